@@ -52,6 +52,21 @@ fn a_call_that_fails_leaves_no_open_session() {
     assert_eq!(ran.stdout, "stub response 1\n[false,false,true]\n", "{}", ran.stderr);
 }
 
+#[test]
+fn tool_call_without_tools_is_reported() {
+    let place = Place::new();
+    place.work.write(
+        "calls",
+        "{\"tool_calls\":[{\"name\":\"shell\",\"input\":{\"argv\":[\"ls\"]}}]}\n{\"content\":\"Done.\"}\n",
+    );
+    let ran = run(&place, "CP_STUB_SCRIPT=calls cp-ask x");
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the model called shell, but it has no tools"), "{}", ran.stderr);
+    // With tools the call has a result.
+    let ran = run(&place, "mkdir tools; CP_STUB_SCRIPT=calls cp-ask --tools tools x");
+    assert!(ran.stdout == "Done.\n" && !ran.stderr.contains("no tools"), "{}", ran.stderr);
+}
+
 /// A model that gives a command line, and a policy that decides about it before it runs.
 fn with_command(answer: &str) -> Place {
     let place = Place::new();

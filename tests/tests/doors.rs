@@ -286,6 +286,7 @@ fn missing_tree_is_named_in_error() {
         ),
         (&["cp-exec", "check", "--", "true"], ""),
         (&["cp-toolloop", "--backend", "stub", "--", "go"], ""),
+        (&["cp-mcp", "serve"], ""),
         (&["cp-shell"], "{\"operation\":\"governed_roots\"}\n"),
     ] {
         let rooted = |root| place.program(words[0]).args(["--root", root]).args(&words[1..]).stdin(input).run();

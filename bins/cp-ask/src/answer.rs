@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cp_common::coprocess::ask_with;
 use cp_common::home::lock;
-use cp_common::output::{Output, to_stderr};
+use cp_common::output::{Output, printable_line, to_stderr};
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Message, Reply as _};
 use cp_common::{Code, Error, Result, clock};
@@ -28,6 +28,8 @@ pub(crate) struct Printer<'a> {
     /// The first failure of the output.
     failure: Option<Error>,
     hints: Vec<String>,
+    /// The tools that the last message calls.
+    called: Vec<String>,
     /// The events for `LOG_FILE`.
     events: Vec<(&'static str, String)>,
 }
@@ -35,8 +37,8 @@ pub(crate) struct Printer<'a> {
 impl<'a> Printer<'a> {
     pub(crate) fn new(out: &'a mut Output) -> Self {
         out.outlive_reader();
-        let (last, hints, events) = Default::default();
-        Self { out, is_terminal: isatty(stdout()), last, is_inside: false, failure: None, hints, events }
+        let (last, hints, called, events) = Default::default();
+        Self { out, is_terminal: isatty(stdout()), last, is_inside: false, failure: None, hints, called, events }
     }
 
     /// Prints a record. A failure of the output is kept, because the turn is stored first.
@@ -56,6 +58,7 @@ impl<'a> Printer<'a> {
                 let users = message.input.iter().filter(|turn| turn.role == "user");
                 self.events.extend(users.map(|turn| ("request", turn.content.text())));
                 self.events.push(("response", message.content.text()));
+                self.called = message.tool_calls.iter().map(|call| call.name.clone()).collect();
                 let text = line_of(message.text());
                 match (self.is_terminal, std::mem::take(&mut self.is_inside)) {
                     (true, true) => self.write("\n"),
@@ -95,6 +98,11 @@ impl<'a> Printer<'a> {
     pub(crate) fn finish(&mut self) -> Result<()> {
         let last = std::mem::take(&mut self.last);
         self.write(&last);
+        if !self.called.is_empty() {
+            let called = printable_line(&self.called.join(", "));
+            self.hints
+                .push(format!("cp-ask: the model called {called}, but it has no tools: --tools DIR permits them"));
+        }
         let unprinted = |e: Error| format!("the answer is stored but could not be printed: {}", e.message());
         self.failure.take().map_or(Ok(()), |e| Err(Error::new(Code::Io, unprinted(e))))
     }

@@ -9,7 +9,7 @@ use cp_common::{Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::agent::load_agents;
+use crate::agent::Agents;
 
 pub(crate) const DOC: VerbDoc =
     VerbDoc { path: "config", class: Class::Query, output: "config", examples: &["cp-shell config"], ..VerbDoc::EMPTY };
@@ -143,7 +143,7 @@ fn one(key: &str, context: &Context) -> Result<One> {
 
 fn agent(id: &str, key: &str, context: &Context) -> Result<AgentSetting> {
     let file = context.home.agents_file();
-    let agents = load_agents(&file)?;
+    let agents: Agents = context.home.agents()?;
     let missing = |what: String, known: Vec<&String>| {
         let error = Error::not_found(what).in_file(&file);
         match nearest(key, known.iter().map(|name| name.as_str())) {
@@ -154,10 +154,7 @@ fn agent(id: &str, key: &str, context: &Context) -> Result<AgentSetting> {
             }
         }
     };
-    let members = agents
-        .get(id)
-        .and_then(Value::as_object)
-        .ok_or_else(|| missing(format!("no agent `{id}`"), agents.keys().collect()))?;
+    let members = agents.get(id).ok_or_else(|| missing(format!("no agent `{id}`"), agents.keys().collect()))?;
     let value = members
         .get(key)
         .ok_or_else(|| missing(format!("the agent `{id}` has no `{key}`"), members.keys().collect()))?;

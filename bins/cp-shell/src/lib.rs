@@ -11,14 +11,19 @@
 /// Defines an enum whose values have names on the wire.
 macro_rules! named_enum {
     ($(#[$attribute:meta])* $name:ident[$count:literal]: $($variant:ident $text:literal $meaning:literal),* $(,)?) => {
+        named_enum! { $(#[$attribute])* $name: $($variant $text $meaning),* }
+
+        impl $name {
+            /// All values.
+            pub(crate) const ALL: [Self; $count] = [$(Self::$variant),*];
+        }
+    };
+    ($(#[$attribute:meta])* $name:ident: $($variant:ident $text:literal $meaning:literal),* $(,)?) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum $name { $(#[doc = $meaning] $variant),* }
 
         impl $name {
-            /// All values.
-            pub(crate) const ALL: [Self; $count] = [$(Self::$variant),*];
-
             /// The name on the wire.
             pub(crate) const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
@@ -40,7 +45,6 @@ mod session;
 mod signals;
 mod update;
 
-use agent::load_agents;
 use clap::{Parser, Subcommand};
 use cp_common::coprocess;
 use cp_common::program::{Check, Credentials, Program, Status};
@@ -142,7 +146,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
             Err(e) => Check::not_fine(name, Status::Fail, e.message(), e.hint_text().unwrap_or("install it")),
         })
         .collect();
-    checks.push(match load_agents(&context.home.agents_file()) {
+    checks.push(match context.home.agents::<serde_json::Map<String, Value>>() {
         Ok(agents) => Check::pass("agents", format!("{} configured", agents.len())),
         Err(e) => Check::not_fine("agents", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     });

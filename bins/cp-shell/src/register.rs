@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use crate::agent::{load_agents, soul_prompt};
+use crate::agent::{Agents, soul_prompt};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "register",
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// Returns the prompts that a target selects and that differ from their registration.
 fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
     let prompts = Prompts::load(home)?;
-    let agents = load_agents(&home.agents_file())?;
+    let agents: Agents = home.agents()?;
     let directory = home.path("agents").join(target);
     let sources: Vec<(String, PathBuf)> = if target.contains('/') {
         let file = Path::new(target);
@@ -132,8 +132,7 @@ fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
             context.into_iter().map(|file| (format!("PRM-{}-{}-001", target.to_uppercase(), name_of(&file)), file));
         std::iter::once((soul_prompt(target, &agents), soul)).chain(context).collect()
     } else {
-        let known: Vec<String> = agents.keys().cloned().collect();
-        let error = home.unknown_agent(target, known.iter());
+        let error = home.unknown_agent(target, agents.keys());
         let is_near = error.details().contains_key("nearest");
         return Err(if is_near {
             error

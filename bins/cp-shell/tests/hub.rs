@@ -144,7 +144,7 @@ fn slow_hub_answer_times_out() {
     let hub = hub(|_| None);
     place.hub_at(&hub.url(), 50);
     let output = place.stub("/hub\n");
-    assert!(output.stdout.contains("no answer within 50 ms"), "{}", output.stdout);
+    assert!(output.stdout.contains("no complete answer within 0.05 s"), "{}", output.stdout);
 }
 
 #[test]

@@ -246,3 +246,20 @@ fn dotted_names_and_lookaround_patterns_are_accepted() {
     let one = place.run(&["--mcp", &server, "--allow", "files.read.all", "x"]);
     assert_eq!(one.results()[2], "Tool not permitted: files_read_all", "{one:?}");
 }
+
+#[test]
+fn undo_names_calls_of_servers_that_may_write() {
+    let place = ToolLoop::new();
+    place.policy("[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
+    let tools =
+        json!([tool("look", &json!({"readOnlyHint": true})), tool("write", &json!({"destructiveHint": false}))]);
+    let calls = "    if name == 'write': open('made', 'w').write('x')\n    return name";
+    let server = format!("s={}", server(&place, &tools, calls));
+    place.script(&[&calling(&[("look", json!({})), ("write", json!({}))]), r#"{"content":"Done."}"#]);
+    let ran = place.run(&["--mcp", &server, "x"]).success();
+    assert_eq!((ran.results(), place.written("made").as_str()), (vec!["look".to_owned(), "write".to_owned()], "x"));
+    let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
+    let undone = place.run(&["undo", &run]).success().closing();
+    let called = json!([{"call": "call_1_2", "command": "write", "files": null, "undo": null}]);
+    assert_eq!(undone["data"]["effects"], called, "{undone}");
+}

@@ -19,7 +19,7 @@ use super::budget::{self, Amount, Budget, Ticket};
 use super::gate::Slot;
 use super::recordings::Recordings;
 use super::retry::{self, is_rate_limit};
-use super::work::{Attempt, total};
+use super::work::Attempt;
 use super::{Engine, Listener, Work};
 use crate::backend::{Backend, Ready};
 use crate::pause;
@@ -64,7 +64,7 @@ impl Engine {
         let text = first.content.text();
         work.add_turns([Turn::text("assistant", &text), Turn::text("user", &mismatch.correction())]);
         let mut message = self.answer(work, listener)?;
-        message.usage = total(&first.usage, &message.usage);
+        message.usage += &first.usage;
         message.request_hash = first.request_hash;
         self.parse_answer(message).map_err(|mismatch| mismatch.1.failure(&mismatch.0))
     }

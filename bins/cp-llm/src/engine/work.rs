@@ -197,14 +197,3 @@ impl Work {
         error.with_row(self.prompt.row.as_deref())
     }
 }
-
-/// The usage of two requests together.
-pub(super) fn total(a: &Usage, b: &Usage) -> Usage {
-    Usage {
-        input_tokens: a.input_tokens + b.input_tokens,
-        output_tokens: a.output_tokens + b.output_tokens,
-        cache_read_tokens: a.cache_read_tokens + b.cache_read_tokens,
-        cache_write_tokens: a.cache_write_tokens + b.cache_write_tokens,
-        cost_usd: a.cost_usd.zip(b.cost_usd).map(|(a, b)| a + b),
-    }
-}

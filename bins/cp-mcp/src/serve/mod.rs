@@ -52,5 +52,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         context.options.base =
             Some(base.map_err(|e| Error::not_found(format!("the working directory: {e}")).in_file(cwd))?);
     }
+    // A missing tree is reported before a client calls a tool.
+    context.root()?;
     serve(&args.tools, Allowance { usd: args.budget_usd, tokens: args.budget_tokens }, context)
 }

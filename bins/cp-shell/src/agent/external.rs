@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::agent::coprocess::Coprocess;
-use crate::agent::{Agent, Capability, Observer, Reply, Turn, observe};
+use crate::agent::{Agent, Agents, Capability, Observer, Reply, Turn, observe};
 
 /// The time limit for answers other than turns.
 const SHORT: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ struct Asked<'a> {
 
 impl External {
     /// Returns the agent with this name if it is a program: a path, or an id whose entry in `config/agents.json` has a `command`.
-    pub(crate) fn of(id: &str, agents: &Map<String, Value>, context: &Context) -> Result<Option<Self>> {
+    pub(crate) fn of(id: &str, agents: &Agents, context: &Context) -> Result<Option<Self>> {
         let argv = match agents.get(id).and_then(|agent| agent.get("command")) {
             Some(Value::String(command)) => command_of(command, &context.home.agents_file(), context.home.root())?,
             Some(_) => {

@@ -4,13 +4,12 @@ mod composed;
 mod coprocess;
 mod external;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::program::approval::Answer;
-use cp_common::spelling::nearest;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Approval, Delta, Message, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
@@ -142,23 +141,19 @@ pub(crate) trait Agent {
 
 /// Returns the agent with this name: an id in `config/agents.json`, `default`, or the path of a program.
 pub(crate) fn named(id: &str, plane: &Plane, options: &ModelOptions, context: &Context) -> Result<Box<dyn Agent>> {
-    let agents = load_agents(&context.home.agents_file())?;
+    let agents: Agents = context.home.agents()?;
     if let Some(agent) = External::of(id, &agents, context)? {
         return Ok(Box::new(agent));
     }
     let exists = id == "default" || agents.contains_key(id) || context.home.path("agents").join(id).is_dir();
     if !exists {
-        let error = Error::not_found(format!("no agent `{id}`")).with("agent", id);
-        return Err(match nearest(id, agents.keys().map(String::as_str).chain(["default"])) {
-            Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-            None => error.hint("name it in config/agents.json, or use default"),
-        });
+        return Err(context.home.unknown_agent(id, agents.keys()));
     }
     Ok(Box::new(Composed::new(id, governed_prompt(id, plane, &agents)?, options, context)))
 }
 
 /// The governed prompt that an agent must use if the tree has a registry of prompts: the configured one, or the one of its soul.
-fn governed_prompt(id: &str, plane: &Plane, agents: &Map<String, Value>) -> Result<Option<String>> {
+fn governed_prompt(id: &str, plane: &Plane, agents: &Agents) -> Result<Option<String>> {
     if !plane.governs_prompts().map_err(|failure| Error::config(failure.message))? {
         return Ok(None);
     }
@@ -166,7 +161,7 @@ fn governed_prompt(id: &str, plane: &Plane, agents: &Map<String, Value>) -> Resu
 }
 
 /// The id of the governed prompt with the soul of an agent.
-pub(crate) fn soul_prompt(id: &str, agents: &Map<String, Value>) -> String {
+pub(crate) fn soul_prompt(id: &str, agents: &Agents) -> String {
     let configured = agents.get(id).and_then(|agent| agent.get("prompt")?.as_str().map(str::to_owned));
     configured.unwrap_or_else(|| format!("PRM-{}-SOUL-001", id.to_uppercase()))
 }
@@ -209,20 +204,5 @@ impl Capability {
     }
 }
 
-/// Returns the agents by id, each an object; none if the file does not exist.
-pub(crate) fn load_agents(file: &Path) -> Result<Map<String, Value>> {
-    let text = match std::fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(Map::new()),
-        Err(e) => return Err(Error::config(format!("cannot be read: {e}")).in_file(file)),
-    };
-    let agents: Map<String, Value> = serde_json::from_str(&text).map_err(|e| {
-        Error::config(e.to_string())
-            .in_file(file)
-            .hint("write one object: {\"<id>\":{\"soul\":\"agents/<id>/soul.md\",\"model\":null}}")
-    })?;
-    match agents.iter().find(|(_, agent)| !agent.is_object()) {
-        Some((id, _)) => Err(Error::config(format!("the agent `{id}` is not an object")).in_file(file)),
-        None => Ok(agents),
-    }
-}
+/// The registered agents by id.
+pub(crate) type Agents = BTreeMap<String, Map<String, Value>>;

@@ -2,7 +2,7 @@
 //! or without times) and fish are read, and never written. Also the history of our own prompt, which is stored if the settings enable it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -95,32 +95,20 @@ fn history_file(set: Option<&Path>, named: Option<PathBuf>, user: Option<&Path>)
 /// The end of a file from the beginning of a line, and the number of this line.
 fn tail(path: &Path) -> Result<(String, u64)> {
     let failed = |e: std::io::Error| Error::io("reading the shell's history", e).in_file(path);
-    let mut file = File::open(path).map_err(failed)?;
+    let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Err(Error::validation("the shell's history is not a file").in_file(path));
     }
-    let mut first = 1;
-    if metadata.len() > TAIL {
-        // Lines are numbered from the beginning of the file, so earlier lines are counted.
-        let mut before = metadata.len() - TAIL;
-        let mut piece = vec![0; 64 << 10];
-        while before > 0 {
-            let most = piece.len().min(usize::try_from(before).unwrap_or(usize::MAX));
-            let read = file.read(&mut piece[..most]).map_err(failed)?;
-            if read == 0 {
-                break;
-            }
-            first += piece[..read].split(|byte| *byte == b'\n').count() as u64 - 1;
-            before -= read as u64;
-        }
-        file.seek(SeekFrom::Start(metadata.len() - TAIL)).map_err(failed)?;
-    }
+    // Lines are numbered from the beginning of the file, so earlier lines are counted.
+    let before =
+        BufReader::new((&file).take(metadata.len().saturating_sub(TAIL))).bytes().map_while(std::io::Result::ok);
+    let first = 1 + before.filter(|byte| *byte == b'\n').count() as u64;
     let mut bytes = Vec::new();
     file.take(TAIL).read_to_end(&mut bytes).map_err(failed)?;
     let bytes = unmetafied(&bytes);
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    if first == 1 {
+    if metadata.len() <= TAIL {
         return Ok((text, first));
     }
     let cut = text.find('\n').map_or(text.len(), |at| at + 1);
@@ -231,14 +219,15 @@ impl PromptHistory {
         }
         let (line, _) = redactor.redact_text(line);
         let line = line.replace('\\', "\\\\").replace('\n', "\\n") + "\n";
-        if let Some(directory) = self.file.parent() {
-            make_directory(directory)?;
-        }
-        let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.file);
-        opened
-            .and_then(|mut file| file.write_all(line.as_bytes()))
-            .map_err(|e| Error::io("writing the prompt history", e).in_file(&self.file))
+        append(&self.file, &line)
     }
+}
+
+/// Appends text to a private file.
+pub(crate) fn append(file: &Path, text: &str) -> Result<()> {
+    make_directory(file.parent().unwrap_or(file))?;
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
+    opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(|e| Error::io("writing", e).in_file(file))
 }
 
 #[cfg(test)]

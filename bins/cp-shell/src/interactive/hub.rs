@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use cp_common::program::VERSION;
 use cp_common::{Code, Error, Result, signals};
+use cp_http::client::{self, Reply, Timeouts};
 use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -61,7 +62,6 @@ pub(crate) struct Entry {
 }
 
 /// The hub of a session.
-#[derive(Debug)]
 pub(crate) struct Hub {
     client: Option<Client>,
     settings: settings::Hub,
@@ -103,18 +103,23 @@ impl Hub {
             (Reach::Disabled, _) => "disabled: --no-hub",
             (Reach::Offline, _) => "not asked: --offline",
             (Reach::Open, None) => "not asked: no url in config/shell.toml",
-            (Reach::Open, Some(url)) => {
-                let client = Client::new(url, Duration::from_millis(settings.timeout_ms));
-                let (sender, receiver) = channel();
-                let (asked, settings, start) = (client.clone(), settings.clone(), hub.loaded.clone());
-                std::thread::spawn(move || {
-                    // The receiver is dropped if the session has ended.
-                    let _ = sender.send(ask(&asked, &settings, start));
-                });
-                hub.coming = Some(receiver);
-                hub.client = Some(client);
-                "asked"
-            }
+            (Reach::Open, Some(url)) => match Client::new(url, Duration::from_millis(settings.timeout_ms)) {
+                Ok(client) => {
+                    let (sender, receiver) = channel();
+                    let (asked, settings, start) = (client.clone(), settings.clone(), hub.loaded.clone());
+                    std::thread::spawn(move || {
+                        // The receiver is dropped if the session has ended.
+                        let _ = sender.send(ask(&asked, &settings, start));
+                    });
+                    hub.coming = Some(receiver);
+                    hub.client = Some(client);
+                    "asked"
+                }
+                Err(e) => {
+                    hub.loaded.errors.push(e.message().to_owned());
+                    "not asked: the url in config/shell.toml is not valid"
+                }
+            },
         };
         hub
     }
@@ -179,19 +184,15 @@ impl Hub {
 
     /// Posts a note. Call this only after a person has confirmed it.
     pub(crate) fn log(&self, summary: &str, session: &str) -> Result<()> {
-        self.post("/progress/".to_owned(), self.note(summary, session))
+        self.post("/progress/", &self.note(summary, session))
     }
 
-    /// Posts from a thread, so that a signal ends the wait.
-    fn post(&self, path: String, body: Value) -> Result<()> {
-        let (client, limit) = (self.client()?.clone(), self.longest_wait());
-        let (sender, receiver) = channel();
-        std::thread::spawn(move || sender.send(client.post(&path, &body)));
-        let answer = received(&receiver, limit).map_err(|_| {
-            let error = signals::check().err().unwrap_or_else(|| Error::new(Code::Timeout, "the hub did not answer"));
-            error.hint("the hub may have received it")
-        })?;
-        answer.map(drop)
+    fn post(&self, path: &str, body: &Value) -> Result<()> {
+        self.client()?.post(path, body).map(drop).map_err(|e| match e.code() {
+            Code::Interrupted => signals::check().err().unwrap_or(e).hint("the hub may have received it"),
+            Code::Timeout => e.hint("the hub may have received it"),
+            _ => e,
+        })
     }
 
     /// The body that [`Hub::log`] posts.
@@ -207,7 +208,7 @@ impl Hub {
 
     /// Marks one message as read.
     pub(crate) fn read(&mut self, id: &str) -> Result<()> {
-        self.post(format!("/messages/{}/read", encoded(id)), json!({"agent": self.settings.agent}))?;
+        self.post(&format!("/messages/{}/read", encoded(id)), &json!({"agent": self.settings.agent}))?;
         self.loaded.messages.retain(|message| message.id != id);
         Ok(())
     }
@@ -267,7 +268,14 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
         ("/messages/", messages, "messages"),
     ];
     for (path, query, name) in questions {
-        match client.get(path, &query) {
+        let answered = loop {
+            match client.get(path, &query) {
+                // A signal ends the wait of a command, and not this request.
+                Err(e) if e.code() == Code::Interrupted => std::thread::sleep(LOOK),
+                answered => break answered,
+            }
+        };
+        match answered {
             Ok(answer) => {
                 let entries = entries(&answer, name);
                 if entries.len() == ENTRIES {
@@ -327,83 +335,57 @@ const UNREACHABLE: &str = "unreachable";
 /// The largest answer that is read.
 const LIMIT: u64 = 1 << 20;
 
-/// An HTTP client for a hub.
-#[derive(Clone, Debug)]
-pub(crate) struct Client {
-    agent: ureq::Agent,
+/// An HTTP client for a hub, which is reached without a proxy.
+#[derive(Clone)]
+struct Client {
+    http: Arc<client::Client>,
     base: String,
-    timeout: Duration,
 }
 
 impl Client {
-    /// A client for the hub at this URL.
-    pub(crate) fn new(base: &str, timeout: Duration) -> Self {
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(timeout))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .proxy(None)
-            .user_agent(format!("cp-shell/{VERSION}"))
-            .build();
-        Self { agent: config.into(), base: base.trim_end_matches('/').to_owned(), timeout }
+    fn new(base: &str, timeout: Duration) -> Result<Self> {
+        let timeouts = Timeouts { total: timeout, idle: None };
+        let http = client::Client::new("cp-shell", base, timeouts, 1, |_| None, None)?;
+        Ok(Self { http: Arc::new(http), base: base.trim_end_matches('/').to_owned() })
     }
 
     /// Sends a GET request. The values of the query are encoded.
-    pub(crate) fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value> {
+    fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value> {
         let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
         let url = format!("{}{path}?{}", self.base, query.join("&"));
-        self.answer("GET", path, self.agent.get(&url).header("accept", "application/json").call())
+        answer("GET", path, self.http.get(&url, &[header("accept")], LIMIT))
     }
 
-    /// Sends a POST request.
-    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        let url = format!("{}{path}", self.base);
-        let request =
-            self.agent.post(&url).header("content-type", "application/json").header("accept", "application/json");
-        self.answer("POST", path, request.send(body.to_string()))
+    fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        let (url, headers) = (format!("{}{path}", self.base), ["content-type", "accept"].map(header));
+        answer("POST", path, self.http.post(&url, &headers, body.to_string()))
     }
+}
 
-    fn answer(
-        &self,
-        method: &str,
-        path: &str,
-        response: std::result::Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> Result<Value> {
-        let failed = |e: &ureq::Error| {
-            let error = match e {
-                ureq::Error::Timeout(_) => {
-                    let message = format!("{method} {path}: no answer within {} ms", self.timeout.as_millis());
-                    Error::new(Code::Timeout, message)
-                }
-                other => Error::new(Code::Network, format!("{method} {path}: {other}")),
-            };
-            let is_unreachable = matches!(
-                e,
-                ureq::Error::Timeout(_)
-                    | ureq::Error::Io(_)
-                    | ureq::Error::HostNotFound
-                    | ureq::Error::ConnectionFailed
-            );
-            if is_unreachable { error.with(UNREACHABLE, true) } else { error }
-        };
-        let mut response = response.map_err(|e| failed(&e))?;
-        let status = response.status();
-        let text = response.body_mut().with_config().limit(LIMIT).read_to_string().map_err(|e| failed(&e))?;
-        if !status.is_success() {
-            let code = if status.is_server_error() { Code::Server } else { Code::Network };
-            return Err(Error::new(code, format!("{method} {path}: status {}", status.as_u16())));
+fn header(name: &str) -> (String, String) {
+    (name.to_owned(), "application/json".to_owned())
+}
+
+fn answer(method: &str, path: &str, reply: Result<Reply<'_>>) -> Result<Value> {
+    let at = |message: &str| format!("{method} {path}: {message}");
+    let unreachable = |e: Error| Error::new(e.code(), at(e.message())).with(UNREACHABLE, true);
+    let mut body = Vec::new();
+    let mut reply = reply.map_err(unreachable)?;
+    reply.read_all(&mut body).map_err(unreachable)?;
+    match reply.status {
+        200..300 if body.trim_ascii().is_empty() => Ok(Value::Null),
+        200..300 => {
+            serde_json::from_slice(&body).map_err(|_| Error::new(Code::Network, at("the answer is not valid JSON")))
         }
-        if text.trim().is_empty() {
-            return Ok(Value::Null);
+        status => {
+            let code = if status >= 500 { Code::Server } else { Code::Network };
+            Err(Error::new(code, at(&format!("status {status}"))))
         }
-        serde_json::from_str(&text)
-            .map_err(|_| Error::new(Code::Network, format!("{method} {path}: the answer is not valid JSON")))
     }
 }
 
 /// Encodes text as a part of a URL.
-pub(crate) fn encoded(text: &str) -> String {
+fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),

@@ -23,9 +23,10 @@ use cp_common::{Code, Context, Error, Result, signals};
 use cp_ledger::format::canonical::hash_value;
 use cp_ledger::format::claims::{self, Form};
 use cp_redact::Redactor;
+use serde::de::IgnoredAny;
 use serde_json::json;
 
-use crate::agent::{self, ModelOptions, load_agents};
+use crate::agent::{self, ModelOptions};
 use crate::interactive::commands::completion::{Ids, candidates};
 use crate::interactive::commands::{Input, parse};
 use crate::interactive::console::join_lines;
@@ -108,7 +109,7 @@ impl<'a> Repl<'a> {
         let joined = if context.session().is_some() { Some(journal::resumed(context)?) } else { None };
         let id = agent_id(request.agent, joined.as_ref(), context);
         let prompt_history = PromptHistory::new(context.home.state("prompt_history"), &settings.history);
-        let agents = load_agents(&context.home.agents_file())?.keys().cloned().collect();
+        let agents = context.home.agents::<IgnoredAny>()?.into_keys().collect();
         let ids = Ids { root: plane.root().to_owned(), agents };
         let completions = Arc::new(move |line: &str, at: usize| candidates(line, at, &ids));
         let console = Console::open(completions, prompt_history.load())?;

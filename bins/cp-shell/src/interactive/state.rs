@@ -125,12 +125,12 @@ pub(crate) struct Conversation {
 impl Conversation {
     /// Adds the usage of the answers of a turn.
     pub(crate) fn count(&mut self, messages: &[Message]) {
-        self.last_usage = Usage::default();
-        for (at, Message { usage, .. }) in messages.iter().enumerate() {
-            add(&mut self.usage, usage, self.answers == 0);
-            add(&mut self.last_usage, usage, at == 0);
-            self.answers += 1;
+        (self.last_usage, self.usage) = (Usage::NONE, if self.answers == 0 { Usage::NONE } else { self.usage });
+        for Message { usage, .. } in messages {
+            self.usage += usage;
+            self.last_usage += usage;
         }
+        self.answers += messages.len();
     }
 
     /// Records the tool run of a round.
@@ -143,16 +143,6 @@ impl Conversation {
     pub(crate) fn last_run(&self) -> Option<&str> {
         self.failed_run.as_deref().or_else(|| self.runs.iter().rev().flatten().next().map(String::as_str))
     }
-}
-
-/// Adds a usage to a sum. An unknown cost makes the sum unknown.
-fn add(sum: &mut Usage, usage: &Usage, is_first: bool) {
-    sum.input_tokens += usage.input_tokens;
-    sum.output_tokens += usage.output_tokens;
-    sum.cache_read_tokens += usage.cache_read_tokens;
-    sum.cache_write_tokens += usage.cache_write_tokens;
-    let total = sum.cost_usd.unwrap_or_default();
-    sum.cost_usd = usage.cost_usd.filter(|_| is_first || sum.cost_usd.is_some()).map(|cost| total + cost);
 }
 
 /// An open session.

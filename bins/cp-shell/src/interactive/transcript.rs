@@ -228,11 +228,7 @@ pub(crate) fn called_without_effect(messages: &[Message]) -> Vec<&str> {
 
 /// The text of the last message, and the number of tokens of the conversation.
 pub(crate) fn last_answer(messages: &[Message]) -> (String, u64) {
-    messages.last().map_or_else(Default::default, |message| {
-        let usage = &message.usage;
-        let tokens = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens + usage.output_tokens;
-        (message.content.text(), tokens)
-    })
+    messages.last().map_or_else(Default::default, |message| (message.content.text(), message.usage.tokens()))
 }
 
 #[cfg(test)]

@@ -224,11 +224,9 @@ fn result_of(call: ToolCall, response: &Response) -> ToolResult {
         id: call.id,
         name: call.name,
         content,
-        images: Vec::new(),
         is_error: response.error.is_some(),
-        exit_code: None,
         duration_ms: response.evidence.duration_ms,
-        receipt: None,
         untrusted: vec!["/name".to_owned(), "/content".to_owned()],
+        ..ToolResult::default()
     }
 }

@@ -14,33 +14,19 @@ use crate::plane::GateState;
 /// The assumed context window of an unknown model, in tokens.
 pub(crate) const CONTEXT_LIMIT: u64 = 200_000;
 
-/// The stance of the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Stance {
-    /// No turn was taken yet.
-    Neutral,
-    /// It waits for input.
-    Grounded,
-    /// It answers a turn.
-    Engaged,
-    /// A person has confirmed something.
-    Committed,
-    /// An action was denied.
-    Protective,
+named_enum! {
+    /// The stance of the session.
+    #[derive(Serialize)]
+    #[serde(rename_all = "lowercase")]
+    Stance:
+    Neutral "neutral" "No turn was taken yet.",
+    Grounded "grounded" "It waits for input.",
+    Engaged "engaged" "It answers a turn.",
+    Committed "committed" "A person has confirmed something.",
+    Protective "protective" "An action was denied.",
 }
 
 impl Stance {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Neutral => "neutral",
-            Self::Grounded => "grounded",
-            Self::Engaged => "engaged",
-            Self::Committed => "committed",
-            Self::Protective => "protective",
-        }
-    }
-
     pub(crate) const fn icon(self) -> char {
         match self {
             Self::Neutral => '○',

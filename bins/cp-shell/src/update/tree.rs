@@ -3,17 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, Grace, on_path};
-use cp_common::keys::hex;
 use cp_common::wire::quoted;
 use cp_common::{Code, Error, Result, signals};
+use cp_ledger::store::blob;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use sha2::{Digest as _, Sha256};
 
 use super::release::{Release, Source, broken};
 
@@ -26,30 +24,13 @@ const TRIAL: Duration = Duration::from_secs(30);
 pub(super) fn fetch(source: &Source, release: &Release, into: &Path) -> Result<(PathBuf, String)> {
     let name = &release.verified.archive;
     let path = into.join("archive");
-    let file = File::create_new(&path).map_err(|e| Error::io("creating", e).in_file(&path))?;
-    let mut file = Hashed { into: file, hash: Sha256::new() };
+    let mut file = File::create_new(&path).map_err(|e| Error::io("creating", e).in_file(&path))?;
     if !source.copy(&format!("v{}/{name}", release.version), LARGEST, &mut file)? {
         return Err(broken(format!("the release {} lists {name}, and does not have it", release.version)));
     }
-    Ok((path, hex(&file.hash.finalize())))
-}
-
-/// A writer that hashes the written bytes.
-struct Hashed<W> {
-    into: W,
-    hash: Sha256,
-}
-
-impl<W: Write> Write for Hashed<W> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let length = self.into.write(bytes)?;
-        self.hash.update(&bytes[..length]);
-        Ok(length)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.into.flush()
-    }
+    let found = blob::digest(&path).map_err(|e| Error::io("reading", e).in_file(&path))?;
+    let (hash, _) = found.ok_or_else(|| broken(format!("{name} is gone")))?;
+    Ok((path, hash.hex().to_owned()))
 }
 
 /// Unpacks an archive whose members are all in one directory, and returns this directory.

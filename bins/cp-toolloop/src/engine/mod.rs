@@ -235,12 +235,9 @@ impl Pending {
             id: self.call.id.clone(),
             name: self.call.name.clone(),
             content: content.into(),
-            images: Vec::new(),
             is_error: true,
-            exit_code: None,
             duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            receipt: None,
-            untrusted: Vec::new(),
+            ..ToolResult::default()
         }
     }
 

@@ -164,7 +164,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Reads the ledgers of a run and of its agents. `call` must be a call of the run.
+    /// Reads the ledgers of a run and of its agents. `call` must be a call of the run, and limits the effects to its own.
     pub(crate) fn read(files: &RunFiles, call: Option<&str>, context: &Context) -> Result<Self> {
         let mut made = Self::default();
         made.collect(files, None, context)?;
@@ -173,6 +173,7 @@ impl Made {
                 .with("call", call)
                 .hint(format!("`cp-toolloop show {}` lists them", files.run)));
         }
+        made.effects.retain(|effect| call.is_none() || effect.call.as_deref() == call);
         made.files.values_mut().for_each(|changes| changes.sort_by(|one, other| one.ts.cmp(&other.ts)));
         Ok(made)
     }

@@ -13,7 +13,7 @@ use crate::state::step_log;
 use crate::state::tally::{Spent, Tally};
 
 /// A call of the last message.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Call {
     pub(crate) asked: ToolCall,
     /// The decision of the before-tool program.
@@ -47,17 +47,7 @@ impl Call {
     }
 
     fn of(asked: &ToolCall) -> Self {
-        Self {
-            asked: asked.clone(),
-            screened: None,
-            started: false,
-            agent: None,
-            spent: None,
-            approval: None,
-            is_asked: false,
-            decision: None,
-            result: None,
-        }
+        Self { asked: asked.clone(), ..Self::default() }
     }
 }
 

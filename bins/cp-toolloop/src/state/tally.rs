@@ -49,11 +49,7 @@ impl Tally {
 
     /// Adds usage other than that of a turn.
     pub(crate) fn add(&mut self, usage: &Usage) {
-        self.usage.input_tokens += usage.input_tokens;
-        self.usage.output_tokens += usage.output_tokens;
-        self.usage.cache_read_tokens += usage.cache_read_tokens;
-        self.usage.cache_write_tokens += usage.cache_write_tokens;
-        self.usage.cost_usd = self.usage.cost_usd.zip(usage.cost_usd).map(|(sum, one)| sum + one);
+        self.usage += usage;
     }
 
     /// Adds the usage of an agent.
@@ -78,8 +74,7 @@ impl Tally {
 
     /// All tokens, of every kind.
     pub(crate) fn tokens(&self) -> u64 {
-        let usage = &self.usage;
-        usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+        self.usage.tokens()
     }
 }
 

@@ -104,7 +104,8 @@ fn parsed(input: &RawValue) -> Result<Value> {
     Err(Error::validation(format!("the arguments are not a JSON object: {written}")))
 }
 
-fn described(fault: &Fault) -> String {
+/// A fault with the path of its value.
+pub(crate) fn described(fault: &Fault) -> String {
     let Fault { pointer, message } = fault;
     if pointer.is_empty() { message.clone() } else { format!("{pointer}: {message}") }
 }

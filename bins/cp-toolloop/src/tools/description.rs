@@ -2,9 +2,10 @@
 
 use cp_common::json;
 use cp_ledger::format::line::Hash;
+use cp_schema::Schema;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use crate::mcp::{LONGEST_NAME, Offer, is_in_names, is_name};
 use crate::tools::tool::Candidate;
@@ -39,7 +40,7 @@ pub(super) fn name_of(text: &str) -> Option<String> {
 /// The tool of a candidate and its description.
 pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, String> {
     json::check(text.as_bytes()).map_err(|fault| format!("its description is not JSON: {fault}"))?;
-    let faults = faults(text);
+    let faults = faults(text)?;
     if !faults.is_empty() {
         return Err(format!("its description is not {{name, description, parameters}}: {}", faults.join("; ")));
     }
@@ -64,41 +65,22 @@ pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, St
     Ok(Tool { name, description: described.description, input_schema, origin, hints })
 }
 
+/// The schema of a description.
+const DESCRIPTION: &str = r#"{"type":"object","properties":{"name":{"type":["string","null"],"pattern":"^[A-Za-z0-9_-]{1,64}$"},"description":{"type":"string"},"idempotent":{"type":"boolean"},"approve":{"type":"boolean"},"read_only":{"type":"boolean"},"timeout":{"type":["number","null"],"exclusiveMinimum":0},"parameters":{"type":["object","null"]},"input_schema":{"type":["object","null"]}},"dependentSchemas":{"parameters":{"properties":{"input_schema":false}}}}"#;
+
+/// The most faults of a description that are named.
+const MOST_FAULTS: usize = 10;
+
 /// All faults of a description that do not depend on its source.
-fn faults(text: &str) -> Vec<String> {
-    let members: Map<String, Value> = match serde_json::from_str(text) {
-        Ok(members) => members,
-        Err(e) => return vec![e.to_string()],
-    };
-    let mut faults = Vec::new();
-    let mut check = |name: &str, is_right: fn(&Value) -> bool, must: &str| {
-        if members.get(name).is_some_and(|value| !is_right(value)) {
-            faults.push(format!("`{name}` must be {must}"));
-        }
-    };
-    let name_is_valid = |value: &Value| value.is_null() || value.as_str().is_some_and(is_name);
-    check("name", name_is_valid, "1 to 64 letters, digits, _ and -");
-    check("description", Value::is_string, "a string");
-    check("idempotent", Value::is_boolean, "true or false");
-    check("approve", Value::is_boolean, "true or false");
-    check("read_only", Value::is_boolean, "true or false");
-    check(
-        "timeout",
-        |value| value.is_null() || value.as_f64().is_some_and(|seconds| seconds > 0.0),
-        "a number of seconds",
-    );
-    if members.contains_key("parameters") && members.contains_key("input_schema") {
-        faults.push("`parameters` and `input_schema` are two names of one member".to_owned());
+fn faults(text: &str) -> Result<Vec<String>, String> {
+    let members: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let schema = Schema::compile(serde_json::from_str(DESCRIPTION).map_err(|e| e.to_string())?)?;
+    let mut faults: Vec<String> = schema.faults(&members, MOST_FAULTS).iter().map(arguments::described).collect();
+    for schema in ["parameters", "input_schema"].iter().filter_map(|name| members.get(*name)?.as_object()) {
+        let raw = serde_json::value::to_raw_value(schema).map_err(|e| e.to_string())?;
+        faults.extend(arguments::compile(&raw).err().map(|e| e.message().to_owned()));
     }
-    for schema in
-        ["parameters", "input_schema"].iter().filter_map(|name| members.get(*name)).filter(|value| !value.is_null())
-    {
-        let raw = serde_json::value::to_raw_value(schema).map_err(|e| e.to_string());
-        if let Err(why) = raw.and_then(|raw| arguments::compile(&raw).map_err(|e| e.message().to_owned())) {
-            faults.push(why);
-        }
-    }
-    faults
+    Ok(faults)
 }
 
 /// The warning about a valid description that is not enough for a model.

@@ -91,9 +91,9 @@ struct StepLine {
     /// Its data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<Box<RawValue>>,
-    /// Its effect as text: a command line, or the differences of files.
-    #[serde(skip)]
-    done: String,
+    /// The differences of the files that it changed, without secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    difference: Option<String>,
 }
 
 impl Reply for Shown {
@@ -103,7 +103,9 @@ impl Reply for Shown {
         let mut lines = vec![format!("{}  {}", summary.id, status.as_str().unwrap_or_default())];
         for step in &self.steps {
             lines.push(step.text());
-            lines.extend(step.done.lines().map(str::to_owned));
+            let data = step.data.as_ref().map_or("", |data| data.get());
+            lines.extend((step.event == "exec.intent").then(|| format!("$ {}", command_line(data.as_bytes()))));
+            lines.extend(step.difference.iter().flat_map(|difference| difference.lines()).map(str::to_owned));
         }
         lines.extend(self.pending.iter().map(|call| format!("waits: {} {}", call.id, call.name)));
         lines.iter().map(|line| printable_line(line)).collect::<Vec<_>>().join("\n")
@@ -162,8 +164,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut lines = files.ledger.exists().then(|| read::lines(&files.ledger)).transpose()?;
     while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
         if let Ok(mut step) = serde_json::from_slice::<StepLine>(raw.bytes) {
-            if let (true, Some(data)) = (context.is_text(), &step.data) {
-                step.done = diff.of(&step.event, data.get());
+            if let ("exec.operation", Some(data)) = (step.event.as_str(), &step.data) {
+                step.difference = Some(diff.of(data.get())).filter(|difference| !difference.is_empty());
             }
             steps.push(step);
         }
@@ -183,26 +185,20 @@ fn pending(files: &RunFiles) -> Result<Vec<Pending>> {
 /// The longest file whose difference is shown.
 const LONGEST: u64 = 4 << 20;
 
-/// Renders the entries of a ledger as command lines and differences.
-pub(super) struct EntryDiff {
+/// Renders the operations of a ledger as differences.
+struct EntryDiff {
     ledger: PathBuf,
     redactor: Redactor,
 }
 
 impl EntryDiff {
-    pub(super) fn of_ledger(ledger: &Path) -> Self {
+    fn of_ledger(ledger: &Path) -> Self {
         Self { ledger: ledger.to_owned(), redactor: Redactor::from_environment() }
     }
 
-    /// The effect of an entry with this data; empty if it has none to show.
-    pub(super) fn of(&self, event: &str, data: &str) -> String {
-        match event {
-            "exec.intent" => format!("$ {}", command_line(data.as_bytes())),
-            "exec.operation" => {
-                writes_of(&self.ledger, data.as_bytes()).iter().map(|write| self.difference(write)).collect()
-            }
-            _ => String::new(),
-        }
+    /// The differences of an operation with this data; empty if it changed no file.
+    fn of(&self, data: &str) -> String {
+        writes_of(&self.ledger, data.as_bytes()).iter().map(|write| self.difference(write)).collect()
     }
 
     /// The difference of a change, with secrets redacted.

@@ -100,8 +100,6 @@ struct Plan {
     steps: Vec<Step>,
     /// The files that changed after the run.
     left_out: Vec<String>,
-    /// The effects of the calls that are not undone.
-    effects: Vec<Effect>,
     made: Made,
 }
 
@@ -160,9 +158,7 @@ impl Plan {
         }
         let (call, mut later) = (args.call.as_deref(), None);
         let made = Made::read(&files, call, context)?;
-        let is_meant = |effect: &Effect| call.is_none() || effect.call.as_deref() == call;
-        let effects = made.effects.iter().filter(|effect| is_meant(effect)).cloned().collect();
-        let mut plan = Self { files, steps: Vec::new(), left_out: Vec::new(), effects, made };
+        let mut plan = Self { files, steps: Vec::new(), left_out: Vec::new(), made };
         for (path, changes) in &plan.made.files {
             let is_meant = |change: &&Change| call.is_none() || change.call.as_deref() == call;
             let meant: Vec<&Change> = changes.iter().filter(is_meant).collect();
@@ -184,7 +180,7 @@ impl Plan {
     fn result(&self, is_shown: bool) -> Undone {
         let (run_id, ledger) = (self.files.run.clone(), self.files.ledger.display().to_string());
         let files = self.steps.iter().map(Step::done).collect();
-        let effects = self.effects.clone();
+        let effects = self.made.effects.clone();
         Undone { run_id, files, left_out: self.left_out.clone(), effects, ledger, is_shown }
     }
 

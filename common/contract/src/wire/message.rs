@@ -1,5 +1,7 @@
 //! `message` and `delta`: the response of a model, whole or in pieces.
 
+use std::ops::AddAssign;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -130,6 +132,28 @@ pub struct Usage {
     /// US dollars; null if the price of the model is unknown.
     #[serde(default)]
     pub cost_usd: Option<f64>,
+}
+
+impl Usage {
+    /// The usage of no answer, which has no cost.
+    pub const NONE: Self =
+        Self { input_tokens: 0, output_tokens: 0, cache_read_tokens: 0, cache_write_tokens: 0, cost_usd: Some(0.0) };
+
+    /// The tokens of all kinds.
+    pub const fn tokens(&self) -> u64 {
+        self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+    }
+}
+
+impl AddAssign<&Self> for Usage {
+    /// Adds the usage of another answer. An unknown cost makes the sum unknown.
+    fn add_assign(&mut self, other: &Self) {
+        self.input_tokens += other.input_tokens;
+        self.output_tokens += other.output_tokens;
+        self.cache_read_tokens += other.cache_read_tokens;
+        self.cache_write_tokens += other.cache_write_tokens;
+        self.cost_usd = self.cost_usd.zip(other.cost_usd).map(|(sum, one)| sum + one);
+    }
 }
 
 /// A piece of a message that is not complete yet.

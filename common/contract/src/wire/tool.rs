@@ -19,7 +19,7 @@ pub struct ToolSpec {
 }
 
 /// A tool call of a model.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["name", "input"])))]
 pub struct ToolCall {
@@ -44,7 +44,7 @@ impl Reply for ToolCall {
 }
 
 /// The result of a tool call.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["name", "content", "images"])))]
 pub struct ToolResult {

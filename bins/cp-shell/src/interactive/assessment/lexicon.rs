@@ -176,29 +176,15 @@ fn word<'a>(start: usize, word: &'a str, quoted: bool, table: &Table, tokens: &m
 pub(crate) static TABLE: LazyLock<Table> =
     LazyLock::new(|| Table::parse(include_str!("risk.toml")).unwrap_or_default());
 
-/// The level of risk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
-    /// No risk was found.
-    Safe,
-    /// A change that can be reverted.
-    Caution,
-    /// Data is lost or leaves, access is opened, or a service stops.
-    Destructive,
-    /// A machine, a disk or a service is lost.
-    Critical,
-}
-
-impl Level {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Safe => "safe",
-            Self::Caution => "caution",
-            Self::Destructive => "destructive",
-            Self::Critical => "critical",
-        }
-    }
+named_enum! {
+    /// The level of risk.
+    #[derive(PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    Level:
+    Safe "safe" "No risk was found.",
+    Caution "caution" "A change that can be reverted.",
+    Destructive "destructive" "Data is lost or leaves, access is opened, or a service stops.",
+    Critical "critical" "A machine, a disk or a service is lost.",
 }
 
 /// A class of risk, by verb and object. Senses are separated by blanks.

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use cp_common::program::{Check, VERSION};
 use cp_common::wire::raw;
 use cp_common::{Error, Result};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::agent::{Capability, load_agents};
+use crate::agent::Capability;
 use crate::ask;
 use crate::interactive::commands::{self, COMMANDS, Command};
 use crate::interactive::console::markdown::lines_of;
@@ -135,7 +136,7 @@ pub(super) fn agent(state: &mut State<'_>, name: &str) -> Result<Outcome> {
     if !name.is_empty() {
         state.switch_agent(name)?;
     }
-    let mut known: Vec<String> = load_agents(&state.context.home.agents_file())?.keys().cloned().collect();
+    let mut known: Vec<String> = state.context.home.agents::<IgnoredAny>()?.into_keys().collect();
     if !known.iter().any(|id| id == "default") {
         known.push("default".to_owned());
     }

@@ -219,12 +219,10 @@ fn effect_text(effect: &Value) -> String {
 pub(super) fn diff(state: &mut State<'_>, run: &str) -> Result<Outcome> {
     let run = if run.is_empty() { state.conversation.last_run() } else { Some(run) };
     let run = run.ok_or_else(|| Error::not_found("no turn of this session used tools"))?;
-    // Names the error if there is no such run.
-    ask(state.context, "cp-toolloop", &["show", run])?;
-    let differences = turn::changes::differences(run, &state.context.handed_on())?;
+    let differences = turn::changes::differences(run, state.context.handed_on())?;
     let text = match differences.concat() {
         none if none.is_empty() => format!("{} changed no file by its file tools\n", escaped(run)),
-        all => turn::changes::painted(&all, style()),
+        all => turn::changes::painted(&all, usize::MAX, style()),
     };
     Ok(Outcome { text, result: json!({"run_id": run, "changes": differences.len()}), ..Outcome::default() })
 }

@@ -155,8 +155,7 @@ impl Page {
             TagEnd::CodeBlock => {
                 let look = Look { code: true, ..Look::default() };
                 for line in self.code.take().unwrap_or_default().lines() {
-                    let line = format!("{}  {}\n", self.beginning(), look.painted(line, self.style));
-                    self.text.push_str(&line);
+                    self.push(&format!("  {}", look.painted(line, self.style)));
                 }
             }
             TagEnd::List(_) => {
@@ -185,10 +184,8 @@ impl Page {
                 let rows = std::mem::take(&mut self.rows);
                 if let Some((headings, rows)) = rows.split_first() {
                     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-                    for line in table(&headings, rows, Style { width: self.room(), ..self.style }).lines() {
-                        let line = format!("{}{line}\n", self.beginning());
-                        self.text.push_str(&line);
-                    }
+                    let table = table(&headings, rows, Style { width: self.room(), ..self.style });
+                    table.lines().for_each(|line| self.push(line));
                 }
             }
             _ => {}
@@ -227,10 +224,15 @@ impl Page {
             return;
         }
         for line in wrapped(&words, self.room(), self.style) {
-            let line = format!("{}{line}", self.beginning());
-            self.text.push_str(line.trim_end());
-            self.text.push('\n');
+            self.push(&line);
         }
+    }
+
+    /// Writes a line.
+    fn push(&mut self, line: &str) {
+        let line = format!("{}{line}", self.beginning());
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
     }
 }
 

@@ -7,9 +7,7 @@ mod flow;
 mod watch;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
-use cp_common::home::make_directory;
 use cp_common::wire::Message;
 use cp_common::{Code, Context, Error, Result, coprocess, signals};
 use cp_ledger::format::line::Hash;
@@ -24,6 +22,7 @@ use crate::interactive::assessment::risk::{self, Level, Risk};
 use crate::interactive::assessment::{Explained, TurnOutcome};
 use crate::interactive::console::markdown::rendered;
 use crate::interactive::console::render::{Page, Style, count, escaped, show, style};
+use crate::interactive::history::append;
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{Closed, called_without_effect, last_answer};
 use crate::signals::CONTEXT_LIMIT;
@@ -338,10 +337,7 @@ pub(super) fn decide_brief(state: &mut State<'_>) -> Result<()> {
     let is_confirmed =
         is_asked && state.console.confirm(&format!("Send the brief {name} ({} bytes) with turns? [y/N] ", text.len()));
     if is_asked {
-        let failed = |e| Error::io("keeping the answer", e).in_file(&file);
-        make_directory(file.parent().unwrap_or(&file))?;
-        let mut kept = std::fs::OpenOptions::new().create(true).append(true).open(&file).map_err(failed)?;
-        writeln!(kept, "{} {mark}", if is_confirmed { "yes" } else { "no" }).map_err(failed)?;
+        append(&file, &format!("{} {mark}\n", if is_confirmed { "yes" } else { "no" }))?;
     } else if !answered("no") {
         let line = format!("the brief {name} was not sent: confirm it once in a terminal\n");
         state.show(&style().faint(&line))?;

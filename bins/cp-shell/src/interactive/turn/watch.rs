@@ -10,7 +10,7 @@ use cp_common::program::approval::{Answer, description, prompt};
 use cp_common::wire::{Approval, Scope, ToolResult};
 use serde_json::{Value, json};
 
-use super::changes::{differences, painted_start};
+use super::changes::{SHOWN, differences, painted};
 use super::flow::{Flow, Thoughts};
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
@@ -126,15 +126,15 @@ impl<'a> Watch<'a> {
 
     /// The differences of the files that a call changed; empty if a question has shown them.
     fn changed(&mut self, result: &ToolResult) -> String {
-        // A command has an exit status, and its changes are not recorded.
+        // A command has an exit status, and its changes have no difference.
         let Some(run) = self.seen.run.as_deref().filter(|_| result.exit_code.is_none()) else { return String::new() };
-        let all = differences(run, &self.flags).unwrap_or_default();
+        let all = differences(run, self.flags.clone()).unwrap_or_default();
         let new = all.get(self.seen.changes..).unwrap_or_default();
         self.seen.changes = all.len();
         if self.asked.contains(&result.id) {
             return String::new();
         }
-        new.iter().map(|difference| painted_start(difference, self.style)).collect()
+        new.iter().map(|difference| painted(difference, SHOWN, self.style)).collect()
     }
 
     /// A line about a tool, after the shown text.
