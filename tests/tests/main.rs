@@ -23,6 +23,7 @@ mod loop_elixir;
 mod loops;
 mod manual;
 mod pipelines;
+mod places;
 mod properties;
 mod queries;
 mod scale;

@@ -157,7 +157,7 @@ fn with_options<C: Parser>(
         context.out.filtering();
     }
     // The dry run of an append answers like the append that it leaves out.
-    if doc.is_some_and(|doc| doc.class == Class::Append) && is_dry_run(matches) {
+    if doc.is_some_and(|doc| doc.class == Class::Append) && standard::is_set(matches, "dry_run") {
         let message = "dry run: nothing was changed";
         context.out.notice("dry_run", Severity::Info, message);
         if context.out.format() == Format::Text {
@@ -181,18 +181,14 @@ fn with_options<C: Parser>(
             .and_then(|cli| run(cli, &mut context))
     };
     if !is_without_home {
-        audit(program, &verb, &result, started.elapsed(), &mut context);
+        let class = if standard::is_set(matches, standard::MOVE) {
+            Class::Write
+        } else {
+            doc.map_or(Class::Query, |doc| doc.class)
+        };
+        audit(program, &verb, class, &result, started.elapsed(), &mut context);
     }
     context.out.close(result)
-}
-
-/// True for a dry run.
-fn is_dry_run(matches: &clap::ArgMatches) -> bool {
-    let mut verb = matches;
-    while let Some((_, below)) = verb.subcommand() {
-        verb = below;
-    }
-    matches!(verb.try_get_one::<bool>("dry_run"), Ok(Some(true)))
 }
 
 /// Ends a verb that fails closed if it takes too long.
@@ -210,9 +206,15 @@ fn watch() -> Result<()> {
 }
 
 /// Records the command line: of every governed verb and every write, and every failure other than a usage error.
-fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Duration, context: &mut Context) {
+fn audit(
+    program: &'static Program,
+    verb: &str,
+    class: Class,
+    result: &Result<()>,
+    took: Duration,
+    context: &mut Context,
+) {
     let shown = program.shown(verb);
-    let class = program.verbs.iter().find(|doc| doc.path == shown).map_or(Class::Query, |doc| doc.class);
     let (exit, code) = context.out.prediction(result);
     let exit = status_of(exit);
     let wanted = match class {
