@@ -27,6 +27,7 @@ mod places;
 mod properties;
 mod queries;
 mod scale;
+mod screens;
 mod scripts_ci;
 mod scripts_cp_eval;
 mod scripts_cp_sh;

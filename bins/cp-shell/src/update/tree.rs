@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, Grace, on_path};
 use cp_common::keys::hex;
+use cp_common::output::Progress;
 use cp_common::wire::quoted;
 use cp_common::{Code, Error, Result, signals};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -23,27 +24,32 @@ const LARGEST: u64 = 256 << 20;
 const TRIAL: Duration = Duration::from_secs(30);
 
 /// Downloads the archive of a release, and returns its file and hash.
-pub(super) fn fetch(source: &Source, release: &Release, into: &Path) -> Result<(PathBuf, String)> {
+pub(super) fn fetch(source: &Source, release: &Release, into: &Path, progress: Progress) -> Result<(PathBuf, String)> {
     let name = &release.verified.archive;
     let path = into.join("archive");
     let file = File::create_new(&path).map_err(|e| Error::io("creating", e).in_file(&path))?;
-    let mut file = Hashed { into: file, hash: Sha256::new() };
+    let mut file = Hashed { into: file, hash: Sha256::new(), length: 0, name, progress };
     if !source.copy(&format!("v{}/{name}", release.version), LARGEST, &mut file)? {
         return Err(broken(format!("the release {} lists {name}, and does not have it", release.version)));
     }
     Ok((path, hex(&file.hash.finalize())))
 }
 
-/// A writer that hashes the written bytes.
-struct Hashed<W> {
-    into: W,
+/// A writer that hashes the written bytes, and reports their number.
+struct Hashed<'a> {
+    into: File,
     hash: Sha256,
+    length: usize,
+    name: &'a str,
+    progress: Progress,
 }
 
-impl<W: Write> Write for Hashed<W> {
+impl Write for Hashed<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let length = self.into.write(bytes)?;
         self.hash.update(&bytes[..length]);
+        self.length += length;
+        self.progress.report(|| format!("{}: {} MB", self.name, self.length >> 20));
         Ok(length)
     }
 

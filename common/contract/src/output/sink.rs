@@ -16,11 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_getfd};
 
+use super::progress;
 use crate::signals;
 use crate::wire::{Code, Error, Result};
 
 /// Writes to standard output.
 pub(super) fn write_all(bytes: &[u8]) -> Result<()> {
+    progress::erase();
     write_to(rustix::stdio::stdout(), bytes)
 }
 
@@ -69,6 +71,7 @@ pub(super) fn write_last(fd: BorrowedFd<'_>, line: &[u8]) {
 /// Writes text to standard error and escapes control characters, because a message may quote programs, names or models.
 /// A failure is ignored, because it cannot be reported.
 pub fn to_stderr(text: &str) {
+    progress::erase();
     let _ = std::io::stderr().write_all(printable(text).as_bytes());
 }
 
@@ -79,6 +82,7 @@ pub(super) fn is_terminal() -> bool {
 
 /// Writes text that accompanies standard output, faint on a terminal.
 pub(super) fn aside_to_stderr(text: &str) {
+    progress::erase();
     if is_terminal() {
         let _ = write!(std::io::stderr(), "\x1b[2m{}\x1b[22m", printable(text));
     } else {

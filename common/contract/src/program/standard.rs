@@ -28,7 +28,7 @@ const MOVER: &str = "cp-shell";
 pub(super) const MOVE: &str = "move";
 
 /// The variables of the environment that every program reads.
-pub(crate) const ENVIRONMENT: [(&str, &str); 5] = [
+pub(crate) const ENVIRONMENT: [(&str, &str); 7] = [
     ("CP_HOME", "The home directory, unless --home names one"),
     ("XDG_DATA_HOME", "The directory of data: cp in it is the home, unless CP_HOME is set"),
     (
@@ -37,6 +37,8 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 5] = [
     ),
     ("XDG_STATE_HOME", "The directory of state: cp in it has approvals and locks, unless CP_HOME is set"),
     ("CP_FORMAT", "The format of results: json, text or raw"),
+    ("CP_PAGER", "The pager of text that is longer than the terminal; empty for none"),
+    ("PAGER", "The pager, if CP_PAGER is not set; else it is less"),
 ];
 
 /// The schemas of these verbs, and those that any verb may use.

@@ -15,7 +15,9 @@ use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::Home;
 use crate::home::config::{Config, Origin};
-use crate::output::{Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of};
+use crate::output::{
+    Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of, wait_for_pager,
+};
 use crate::program::arguments::{OldName, Parsed, command_of, parse, usage_error, verb_of};
 use crate::program::completion;
 use crate::program::describe;
@@ -66,6 +68,7 @@ fn install_hooks() {
 /// Exits from anywhere: after a bug, or if the work does not react to a signal.
 #[expect(clippy::disallowed_methods, clippy::exit, reason = "the one place that must leave from anywhere")]
 fn leave(code: Code) -> ! {
+    wait_for_pager();
     std::process::exit(i32::from(status_of(code.row().exit)))
 }
 
@@ -152,6 +155,10 @@ fn with_options<C: Parser>(
     }
     for OldName { old, new } in old_names {
         context.out.notice("old_name", Severity::Warning, format!("`{old}` is now `{new}`"));
+    }
+    let is_query = describes || doc.is_some_and(|doc| doc.class == Class::Query && doc.input.is_empty());
+    if is_query && context.is_text() && isatty(stdout()) {
+        context.out.page_if_long();
     }
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
