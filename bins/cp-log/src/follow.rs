@@ -74,6 +74,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let path = args.ledger.path(context);
     let session = context.options.session.clone();
+    // No line of a session that does not exist will ever come.
+    if let Some(named) = session.as_deref().filter(|_| !args.ledger.is_named()) {
+        context.home.session(named)?;
+    }
     let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
     let mut receiver = Receiver { printer: Printer::new(args.limit), alerts: Alerts::new(&args.alerts)? };
     let outcome = follow(&path, args.last, &select, &mut receiver, context);

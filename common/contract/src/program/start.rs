@@ -248,7 +248,11 @@ fn audit(
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     };
     let outcome = (program.audit)(context).and_then(|sink| sink.map_or(Ok(()), |mut sink| sink.finished(&finished)));
-    if let Err(error) = outcome {
+    // The cause that also made the command line fail is reported once.
+    let cause = |error: &Error| error.message().rsplit(": ").next().map(str::to_owned);
+    if let Err(error) = outcome
+        && failure.is_none_or(|failure| failure.code() != error.code() || cause(failure) != cause(&error))
+    {
         context.warn(&format!("this command line is not on the ledger: {error}"));
     }
 }
