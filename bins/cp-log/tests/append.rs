@@ -284,6 +284,6 @@ fn failure_of_home_is_reported_once() {
     let ran = place.subject().args(["append", "m"]).env("CP_HOME", "/dev/null/x").run();
     assert_eq!((ran.status, ran.stderr.lines().count()), (1, 1), "{ran:?}");
     // Another cause has a warning of its own.
-    let ran = place.subject().args(["query", "none.jsonl"]).env("CP_HOME", "/dev/null/x").run();
+    let ran = place.subject().args(["append", "-f", "none/x", "m"]).env("CP_HOME", "/dev/null/x").run();
     assert!(ran.stderr.contains("is not on the ledger") && ran.stderr.contains("no such"), "{ran:?}");
 }

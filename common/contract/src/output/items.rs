@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::closing::{error_members, message_of};
 use super::{
-    ClosingLine, FAILURES_SHOWN, FLUSH_AT, Format, Held, ItemStatus, Output, Paging, Place, Progress, Reader, Shape,
-    Sink, UpstreamEnd, last, pager, printable,
+    ClosingLine, FAILURES_SHOWN, FLUSH_AT, Format, Held, ItemStatus, Output, Place, Progress, Reader, Shape, Sink,
+    UpstreamEnd, last, pager, printable,
 };
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Error, Result};
@@ -124,7 +124,7 @@ impl Output {
 impl Output {
     /// Writes everything that is finished to the reader.
     pub fn flush(&mut self) -> Result<()> {
-        if self.paging == Paging::IfLong {
+        if matches!(self.sink, Sink::Held) {
             if !pager::exceeds_screen(&self.buffer) {
                 return Ok(());
             }
@@ -141,14 +141,14 @@ impl Output {
 
     /// Gives the output so far, and what follows, to the pager.
     fn start_pager(&mut self) {
-        self.paging = Paging::No;
+        self.sink = Sink::Stdout;
         pager::start();
     }
 
     fn deliver(&mut self, bytes: &[u8]) -> Result<()> {
         let outcome = match self.sink {
             Sink::Stdout if self.reader == Reader::Gone => Ok(()),
-            Sink::Stdout => last::deliver(bytes, self.counts, self.line == ClosingLine::Written),
+            Sink::Stdout | Sink::Held => last::deliver(bytes, self.counts, self.line == ClosingLine::Written),
             #[cfg(test)]
             Sink::Memory => Ok(()),
         };
@@ -202,7 +202,7 @@ impl Output {
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() >= FLUSH_AT {
             // A long line is not copied to the buffer.
-            if self.paging == Paging::IfLong {
+            if matches!(self.sink, Sink::Held) {
                 self.start_pager();
             }
             self.flush()?;

@@ -146,17 +146,10 @@ enum Reader {
     Gone,
 }
 
-/// The use of the pager.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Paging {
-    /// Output is written as it comes.
-    No,
-    /// Output is held back as long as it fits the screen.
-    IfLong,
-}
-
 enum Sink {
     Stdout,
+    /// Standard output, as soon as the output is longer than the screen and the pager is started.
+    Held,
     #[cfg(test)]
     Memory,
 }
@@ -189,7 +182,6 @@ pub struct Output {
     fields: Option<Fields>,
     pub(crate) fails: Fails,
     reader: Reader,
-    paging: Paging,
     /// The progress of rows, from the first one that takes long.
     rows: Option<Progress>,
     /// Words after the number of rows.
@@ -229,7 +221,6 @@ impl Output {
             fields: None,
             fails: Fails::IfAllFailed,
             reader: Reader::StopsProgram,
-            paging: Paging::No,
             rows: None,
             rows_note: String::new(),
             writes_failed_lines: false,
@@ -375,12 +366,14 @@ impl Output {
 
     /// Shows the output in the pager if it is longer than the screen.
     pub(crate) fn page_if_long(&mut self) {
-        self.paging = Paging::IfLong;
+        self.sink = Sink::Held;
     }
 
     /// Writes output as it comes, because the program waits for more.
     pub fn without_pager(&mut self) {
-        self.paging = Paging::No;
+        if matches!(self.sink, Sink::Held) {
+            self.sink = Sink::Stdout;
+        }
     }
 
     /// Begins reports about work that may take long.

@@ -1,13 +1,12 @@
 //! Progress of long work: one line on a terminal's standard error, which each report rewrites. Everything else that is
 //! written to a standard stream erases it first.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::stdio::stderr;
 use rustix::termios::tcgetwinsize;
 
-use super::sink::{is_terminal, printable_line, write_last};
+use super::sink::{erase_progress, is_terminal, printable_line, show_progress};
 
 /// Time of work without a report.
 const DELAY: Duration = Duration::from_secs(2);
@@ -17,9 +16,6 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// The width of a terminal that does not report it.
 const WIDTH: u16 = 80;
-
-/// True while the line is shown.
-static SHOWN: AtomicBool = AtomicBool::new(false);
 
 /// The progress of one piece of work. The line is erased at its end.
 #[derive(Debug)]
@@ -44,20 +40,12 @@ impl Progress {
         let columns = tcgetwinsize(stderr()).map_or(WIDTH, |size| size.ws_col).max(2);
         // A line that wraps could not be erased.
         let line: String = printable_line(&line()).chars().take(usize::from(columns) - 1).collect();
-        SHOWN.store(true, Ordering::Relaxed);
-        write_last(stderr(), format!("\r\x1b[K{line}").as_bytes());
+        show_progress(&line);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        erase();
-    }
-}
-
-/// Erases the line, if it is shown.
-pub(super) fn erase() {
-    if SHOWN.swap(false, Ordering::Relaxed) {
-        write_last(stderr(), b"\r\x1b[K");
+        erase_progress();
     }
 }
