@@ -101,6 +101,18 @@ fn new_home_has_configuration_and_state_in_their_own_directories() {
 }
 
 #[test]
+fn init_writes_configuration_where_programs_read_it() {
+    let place = Place::new();
+    let [data, config, _] = places(&place);
+    let ran = sh(&place, "cp-shell init | jq -r .data.config_directory; cp-shell config | jq -r .data.file");
+    assert_eq!(ran.stdout, format!("{0}\n{0}/cp.toml\n", config.display()), "{}", ran.stderr);
+    assert!(config.join("policy.toml").is_file() && config.join("agents.json").is_file());
+    assert!(!data.join("config").exists() && data.join("agents/default/soul.md").is_file());
+    let ran = sh(&place, "echo 'CP_MODEL=from-file' >>~/.config/cp/cp.env; . cp.sh && config_init && echo $CP_MODEL");
+    assert_eq!(ran.stdout, "from-file\n", "{}", ran.stderr);
+}
+
+#[test]
 fn each_variable_names_its_place_unless_it_is_relative() {
     for (variable, below, file) in [
         ("XDG_DATA_HOME", ".local/share/cp", "ledger/cp-log.jsonl"),

@@ -60,6 +60,9 @@ const DIRECTORIES: [&str; 4] = ["tools", "memory", "tmp", "output"];
 struct Made {
     /// The home.
     home: String,
+    /// The directory that `config` means in a path.
+    #[serde(default)]
+    config_directory: String,
     /// The files, in order of creation.
     items: Vec<Item>,
     /// The number of files.
@@ -95,7 +98,12 @@ impl Reply for Made {
             let mark = if item.action == Action::Created { "+" } else { "=" };
             format!("{mark} {:<44} {}", item.path, item.purpose)
         };
-        self.items.iter().map(line).chain([format!("home: {}", self.home)]).collect::<Vec<_>>().join("\n")
+        self.items
+            .iter()
+            .map(line)
+            .chain([format!("home: {}\nconfig: {}", self.home, self.config_directory)])
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 
@@ -117,7 +125,8 @@ fn plan(context: &Context) -> Made {
     };
     let mut items: Vec<Item> = starters(context).map(|(path, _, purpose)| item(path, purpose)).collect();
     items.push(item("config/policy.toml", POLICY_PURPOSE));
-    Made { home: context.home.root().display().to_string(), count: items.len(), items, receipt: None }
+    let [home, config, _] = context.home.places().map(|place| place.display().to_string());
+    Made { home, config_directory: config, count: items.len(), items, receipt: None }
 }
 
 const POLICY_PURPOSE: &str = "the policy for commands and files (from cp-exec policy init)";
