@@ -294,19 +294,24 @@ cp_number() {
     case $3 in '' | *[!0-9]*) cp_fail "$1" "$2 must be a number, not '$3'" ;; esac
 }
 
+# cp_base VALUE DIRECTORY: a base directory of XDG: this value of its variable, if it is absolute, or this directory below HOME.
+cp_base() (
+    case $1 in
+        /*) printf '%s\n' "$1" ;;
+        *)
+            case ${HOME-} in /*) ;; *) cp_fail cp.sh 'no home directory: HOME is not an absolute path' 'set CP_HOME' || exit 4 ;; esac
+            printf '%s\n' "$HOME/$2"
+            ;;
+    esac
+)
+
 # cp_home: the home, as the programs find it.
 cp_home() (
     home=${CP_HOME:-${SHELLCLAW_HOME-}}
     # The home that config_init found gives way to one that is named after it.
     if [ "$home" = "${CP_CONFIGURED_HOME-}" ]; then home=${SHELLCLAW_HOME:-$home}; fi
     if [ -z "$home" ]; then
-        case ${XDG_DATA_HOME-} in
-            /*) home=$XDG_DATA_HOME/cp ;;
-            *)
-                [ -n "${HOME-}" ] || cp_fail cp.sh 'no home directory: HOME is not set' 'set CP_HOME' || exit 4
-                home=$HOME/.local/share/cp
-                ;;
-        esac
+        home=$(cp_base "${XDG_DATA_HOME-}" .local/share)/cp || exit 4
     fi
     case $home in /*) ;; *) home=$PWD/$home ;; esac
     printf '%s\n' "$home"
@@ -376,7 +381,11 @@ cp_environment() {
     cp_set CP_AGENT "${SHELLCLAW_AGENT_ID:-${SHELLCLAW_DEFAULT_AGENT-}}"
     cp_set SHELLCLAW_TOOL_BACKEND "${SHELLCLAW_TOOL_BACKEND-}"
     cp_set CP_TOOLS_DIR "${SHELLCLAW_SKILLS_DIR:-${SHELLCLAW_TOOLS_DIR-}}"
-    for cp_file in "$CP_HOME/config/cp.env" "$CP_HOME/config/shellclaw.env"; do
+    cp_config=$CP_HOME/config
+    if ! [ -e "$cp_config" ] && [ "$CP_HOME" = "$(cp_base "${XDG_DATA_HOME-}" .local/share 2>/dev/null)/cp" ]; then
+        cp_config=$(cp_base "${XDG_CONFIG_HOME-}" .config)/cp || return 1
+    fi
+    for cp_file in "$cp_config/cp.env" "$cp_config/shellclaw.env"; do
         [ -f "$cp_file" ] || continue
         cp_lines=$(cp_assignments "$cp_file") && cp_lines=$(cp_put "$cp_lines" | cp_newest) || return 1
         while IFS= read -r cp_line; do
@@ -385,7 +394,7 @@ cp_environment() {
 $cp_lines
 CP_END
     done
-    unset cp_file cp_lines cp_line
+    unset cp_config cp_file cp_lines cp_line
 }
 
 # cp_put TEXT: prints it as it is. Some shells have no printf of their own, and another program's arguments are limited.

@@ -70,7 +70,10 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         }
         Verb::Config(rest) => {
             if rest.words.is_empty() {
-                out.raw(format!("home = {}\n", home.root().display()).as_bytes())?;
+                let config = home.path("config");
+                out.raw(
+                    format!("home = {}\nconfiguration = {}\n", home.root().display(), config.display()).as_bytes(),
+                )?;
                 out.flush()?;
             }
             return execute("cp-shell", &["config", "--format", "text"], rest);

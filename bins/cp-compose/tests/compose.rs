@@ -94,3 +94,17 @@ fn invalid_input_is_an_error() {
     place.run(&["docter"]).failed(2, "E_USAGE");
     place.run(&["--sesion", "x", "--", "y"]).failed(2, "E_USAGE");
 }
+
+#[test]
+fn byte_order_mark_does_not_reach_model() {
+    let place = Place::of("cp-compose");
+    let mark = "\u{feff}";
+    for name in ["context.md", "system.md"] {
+        place.work.write(name, format!("{mark}text {mark} of {name}"));
+    }
+    let ran = place.feed(&["--context", "context.md", "--system", "@system.md", "-"], format!("{mark}question"));
+    let text = ran.success().stdout;
+    // A mark inside a text is part of it.
+    assert_eq!(text.matches(mark).count(), 2, "{text}");
+    assert!(text.contains("question") && text.contains("of context.md") && text.contains("of system.md"));
+}

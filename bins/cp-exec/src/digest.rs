@@ -1,8 +1,8 @@
 //! SHA-256 digests in the form of the ledger, `sha256:` and 64 hex digits, and hashes under the secret key of the home.
 
 use std::io::{self, Read};
-use std::path::Path;
 
+use cp_common::home::Home;
 use cp_common::keys::{Key, hex};
 use cp_ledger::format::claims;
 use serde_json::{Map, Value};
@@ -35,7 +35,7 @@ pub(crate) struct KeyedHasher(Option<Key>);
 impl KeyedHasher {
     /// Uses the token key of a home, which is created at first use. If the home is not writable there is no key, and
     /// entries have no hashes.
-    pub(crate) fn of_home(home: &Path) -> Self {
+    pub(crate) fn of_home(home: &Home) -> Self {
         Self(Key::of_home(home).ok())
     }
 

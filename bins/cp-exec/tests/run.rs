@@ -499,3 +499,23 @@ fn stdin_pipe_cannot_be_written_by_command() {
         }
     }
 }
+
+#[test]
+fn operand_of_any_bytes_reaches_command() {
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+    let exec = Exec::with_policy(Who::Me, "[exec]\nallowed_commands = [\"cat\", \"printf\"]\nintent = \"off\"\n");
+    let bytes: Vec<u8> = (1..=255).filter(|byte| *byte != b'/').collect();
+    for part in bytes.chunks(60) {
+        // The last byte is not UTF-8 by itself.
+        let name = std::ffi::OsString::from_vec([part, b"\xff"].concat());
+        std::fs::write(exec.work.join(&name), name.as_bytes().len().to_string()).unwrap();
+        let ran = exec.command(&["--", "cat", "--"]).arg(&name).run();
+        assert_eq!(ran.closing()["data"]["stdout"], name.as_bytes().len().to_string(), "{ran:?}");
+        let ran = exec.command(&["--format", "raw", "--", "printf", "%s"]).arg(&name).arg("a b").run();
+        assert_eq!(ran.bytes(), [name.as_bytes(), b"a b"].concat(), "{ran:?}");
+    }
+    let bad = std::ffi::OsStr::from_bytes(b"\xff");
+    assert_eq!(exec.command(&["--", "shred"]).arg(bad).run().first_error()["code"], "E_FORBIDDEN");
+    let ran = exec.command(&["--env"]).arg(std::ffi::OsStr::from_bytes(b"A=\xff")).args(["--", "cat"]).run();
+    assert_eq!((ran.status, ran.first_error()["code"].as_str()), (2, Some("E_USAGE")), "{ran:?}");
+}

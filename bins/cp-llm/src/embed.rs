@@ -60,7 +60,7 @@ impl Args {
     pub(super) fn prepared(&self, context: &Context) -> Result<(Engine, Target)> {
         let policy = Policy::load(&context.home)?;
         let permission = policy.permission();
-        let endpoints = Endpoints::load(&context.config, self.backend.as_deref())?.probing(permission().is_ok());
+        let endpoints = Endpoints::load(context, self.backend.as_deref())?.probing(permission().is_ok());
         let target = match context.config.text("embedding_model", self.model.as_deref()) {
             Some(model) => endpoints.target(&model)?,
             None => endpoints.embedding_target()?,

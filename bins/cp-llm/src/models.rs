@@ -62,7 +62,7 @@ impl Reply for Model {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let permission = Policy::load(&context.home)?.permission();
-    let endpoints = Endpoints::load(&context.config, args.backend.as_deref())?.probing(permission().is_ok());
+    let endpoints = Endpoints::load(context, args.backend.as_deref())?.probing(permission().is_ok());
     let meant = endpoints.selected()?;
     let names: Vec<&str> = meant.iter().map(|endpoint| endpoint.name.as_str()).collect();
     let pages = Pages::of("cp-llm models", &names.join(","), &args.query)?;
@@ -122,7 +122,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
     let policy = Policy::load(&context.home);
     let may_probe = policy.as_ref().is_ok_and(|policy| policy.permission()().is_ok());
-    match Endpoints::load(&context.config, None) {
+    match Endpoints::load(context, None) {
         Ok(endpoints) => checks.extend(check_endpoints(&endpoints.probing(may_probe), may_probe, context)),
         Err(e) => checks.push(failing("backend", Status::Fail, &e, "correct the file")),
     }

@@ -74,6 +74,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let path = args.ledger.path(context);
     let session = context.options.session.clone();
+    // No line of a session that does not exist will ever come.
+    if let Some(named) = session.as_deref().filter(|_| !args.ledger.is_named()) {
+        context.home.session(named)?;
+    }
     let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
     let mut receiver = Receiver { printer: Printer::new(args.limit), alerts: Alerts::new(&args.alerts)? };
     let outcome = follow(&path, args.last, &select, &mut receiver, context);
@@ -91,6 +95,7 @@ fn follow(path: &Path, last: u64, select: &Select, receiver: &mut Receiver, cont
         }
         return follow_stream(path, select, receiver, context);
     }
+    context.out.without_pager();
     let mut position = Position::open(path, last)?;
     let watch = watch(path);
     context.out.streaming()?;
@@ -119,6 +124,7 @@ fn follow(path: &Path, last: u64, select: &Select, receiver: &mut Receiver, cont
 
 /// Prints what comes from a stream until it ends.
 fn follow_stream(path: &Path, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
+    context.out.without_pager();
     context.out.streaming()?;
     let target = Target::named(path);
     Reader::open(&target, Direction::Forward)?.each(select, &mut |step| {

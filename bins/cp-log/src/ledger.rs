@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::program::{Check, Class, Status, VerbDoc};
-use cp_common::wire::Reply;
+use cp_common::wire::{Reply, quoted};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::read::tail::{Last, Tail};
@@ -24,9 +24,17 @@ impl LedgerOption {
         path_of(self.file.as_deref(), context)
     }
 
-    /// The absolute path of the ledger, if it may be written.
+    /// The absolute path of the ledger, if it may be written. Directories are created only inside the home, because elsewhere a missing
+    /// one is a mistyped name.
     pub(crate) fn writable_path(&self, context: &Context) -> Result<PathBuf> {
-        writable(&self.path(context), context)
+        let path = writable(&self.path(context), context)?;
+        match path.parent().filter(|directory| !directory.exists() && !context.home.contains(directory)) {
+            Some(directory) => Err(Error::not_found("no such directory")
+                .in_file(directory)
+                .hint(format!("mkdir -p {}", quoted(&directory.display().to_string())))
+                .fatal()),
+            None => Ok(path),
+        }
     }
 }
 

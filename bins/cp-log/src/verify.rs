@@ -1,7 +1,6 @@
 //! `cp-log verify`: prove ledgers, and name every line that is not what was written.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
@@ -290,12 +289,9 @@ impl<'a> Walk<'a> {
 
     /// Proves the lines of the next file.
     fn lines(&mut self, path: &Path, context: &Context) -> Result<Report> {
-        let mut reported = Instant::now();
+        let mut shown = context.out.progress();
         let mut progress = |done: u64, size: u64| {
-            if reported.elapsed() >= Duration::from_secs(1) {
-                reported = Instant::now();
-                context.progress(&format!("{}: {}%", path.display(), done.saturating_mul(100) / size.max(1)));
-            }
+            shown.report(|| format!("{}: {}%", path.display(), done.saturating_mul(100) / size.max(1)));
         };
         // A closed segment does not grow.
         let options = Options { closed: self.options.closed || segments::is_closed(path), ..*self.options };

@@ -261,3 +261,29 @@ fn own_secrets_are_looked_for_in_what_strings_say_and_nowhere_else() {
     });
     assert_eq!(stored["data"], expected);
 }
+
+#[test]
+fn append_creates_directories_only_in_home() {
+    let place = Ledgers::new();
+    for path in ["typo/l.jsonl", "typo/deep/l.jsonl"] {
+        let error = place.closing(&["append", "-f", path, "m"], "", 3);
+        let hint = error["error"]["details"]["hint"].as_str().unwrap();
+        assert!(hint.starts_with("mkdir -p /") && hint.contains("typo"), "{error}");
+        assert!(!place.path("typo").exists());
+    }
+    std::fs::create_dir(place.path("made")).unwrap();
+    place.closing(&["append", "-f", "made/l.jsonl", "m"], "", 0);
+    let inside = place.home.join("ledger/new/l.jsonl");
+    place.closing(&["append", "-f", inside.to_str().unwrap(), "m"], "", 0);
+    assert!(inside.exists());
+}
+
+#[test]
+fn failure_of_home_is_reported_once() {
+    let place = Ledgers::new();
+    let ran = place.subject().args(["append", "m"]).env("CP_HOME", "/dev/null/x").run();
+    assert_eq!((ran.status, ran.stderr.lines().count()), (1, 1), "{ran:?}");
+    // Another cause has a warning of its own.
+    let ran = place.subject().args(["append", "-f", "none/x", "m"]).env("CP_HOME", "/dev/null/x").run();
+    assert!(ran.stderr.contains("is not on the ledger") && ran.stderr.contains("no such"), "{ran:?}");
+}

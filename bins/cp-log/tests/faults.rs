@@ -104,7 +104,8 @@ fn a_creation_can_die_at_any_step() {
         for step in 1..40 {
             let place = Ledgers::new();
             let injection = format!("{call}:signal=SIGKILL:when={step}");
-            let Some(done) = injected(&place, &injection, &["append", "-f", "new/l.jsonl", "m"]) else { return };
+            let Some(done) = injected(&place, &injection, &["create", "new/l.jsonl"]) else { return };
+            std::fs::create_dir_all(place.path("new")).unwrap();
             place.lines(&["append", "-f", "new/l.jsonl", "after"], "");
             place.lines(&["verify", "--complete", "new/l.jsonl"], "");
             if done.status == 0 {

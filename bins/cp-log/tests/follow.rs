@@ -56,3 +56,14 @@ fn a_reader_that_leaves_ends_it_also_where_nothing_is_appended() {
     cp_testkit::until("its end", || child.has_ended());
     child.wait();
 }
+
+#[test]
+fn follow_of_missing_session_fails() {
+    let place = Ledgers::new();
+    let error = place.closing(&["follow", "--session", "NOSUCH"], "", 3);
+    assert_eq!(error["error"]["details"]["session"], "NOSUCH");
+    // A session may be only a label of lines in a ledger that is named.
+    place.closing(&["append", "-f", "l.jsonl", "--session", "S", "m"], "", 0);
+    let shown = place.lines(&["follow", "l.jsonl", "--session", "S", "--last", "9", "--limit", "1"], "");
+    assert_eq!(shown[0]["data"]["session"], "S");
+}

@@ -35,6 +35,7 @@ fn sums_are_by_event_agent_model_and_session() {
 #[test]
 fn each_line_of_ledgers_and_their_copies_counts_once_and_copies_are_named() {
     let place = Ledgers::new();
+    std::fs::create_dir(place.path("d")).unwrap();
     place.lines(&["append", "-f", "d/l.jsonl", "--rows"], ROWS);
     place.lines(&["rotate", "d/l.jsonl"], "");
     std::fs::create_dir(place.path("e")).unwrap();

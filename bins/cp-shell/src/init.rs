@@ -44,6 +44,12 @@ const STARTERS: [(&str, &str, &str); 9] = [
     ("registries/prompts_registry.csv", "", "the registered prompts and their hashes"),
 ];
 
+/// Returns the starter files for a home. Its governed roots are those of the tree that holds the list.
+fn starters(context: &Context) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let is_tree = context.home.path("config").starts_with(context.home.root());
+    STARTERS.into_iter().filter(move |(path, ..)| is_tree || *path != "config/governed_roots.json")
+}
+
 const SOUL: &str = include_str!("../starter/soul.md");
 
 const DIRECTORIES: [&str; 4] = ["tools", "memory", "tmp", "output"];
@@ -54,6 +60,9 @@ const DIRECTORIES: [&str; 4] = ["tools", "memory", "tmp", "output"];
 struct Made {
     /// The home.
     home: String,
+    /// The directory that `config` means in a path.
+    #[serde(default)]
+    config_directory: String,
     /// The files, in order of creation.
     items: Vec<Item>,
     /// The number of files.
@@ -89,7 +98,12 @@ impl Reply for Made {
             let mark = if item.action == Action::Created { "+" } else { "=" };
             format!("{mark} {:<44} {}", item.path, item.purpose)
         };
-        self.items.iter().map(line).chain([format!("home: {}", self.home)]).collect::<Vec<_>>().join("\n")
+        self.items
+            .iter()
+            .map(line)
+            .chain([format!("home: {}\nconfig: {}", self.home, self.config_directory)])
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 
@@ -109,9 +123,10 @@ fn plan(context: &Context) -> Made {
         let action = if context.home.path(path).exists() { Action::Kept } else { Action::Created };
         Item { path: path.to_owned(), action, purpose: purpose.to_owned() }
     };
-    let mut items: Vec<Item> = STARTERS.iter().map(|(path, _, purpose)| item(path, purpose)).collect();
+    let mut items: Vec<Item> = starters(context).map(|(path, _, purpose)| item(path, purpose)).collect();
     items.push(item("config/policy.toml", POLICY_PURPOSE));
-    Made { home: context.home.root().display().to_string(), count: items.len(), items, receipt: None }
+    let [home, config, _] = context.home.places().map(|place| place.display().to_string());
+    Made { home, config_directory: config, count: items.len(), items, receipt: None }
 }
 
 const POLICY_PURPOSE: &str = "the policy for commands and files (from cp-exec policy init)";
@@ -124,7 +139,8 @@ fn make(context: &mut Context) -> Result<Made> {
         make_directory(&context.home.path(directory))?;
     }
     let mut made = plan(context);
-    for (path, text, purpose) in STARTERS {
+    let starters: Vec<_> = starters(context).collect();
+    for (path, text, purpose) in starters {
         let registry = registry();
         let text = if path.ends_with("prompts_registry.csv") { registry.as_str() } else { text };
         if create_whole(&context.home.path(path), text.as_bytes())? {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cp_common::home::Home;
 use cp_common::keys::Key;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Context, Error, Result, clock, coprocess};
@@ -139,7 +140,7 @@ pub(crate) struct Journal {
     agent: String,
     exec: Ledger,
     evidence: Ledger,
-    home: PathBuf,
+    home: Home,
     pending: Vec<Pending>,
     /// The number of the last recorded turn.
     turn: u64,
@@ -167,7 +168,7 @@ impl Journal {
         let evidence = cp_ledger::effect_ledger(context, "cp-evidence.jsonl")?;
         let turn = if joined.is_none() { 0 } else { last_turn(exec.path(), &session)? };
         let agent = agent.to_owned();
-        let home = context.home.root().to_owned();
+        let home = context.home.clone();
         Ok(Self { session, directory, agent, exec, evidence, home, pending: Vec::new(), turn, next_place: None, own })
     }
 

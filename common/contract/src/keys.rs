@@ -6,7 +6,7 @@ use std::path::Path;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
-use crate::home::create_whole;
+use crate::home::{Home, create_whole};
 use crate::wire::{Code, Error, Result};
 
 /// A secret of 32 bytes.
@@ -25,8 +25,8 @@ impl Key {
     }
 
     /// Reads the home's key for confirm tokens.
-    pub fn of_home(home: &Path) -> Result<Self> {
-        Self::of_file(&home.join("keys/confirm.key"))
+    pub fn of_home(home: &Home) -> Result<Self> {
+        Self::of_file(&home.keys().join("confirm.key"))
     }
 
     /// Returns the HMAC-SHA-256 (RFC 2104) of the concatenated `parts`.

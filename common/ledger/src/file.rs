@@ -107,12 +107,10 @@ impl Shared {
         }
         // Cut back under the lock, so that no line ever follows a partial one.
         let cut = self.cut(size);
-        let reason = match written {
-            Ok(_) => "the disk or the file size limit is full".to_owned(),
-            Err(e) => e.to_string(),
-        };
-        let after = if cut.is_ok() { "nothing was appended" } else { "and the torn bytes could not be removed" };
-        Err(Error::new(Code::Io, format!("cannot append: {reason}; {after}")).in_file(&self.path).fatal())
+        // A write that is cut short has met a limit, and only the next one would report it.
+        let reason = written.map_or_else(|e| e, |_| ErrorKind::StorageFull.into());
+        let after = if cut.is_ok() { "nothing was appended" } else { "the torn bytes could not be removed" };
+        Err(Error::io(format!("cannot append, {after}"), reason).in_file(&self.path).fatal())
     }
 
     /// Appends a line to a file whose last one may be torn: it is ended first, so that this one stays whole.
@@ -164,5 +162,5 @@ fn cannot_open(path: &Path, e: io::Error, absent: Absent) -> Error {
         _ => Code::Io,
     };
     let failed = Error::io("cannot open for appending", e);
-    Error::new(code, failed.message()).in_file(path).hint("give --home or --ledger a place that can be written").fatal()
+    Error::new(code, failed.message()).in_file(path).hint("name a file that can be written, or another --home").fatal()
 }

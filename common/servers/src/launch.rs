@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cp_common::coprocess::{self, Child, Grace, command_words};
-use cp_common::home::{make_directory, resolved, write_whole};
+use cp_common::home::{Home, make_directory, resolved, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
 
@@ -32,7 +32,7 @@ pub struct Launcher {
     /// The name of the client for servers.
     pub client: &'static str,
     policy: Policy,
-    home: PathBuf,
+    home: Home,
     base: PathBuf,
     /// The ledger option and other options for cp-exec.
     flags: Vec<String>,
@@ -68,7 +68,7 @@ impl Launcher {
         Ok(Self {
             client: context.program,
             policy: Policy::load(context)?,
-            home: resolved(context.home.root()),
+            home: context.home.resolved(),
             base: context.base()?,
             flags,
             handed_on: context.handed_on(),
@@ -190,7 +190,7 @@ impl Launcher {
     }
 
     fn scratch_home(&self, policy: &str) -> Result<ScratchHome> {
-        let above = self.home.join("tmp");
+        let above = self.home.path("tmp");
         remove_abandoned(&above);
         let home = ScratchHome(above.join(format!("mcp-{}", hex(&random::<8>()?))));
         write_whole(&home.0.join("config/policy.toml"), policy.as_bytes())?;
@@ -260,14 +260,16 @@ impl Spec {
 mod tests {
     use std::path::PathBuf;
 
+    use cp_common::home::Home;
+
     use super::Launcher;
     use crate::policy::Policy;
 
     #[test]
     fn program_without_slash_is_found_on_path() {
-        let (policy, home) = (Policy::default(), PathBuf::from("/"));
-        let launcher =
-            Launcher { client: "a-test", policy, base: home.clone(), home, flags: Vec::new(), handed_on: Vec::new() };
+        let (policy, base) = (Policy::default(), PathBuf::from("/"));
+        let home = Home::find(Some(&base)).unwrap();
+        let launcher = Launcher { client: "a-test", policy, base, home, flags: Vec::new(), handed_on: Vec::new() };
         let argv = |program: &str| launcher.argv("s", Some(vec![program.to_owned(), "-x".to_owned()]));
         let found = argv("sh").unwrap();
         assert!(found[0].starts_with('/') && found[0].ends_with("/sh") && found[1] == "-x", "{found:?}");

@@ -2,17 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::home::resolved;
+use cp_common::home::{Home, resolved};
 
 use crate::policy::{Policy, Table};
 use crate::spec::Spec;
 
-/// The directories of our home that are hidden from servers.
-const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
-
 /// The policy for this server: the same paths, programs and limits, its own network and variables. The programs that it
 /// starts run in its sandbox.
-pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Path) -> String {
+pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Home) -> String {
     let program = spec.argv.first().cloned().unwrap_or_default();
     let whole = toml::Table::from_iter([
         ("exec".to_owned(), toml::Value::Table(exec(policy, table, spec, &program))),
@@ -43,7 +40,7 @@ fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Tab
     exec
 }
 
-fn paths(policy: &Policy, table: &Table, argv: &[String], program: &str, home: &Path) -> toml::Table {
+fn paths(policy: &Policy, table: &Table, argv: &[String], program: &str, home: &Home) -> toml::Table {
     let mut paths = section(policy, "paths");
     let mut add = |key: &str, absent: &[&str], more: Vec<String>| {
         let listed = paths.remove(key).and_then(|list| list.try_into::<Vec<String>>().ok());
@@ -55,7 +52,7 @@ fn paths(policy: &Policy, table: &Table, argv: &[String], program: &str, home: &
     add("read", &["."], [table.read.clone(), table.write.clone(), its_own].concat());
     add("write", &["."], table.write.clone());
     add("execute", &[], vec![program.to_owned()]);
-    add("forbidden", &[], HOME_PARTS.iter().map(|part| format!("{}/**", home.join(part).display())).collect());
+    add("forbidden", &[], home.private().map(|part| format!("{}/**", part.display())).collect());
     paths
 }
 
@@ -98,7 +95,7 @@ fn inline(value: &toml::Value) -> String {
 }
 
 /// The directory of the file that a word of a command names, which the server may read.
-fn program_files(word: &str, home: &Path) -> Option<String> {
+fn program_files(word: &str, home: &Home) -> Option<String> {
     let path = Path::new(word);
     if !path.is_absolute() || !path.is_file() {
         return None;
@@ -109,7 +106,7 @@ fn program_files(word: &str, home: &Path) -> Option<String> {
     let root = modules.or(above).unwrap_or(beside);
     // A user's home directory, and the parent of our keys, are not readable.
     let person = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let is_too_much = root.parent().is_none() || root == person || resolved(home).starts_with(resolved(root));
+    let is_too_much = root.parent().is_none() || root == person || home.resolved().is_below(&resolved(root));
     Some(if is_too_much { path } else { root }.display().to_string())
 }
 
@@ -127,7 +124,7 @@ mod tests {
         );
         let table = policy.table("s").unwrap();
         let spec = Spec { argv: vec!["/opt/x/server".to_owned(), "--all".to_owned()], ..Spec::default() };
-        let text = narrowed(&policy, &table, &spec, Path::new("/home/me/cp"));
+        let text = narrowed(&policy, &table, &spec, &Home::find(Some(Path::new("/home/me/cp"))).unwrap());
         let parsed: toml::Table = toml::from_str(&text).unwrap();
         let list = |section: &str, key: &str| -> Vec<String> { parsed[section][key].clone().try_into().unwrap() };
         assert_eq!(list("exec", "allowed_commands"), ["git", "rm", "/opt/x/server"]);
@@ -146,7 +143,12 @@ mod tests {
     fn tilde_of_other_owner_is_expanded() {
         let mut policy = Policy::of_text("[paths]\nread = [\"~/a\", \"~b\"]\n");
         policy.tilde = Some("/root".to_owned());
-        let text = narrowed(&policy, &Table::default(), &Spec::default(), Path::new("/home/me/cp"));
+        let text = narrowed(
+            &policy,
+            &Table::default(),
+            &Spec::default(),
+            &Home::find(Some(Path::new("/home/me/cp"))).unwrap(),
+        );
         let parsed: toml::Table = toml::from_str(&text).unwrap();
         let read: Vec<String> = parsed["paths"]["read"].clone().try_into().unwrap();
         assert_eq!(read[..2], ["/root/a", "~b"]);
@@ -156,7 +158,8 @@ mod tests {
     fn command_file_makes_its_package_readable_but_not_our_home() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().canonicalize().unwrap();
-        let home = root.join("data/cp");
+        let directory = root.join("data/cp");
+        let home = Home::find(Some(&directory)).unwrap();
         let named = |below: &str| {
             let file = root.join(below);
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -167,7 +170,7 @@ mod tests {
         assert_eq!(named("p/node_modules/@a/b/node_modules/c/i.js"), at("p/node_modules"));
         assert_eq!(named("venv/bin/server"), at("venv"));
         assert_eq!(named("s/server.py"), at("s"));
-        std::fs::create_dir_all(&home).unwrap();
+        std::fs::create_dir_all(&directory).unwrap();
         assert_eq!(named("data/server.py"), at("data/server.py"));
         assert_eq!(named("bin/server"), at("bin/server"), "what is above holds the home");
         assert_eq!((program_files("server.py", &home), program_files("/nowhere/x", &home)), (None, None));

@@ -52,7 +52,8 @@ fn bytes_that_are_not_text_are_a_path_or_an_error_that_names_the_option() {
             }
             let error = ran.error();
             let told = format!("{} {}", error["message"], error["details"]);
-            let names = [name, param["short"].as_str().unwrap_or(name), "caf\u{fffd}", "not UTF-8"];
+            // A word of a command is taken too, and quoted as bash does.
+            let names = [name, param["short"].as_str().unwrap_or(name), "caf\u{fffd}", "not UTF-8", "$'caf"];
             // The path was taken, and what the verb is about is not there or lies outside of the base.
             let is_outside =
                 name == "--base" && error["details"]["rule"].as_str().is_some_and(|rule| rule.starts_with("paths"));

@@ -69,7 +69,7 @@ pub(crate) fn prepare(request: &Request<'_>, policy: &Policy) -> Result<(AgentCo
         let missing = |e| Error::io("--state", e).in_file(directory);
         state.push(policy.base.join(directory).canonicalize().map_err(missing)?);
     }
-    let script = shell::file(&policy.cp_home);
+    let script = shell::file(policy.cp_home.root());
     let path: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
     let command = AgentCommand {
         argv,
@@ -92,7 +92,7 @@ pub(crate) fn count_unseen(host: Host, policy: &Policy, since: SystemTime) -> Op
     for transcript in &transcripts {
         words.extend(["--transcript".into(), transcript.into()]);
     }
-    let home = ["--home".into(), policy.cp_home.clone().into()];
+    let home = ["--home".into(), policy.cp_home.root().into()];
     if transcripts.is_empty() {
         return None;
     }

@@ -25,7 +25,7 @@ impl State {
     pub(super) fn of(host: Host, policy: &Policy) -> Self {
         let project = sha256(policy.base.as_os_str().as_encoded_bytes());
         let project = project.trim_start_matches("sha256:").get(..16).unwrap_or_default();
-        Self { directory: policy.cp_home.join("hosts").join(format!("{}-{project}", host.name())) }
+        Self { directory: policy.cp_home.path("hosts").join(format!("{}-{project}", host.name())) }
     }
 
     /// Creates what is missing. Returns a message for each file that could not be copied.

@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cp_common::home::make_directory;
+use cp_common::home::{Home, make_directory};
 use cp_ledger::format::line::Hash;
 use rustix::fs::{FlockOperation, Mode, Stat, flock};
 use rustix::io::Errno;
@@ -77,8 +77,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn of_home(home: &Path) -> Self {
-        Self { root: home.join("state/kept") }
+    pub(crate) fn of_home(home: &Home) -> Self {
+        Self { root: home.state("kept") }
     }
 
     /// Reads an object and verifies its hash.

@@ -3,6 +3,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use cp_common::home::Home;
 use cp_common::wire::{ChangeKind, FileChange, FileKind};
 use cp_ledger::format::line::Hash;
 use proptest::prelude::*;
@@ -22,7 +23,7 @@ impl Project {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().canonicalize().unwrap().join("work");
         fs::create_dir(&root).unwrap();
-        Self { root, store: Store::of_home(&place.path().join("home")), place }
+        Self { root, store: Store::of_home(&Home::find(Some(&place.path().join("home"))).unwrap()), place }
     }
 
     fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {

@@ -75,7 +75,7 @@ pub(crate) fn decide_agent(policy: &mut Policy, hashes: &mut HashCache, agent: A
         view.mask.retain(hides);
         // The states of other agents stay hidden.
         let beside = state.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
-        if state.starts_with(&policy.cp_home) {
+        if policy.cp_home.contains(&state) {
             view.mask.extend(beside.map(|entry| entry.path()).filter(|path| *path != state));
         }
         let node = node_of(&state)?.ok_or_else(|| Error::not_found("no such directory").in_file(&state))?;

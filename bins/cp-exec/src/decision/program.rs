@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use cp_common::home::Home;
 use cp_common::{Error, Result, clock};
 
 use crate::digest::sha256_of;
@@ -233,8 +234,8 @@ fn key(identity: &Identity) -> Option<Key> {
 
 impl HashCache {
     /// The cache of a home.
-    pub(crate) fn of_home(home: &Path) -> Self {
-        Self { kept: Some(home.join("state/program-hashes")), ..Self::default() }
+    pub(crate) fn of_home(home: &Home) -> Self {
+        Self { kept: Some(home.state("program-hashes")), ..Self::default() }
     }
 
     /// The hash of a file, and whether the hash was cached.
@@ -340,6 +341,7 @@ mod tests {
     #[test]
     fn large_file_hash_is_cached_until_file_changes() {
         let home = tempfile::tempdir().unwrap();
+        let own = Home::find(Some(home.path())).unwrap();
         let large = home.path().join("large");
         fs::write(&large, vec![7; 2 << 20]).unwrap();
         let long_ago = std::time::SystemTime::now() - std::time::Duration::from_mins(1);
@@ -348,13 +350,13 @@ mod tests {
         // The change time cannot be set, so the test replaces it in the identity.
         let (size, modified, _) = old.content.unwrap();
         old.content = Some((size, modified, modified));
-        let (hash, known) = HashCache::of_home(home.path()).of(&old).unwrap();
+        let (hash, known) = HashCache::of_home(&own).of(&old).unwrap();
         assert!(!known);
-        assert_eq!(HashCache::of_home(home.path()).of(&old).unwrap(), (hash.clone(), true));
+        assert_eq!(HashCache::of_home(&own).of(&old).unwrap(), (hash.clone(), true));
         fs::write(&large, vec![8; 2 << 20]).unwrap();
-        let (other, known) = HashCache::of_home(home.path()).of(&identity(&large)).unwrap();
+        let (other, known) = HashCache::of_home(&own).of(&identity(&large)).unwrap();
         assert!(!known && other != hash);
         // The file changed just now, so its hash is not stored.
-        assert!(!HashCache::of_home(home.path()).of(&identity(&large)).unwrap().1);
+        assert!(!HashCache::of_home(&own).of(&identity(&large)).unwrap().1);
     }
 }

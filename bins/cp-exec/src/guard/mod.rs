@@ -22,6 +22,7 @@ use crate::git_dir::{self, Violation};
 use crate::nofollow;
 use crate::sandbox::plan::Identity;
 use crate::sandbox::report::Quarantined;
+use cp_common::home::Home;
 
 /// The most new hidden files that a result lists.
 const MOST_HIDDEN: usize = 100;
@@ -35,7 +36,7 @@ pub(crate) struct Findings {
 
 /// Quarantines files of a run that other programs would execute, together with the findings in repositories.
 /// `private`: the run had its own mounts, so that existing guarded files could not be changed.
-pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Violation>, home: &Path, private: bool) -> Findings {
+pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Violation>, home: &Home, private: bool) -> Findings {
     let mut quarantine = Quarantine::of(home);
     let mut quarantined = Vec::new();
     for finding in in_repositories {

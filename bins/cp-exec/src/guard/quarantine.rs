@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cp_common::home::Home;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use crate::nofollow::{copy, names, open_directory, remove};
@@ -17,13 +18,13 @@ const DEEPEST: usize = 64;
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
 pub(super) struct Quarantine<'a> {
-    home: &'a Path,
+    home: &'a Home,
     /// The directory of this run, its descriptor, and the number of entries in it.
     place: Option<(PathBuf, OwnedFd, u32)>,
 }
 
 impl<'a> Quarantine<'a> {
-    pub(super) fn of(home: &'a Path) -> Self {
+    pub(super) fn of(home: &'a Home) -> Self {
         Self { home, place: None }
     }
 
@@ -34,7 +35,7 @@ impl<'a> Quarantine<'a> {
             none => {
                 let run = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
                 let seconds = cp_common::clock::now().replace([':', '.'], "-");
-                let path = self.home.join("state/quarantine").join(format!("{seconds}-{run}"));
+                let path = self.home.state("quarantine").join(format!("{seconds}-{run}"));
                 cp_common::home::make_directory(&path).map_err(|e| io::Error::other(e.message().to_owned()))?;
                 let directory = open_directory(CWD, &path)?;
                 none.insert((path, directory, 0))
@@ -115,7 +116,8 @@ mod tests {
         fs::create_dir_all(root.join("w/.vscode/deep")).unwrap();
         fs::write(root.join("w/.vscode/deep/tasks.json"), "x").unwrap();
         let home = root.join("home");
-        let mut quarantine = Quarantine::of(&home);
+        let own = Home::find(Some(&home)).unwrap();
+        let mut quarantine = Quarantine::of(&own);
         let undone = quarantine.move_in(&root.join("w/.vscode"), None);
         let kept = PathBuf::from(undone.moved_to.unwrap());
         assert!(kept.starts_with(&home) && !root.join("w/.vscode").exists());

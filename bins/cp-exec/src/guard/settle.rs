@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cp_common::home::make_directory;
+use cp_common::home::{Home, make_directory};
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -46,8 +46,8 @@ pub(crate) struct OpenRun {
 
 impl OpenRun {
     /// Stores the state before a run. `processes` is the process session in which the run will start.
-    pub(crate) fn begin(home: &Path, ledger: &Path, intent: u64, processes: u32, watched: &Watched) -> Result<Self> {
-        let directory = home.join("state/runs");
+    pub(crate) fn begin(home: &Home, ledger: &Path, intent: u64, processes: u32, watched: &Watched) -> Result<Self> {
+        let directory = home.state("runs");
         make_directory(&directory)?;
         let name = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
         let (hidden, path) = (directory.join(format!(".{name}")), directory.join(format!("{name}.json")));
@@ -90,8 +90,8 @@ pub(crate) struct Settled {
 }
 
 /// Quarantines the guarded files of killed runs of this ledger.
-pub(crate) fn settle(home: &Path, ledger: &Path) -> Vec<Settled> {
-    let entries = fs::read_dir(home.join("state/runs")).into_iter().flatten().flatten();
+pub(crate) fn settle(home: &Home, ledger: &Path) -> Vec<Settled> {
+    let entries = fs::read_dir(home.state("runs")).into_iter().flatten().flatten();
     let (files, unfinished): (Vec<PathBuf>, Vec<PathBuf>) =
         entries.map(|entry| entry.path()).partition(|path| path.extension().is_some_and(|end| end == "json"));
     unfinished.iter().filter(|path| is_abandoned(path)).for_each(|path| drop(fs::remove_file(path)));
@@ -104,7 +104,7 @@ fn is_abandoned(path: &Path) -> bool {
     modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > UNFINISHED))
 }
 
-fn settle_one(path: PathBuf, home: &Path, ledger: &Path) -> Option<Settled> {
+fn settle_one(path: PathBuf, home: &Home, ledger: &Path) -> Option<Settled> {
     let mut file = File::open(&path).ok()?;
     if let Err(TryLockError::WouldBlock | TryLockError::Error(_)) = file.try_lock() {
         return None;

@@ -46,16 +46,13 @@ const SYSTEM_SECRETS: [&str; 9] = [
     "/run/podman",
 ];
 
-/// The directories of the cp home that are hidden from commands.
-const HOME_PARTS: [&str; 9] = ["config", "hosts", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
-
 impl Policy {
     /// All paths that are hidden from every command, including those that do not exist. Names that are hidden at any
     /// depth are found by [`Policy::scan_trees`].
     pub(crate) fn masks(&self) -> Vec<PathBuf> {
         let mut masks: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         masks.extend(SECRETS.iter().map(|name| self.loaded.home.join(name)));
-        masks.extend(HOME_PARTS.iter().map(|name| self.cp_home.join(name)));
+        masks.extend(self.cp_home.private());
         masks.extend([self.ledger.clone(), blob::directory(&self.ledger)]);
         masks.extend(self.bounds.forbidden.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)));
         // The directories of tools stay visible. Everything else in the list is hidden wherever it lies.
@@ -112,7 +109,9 @@ impl Policy {
         // Missing parts of the cp home cannot be hidden, so commands must not create them in a writable tree around
         // the home.
         let writable = self.bounds.trees(Access::Write);
-        paths.extend(writable.iter().any(|root| self.cp_home.starts_with(root)).then(|| self.cp_home.clone()));
+        let places =
+            self.cp_home.places().into_iter().filter(|place| writable.iter().any(|root| place.starts_with(root)));
+        paths.extend(places.map(Path::to_owned));
         paths.extend(self.governed.iter().flat_map(Governed::protected));
         let mut there = Vec::new();
         for path in paths {

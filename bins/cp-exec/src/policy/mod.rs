@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cp_common::context::options::Origin;
-use cp_common::home::resolved;
+use cp_common::home::{Home, resolved};
 use cp_common::{Context, Error, Result};
 use cp_egress::Network;
 
@@ -51,7 +51,7 @@ pub(crate) struct Policy {
     /// Names that are pinned to one file.
     pub pins: Vec<(String, PathBuf)>,
     /// The home of the cp programs.
-    pub cp_home: PathBuf,
+    pub cp_home: Home,
     pub ledger: PathBuf,
     pub actor: Actor,
     /// The governed tree that was named as the root.
@@ -116,9 +116,9 @@ impl Policy {
             .iter()
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
             .collect::<Result<Vec<_>>>()?;
-        let cp_home = resolved(context.home.root());
+        let cp_home = context.home.resolved();
         let named = context.root().map_err(Error::fatal)?;
-        let root = named.as_ref().unwrap_or(&cp_home);
+        let root = named.as_deref().unwrap_or(cp_home.root());
         let home = loaded.home.to_string_lossy();
         let pins = loaded.settings.exec.pin.iter();
         let pins: Vec<(String, PathBuf)> =
@@ -192,7 +192,7 @@ impl Policy {
         let (kind, id) =
             session.clone().map(|id| ("session", id)).or_else(|| run.clone().map(|id| ("run", id))).or_else(host)?;
         let name = sha256(id.as_bytes()).replacen("sha256:", &format!("{kind}-"), 1);
-        Some(self.cp_home.join("state/tmp").join(name))
+        Some(self.cp_home.state("tmp").join(name))
     }
 
     pub(crate) fn exec(&self) -> &Exec {
@@ -233,7 +233,7 @@ impl Policy {
     /// True if approvals are advisory, because the user who requests them can read the key that signs them.
     pub(crate) fn approvals_are_advisory(&self) -> bool {
         let owner = self.exec().confirm == Confirm::Owner || !self.loaded.settings.tools.approve.is_empty();
-        owner && rustix::fs::access(self.cp_home.join("keys"), rustix::fs::Access::READ_OK).is_ok()
+        owner && rustix::fs::access(self.cp_home.keys(), rustix::fs::Access::READ_OK).is_ok()
     }
 
     /// The modules whose bounds apply to these paths.
@@ -269,7 +269,7 @@ impl Policy {
         } else if *base == self.loaded.home {
             ("a home directory", true)
         } else {
-            ("a directory that contains the cp home", self.cp_home.starts_with(base))
+            ("a directory that contains the cp home", self.cp_home.is_below(base))
         };
         let by_name = || {
             let listed =

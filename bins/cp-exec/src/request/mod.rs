@@ -4,8 +4,11 @@ mod file;
 mod source;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 
 use cp_common::spelling::nearest;
+use cp_common::wire::quoted;
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -56,6 +59,30 @@ pub(crate) enum Form {
     Strict(String),
     /// A line for a shell in the sandbox.
     Line(String),
+}
+
+impl Form {
+    /// The form of a command line of this program: a line, or words. Words that are not UTF-8 make a line, in which bash
+    /// decodes them.
+    pub(crate) fn of(line: Option<&str>, words: &[OsString]) -> Self {
+        let texts = || words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
+        let form = line.map(|line| Self::Line(line.to_owned())).or_else(|| texts().map(Self::Words));
+        form.unwrap_or_else(|| {
+            let word = |word: &OsString| word.to_str().map_or_else(|| word_text(word), quoted);
+            Self::Line(words.iter().map(word).collect::<Vec<_>>().join(" "))
+        })
+    }
+}
+
+/// Formats a word as itself, or in the quotes of bash that escape bytes if it is not UTF-8.
+pub(crate) fn word_text(word: &OsString) -> String {
+    let escaped = |byte: &u8| match byte {
+        b'\\' | b'\'' => format!("\\{}", char::from(*byte)),
+        b' '..=b'~' => char::from(*byte).to_string(),
+        _ => format!("\\x{byte:02x}"),
+    };
+    let bytes = || word.as_bytes().iter().map(escaped).collect::<String>();
+    word.to_str().map_or_else(|| format!("$'{}'", bytes()), str::to_owned)
 }
 
 impl Default for Form {

@@ -68,7 +68,7 @@ impl Reply for Approvals {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let home = context.home.root().to_owned();
+    let home = context.home.clone();
     let listed = |items: Vec<Approval>| Approvals { count: items.len(), items, confirm_token: None, expires_at: None };
     let Some(id) = &args.id else { return context.out.answer(&listed(approval::waiting(&home))) };
     if args.append.dry_run {
@@ -98,12 +98,12 @@ fn agree(approval: &Approval, context: &mut Context) -> Result<Agreed> {
     match answer {
         Verdict::Granted => {
             let (token, expires) = grant(journal, policy, approval, how)?;
-            let token = fingerprint(context.home.root(), &token)?;
+            let token = fingerprint(&context.home, &token)?;
             Ok(Agreed { approval: approval.clone(), expires, token })
         }
         Verdict::Denied(why) => Err(deny(journal, policy, approval, how, &why)?),
         Verdict::Undecided(why) => Err(Error::new(Code::HumanRequired, why)
             .with("action", "approve_command")
-            .with("resume", command_line(context.home.root(), &approval.resume))),
+            .with("resume", command_line(&context.home, &approval.resume))),
     }
 }

@@ -1,5 +1,7 @@
 //! `cp-exec check`: decides about a command without running it.
 
+use std::ffi::OsString;
+
 use cp_common::context::options::{InputKind, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
@@ -41,7 +43,7 @@ pub(crate) struct Args {
     stream: StreamOptions,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", last = true)]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 /// The verdict.
@@ -156,7 +158,7 @@ fn answer(
     if args.string.is_none() && args.command.is_empty() {
         return filter::run(&mut Requests { decide }, Source::Input, args.stream, context);
     }
-    let form = args.string.clone().map_or_else(|| Form::Words(args.command.clone()), Form::Line);
+    let form = Form::of(args.string.as_deref(), &args.command);
     let decision = decide(Ok(Command { cwd: args.cwd.clone(), form, ..Command::default() }))?;
     if !args.stream.strict_exit || decision.verdict == Decided::Allow {
         return context.out.answer(&decision);

@@ -37,8 +37,8 @@ pub(crate) struct Endpoints {
 
 impl Endpoints {
     /// Reads the endpoints of a home. `flag` is the name of the default endpoint.
-    pub(crate) fn load(config: &Config, flag: Option<&str>) -> Result<Self> {
-        let stored = StoredKeys::of(config);
+    pub(crate) fn load(context: &Context, flag: Option<&str>) -> Result<Self> {
+        let (config, stored) = (&context.config, StoredKeys(context.home.keys().join("api")));
         let (configured, aliases) = read_tables(config, &stored)?;
         Ok(Self {
             stored,
@@ -229,7 +229,7 @@ const fn distance(origin: Origin) -> u8 {
 
 /// Lists the sources of keys, never the keys. Errors are reported by the code that uses a key.
 pub(crate) fn credentials(context: &Context) -> Credentials {
-    let endpoints = Endpoints::load(&context.config, None).map(|endpoints| endpoints.configured()).unwrap_or_default();
+    let endpoints = Endpoints::load(context, None).map(|endpoints| endpoints.configured()).unwrap_or_default();
     let sources = endpoints.iter().filter_map(|endpoint| {
         Some(CredentialSource { provider: endpoint.name.clone(), source: endpoint.key_source()? })
     });
@@ -240,12 +240,6 @@ pub(crate) fn credentials(context: &Context) -> Credentials {
 struct StoredKeys(PathBuf);
 
 impl StoredKeys {
-    /// The keys of the home with these settings.
-    fn of(config: &Config) -> Self {
-        let home = config.file().parent().and_then(Path::parent).unwrap_or(Path::new(""));
-        Self(home.join("keys/api"))
-    }
-
     /// The file with the key of an endpoint, if it is stored. The two wire APIs of a provider have one key.
     fn file_of(&self, endpoint: &str) -> Option<PathBuf> {
         let name = if endpoint == "openai-responses" { "openai" } else { endpoint };

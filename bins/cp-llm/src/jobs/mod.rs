@@ -72,7 +72,11 @@ struct PollArgs {
 }
 
 fn poll(args: &PollArgs, context: &mut Context) -> Result<()> {
+    if args.wait {
+        context.out.without_pager();
+    }
     context.out.streaming()?;
+    let mut shown = context.out.progress();
     let mut open = if args.ids.is_empty() { Job::all(&context.home)? } else { Vec::new() };
     for id in &args.ids {
         match Job::find(&context.home, id) {
@@ -85,7 +89,10 @@ fn poll(args: &PollArgs, context: &mut Context) -> Result<()> {
         let mut running = Vec::new();
         for job in open {
             match progress(&job, context) {
-                Ok(progress) if args.wait && !progress.state.is_ended() => running.push(job),
+                Ok(progress) if args.wait && !progress.state.is_ended() => {
+                    shown.report(|| format!("{}: {} of {} done", job.id, progress.done, job.count));
+                    running.push(job);
+                }
                 Ok(progress) => {
                     context.out.record(Kind::Item, &BatchJob::of(&job, progress))?;
                     context.out.item_succeeded();

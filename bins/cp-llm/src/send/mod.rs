@@ -51,8 +51,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// The interval between two lines of progress.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// The time for requests in flight to reach the ledger if their answers are not printed.
 const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 
@@ -81,9 +79,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         display: args.reasoning_display(),
         writer,
         estimate: None,
-        printed: 0,
         has_noted_session: false,
-        reported: Instant::now(),
     };
     // No other process may resume this output while it is written.
     if source == Source::Input && args.resume.is_none() {
@@ -113,11 +109,8 @@ struct Send<'a> {
     writer: Option<Writer>,
     /// The sum of a dry run.
     estimate: Option<Estimate>,
-    /// The number of printed answers, and the time of the last report of progress.
-    printed: u64,
     /// True after the notice that the session is not used.
     has_noted_session: bool,
-    reported: Instant,
 }
 
 impl Send<'_> {
@@ -172,12 +165,8 @@ impl Send<'_> {
 
     /// Prints and counts an answer.
     fn settle(&mut self, answered: Completed, options: StreamOptions, context: &mut Context) -> Result<()> {
-        self.printed += 1;
-        if self.reported.elapsed() >= PROGRESS_INTERVAL {
-            self.reported = Instant::now();
-            let reduced_limit = self.engine.gates.reduced_limit().map(|most| format!(", at most {most} at a time"));
-            context.progress(&format!("{} done{}", self.printed, reduced_limit.unwrap_or_default()));
-        }
+        let reduced_limit = self.engine.gates.reduced_limit().map(|most| format!(", at most {most} at a time"));
+        context.out.note_rows(reduced_limit.unwrap_or_default());
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
             self.finish_answer(answered.shown, answered.outcome, answered.took, context)

@@ -175,8 +175,7 @@ impl Args {
         let schema_text = schema.as_ref().map(|schema| schema.text.clone());
         let policy = Policy::load(&context.home)?;
         let permission = policy.permission();
-        let endpoints =
-            Endpoints::load(&context.config, self.backend.as_deref())?.probing(sends && permission().is_ok());
+        let endpoints = Endpoints::load(context, self.backend.as_deref())?.probing(sends && permission().is_ok());
         // The default backend of a replay is the one of the recording.
         let endpoints = match &recordings {
             Some(Recordings::Replay(replay)) => endpoints.or_default_name(|| replay.backend())?,

@@ -11,6 +11,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use cp_common::output::Progress;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, clock};
@@ -163,6 +164,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// The bundle under way.
 pub(super) struct Output<'a> {
     hash: Sha256,
+    lines: u64,
+    progress: Progress,
     to: To<'a>,
 }
 
@@ -173,6 +176,7 @@ enum To<'a> {
 
 impl<'a> Output<'a> {
     pub(super) fn new(file: Option<&Path>, context: &'a mut Context) -> Result<Self> {
+        let progress = context.out.progress();
         let to = match file {
             None => {
                 context.out.streaming()?;
@@ -190,12 +194,14 @@ impl<'a> Output<'a> {
                 To::File(BufWriter::new(unfinished), file)
             }
         };
-        Ok(Self { hash: Sha256::new(), to })
+        Ok(Self { hash: Sha256::new(), lines: 0, progress, to })
     }
 
     /// Writes a line, line feed included.
     pub(super) fn write(&mut self, line: &[u8]) -> Result<()> {
         self.hash.update(line);
+        self.lines += 1;
+        self.progress.report(|| format!("{} lines", self.lines));
         match &mut self.to {
             To::Stream(context) => context.out.pass(line.strip_suffix(b"\n").unwrap_or(line)),
             To::File(file, path) => {

@@ -118,7 +118,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             keep_pins(self.name, &pins, self.context)?;
             return Ok(Availability::Offered);
         }
-        let line = command_line(self.context.home.root(), &approval.resume);
+        let line = command_line(&self.context.home, &approval.resume);
         if self.warned.insert(approval.id.clone()) {
             self.context.warn(&format!("{why}; to see and accept it: {line}"));
         }
@@ -154,7 +154,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             tool.availability = if is_kept { Availability::Offered } else { self.review_change(tool, &pins)? };
         }
         if let Availability::Changed(why, approval) = &tool.availability {
-            let line = command_line(self.context.home.root(), &approval.resume);
+            let line = command_line(&self.context.home, &approval.resume);
             let hint = format!("`{line}` in a terminal shows and approves the change; then repeat the call");
             return Err(Error::new(Code::Conflict, why.clone()).with("rule", "mcp.pinned").hint(hint));
         }
@@ -189,7 +189,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         if self.is_granted(&approval)? {
             return Ok(());
         }
-        Err(pause(self.context.home.root(), &approval)?)
+        Err(pause(&self.context.home, &approval)?)
     }
 
     /// Records the result of a call.
@@ -219,7 +219,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
 
     /// True if the approval was granted; this spends the grant. Otherwise the approval is requested.
     fn is_granted(&mut self, approval: &Approval) -> Result<bool> {
-        let home = self.context.home.root().to_owned();
+        let home = self.context.home.clone();
         if let Some(spent) = take(&home, approval)? {
             answered(&home, &approval.id)?;
             self.journal.approval(ApprovalEvent::Spent(&spent.grant), approval)?;

@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, Grace, Part, find};
+use cp_common::home::Home;
 use cp_common::program::confirm::LIFETIME;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Code, ToolCall};
@@ -41,7 +42,7 @@ pub(crate) struct Allowance {
 /// The state that all calls share.
 pub(super) struct Shared {
     pub executor: Executor,
-    pub home: PathBuf,
+    pub home: Home,
     /// The ledger, whose blobs store long answers.
     pub ledger: PathBuf,
     pub allowance: Mutex<Allowance>,
@@ -75,7 +76,7 @@ impl Shared {
         )?;
         Ok(Self {
             executor: Executor::new(context, format!("{host}/{id}/")),
-            home: context.home.root().to_owned(),
+            home: context.home.clone(),
             ledger: journal.path().to_owned(),
             allowance: Mutex::new(allowance),
             post,

@@ -10,7 +10,7 @@ mod tree;
 
 use std::path::{Path, PathBuf};
 
-use cp_common::output::{Newest, Notice, Severity, number};
+use cp_common::output::{Newest, Notice, Progress, Severity, number};
 use cp_common::program::{Class, VERSION, VerbDoc};
 use cp_common::wire::{Reply, quoted};
 use cp_common::{Code, Context, Error, Result, clock, signals};
@@ -180,8 +180,7 @@ impl Update {
         }
         let status = match (&found, is_locked) {
             (Some(release), true) => {
-                context.progress(&format!("fetching {}", release.verified.archive));
-                self.install(&source, release)?;
+                self.install(&source, release, context.out.progress())?;
                 self.done()
             }
             // An earlier update may have been killed after the replacement.
@@ -218,12 +217,12 @@ impl Update {
     }
 
     /// Downloads, verifies and activates a release.
-    fn install(&mut self, source: &Source, release: &Release) -> Result<()> {
+    fn install(&mut self, source: &Source, release: &Release, progress: Progress) -> Result<()> {
         let Method::Release(install) = &self.method else { return Ok(()) };
         let before = self.current.clone();
         self.stage = "download";
         let stage = install.stage()?;
-        let (archive, sum) = tree::fetch(source, release, stage.path())?;
+        let (archive, sum) = tree::fetch(source, release, stage.path(), progress)?;
         self.stage = "verify_checksum";
         if sum != release.verified.sha256 {
             return Err(broken(format!("{} is not the archive that was signed", release.verified.archive)));

@@ -3,15 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, Grace, on_path};
+use cp_common::keys::hex;
+use cp_common::output::Progress;
 use cp_common::wire::quoted;
 use cp_common::{Code, Error, Result, signals};
-use cp_ledger::store::blob;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use sha2::{Digest as _, Sha256};
 
 use super::release::{Release, Source, broken};
 
@@ -21,16 +24,38 @@ const LARGEST: u64 = 256 << 20;
 const TRIAL: Duration = Duration::from_secs(30);
 
 /// Downloads the archive of a release, and returns its file and hash.
-pub(super) fn fetch(source: &Source, release: &Release, into: &Path) -> Result<(PathBuf, String)> {
+pub(super) fn fetch(source: &Source, release: &Release, into: &Path, progress: Progress) -> Result<(PathBuf, String)> {
     let name = &release.verified.archive;
     let path = into.join("archive");
-    let mut file = File::create_new(&path).map_err(|e| Error::io("creating", e).in_file(&path))?;
+    let file = File::create_new(&path).map_err(|e| Error::io("creating", e).in_file(&path))?;
+    let mut file = Hashed { into: file, hash: Sha256::new(), length: 0, name, progress };
     if !source.copy(&format!("v{}/{name}", release.version), LARGEST, &mut file)? {
         return Err(broken(format!("the release {} lists {name}, and does not have it", release.version)));
     }
-    let found = blob::digest(&path).map_err(|e| Error::io("reading", e).in_file(&path))?;
-    let (hash, _) = found.ok_or_else(|| broken(format!("{name} is gone")))?;
-    Ok((path, hash.hex().to_owned()))
+    Ok((path, hex(&file.hash.finalize())))
+}
+
+/// A writer that hashes the written bytes, and reports their number.
+struct Hashed<'a> {
+    into: File,
+    hash: Sha256,
+    length: usize,
+    name: &'a str,
+    progress: Progress,
+}
+
+impl Write for Hashed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let length = self.into.write(bytes)?;
+        self.hash.update(&bytes[..length]);
+        self.length += length;
+        self.progress.report(|| format!("{}: {} MB", self.name, self.length >> 20));
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.into.flush()
+    }
 }
 
 /// Unpacks an archive whose members are all in one directory, and returns this directory.

@@ -112,7 +112,7 @@ impl Engine {
             }
             Err(error) => {
                 let row = self.run.plan.prompt.row.as_deref();
-                let mut error = self.run.resumable(error, context.home.root()).with_row(row);
+                let mut error = self.run.resumable(error, &context.home).with_row(row);
                 if context.out.format() != Format::Json
                     && let Some(approval) = Approval::of(&error)
                 {

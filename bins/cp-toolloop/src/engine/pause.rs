@@ -68,7 +68,7 @@ impl Engine {
 
     /// Requests an answer about a call. Without an answer, the error pauses the run.
     pub(super) fn decide(&mut self, at: usize, approval: &Approval, context: &mut Context) -> Result<()> {
-        let home = context.home.root().to_owned();
+        let home = context.home.clone();
         let before = self.run.conversation.calls[at].approval.clone();
         if let Some(before) = before.filter(|before| before.id != approval.id) {
             // The approved call differs from the one that would start now.
@@ -123,11 +123,11 @@ impl Engine {
     }
 
     fn granted(&mut self, at: usize, grant: Grant, context: &Context) -> Result<()> {
-        self.run.decide(at, Decision::Approved(Box::new(grant)), "", context.home.root())
+        self.run.decide(at, Decision::Approved(Box::new(grant)), "", &context.home)
     }
 
     fn denied(&mut self, at: usize, why: String, by: &str, context: &Context) -> Result<()> {
-        self.run.decide(at, Decision::Denied(why), by, context.home.root())
+        self.run.decide(at, Decision::Denied(why), by, &context.home)
     }
 
     /// Spends the grant of a call that is about to start. cp-exec spends the grants of its own requests.
@@ -137,7 +137,7 @@ impl Engine {
             return Ok(());
         };
         if approval.asked_by.program != OURS {
-            return approval::grant(context.home.root(), &approval, &grant).map(drop);
+            return approval::grant(&context.home, &approval, &grant).map(drop);
         }
         self.run.note(|journal| journal.approval(Said::Spent(&grant), &approval)).map(drop)
     }
@@ -162,7 +162,7 @@ impl Engine {
         let Shown { rule, why, .. } = &approval.shown;
         let action = if rule == UNFINISHED { "resolve_unfinished_call" } else { "approve_tool_call" };
         let message = format!("{}, call {}: {}: {why}", self.run.plan.run, call.id, approval.subject());
-        let (details, home) = (error.details(), context.home.root());
+        let (details, home) = (error.details(), &context.home);
         let mut paused = self.human(action, message, call);
         let line = match approval.level {
             Level::Agent => format!("resume {} --approve {}", self.run.plan.run, call.id),

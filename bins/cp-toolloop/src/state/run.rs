@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use cp_common::home::Home;
 use cp_common::program::approval::answered;
 use cp_common::wire::{Receipt, quoted};
 use cp_common::{Code, Context, Error, Result};
@@ -56,7 +57,7 @@ impl Run {
     }
 
     /// Records the decision about a call; `by` names who denied it.
-    pub(crate) fn decide(&mut self, at: usize, mut decision: Decision, by: &str, home: &Path) -> Result<()> {
+    pub(crate) fn decide(&mut self, at: usize, mut decision: Decision, by: &str, home: &Home) -> Result<()> {
         let approval = self.conversation.calls[at].approval.clone();
         let approval = approval.ok_or_else(|| Error::new(Code::Conflict, "nothing was asked about the call"))?;
         match &mut decision {
@@ -146,12 +147,12 @@ impl Run {
     }
 
     /// Adds the command that resumes this run to an error.
-    pub(crate) fn resumable(&self, error: Error, home: &Path) -> Error {
+    pub(crate) fn resumable(&self, error: Error, home: &Home) -> Error {
         let mut error = error.with("run_id", self.plan.run.as_str());
         if self.records.is_none() {
             return error;
         }
-        let home = quoted(&home.display().to_string());
+        let home = quoted(&home.root().display().to_string());
         let details = error.details();
         // A resume may raise a shared budget for all its users.
         let amount = |name: &str| details.get(name).and_then(serde_json::Value::as_f64);

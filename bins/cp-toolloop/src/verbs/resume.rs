@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     run.keep_policy(context)?;
     run.resume(limits)?;
     for (at, decision) in decisions {
-        run.decide(at, decision, How::Resume.grantor(), context.home.root())?;
+        run.decide(at, decision, How::Resume.grantor(), &context.home)?;
     }
     context.out.streaming()?;
     (context.options.base, context.options.root) = (Some(run.plan.base.clone()), run.plan.root.clone());
@@ -149,7 +149,7 @@ impl Args {
         if approval.level == Level::Agent {
             return Ok(decision);
         }
-        let approve = command_line(context.home.root(), &["cp-exec", "approve", &approval.id].map(str::to_owned));
+        let approve = command_line(&context.home, &["cp-exec", "approve", &approval.id].map(str::to_owned));
         match at_terminal(approval, None)? {
             Some(Answer::Yes(_)) => Ok(self.yes(How::Terminal)),
             Some(Answer::No) => Ok(Decision::Denied("a person denied it".to_owned())),

@@ -37,6 +37,11 @@ pub fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Returns a text without the byte order mark that some editors write at its start.
+pub fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// Opens a regular file. Other input is copied to an anonymous temporary file first.
 pub fn seekable(file: &Path) -> Result<File> {
     if file.is_file() && !is_input(file.as_os_str()) {

@@ -32,7 +32,7 @@ fn text_of_file(file: &Path) -> Result<String> {
             text.pop();
         }
     }
-    Ok(text)
+    Ok(given::without_mark(&text).to_owned())
 }
 
 /// The origin of a request.

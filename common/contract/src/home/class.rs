@@ -4,6 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::home::Home;
 use crate::wire::{Code, Error, Result};
 
 /// The governed roots of a tree without `config/governed_roots.json`.
@@ -104,12 +105,13 @@ pub fn governed_roots(root: &Path) -> Vec<String> {
     listed().unwrap_or_else(|| GOVERNED_ROOTS.map(str::to_owned).to_vec())
 }
 
-/// Fails if `path` is pristine for `root`, or for a tree above it that lists its governed roots.
-pub(super) fn check_writable(root: &Path, path: &Path) -> Result<()> {
+/// Fails if `path` is pristine for `home`, or for a tree above it that lists its governed roots.
+pub(super) fn check_writable(home: &Home, path: &Path) -> Result<()> {
     let path = resolved(&std::path::absolute(path)?);
     let above = path.ancestors().skip(1).filter(|above| above.join(LIST).is_file());
-    for root in above.chain([root]) {
-        let class = classify(root, &path, &governed_roots(root));
+    let is_configuration = path.starts_with(resolved(&home.config));
+    for root in above.chain([home.root()]) {
+        let class = if is_configuration { PathClass::Pristine } else { classify(root, &path, &governed_roots(root)) };
         if class == PathClass::Pristine {
             return Err(Error::new(Code::Forbidden, format!("{} is {}", path.display(), class.name()))
                 .with("rule", "pristine")
@@ -192,6 +194,7 @@ mod tests {
         let (home, tree) = (place.path().join("home"), place.path().join("tree"));
         std::fs::create_dir_all(tree.join("config")).unwrap();
         std::fs::create_dir_all(home.join("specs")).unwrap();
+        let home = Home::find(Some(&home)).unwrap();
         let check = |path: &str| check_writable(&home, &place.path().join(path));
         assert!(check("tree/own/x").is_ok() && check("home/out/x").is_ok() && check("home/specs/x").is_err());
         assert!(check("tree/specs/x").is_ok(), "nothing says that it is a tree");

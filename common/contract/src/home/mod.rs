@@ -1,8 +1,9 @@
-//! The home directory: its layout, its settings, its agents, and atomic writes of its files.
+//! The home: its places, its layout, its settings, its agents, and atomic writes of its files.
 
 mod class;
 pub mod config;
 mod files;
+mod places;
 pub mod sessions;
 
 pub use self::class::{GOVERNED_ROOTS, PathClass, classify, classify_below, governed_roots, resolved, resolved_below};
@@ -10,54 +11,84 @@ pub use self::files::{create_whole, lock, locked, make_directory, write_whole};
 pub use self::sessions::{HostNote, Session};
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 
 use crate::home::files::owner_hint;
+use crate::home::places::{CONFIG, DATA, STATE};
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
+
+/// The directories of a home that are hidden from commands.
+const PRIVATE: [&str; 9] = ["config", "hosts", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
 
 /// The tiers of a home, which contain sessions and runs.
 pub const TIERS: [&str; 3] = ["ho1", "ho2", "ho3"];
 
-/// The home directory, in the layout of a control plane root. None of its files need to exist.
+/// A home, in the layout of a control plane root: a directory of data, whose `config` and `state` may lie elsewhere. None
+/// of its files need to exist.
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
+    config: PathBuf,
+    state: PathBuf,
     origin: &'static str,
+    is_default: bool,
+    /// Held while `config` or `state` of the default home lies in its directory, so that neither is moved meanwhile.
+    lock: Option<Arc<File>>,
 }
 
 impl Home {
-    /// Returns the requested home, else `CP_HOME`, else `cp` in the XDG data directory. Parent directories are never
-    /// searched.
+    /// Returns the requested home, else `CP_HOME`, else the default home. Parent directories are never searched.
     pub fn find(asked: Option<&Path>) -> Result<Self> {
-        let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let (root, origin) = if let Some(asked) = asked {
-            (asked.to_owned(), "flag")
-        } else if let Some(root) = named("CP_HOME") {
-            (root, "environment")
-        } else if let Some(data) = named("XDG_DATA_HOME").filter(|data| data.is_absolute()) {
-            (data.join("cp"), "default")
-        } else if let Some(user) = named("HOME").filter(|user| user.is_absolute()) {
-            (user.join(".local/share/cp"), "default")
-        } else {
-            return Err(
-                Error::config("no home directory: HOME is not an absolute path").hint("give --home DIR or set CP_HOME")
-            );
-        };
-        let root = std::path::absolute(&root).map_err(|e| Error::io(root.display(), e))?;
-        // Another user could not use the home that root would make for them.
-        if origin == "default"
-            && geteuid().is_root()
-            && !root.exists()
-            && let Some(hint) = owner_hint(&root)
-        {
-            return Err(Error::config("the home would belong to root").in_file(&root).hint(hint).fatal());
+        let named = || std::env::var_os("CP_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
+        match (asked, named()) {
+            (Some(asked), _) => Self::at(asked, "flag"),
+            (None, Some(root)) => Self::at(&root, "environment"),
+            (None, None) => {
+                let home = Self::default_home()?;
+                // Another user could not use the directories that root would make for them.
+                if geteuid().is_root() {
+                    for place in home.places().into_iter().filter(|place| !place.exists()) {
+                        if let Some(hint) = owner_hint(place) {
+                            let error = Error::config("the home would belong to root").in_file(place);
+                            return Err(error.hint(hint).fatal());
+                        }
+                    }
+                }
+                Ok(home)
+            }
         }
-        Ok(Self { root, origin })
+    }
+
+    /// Returns the home in a directory, which holds all of it unless it is the directory of the default home.
+    fn at(root: &Path, origin: &'static str) -> Result<Self> {
+        let root = std::path::absolute(root).map_err(|e| Error::io(root.display(), e))?;
+        let is_default =
+            |data: &PathBuf| *data == root || data.file_name() == root.file_name() && resolved(data) == resolved(&root);
+        if DATA.directory().is_ok_and(|data| is_default(&data)) {
+            return Ok(Self { root, origin, ..Self::default_home()? });
+        }
+        Ok(Self {
+            config: root.join(CONFIG.name),
+            state: root.join(STATE.name),
+            root,
+            origin,
+            is_default: false,
+            lock: None,
+        })
+    }
+
+    /// Returns the default home, after a move that is in progress.
+    fn default_home() -> Result<Self> {
+        let root = DATA.directory()?;
+        let lock = places::keep(&root)?.map(Arc::new);
+        Ok(Self { config: CONFIG.of(&root)?, state: STATE.of(&root)?, root, origin: "default", is_default: true, lock })
     }
 
     /// Returns the directory as an absolute path.
@@ -70,24 +101,58 @@ impl Home {
         self.origin
     }
 
-    /// Returns a path below the home.
+    /// Returns the directories of data, configuration and state.
+    pub fn places(&self) -> [&Path; 3] {
+        [&self.root, &self.config, &self.state]
+    }
+
+    /// True if a directory contains one of the places.
+    pub fn is_below(&self, directory: &Path) -> bool {
+        self.places().iter().any(|place| place.starts_with(directory))
+    }
+
+    /// True if one of the places contains a path.
+    pub fn contains(&self, path: &Path) -> bool {
+        self.places().iter().any(|place| path.starts_with(place))
+    }
+
+    /// Returns the directories that are hidden from commands and servers, including those that do not exist.
+    pub fn private(&self) -> impl Iterator<Item = PathBuf> {
+        PRIVATE.into_iter().map(|name| self.path(name))
+    }
+
+    /// Returns the same home by paths without symbolic links.
+    #[must_use]
+    pub fn resolved(&self) -> Self {
+        let [root, config, state] = self.places().map(resolved);
+        Self { root, config, state, ..self.clone() }
+    }
+
+    /// Returns a path of the home. The first word determines the place: `config`, `state`, or else data.
     pub fn path(&self, below: impl AsRef<Path>) -> PathBuf {
+        let below = below.as_ref();
+        for (place, directory) in [(CONFIG, &self.config), (STATE, &self.state)] {
+            if let Ok(rest) = below.strip_prefix(place.name) {
+                // Joining nothing would add a slash.
+                return directory.components().chain(rest.components()).collect();
+            }
+        }
         self.root.join(below)
     }
 
     /// `config/cp.toml`
     pub fn config_file(&self) -> PathBuf {
-        self.path("config/cp.toml")
+        self.config.join("cp.toml")
     }
 
     /// `config/policy.toml`
     pub fn policy_file(&self) -> PathBuf {
-        self.path("config/policy.toml")
+        self.config.join("policy.toml")
     }
 
     /// `config/agents.json`
     pub fn agents_file(&self) -> PathBuf {
-        self.path("config/agents.json")
+        self.config.join("agents.json")
     }
 
     /// `ledger/<name>`
@@ -107,7 +172,7 @@ impl Home {
 
     /// `state/<name>`: tokens and request ids.
     pub fn state(&self, name: &str) -> PathBuf {
-        self.path("state").join(name)
+        self.state.join(name)
     }
 
     /// `keys/`
@@ -118,7 +183,7 @@ impl Home {
     /// Fails if a file to be written is pristine in this home, or in the tree that contains it. Every option that names
     /// an output file must call this.
     pub fn check_writable(&self, path: &Path) -> Result<()> {
-        class::check_writable(&self.root, path)
+        class::check_writable(self, path)
     }
 
     /// Returns the class of `path`, relative to this home.

@@ -1,11 +1,13 @@
 //! Items and records: the place and outcome of each item, failures, the held record, and delivery to the reader.
 
+use rustix::stdio::stdout;
+use rustix::termios::isatty;
 use serde_json::Value;
 
 use super::closing::{error_members, message_of};
 use super::{
-    ClosingLine, FAILURES_SHOWN, FLUSH_AT, Format, Held, ItemStatus, Output, Place, Reader, Shape, Sink, UpstreamEnd,
-    last, printable,
+    ClosingLine, FAILURES_SHOWN, FLUSH_AT, Format, Held, ItemStatus, Output, Place, Progress, Reader, Shape, Sink,
+    UpstreamEnd, last, pager, printable,
 };
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Error, Result};
@@ -39,11 +41,24 @@ impl Output {
     /// Counts an item that succeeded.
     pub fn item_succeeded(&mut self) {
         self.counts.succeeded += 1;
+        self.report_rows();
     }
 
     /// Counts an item that was skipped.
     pub fn item_skipped(&mut self) {
         self.counts.skipped += 1;
+        self.report_rows();
+    }
+
+    /// Reports the number of rows, unless the rows themselves are shown on a terminal.
+    fn report_rows(&mut self) {
+        let (started, quiet, counts, note) = (self.started, self.quiet, self.counts, &self.rows_note);
+        let rows = self.rows.get_or_insert_with(|| Progress::since(started, !quiet && !isatty(stdout())));
+        rows.report(|| {
+            let done = counts.succeeded + counts.failed + counts.skipped;
+            let failed = if counts.failed > 0 { format!(", {} failed", counts.failed) } else { String::new() };
+            format!("{done} done{failed}{note}")
+        });
     }
 
     /// Leaves the lines of failed items to the program, which writes them in a format of its own.
@@ -55,6 +70,7 @@ impl Output {
     pub fn item_failed(&mut self, error: Error) -> Result<()> {
         let error = error.without_secrets();
         self.counts.failed += 1;
+        self.report_rows();
         if self.format == Format::Json {
             let mut value = error.to_value();
             if let (Some(index), Some(Value::Object(details))) = (self.place.index, value.get_mut("details")) {
@@ -108,6 +124,12 @@ impl Output {
 impl Output {
     /// Writes everything that is finished to the reader.
     pub fn flush(&mut self) -> Result<()> {
+        if matches!(self.sink, Sink::Held) {
+            if !pager::exceeds_screen(&self.buffer) {
+                return Ok(());
+            }
+            self.start_pager();
+        }
         let buffer = std::mem::take(&mut self.buffer);
         let outcome = self.deliver(&buffer);
         self.buffer = buffer;
@@ -117,10 +139,16 @@ impl Output {
         outcome
     }
 
+    /// Gives the output so far, and what follows, to the pager.
+    fn start_pager(&mut self) {
+        self.sink = Sink::Stdout;
+        pager::start();
+    }
+
     fn deliver(&mut self, bytes: &[u8]) -> Result<()> {
         let outcome = match self.sink {
             Sink::Stdout if self.reader == Reader::Gone => Ok(()),
-            Sink::Stdout => last::deliver(bytes, self.counts, self.line == ClosingLine::Written),
+            Sink::Stdout | Sink::Held => last::deliver(bytes, self.counts, self.line == ClosingLine::Written),
             #[cfg(test)]
             Sink::Memory => Ok(()),
         };
@@ -174,6 +202,9 @@ impl Output {
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() >= FLUSH_AT {
             // A long line is not copied to the buffer.
+            if matches!(self.sink, Sink::Held) {
+                self.start_pager();
+            }
             self.flush()?;
             return self.deliver(bytes);
         }

@@ -3,6 +3,8 @@
 mod closing;
 mod items;
 mod last;
+mod pager;
+mod progress;
 mod sink;
 mod update;
 
@@ -13,6 +15,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 pub(crate) use self::last::{bug, fail_closed, fails_closed, has_owner, last_words, status_of};
+pub(crate) use self::pager::wait as wait_for_pager;
+pub use self::progress::Progress;
 pub(crate) use self::sink::check_open;
 pub use self::sink::{has_lost_reader, line_to_stderr, printable, printable_line, to_stderr};
 pub use self::update::{Newest, number};
@@ -144,6 +148,8 @@ enum Reader {
 
 enum Sink {
     Stdout,
+    /// Standard output, as soon as the output is longer than the screen and the pager is started.
+    Held,
     #[cfg(test)]
     Memory,
 }
@@ -176,6 +182,10 @@ pub struct Output {
     fields: Option<Fields>,
     pub(crate) fails: Fails,
     reader: Reader,
+    /// The progress of rows, from the first one that takes long.
+    rows: Option<Progress>,
+    /// Words after the number of rows.
+    rows_note: String,
     /// True if the program itself writes the line of a failed item.
     writes_failed_lines: bool,
 }
@@ -211,6 +221,8 @@ impl Output {
             fields: None,
             fails: Fails::IfAllFailed,
             reader: Reader::StopsProgram,
+            rows: None,
+            rows_note: String::new(),
             writes_failed_lines: false,
         }
     }
@@ -350,6 +362,28 @@ impl Output {
     pub fn ended_with(&mut self, status: u8) {
         self.ended = Some(status);
         last::state().ending = last::Ending::Unmarked;
+    }
+
+    /// Shows the output in the pager if it is longer than the screen.
+    pub(crate) fn page_if_long(&mut self) {
+        self.sink = Sink::Held;
+    }
+
+    /// Writes output as it comes, because the program waits for more.
+    pub fn without_pager(&mut self) {
+        if matches!(self.sink, Sink::Held) {
+            self.sink = Sink::Stdout;
+        }
+    }
+
+    /// Begins reports about work that may take long.
+    pub fn progress(&self) -> Progress {
+        Progress::since(self.started, !self.quiet)
+    }
+
+    /// Sets words that follow the number of rows in reports about them.
+    pub fn note_rows(&mut self, note: String) {
+        self.rows_note = note;
     }
 
     /// Continues after the reader closes the pipe, to finish the effect.

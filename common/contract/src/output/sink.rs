@@ -21,6 +21,7 @@ use crate::wire::{Code, Error, Result};
 
 /// Writes to standard output.
 pub(super) fn write_all(bytes: &[u8]) -> Result<()> {
+    erase_progress();
     write_to(rustix::stdio::stdout(), bytes)
 }
 
@@ -69,6 +70,7 @@ pub(super) fn write_last(fd: BorrowedFd<'_>, line: &[u8]) {
 /// Writes text to standard error and escapes control characters, because a message may quote programs, names or models.
 /// A failure is ignored, because it cannot be reported.
 pub fn to_stderr(text: &str) {
+    erase_progress();
     let _ = std::io::stderr().write_all(printable(text).as_bytes());
 }
 
@@ -79,10 +81,28 @@ pub(super) fn is_terminal() -> bool {
 
 /// Writes text that accompanies standard output, faint on a terminal.
 pub(super) fn aside_to_stderr(text: &str) {
+    erase_progress();
     if is_terminal() {
         let _ = write!(std::io::stderr(), "\x1b[2m{}\x1b[22m", printable(text));
     } else {
         to_stderr(text);
+    }
+}
+
+/// True while the line of progress is shown.
+static HAS_PROGRESS: AtomicBool = AtomicBool::new(false);
+
+/// Shows a line of progress in place of the last one.
+pub(super) fn show_progress(line: &str) {
+    HAS_PROGRESS.store(true, Ordering::Relaxed);
+    erase_stderr_line();
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Erases the line of progress, if it is shown.
+pub(super) fn erase_progress() {
+    if HAS_PROGRESS.swap(false, Ordering::Relaxed) {
+        erase_stderr_line();
     }
 }
 

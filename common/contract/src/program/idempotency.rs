@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::context::Context;
 use crate::context::options::AppendOptions;
-use crate::home::{lock, make_directory};
+use crate::home::{Home, lock, make_directory};
 use crate::keys::{Key, hex};
 use crate::wire::{Code, Error, Reply, Result};
 use crate::{clock, signals};
@@ -72,7 +72,7 @@ fn request_hash(key: &Key, bound_request: &[u8], context: &Context) -> Result<St
 /// recorded.
 pub fn begin<T: DeserializeOwned>(id: Option<&str>, arguments: &impl Serialize, context: &Context) -> Result<Begun<T>> {
     let Some(id) = id else { return Ok(Begun::First(Request(None))) };
-    let home = context.home.root();
+    let home = &context.home;
     let key = Key::of_home(home)?;
     let bound_request = encoded(&(account(), place(home), context.program, arguments))?;
     let asked = request_hash(&key, &bound_request, context)?;
@@ -277,8 +277,8 @@ pub(super) fn policy(context: &Context) -> Result<Option<String>> {
 }
 
 /// Returns the home's path with symbolic links resolved.
-pub(super) fn place(home: &Path) -> String {
-    crate::home::resolved(home).display().to_string()
+pub(super) fn place(home: &Home) -> String {
+    crate::home::resolved(home.root()).display().to_string()
 }
 
 /// Encodes a bound value as bytes.

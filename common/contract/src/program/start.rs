@@ -15,7 +15,9 @@ use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::Home;
 use crate::home::config::{Config, Origin};
-use crate::output::{Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of};
+use crate::output::{
+    Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of, wait_for_pager,
+};
 use crate::program::arguments::{OldName, Parsed, command_of, parse, usage_error, verb_of};
 use crate::program::completion;
 use crate::program::describe;
@@ -66,6 +68,7 @@ fn install_hooks() {
 /// Exits from anywhere: after a bug, or if the work does not react to a signal.
 #[expect(clippy::disallowed_methods, clippy::exit, reason = "the one place that must leave from anywhere")]
 fn leave(code: Code) -> ! {
+    wait_for_pager();
     std::process::exit(i32::from(status_of(code.row().exit)))
 }
 
@@ -153,11 +156,15 @@ fn with_options<C: Parser>(
     for OldName { old, new } in old_names {
         context.out.notice("old_name", Severity::Warning, format!("`{old}` is now `{new}`"));
     }
+    let is_query = describes || doc.is_some_and(|doc| doc.class == Class::Query && doc.input.is_empty());
+    if is_query && context.is_text() && isatty(stdout()) {
+        context.out.page_if_long();
+    }
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
     }
     // The dry run of an append answers like the append that it leaves out.
-    if doc.is_some_and(|doc| doc.class == Class::Append) && is_dry_run(matches) {
+    if doc.is_some_and(|doc| doc.class == Class::Append) && standard::is_set(matches, "dry_run") {
         let message = "dry run: nothing was changed";
         context.out.notice("dry_run", Severity::Info, message);
         if context.out.format() == Format::Text {
@@ -181,18 +188,14 @@ fn with_options<C: Parser>(
             .and_then(|cli| run(cli, &mut context))
     };
     if !is_without_home {
-        audit(program, &verb, &result, started.elapsed(), &mut context);
+        let class = if standard::is_set(matches, standard::MOVE) {
+            Class::Write
+        } else {
+            doc.map_or(Class::Query, |doc| doc.class)
+        };
+        audit(program, &verb, class, &result, started.elapsed(), &mut context);
     }
     context.out.close(result)
-}
-
-/// True for a dry run.
-fn is_dry_run(matches: &clap::ArgMatches) -> bool {
-    let mut verb = matches;
-    while let Some((_, below)) = verb.subcommand() {
-        verb = below;
-    }
-    matches!(verb.try_get_one::<bool>("dry_run"), Ok(Some(true)))
 }
 
 /// Ends a verb that fails closed if it takes too long.
@@ -210,9 +213,15 @@ fn watch() -> Result<()> {
 }
 
 /// Records the command line: of every governed verb and every write, and every failure other than a usage error.
-fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Duration, context: &mut Context) {
+fn audit(
+    program: &'static Program,
+    verb: &str,
+    class: Class,
+    result: &Result<()>,
+    took: Duration,
+    context: &mut Context,
+) {
     let shown = program.shown(verb);
-    let class = program.verbs.iter().find(|doc| doc.path == shown).map_or(Class::Query, |doc| doc.class);
     let (exit, code) = context.out.prediction(result);
     let exit = status_of(exit);
     let wanted = match class {
@@ -239,7 +248,11 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     };
     let outcome = (program.audit)(context).and_then(|sink| sink.map_or(Ok(()), |mut sink| sink.finished(&finished)));
-    if let Err(error) = outcome {
+    // The cause that also made the command line fail is reported once.
+    let cause = |error: &Error| error.message().rsplit(": ").next().map(str::to_owned);
+    if let Err(error) = outcome
+        && failure.is_none_or(|failure| failure.code() != error.code() || cause(failure) != cause(&error))
+    {
         context.warn(&format!("this command line is not on the ledger: {error}"));
     }
 }

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use cp_json as json;
 use serde_json::value::RawValue;
 
-use crate::context::Context;
 use crate::context::options::{InputKind, RowFailures, StreamOptions};
+use crate::context::{Context, given};
 use crate::output::{Fails, ItemStatus, Place, Severity, has_owner};
 use crate::stream::lines::{LINE_LIMIT, Lines, Next};
 use crate::stream::unread;
@@ -110,9 +110,9 @@ impl Source {
     }
 }
 
-/// Decodes UTF-8. The error names the offset.
+/// Decodes UTF-8, without a byte order mark at the start. The error names the offset.
 pub fn text_of(bytes: &[u8]) -> Result<&str> {
-    std::str::from_utf8(bytes).map_err(|e| {
+    std::str::from_utf8(bytes).map(given::without_mark).map_err(|e| {
         Error::validation(format!("the text is not UTF-8: byte {}", e.valid_up_to()))
             .with("offset", e.valid_up_to())
             .hint("convert it, for example with iconv")

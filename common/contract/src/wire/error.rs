@@ -210,7 +210,7 @@ impl Error {
         if source.kind() == io::ErrorKind::Interrupted {
             return Self::new(Code::Interrupted, format!("{doing}: interrupted"));
         }
-        let error = Self::new(Code::Io, format!("{doing}: {}", reason_of(&source)));
+        let error = Self::new(Code::Io, format!("{doing}: {source}"));
         if source.kind() == io::ErrorKind::StorageFull { error.hint("free some space, then repeat it") } else { error }
     }
 
@@ -353,17 +353,14 @@ impl Error {
     }
 }
 
-/// Formats the reason of a failed system call in lower case.
-fn reason_of(source: &io::Error) -> String {
-    let text = source.to_string();
-    if source.raw_os_error().is_some() { text.to_lowercase() } else { text }
-}
-
-/// Removes Rust's "(os error N)" from a message.
+/// Removes Rust's "(os error N)" from a message, and the capital before it: an error number has one spelling.
 fn without_errno(mut message: String) -> String {
     while let Some(at) = message.find(" (os error ") {
         let end = message[at..].find(')').map_or(message.len(), |end| at + end + 1);
         message.replace_range(at..end, "");
+        let start = message[..at].rfind(": ").map_or(0, |colon| colon + 2);
+        let lower = message[start..at].to_lowercase();
+        message.replace_range(start..at, &lower);
     }
     message
 }
@@ -386,7 +383,7 @@ impl From<io::Error> for Error {
     fn from(source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::Interrupted => Self::new(Code::Interrupted, "interrupted"),
-            _ => Self::new(Code::Io, reason_of(&source)),
+            _ => Self::new(Code::Io, source.to_string()),
         }
     }
 }
@@ -420,5 +417,20 @@ mod tests {
         assert_eq!(Error::from(split("a | b").unwrap_err()).code(), Code::Forbidden);
         let broken = Error::from(split("a 'b").unwrap_err());
         assert_eq!((broken.code(), &broken.details()["offset"]), (Code::Validation, &2.into()));
+    }
+
+    #[test]
+    fn error_number_has_one_spelling_and_full_disk_has_hint() {
+        for number in [2, 13, 17, 20, 21, 28, 30, 122] {
+            let source = || io::Error::from_raw_os_error(number);
+            let direct = Error::io("a File", source());
+            let formatted = Error::new(Code::Io, format!("a File: {}", source()));
+            let wrapped = Error::io("a File", io::Error::other(format!("{} at Path", source())));
+            assert_eq!(direct.message(), formatted.message());
+            assert_eq!(wrapped.message(), format!("{} at Path", direct.message()));
+            let reason = &direct.message()["a File: ".len()..];
+            assert!(reason == reason.to_lowercase() && !reason.contains("os error"), "{reason}");
+            assert_eq!(direct.hint_text().is_some(), number == 28);
+        }
     }
 }

@@ -100,7 +100,7 @@ pub(super) fn open(path: &Path, what: &str, flags: OFlags) -> Result<File> {
 /// The lock that is held from the read of a file to its change, so that two changes at the same time cannot overwrite
 /// each other.
 pub(super) fn locked(policy: &Policy) -> Result<File> {
-    let state = policy.cp_home.join("state");
+    let state = policy.cp_home.path("state");
     make_directory(&state)?;
     let path = state.join("files.lock");
     let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
-use cp_common::home::resolved;
 use cp_common::program::confirm::{self, Change, Gate, Write};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::Reply;
@@ -105,7 +104,7 @@ type InitWrite<'a> = Write<'a, (&'a Path, Option<&'a Path>)>;
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let file = context.home.policy_file();
     let home = policy::load(&file)?.home;
-    let cp_home = resolved(context.home.root());
+    let cp_home = context.home.resolved();
     let project = args.project.as_deref().map(|given| project::directory(given, &home, &cp_home)).transpose()?;
     let project = project.as_deref();
     let asked = InitWrite { verb: "policy init", arguments: &(&file, project), dangerous: false };

@@ -81,7 +81,7 @@ impl<'a> Trials<'a> {
                 files.entry(directory.to_owned()).or_default().insert(path.into());
             }
         }
-        let hashes = HashCache::of_home(context.home.root());
+        let hashes = HashCache::of_home(&context.home);
         Self { context, loaded, text, policies: BTreeMap::new(), hashes, files }
     }
 
@@ -217,7 +217,7 @@ impl Trial<'_> {
         let hidden = policy.hidden();
         let is_governed = |word: &str| {
             let path = cp_common::home::resolved(&cwd.join(policy.expand(word)));
-            hidden.hides(&path) || policy.is_guarded(&path) || path.starts_with(&policy.cp_home)
+            hidden.hides(&path) || policy.is_guarded(&path) || policy.cp_home.contains(&path)
         };
         let starts_others = is_wrapper(name) || is_shell(name);
         let is_harmless = |argv: &[String]| {
@@ -299,12 +299,13 @@ impl Trial<'_> {
     fn path(&self, key: &str, path: &Path) -> Option<Need> {
         let policy = self.policy;
         let home = &policy.loaded.home;
-        let is_above = [home, &policy.cp_home, &policy.base].iter().any(|below| below.starts_with(path));
+        let is_above =
+            [home, &policy.base].iter().any(|below| below.starts_with(path)) || policy.cp_home.is_below(path);
         let is_within = |places: &[&str]| places.iter().any(|place| path.starts_with(place));
         let is_system = key == "paths.write" && is_within(&SYSTEM) && !path.starts_with(home);
         // A command has a `/tmp` of its own.
         let is_temporary = ["/tmp", "/var/tmp"].iter().any(|place| path.parent() == Some(Path::new(place)));
-        if is_above || is_system || is_temporary || is_within(&PRIVATE) || path.starts_with(&policy.cp_home) {
+        if is_above || is_system || is_temporary || is_within(&PRIVATE) || policy.cp_home.contains(path) {
             return None;
         }
         let added = Addition::listed(key, &escaped(&toolchains::below_home(path, home)?), "requests name it");

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cp_common::home::Home;
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,7 @@ pub(super) struct Found {
 }
 
 /// The directory of a project, without links.
-pub(super) fn directory(given: &Path, home: &Path, cp_home: &Path) -> Result<PathBuf> {
+pub(super) fn directory(given: &Path, home: &Path, cp_home: &Home) -> Result<PathBuf> {
     let failed = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("no such directory").in_file(given),
         _ => Error::io("the project", e).in_file(given),
@@ -47,7 +48,7 @@ pub(super) fn directory(given: &Path, home: &Path, cp_home: &Path) -> Result<Pat
         return Err(Error::validation("not a directory").in_file(given));
     }
     let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-    if home.starts_with(&directory) || cp_home.starts_with(&directory) {
+    if home.starts_with(&directory) || cp_home.is_below(&directory) {
         let message = format!("{} is not a project: it contains a home directory", directory.display());
         return Err(refuse("base", message).hint("give --for the directory of one project"));
     }

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         let mut requests = Requests { overrides, base: context.base()? };
         return filter::run(&mut requests, Source::Input, args.stream, context);
     }
-    let form = args.string.clone().map_or_else(|| Form::Words(args.command.clone()), Form::Line);
+    let form = Form::of(args.string.as_deref(), &args.command);
     let mut command = Command { form, ..Command::default() };
     overrides.apply(&mut command);
     context.out.filtering();

@@ -5,6 +5,7 @@ mod client;
 mod once;
 mod requests;
 
+use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ use self::requests::{Overrides, Requests};
 use crate::decision;
 use crate::decision::confirm;
 use crate::policy::{HostCall, Policy};
-use crate::request::{Command, Form};
+use crate::request::{Command, Form, word_text};
 use crate::run::approvals::paused;
 use crate::run::{Engine, FinishedRun, Prepared, Stream, Watch, streams, until_answered};
 use crate::verbs::check;
@@ -108,7 +109,7 @@ pub(crate) struct Args {
     stream: StreamOptions,
     /// The command and its arguments, after `--`
     #[arg(value_name = "COMMAND")]
-    command: Vec<String>,
+    command: Vec<OsString>,
     #[arg(skip)]
     shell_text: Option<Box<str>>,
     #[arg(skip)]
@@ -290,7 +291,7 @@ fn preview(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
 
 /// Decides about the command of the command line, and records its intent.
 fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Prepared> {
-    let asked = (&args.command, &args.string);
+    let asked = (args.command.iter().map(word_text).collect::<Vec<_>>(), &args.string);
     let read = command_of(&engine.policy, args);
     let command = on_record(engine, &asked, read)?;
     let grace = duration_of("--grace", args.grace)?;
@@ -367,7 +368,7 @@ fn command_of(policy: &Policy, args: &Args) -> Result<Command> {
         cwd: args.cwd.clone(),
         timeout: args.timeout,
         confirm: args.write.confirm.clone(),
-        form: args.string.clone().map_or_else(|| Form::Words(args.command.clone()), Form::Line),
+        form: Form::of(args.string.as_deref(), &args.command),
         shell_text: args.shell_text.clone(),
         ..Command::default()
     };

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Args, prepare, supervise, variables};
 use crate::digest::sha256;
+use crate::request::word_text;
 use crate::run::{Engine, FinishedRun};
 
 /// The stored result of a command.
@@ -60,7 +61,8 @@ fn request_identity(args: &Args, context: &Context) -> Result<serde_json::Value>
     let tools = args.tools.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
     let limits = (args.timeout, args.grace);
     let place = (&base, cwd, &context.options.root, tools);
-    let asked = ("run", &args.command, &args.string, variables(args)?, limits, place, input);
+    let words: Vec<String> = args.command.iter().map(word_text).collect();
+    let asked = ("run", words, &args.string, variables(args)?, limits, place, input);
     serde_json::to_value(asked)
         .map_err(|e| Error::new(Code::Unknown, format!("what is asked cannot be written down: {e}")))
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::approver::{Answer, Verdict, ask, at_terminal, description, prompt};
 use crate::clock;
-use crate::home::write_whole;
+use crate::home::{Home, write_whole};
 use crate::keys::hash;
 use crate::program::confirm::{Bound, fingerprint, issue, recall, redeem};
 use crate::program::idempotency::encoded;
@@ -76,7 +76,7 @@ pub fn bound(approval: &Approval) -> Result<Bound> {
 }
 
 /// Stores the request, so that `cp-exec approve` lists it, and returns the error that asks for an answer.
-pub fn pause(home: &Path, approval: &Approval) -> Result<Error> {
+pub fn pause(home: &Home, approval: &Approval) -> Result<Error> {
     let bytes = encoded(approval)?;
     write_whole(&file(home, &approval.id, "json"), &bytes)?;
     let line = command_line(home, &approval.resume);
@@ -92,16 +92,16 @@ pub fn pause(home: &Path, approval: &Approval) -> Result<Error> {
 }
 
 /// Formats a command line of this suite with `--home`, quoted for a shell.
-pub fn command_line(home: &Path, argv: &[String]) -> String {
-    let home = home.display().to_string();
+pub fn command_line(home: &Home, argv: &[String]) -> String {
+    let home = home.root().display().to_string();
     let (program, words) = argv.split_at(argv.len().min(1));
     let words = program.iter().map(String::as_str).chain(["--home", &home]).chain(words.iter().map(String::as_str));
     words.map(crate::wire::quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the pending requests, newest first. Requests without an answer for a week are removed.
-pub fn waiting(home: &Path) -> Vec<Approval> {
-    let (directory, now) = (home.join(DIRECTORY), clock::now());
+pub fn waiting(home: &Home) -> Vec<Approval> {
+    let (directory, now) = (home.state(DIRECTORY), clock::now());
     let mut found = Vec::new();
     for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -119,7 +119,7 @@ pub fn waiting(home: &Path) -> Vec<Approval> {
 }
 
 /// Returns the pending request with this id.
-pub fn find(home: &Path, id: &str) -> Result<Approval> {
+pub fn find(home: &Home, id: &str) -> Result<Approval> {
     let plain = !id.is_empty() && id.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
     let path = file(home, id, "json");
     if path.is_file() && plain {
@@ -129,7 +129,7 @@ pub fn find(home: &Path, id: &str) -> Result<Approval> {
 }
 
 /// Stores a grant for the next start of exactly this request. Returns its token and the expiry.
-pub fn grant(home: &Path, approval: &Approval, grant: &Grant) -> Result<(String, u64)> {
+pub fn grant(home: &Home, approval: &Approval, grant: &Grant) -> Result<(String, u64)> {
     let (token, expires) = issue(home, &bound(approval)?)?;
     let kept = StoredGrant { expires, token: fingerprint(home, &token)?, grant: grant.clone() };
     write_whole(&file(home, &approval.id, "granted"), &encoded(&kept)?)?;
@@ -138,17 +138,17 @@ pub fn grant(home: &Path, approval: &Approval, grant: &Grant) -> Result<(String,
 }
 
 /// Removes an answered request.
-pub fn answered(home: &Path, id: &str) -> Result<()> {
+pub fn answered(home: &Home, id: &str) -> Result<()> {
     remove(&file(home, id, "json")).map(drop)
 }
 
 /// Removes a grant that is not spent.
-pub fn withdraw(home: &Path, id: &str) -> Result<()> {
+pub fn withdraw(home: &Home, id: &str) -> Result<()> {
     remove(&file(home, id, "granted")).map(drop)
 }
 
 /// True if exactly this request was granted and the grant is not spent. Only [`take`] spends it.
-pub fn is_granted(home: &Path, approval: &Approval) -> Result<bool> {
+pub fn is_granted(home: &Home, approval: &Approval) -> Result<bool> {
     let Some(StoredGrant { expires, token, grant }) = kept(home, approval)? else { return Ok(false) };
     let counts = approval.level.takes(grant.how) && expires > clock::unix_seconds();
     Ok(counts && recall(home, expires, &token, &bound(approval)?)?.is_some())
@@ -156,7 +156,7 @@ pub fn is_granted(home: &Path, approval: &Approval) -> Result<bool> {
 
 /// Spends the grant for exactly this request: of several callers, one gets it. A grant that has expired, belongs to
 /// another request, or came by an insufficient channel is ignored.
-pub fn take(home: &Path, approval: &Approval) -> Result<Option<Spent>> {
+pub fn take(home: &Home, approval: &Approval) -> Result<Option<Spent>> {
     let Some(StoredGrant { expires, token: kept, grant }) = kept(home, approval)? else { return Ok(None) };
     if !approval.level.takes(grant.how) || !remove(&file(home, &approval.id, "granted"))? {
         return Ok(None);
@@ -170,7 +170,7 @@ pub fn take(home: &Path, approval: &Approval) -> Result<Option<Spent>> {
     }
 }
 
-fn kept(home: &Path, approval: &Approval) -> Result<Option<StoredGrant>> {
+fn kept(home: &Home, approval: &Approval) -> Result<Option<StoredGrant>> {
     let path = file(home, &approval.id, "granted");
     match std::fs::read(&path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
@@ -179,11 +179,11 @@ fn kept(home: &Path, approval: &Approval) -> Result<Option<StoredGrant>> {
     }
 }
 
-/// Directory of requests and grants, below the home.
-const DIRECTORY: &str = "state/approvals";
+/// Directory of requests and grants, in the state of the home.
+const DIRECTORY: &str = "approvals";
 
-fn file(home: &Path, id: &str, kind: &str) -> PathBuf {
-    home.join(DIRECTORY).join(format!("{id}.{kind}"))
+fn file(home: &Home, id: &str, kind: &str) -> PathBuf {
+    home.state(DIRECTORY).join(format!("{id}.{kind}"))
 }
 
 fn read(path: &Path) -> Result<Approval> {
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn grant_is_valid_once_and_only_for_its_request() {
-        let home = tempfile::tempdir().unwrap();
-        let home = home.path();
+        let place = tempfile::tempdir().unwrap();
+        let home = &Home::find(Some(place.path())).unwrap();
         let approval = asked(Level::Agent);
         let changed =
             Approval { binds: Binds { target: Some(hash(b"file")), ..approval.binds.clone() }, ..approval.clone() };
@@ -242,23 +242,25 @@ mod tests {
 
     #[test]
     fn owner_level_accepts_only_terminal_and_owner_approver() {
-        let home = tempfile::tempdir().unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let home = &Home::find(Some(place.path())).unwrap();
         let approval = asked(Level::Owner);
         for (how, counts) in
             [(How::Resume, false), (How::Approver, false), (How::OwnerApprover, true), (How::Terminal, true)]
         {
-            grant(home.path(), &approval, &grant_by(how)).unwrap();
-            assert_eq!(take(home.path(), &approval).unwrap().is_some(), counts, "{how:?}");
+            grant(home, &approval, &grant_by(how)).unwrap();
+            assert_eq!(take(home, &approval).unwrap().is_some(), counts, "{how:?}");
         }
     }
 
     #[test]
     fn expired_request_is_not_listed() {
-        let home = tempfile::tempdir().unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let home = &Home::find(Some(place.path())).unwrap();
         let old = Approval { expires_at: "2001-01-01T00:00:00Z".to_owned(), ..asked(Level::Agent) };
-        pause(home.path(), &old).unwrap();
-        assert!(waiting(home.path()).is_empty());
-        assert_eq!(find(home.path(), &old.id).unwrap_err().code(), Code::NotFound);
-        assert_eq!(find(home.path(), "../../keys").unwrap_err().code(), Code::NotFound);
+        pause(home, &old).unwrap();
+        assert!(waiting(home).is_empty());
+        assert_eq!(find(home, &old.id).unwrap_err().code(), Code::NotFound);
+        assert_eq!(find(home, "../../keys").unwrap_err().code(), Code::NotFound);
     }
 }

@@ -139,7 +139,7 @@ pub fn write<A: Serialize, T: Reply + DeserializeOwned>(
             request.release()?;
             if !spent.get() {
                 // Another process may have used the token in the meantime, which explains the unexpected state.
-                inspect(context.home.root(), options.confirm.as_deref().unwrap_or_default())?;
+                inspect(&context.home, options.confirm.as_deref().unwrap_or_default())?;
             }
             Err(error)
         }
@@ -174,7 +174,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
 
     fn inspect(&self, context: &Context) -> Result<()> {
         let given = self.options.confirm.as_deref().filter(|_| !self.options.dry_run);
-        given.map_or(Ok(()), |token| inspect(context.home.root(), token))
+        given.map_or(Ok(()), |token| inspect(&context.home, token))
     }
 
     /// Reports a missing target. With a confirm token the target existed during the dry run, so its absence is a
@@ -209,7 +209,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
         let request = (context.program, asked.verb, asked.arguments, &options.request_id);
         let bound = Bound::new(&request, &(&changes.changes, failed, policy(context)?))?;
         if options.dry_run {
-            let (confirm_token, expires) = issue(context.home.root(), &bound)?;
+            let (confirm_token, expires) = issue(&context.home, &bound)?;
             let expires_at = clock::from_unix_seconds(expires);
             context.out.answer(&Preview { preview: changes, confirm_token, expires_at })?;
             return Ok(false);
@@ -220,7 +220,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
         };
         // The token is spent, so its write must not be interrupted.
         std::mem::forget(signals::effect());
-        match redeem(context.home.root(), token, &bound) {
+        match redeem(&context.home, token, &bound) {
             // If the token cannot be marked as used, a write that can be undone continues; a write that runs commands
             // or destroys data fails.
             Err(error) if error.code() == Code::Io && !asked.dangerous && context.program != "cp-exec" => {

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::clock;
-use crate::home::make_directory;
+use crate::home::{Home, make_directory};
 use crate::keys::{Key, hex};
 use crate::program::idempotency::{account, encoded, place};
 use crate::wire::{Code, Error, Result};
@@ -52,8 +52,8 @@ impl Bound {
 }
 
 /// Makes a token. Returns it with its expiry.
-pub fn issue(home: &Path, bound: &Bound) -> Result<(String, u64)> {
-    let (key, marks) = (HomeKey::of(home)?, home.join(MARKS));
+pub fn issue(home: &Home, bound: &Bound) -> Result<(String, u64)> {
+    let (key, marks) = (HomeKey::of(home)?, home.state(MARKS));
     let mut token = Token::of(&key, clock::unix_seconds() + LIFETIME, bound);
     // If an equal token was issued in the same second and used, the expiry is increased to make a different one.
     while marks.join(key.mark(&token)).exists() {
@@ -63,17 +63,17 @@ pub fn issue(home: &Path, bound: &Bound) -> Result<(String, u64)> {
 }
 
 /// Rejects a forged, expired or used token before the target is read.
-pub fn inspect(home: &Path, given: &str) -> Result<()> {
+pub fn inspect(home: &Home, given: &str) -> Result<()> {
     inspected(home, given).map(drop)
 }
 
-fn inspected(home: &Path, given: &str) -> Result<(HomeKey, Token)> {
+fn inspected(home: &Home, given: &str) -> Result<(HomeKey, Token)> {
     let key = HomeKey::of(home)?;
     let token = Token::parse(given)
         .filter(|token| key.is(&token.sealed(), &token.seal))
         .ok_or_else(|| token_error("forged", "the confirm token was not issued by this home"))?;
     // Checked before the expiry, because a mark is kept longer and gives the more precise error.
-    if home.join(MARKS).join(key.mark(&token)).exists() {
+    if home.state(MARKS).join(key.mark(&token)).exists() {
         return Err(already_used());
     }
     let now = clock::unix_seconds();
@@ -88,7 +88,7 @@ fn inspected(home: &Path, given: &str) -> Result<(HomeKey, Token)> {
 
 /// Spends a token. Fails with [`Code::Conflict`] if it is forged, expired or used, or if something has changed;
 /// `details.reason` tells which.
-pub fn redeem(home: &Path, given: &str, bound: &Bound) -> Result<()> {
+pub fn redeem(home: &Home, given: &str, bound: &Bound) -> Result<()> {
     let (key, token) = inspected(home, given)?;
     let changed = |what: &str, message: &str| token_error("changed", message).with("changed", what);
     if !key.is(&bound.request_message(token.expires), &token.request) {
@@ -97,7 +97,7 @@ pub fn redeem(home: &Path, given: &str, bound: &Bound) -> Result<()> {
     if !key.is(&bound.target_message(token.expires), &token.target) {
         return Err(changed("target", "the target has changed since the confirm token was issued"));
     }
-    let marks = home.join(MARKS);
+    let marks = home.state(MARKS);
     make_directory(&marks)?;
     sweep(&marks);
     // Spent before the write, so that a crash in the middle blocks a replay instead of repeating an effect.
@@ -110,20 +110,20 @@ pub fn redeem(home: &Path, given: &str, bound: &Bound) -> Result<()> {
 }
 
 /// Returns a hash of a token under the home's key, which may be stored.
-pub fn fingerprint(home: &Path, token: &str) -> Result<String> {
+pub fn fingerprint(home: &Home, token: &str) -> Result<String> {
     let key = HomeKey::of(home)?;
     Ok(format!("hmac-sha256:{}", hex(&key.tag::<32>(&message("fingerprint", 0, &[token.as_bytes()])))))
 }
 
 /// Recomputes the token for `bound` with this expiry, if `kept` is its [`fingerprint`]. A grant can thus be used later
 /// although no file contains its token.
-pub fn recall(home: &Path, expires: u64, kept: &str, bound: &Bound) -> Result<Option<String>> {
+pub fn recall(home: &Home, expires: u64, kept: &str, bound: &Bound) -> Result<Option<String>> {
     let token = Token::of(&HomeKey::of(home)?, expires, bound).to_text();
     Ok((fingerprint(home, &token)? == kept).then_some(token))
 }
 
-/// Directory of marks for spent tokens, below the home.
-const MARKS: &str = "state/tokens";
+/// Directory of marks for spent tokens, in the state of the home.
+const MARKS: &str = "tokens";
 
 pub(super) fn token_error(reason: &str, message: &str) -> Error {
     Error::new(Code::Conflict, message.to_owned())
@@ -177,7 +177,7 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
 struct HomeKey(Key, String);
 
 impl HomeKey {
-    fn of(home: &Path) -> Result<Self> {
+    fn of(home: &Home) -> Result<Self> {
         Ok(Self(Key::of_home(home)?, place(home)))
     }
 
@@ -229,6 +229,10 @@ mod tests {
         Bound::new(&request, &target).unwrap()
     }
 
+    fn at(place: &tempfile::TempDir) -> Home {
+        Home::find(Some(place.path())).unwrap()
+    }
+
     fn reason(outcome: Result<()>) -> (String, String) {
         let error = outcome.unwrap_err();
         assert_eq!(error.code(), Code::Conflict);
@@ -243,32 +247,32 @@ mod tests {
     #[test]
     fn token_is_valid_once_and_only_for_its_request() {
         let home = tempfile::tempdir().unwrap();
-        let (token, _) = issue(home.path(), &bound("delete a", "v1")).unwrap();
-        let redeem = |request, target| redeem(home.path(), &token, &bound(request, target));
+        let (token, _) = issue(&at(&home), &bound("delete a", "v1")).unwrap();
+        let redeem = |request, target| redeem(&at(&home), &token, &bound(request, target));
         assert_eq!(reason(redeem("delete b", "v1")), pair("changed", "request"));
         assert_eq!(reason(redeem("delete a", "v2")), pair("changed", "target"));
-        inspect(home.path(), &token).unwrap();
+        inspect(&at(&home), &token).unwrap();
         redeem("delete a", "v1").unwrap();
         assert_eq!(reason(redeem("delete a", "v1")), pair("replayed", ""));
         assert_eq!(reason(redeem("delete a", "v2")), pair("replayed", ""), "whatever it meets");
-        assert_eq!(reason(inspect(home.path(), &token)), pair("replayed", ""));
+        assert_eq!(reason(inspect(&at(&home), &token)), pair("replayed", ""));
     }
 
     #[test]
     fn forged_and_expired_tokens_fail() {
         let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let key = HomeKey::of(home.path()).unwrap();
+        let key = HomeKey::of(&at(&home)).unwrap();
         let good = Token::of(&key, clock::unix_seconds() + 5, &bound("x", "")).to_text();
         let longer = good.replacen("ct_00", "ct_01", 1);
         for forged in ["", "ct_", "ct_zz", &good[1..], &format!("{good}0"), &good.to_uppercase(), &longer] {
-            assert_eq!(reason(redeem(home.path(), forged, &bound("x", ""))), pair("forged", ""), "{forged}");
+            assert_eq!(reason(redeem(&at(&home), forged, &bound("x", ""))), pair("forged", ""), "{forged}");
         }
         std::fs::create_dir(other.path().join("keys")).unwrap();
         std::fs::copy(home.path().join("keys/confirm.key"), other.path().join("keys/confirm.key")).unwrap();
-        assert_eq!(reason(inspect(other.path(), &good)), pair("forged", ""), "a copied home");
+        assert_eq!(reason(inspect(&at(&other), &good)), pair("forged", ""), "a copied home");
         let old = Token::of(&key, clock::unix_seconds() - 1, &bound("x", "")).to_text();
-        assert_eq!(reason(redeem(home.path(), &old, &bound("x", ""))), pair("expired", ""));
-        redeem(home.path(), &good, &bound("x", "")).unwrap();
+        assert_eq!(reason(redeem(&at(&home), &old, &bound("x", ""))), pair("expired", ""));
+        redeem(&at(&home), &good, &bound("x", "")).unwrap();
     }
 
     #[test]
@@ -276,11 +280,11 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         for round in 0..40 {
             let bound = bound(&format!("round {round}"), "");
-            let (token, _) = issue(home.path(), &bound).unwrap();
+            let (token, _) = issue(&at(&home), &bound).unwrap();
             let together = std::sync::Barrier::new(4);
             let attempt = || {
                 together.wait();
-                redeem(home.path(), &token, &bound).is_ok()
+                redeem(&at(&home), &token, &bound).is_ok()
             };
             let won = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(attempt)).collect();
@@ -293,21 +297,21 @@ mod tests {
     #[test]
     fn token_of_clock_that_was_ahead_is_refused() {
         let home = tempfile::tempdir().unwrap();
-        let (key, bound) = (HomeKey::of(home.path()).unwrap(), bound("x", ""));
+        let (key, bound) = (HomeKey::of(&at(&home)).unwrap(), bound("x", ""));
         let of = |ahead: u64| Token::of(&key, clock::unix_seconds() + LIFETIME + ahead, &bound).to_text();
-        let error = redeem(home.path(), &of(24 * 60 * 60), &bound).unwrap_err();
+        let error = redeem(&at(&home), &of(24 * 60 * 60), &bound).unwrap_err();
         assert_eq!((error.code(), &error.details()["reason"]), (Code::Conflict, &"future".into()));
-        redeem(home.path(), &of(1), &bound).unwrap();
+        redeem(&at(&home), &of(1), &bound).unwrap();
     }
 
     #[test]
     fn recall_by_fingerprint_returns_token() {
         let home = tempfile::tempdir().unwrap();
-        let (token, expires) = issue(home.path(), &bound("x", "")).unwrap();
-        let kept = fingerprint(home.path(), &token).unwrap();
+        let (token, expires) = issue(&at(&home), &bound("x", "")).unwrap();
+        let kept = fingerprint(&at(&home), &token).unwrap();
         assert!(!kept.contains(&token[3..20]));
-        assert_eq!(recall(home.path(), expires, &kept, &bound("x", "")).unwrap(), Some(token));
-        assert_eq!(recall(home.path(), expires, &kept, &bound("y", "")).unwrap(), None);
-        assert_eq!(recall(home.path(), expires + 1, &kept, &bound("x", "")).unwrap(), None);
+        assert_eq!(recall(&at(&home), expires, &kept, &bound("x", "")).unwrap(), Some(token));
+        assert_eq!(recall(&at(&home), expires, &kept, &bound("y", "")).unwrap(), None);
+        assert_eq!(recall(&at(&home), expires + 1, &kept, &bound("x", "")).unwrap(), None);
     }
 }

@@ -65,8 +65,11 @@ impl Reply for Doctor {
     }
 }
 
-pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<Doctor> {
-    let mut checks = vec![home_check(context), config_check(context)];
+/// Runs the checks; `moved` are the places of the home that were just moved.
+pub(super) fn doctor(program: &Program, moved: &[(PathBuf, PathBuf)], context: &mut Context) -> Result<Doctor> {
+    let moved =
+        moved.iter().map(|(from, to)| Check::pass("move", format!("{} is now {}", from.display(), to.display())));
+    let mut checks: Vec<Check> = moved.chain([home_check(context), config_check(context)]).collect();
     checks.extend((program.checks)(context));
     // An interrupted check has no result.
     signals::check()?;
@@ -78,20 +81,27 @@ pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<Doctor>
 
 fn home_check(context: &Context) -> Check {
     use rustix::fs::{Access, access};
-    let root = context.home.root();
-    let found = root.display().to_string();
-    let existing = root.ancestors().find(|place| place.exists());
-    match existing {
-        Some(place) if access(place, Access::WRITE_OK | Access::EXEC_OK).is_ok() && place.is_dir() => {
-            Check::pass("home", found)
-        }
-        _ => Check::not_fine(
-            "home",
-            Status::Fail,
-            format!("{found} cannot be written"),
-            "give --home DIR, or set CP_HOME",
-        ),
+    let is_writable = |place: &&Path| {
+        let existing = place.ancestors().find(|place| place.exists());
+        existing.is_some_and(|place| place.is_dir() && access(place, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+    };
+    let [data, config, state] = context.home.places();
+    if let Some(place) = [data, config, state].iter().find(|place| !is_writable(place)) {
+        let message = format!("{} cannot be written", place.display());
+        return Check::not_fine("home", Status::Fail, message, "give --home DIR, or set CP_HOME");
     }
+    let list =
+        |paths: Vec<&Path>| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and ");
+    let movable = context.home.movable();
+    if !movable.is_empty() {
+        let (from, to) = movable.iter().map(|(from, to)| (from.as_path(), to.as_path())).unzip();
+        let message = format!("{} is used; earlier versions kept everything there", data.display());
+        let fix = format!("`cp-shell doctor --move` moves {} to {}", list(from), list(to));
+        return Check::not_fine("home", Status::Warn, message, fix);
+    }
+    let is_single = config.starts_with(data) && state.starts_with(data);
+    let elsewhere = format!(", configuration in {}, state in {}", config.display(), state.display());
+    Check::pass("home", format!("{}{}", data.display(), if is_single { "" } else { &elsewhere }))
 }
 
 fn config_check(context: &Context) -> Check {

@@ -21,6 +21,7 @@ use crate::output::Notice;
 use crate::program::arguments::command_of;
 use crate::program::completion;
 use crate::program::identity::{Credentials, Program, VERSION};
+use crate::program::standard;
 use crate::wire::{Error, Reply, Result, bytes_of};
 
 /// Runs one of these verbs.
@@ -50,7 +51,9 @@ pub(super) fn run<C: CommandFactory>(
                     context.config.give(key, value);
                 }
             }
-            doctor::doctor(program, context)?.report(context)
+            let moved =
+                if standard::is_set(matches, standard::MOVE) { context.home.move_places()? } else { Vec::new() };
+            doctor::doctor(program, &moved, context)?.report(context)
         }
         "changelog" => {
             let since = own.and_then(|own| own.get_one::<String>("since")).map(String::as_str);
@@ -77,6 +80,10 @@ pub struct ContextAnswer {
     pub home_bytes: Option<String>,
     /// The source of the home directory.
     pub home_origin: String,
+    /// The directory of the configuration.
+    pub config_directory: String,
+    /// The directory of the state.
+    pub state_directory: String,
     /// The agent.
     pub account: String,
     /// The settings that have a value.
@@ -99,7 +106,11 @@ pub struct SettingAnswer {
 
 impl Reply for ContextAnswer {
     fn text(&self) -> String {
-        let mut lines = vec![format!("home = {} ({})", self.home, self.home_origin)];
+        let mut lines = vec![
+            format!("home = {} ({})", self.home, self.home_origin),
+            format!("configuration = {}", self.config_directory),
+            format!("state = {}", self.state_directory),
+        ];
         lines.extend(
             self.config
                 .iter()
@@ -121,6 +132,8 @@ fn settings(program: &Program, context: &Context) -> ContextAnswer {
         home: context.home.root().display().to_string(),
         home_bytes: bytes_of(context.home.root()),
         home_origin: context.home.origin().to_owned(),
+        config_directory: context.home.path("config").display().to_string(),
+        state_directory: context.home.path("state").display().to_string(),
         account: context.agent(None),
         config: SETTINGS.iter().filter_map(|s| in_force(s.key).map(|answer| (s.key.to_owned(), answer))).collect(),
         credentials: (program.credentials)(context),
