@@ -7,6 +7,7 @@ mod audit;
 mod bundle;
 mod cold;
 mod create;
+mod damage;
 mod export;
 mod faults;
 mod follow;
