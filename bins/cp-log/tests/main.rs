@@ -21,6 +21,7 @@ mod repair;
 mod rotate;
 mod scan;
 mod seal;
+mod sessions;
 mod sources;
 mod stats;
 mod sweep;
