@@ -44,7 +44,7 @@ pub(crate) struct Forgery {
 }
 
 impl Recorded {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Place::of("cp-log");
         place.policy(
             "[exec]\nallowed_commands = [\"echo\", \"tee\"]\nargument_rules = \"off\"\n[[exec.rule]]\ncommand = \"tee\"\n\

@@ -12,6 +12,7 @@ mod export;
 mod faults;
 mod follow;
 mod forgeries;
+mod keys;
 mod ledgers;
 mod older;
 mod pages;

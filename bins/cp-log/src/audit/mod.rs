@@ -65,6 +65,7 @@ struct Auditor {
     steps: steps::Steps,
     reads: references::Reads,
     receipts: references::Receipts,
+    keys: references::LedgerKeys,
     sessions: sessions::Sessions,
     runs: run::Runs,
     /// The ledgers of agents that were begun, which are read after the others.
@@ -78,6 +79,7 @@ impl Auditor {
         hashes::judge(entry, claims)?;
         self.reads.judge(entry, claims)?;
         self.receipts.gather(entry);
+        self.keys.judge(entry, claims)?;
         self.pairs.judge(entry, claims)?;
         self.steps.judge(entry, claims)?;
         self.sessions.judge(entry, claims)?;
