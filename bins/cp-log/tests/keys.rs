@@ -116,7 +116,9 @@ fn forged_announcement_is_a_fault_at_its_line() {
     let other = rotated(true).stored("l.jsonl");
     let by_other = {
         let forger = Ledgers::new();
-        ["A", "B"].iter().for_each(|key| drop(forger.lines(&["keygen", key], "")));
+        for key in ["A", "B"] {
+            forger.lines(&["keygen", key], "");
+        }
         forger.lines(&["append", "-f", "l.jsonl", "m"], "");
         sign(&forger, "A", &["--next", "B.pub"]);
         forger.stored("l.jsonl").pop().unwrap()["data"].clone()
