@@ -129,7 +129,7 @@ impl Session {
         let output = |status: Value| hash_value(&json!({"command": line, "status": status}));
         let mut statuses = (0..=255).map(Value::from).chain([Value::Null]);
         let status = statuses.find(|status| turn.output.as_ref() == Some(&output(status.clone())));
-        let command = self.commands.iter_mut().find(is_it);
+        let command = self.commands.iter_mut().rev().find(is_it);
         let after = before.filter(|before| before.source.ledger == *ledger).map(seq).unwrap_or_default();
         let is_refused =
             !turn.is_ok && refused.range((ledger.clone(), after)..(ledger.clone(), seq(turn))).next().is_some();
