@@ -35,7 +35,7 @@ pub(crate) struct Stored {
 
 /// A forgery: the ledger, the entry, the member that it is about, and the entries afterwards.
 pub(crate) struct Forgery {
-    ledger: usize,
+    pub(crate) ledger: usize,
     pub(crate) member: String,
     pub(crate) name: String,
     lines: Vec<Stored>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cp_testkit::Place;
 
-use crate::forgeries::{Recorded, forgeries, is_listed, listed, renumbered};
+use crate::forgeries::{Forgery, Recorded, forgeries, is_listed, listed, renumbered};
 
 const LINES: &str = "hello there\n!echo hi\n!false\n!rm -r x\n:help\nmy password is Tr0ub4dor&33xy\nwhat is it?\n:help\n\
                      /compact\nand now?\n!echo again\n:quit\n";
@@ -99,7 +99,14 @@ fn forgery_of_any_member_of_session_is_as_the_manual_says() {
     assert!(!recorded.is_found(), "the session itself holds");
     let listed = listed();
     let is_of_session = |member: &str| EVENTS.iter().any(|event| member.starts_with(&format!("{event}.")));
-    let all: Vec<_> = forgeries(&recorded).into_iter().filter(|forgery| is_of_session(&forgery.member)).collect();
+    // A text of which a secret was taken out cannot be compared.
+    let is_redacted = |forgery: &Forgery| {
+        let line: usize = forgery.name.rsplit(' ').next().unwrap().parse().unwrap();
+        let body = recorded.ledgers[forgery.ledger].1[line].body.to_string();
+        body.contains("[REDACTED") || body.contains("_hmac")
+    };
+    let all = forgeries(&recorded).into_iter();
+    let all: Vec<_> = all.filter(|forgery| is_of_session(&forgery.member) && !is_redacted(forgery)).collect();
     let is_long = std::env::var_os("CP_LONG").is_some();
     let step = if is_long { 1 } else { (all.len() / 150).max(1) };
     let first = std::process::id() as usize % step;
@@ -116,6 +123,7 @@ fn forgery_of_any_member_of_session_is_as_the_manual_says() {
     }
     println!("{shares:#?}");
     let judged: u64 = shares.iter().filter(|(name, _)| !is_listed(&listed, name)).map(|(_, (_, count))| count).sum();
+    println!("{} of {judged} missed: {missed:#?}", missed.len());
     assert!(judged > 50, "{judged}");
     assert!(missed.len() as u64 * 20 <= judged, "{} of {judged} missed: {missed:#?}", missed.len());
 }

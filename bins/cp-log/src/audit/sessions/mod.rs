@@ -73,7 +73,8 @@ struct Round {
     /// The hash of the result with this answer.
     output: String,
     model: Option<String>,
-    is_redacted: bool,
+    /// True if a secret was taken out of the question, and out of the answer.
+    is_redacted: [bool; 2],
     is_matched: bool,
 }
 
@@ -240,7 +241,7 @@ impl Session {
                 question: question.unwrap_or_default().to_owned(),
                 output: hash_value(&json!({ "content": answer.words })),
                 model: entry.text("model").map(str::to_owned),
-                is_redacted,
+                is_redacted: [is_redacted, answer.is_redacted],
                 is_matched: false,
             });
         }

@@ -10,6 +10,14 @@ use serde_json::{Value, json};
 use super::{Command, Round, Session, Turn};
 use crate::audit::claim::{Claims, Source, Verdict};
 
+impl Command {
+    /// True if a turn may have run it: it has this line, stands before, and belongs to no other turn.
+    fn is_it(&self, line: &str, turn: &Turn) -> bool {
+        let is_before = self.ledger == turn.source.ledger && Some(self.seq) < turn.source.seq;
+        !self.is_matched && is_before && self.line == line
+    }
+}
+
 impl Session {
     /// True if the shell may have been killed after this time, before it could record the rest of the turn.
     fn may_be_killed(&self, ts: &str) -> bool {
@@ -64,7 +72,10 @@ impl Session {
                 command.as_ref().filter(|command| is_redacted || own.is_none_or(|own| own == *command))
             {
                 self.judge_command(&turn, before.as_ref(), command, is_redacted, refused)
-            } else if let Some(own) = own.filter(|_| evidence.is_some() && (turn.is_ok || command.is_some())) {
+            } else if let Some(own) = own.filter(|own| {
+                evidence.is_some()
+                    && (turn.is_ok || command.is_some() || self.commands.iter().any(|one| one.is_it(own, &turn)))
+            }) {
                 Verdict::Broken(format!("its evidence does not have the command `{own}`"))
             } else {
                 Verdict::Unknown("its result went to the caller, and is on no ledger".to_owned())
@@ -92,7 +103,7 @@ impl Session {
     fn judge_answer(&mut self, turn: &Turn, model: &str, name: &str) -> Verdict {
         // A command of the shell may repeat or change a question.
         let is_free = turn.is_redacted || turn.command.starts_with([':', '/']) || turn.command.contains(['\\', '"']);
-        let fits = |round: &Round| is_free || round.is_redacted || round.question.starts_with(turn.command.trim());
+        let fits = |round: &Round| is_free || round.is_redacted[0] || round.question.starts_with(turn.command.trim());
         let is_answer = |round: &Round| !round.is_matched && Some(&round.output) == turn.output.as_ref();
         let rounds = &mut self.rounds;
         let found = rounds.iter().position(|round| is_answer(round) && fits(round));
@@ -105,7 +116,7 @@ impl Session {
                 (false, _) => Verdict::Broken("the question of this answer is another".to_owned()),
             };
         }
-        if let Some(redacted) = rounds.iter_mut().find(|round| !round.is_matched && round.is_redacted) {
+        if let Some(redacted) = rounds.iter_mut().find(|round| !round.is_matched && round.is_redacted[1]) {
             redacted.is_matched = true;
             return Verdict::Unknown("a secret was taken out of the answer".to_owned());
         }
@@ -123,13 +134,14 @@ impl Session {
     ) -> Verdict {
         let ledger = &turn.source.ledger;
         let seq = |turn: &Turn| turn.source.seq.unwrap_or_default();
-        let is_it = |command: &&mut Command| {
-            !command.is_matched && command.ledger == *ledger && command.seq < seq(turn) && command.line == line
-        };
         let output = |status: Value| hash_value(&json!({"command": line, "status": status}));
         let mut statuses = (0..=255).map(Value::from).chain([Value::Null]);
         let status = statuses.find(|status| turn.output.as_ref() == Some(&output(status.clone())));
-        let command = self.commands.iter_mut().rev().find(is_it);
+        let command = self.commands.iter_mut().rev().find(|command| command.is_it(line, turn));
+        let command = command.map(|command| {
+            command.is_matched = true;
+            command
+        });
         let after = before.filter(|before| before.source.ledger == *ledger).map(seq).unwrap_or_default();
         let is_refused =
             !turn.is_ok && refused.range((ledger.clone(), after)..(ledger.clone(), seq(turn))).next().is_some();
@@ -138,19 +150,15 @@ impl Session {
             (_, None) if is_redacted => Verdict::Unknown("a secret was taken out of the command".to_owned()),
             (_, None) => Verdict::Broken("it is not the hash of the command with any status".to_owned()),
             (None, Some(_)) => Verdict::Holds,
-            (Some(command), Some(status)) => {
-                command.is_matched = true;
-                match (command.status == status, status == 0 || command.status == 0) {
-                    (true, _) => Verdict::when(turn.is_ok == (status == 0), || "its status is another".to_owned()),
-                    (false, true) => {
-                        Verdict::Broken(format!("the command ended with {}, the turn says {status}", command.status))
-                    }
-                    (false, false) => Verdict::Unknown(format!(
-                        "cp-exec ended with {status}, and the command with {}",
-                        command.status
-                    )),
+            (Some(command), Some(status)) => match (command.status == status, status == 0 || command.status == 0) {
+                (true, _) => Verdict::when(turn.is_ok == (status == 0), || "its status is another".to_owned()),
+                (false, true) => {
+                    Verdict::Broken(format!("the command ended with {}, the turn says {status}", command.status))
                 }
-            }
+                (false, false) => {
+                    Verdict::Unknown(format!("cp-exec ended with {status}, and the command with {}", command.status))
+                }
+            },
         }
     }
 }
