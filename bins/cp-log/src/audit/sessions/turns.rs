@@ -137,11 +137,10 @@ impl Session {
         let output = |status: Value| hash_value(&json!({"command": line, "status": status}));
         let mut statuses = (0..=255).map(Value::from).chain([Value::Null]);
         let status = statuses.find(|status| turn.output.as_ref() == Some(&output(status.clone())));
-        let command = self.commands.iter_mut().rev().find(|command| command.is_it(line, turn));
-        let command = command.map(|command| {
+        let mut command = self.commands.iter_mut().rev().find(|command| command.is_it(line, turn));
+        if let Some(command) = &mut command {
             command.is_matched = true;
-            command
-        });
+        }
         let after = before.filter(|before| before.source.ledger == *ledger).map(seq).unwrap_or_default();
         let is_refused =
             !turn.is_ok && refused.range((ledger.clone(), after)..(ledger.clone(), seq(turn))).next().is_some();
