@@ -11,7 +11,7 @@ use super::{Command, Round, Session, Turn};
 use crate::audit::claim::{Claims, Source, Verdict};
 
 impl Command {
-    /// True if a turn may have run it: it has this line, stands before, and belongs to no other turn.
+    /// True if a turn may have run the command: the command has this line, precedes the turn, and belongs to no other turn.
     fn is_it(&self, line: &str, turn: &Turn) -> bool {
         let is_before = self.ledger == turn.source.ledger && Some(self.seq) < turn.source.seq;
         !self.is_matched && is_before && self.line == line
