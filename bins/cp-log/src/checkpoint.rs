@@ -11,11 +11,13 @@ use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::checkpoint::{HeldCheckpoint, checkpoint_path};
+use cp_ledger::proof::keys::{self, Keys, announcement};
 use cp_ledger::proof::leaves::{files_of, grow};
-use cp_ledger::proof::note::{Checkpoint, Signer, is_key_name};
+use cp_ledger::proof::note::{Checkpoint, Signer, Verifier, is_key_name};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
+use crate::bundle::runs::Runs;
 use crate::ledger::LedgerOption;
 
 /// The entry of this verb in `reference`.
@@ -23,12 +25,15 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "checkpoint",
     class: Class::Append,
     output: "signed",
+    also: &["signed-run"],
     examples: &["{} append hello && {} keygen C && {} checkpoint --sign-with C"],
     events: &["ledger.checkpoint"],
     ..VerbDoc::EMPTY
 };
 
 /// Sign the tree of all lines
+///
+/// With --run and no FILE, each ledger of that run and its agents is signed, or none.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -36,8 +41,31 @@ pub(crate) struct Args {
     /// The key that signs
     #[arg(long = "sign-with", alias = "key", value_name = "KEY")]
     key: PathBuf,
+    /// Announce the public key that signs all later checkpoints instead
+    #[arg(long, value_name = "K.pub")]
+    next: Option<PathBuf>,
     #[command(flatten)]
     append: AppendOptions,
+}
+
+/// The checkpoints of the ledgers of a run.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct SignedRun {
+    /// The run.
+    run: String,
+    /// A checkpoint for each of its ledgers: its own, those of its agents, and those of home that have lines of one of them.
+    checkpoints: Vec<Signed>,
+}
+
+impl Reply for SignedRun {
+    fn text(&self) -> String {
+        self.checkpoints.iter().map(Reply::text).collect::<Vec<_>>().join("\n")
+    }
+
+    fn raw(&self) -> Vec<u8> {
+        self.checkpoints.iter().flat_map(Reply::raw).collect()
+    }
 }
 
 /// A checkpoint.
@@ -52,6 +80,9 @@ pub(crate) struct Signed {
     size: u64,
     /// The root of their tree, in base 64.
     root: String,
+    /// The public key that signs from now on, if one was announced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
     /// The signed note itself; empty where a dry run signs nothing.
     note: String,
     /// The entry that says so, where one was made.
@@ -72,42 +103,77 @@ impl Reply for Signed {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let ledger = args.ledger.writable_path(context)?;
-    let request_key = ("checkpoint", &ledger, std::path::absolute(&args.key)?);
-    let sign = |dry_run| sign(&ledger, &Signer::load(&args.key)?, dry_run);
-    idempotency::answer(&args.append, &request_key, context, || sign(true), |_| sign(false))
+    let next = args.next.as_deref().map(Verifier::load).transpose()?;
+    let key = std::path::absolute(&args.key)?;
+    let sign = |ledger: &Path, dry_run| sign(ledger, &Signer::load(&key)?, next.as_ref(), dry_run);
+    let next = next.as_ref().map(Verifier::to_text);
+    let Some(run) = context.options.run.clone().filter(|_| !args.ledger.is_named(context)) else {
+        let ledger = args.ledger.writable_path(context)?;
+        let request_key = ("checkpoint", &ledger, &key, next);
+        return idempotency::answer(
+            &args.append,
+            &request_key,
+            context,
+            || sign(&ledger, true),
+            |_| sign(&ledger, false),
+        );
+    };
+    let ledgers = Runs::find(&run, context)?.ledgers;
+    ledgers.iter().try_for_each(|ledger| context.home.check_writable(ledger))?;
+    let request_key = ("checkpoint", &run, &key, next);
+    let sign_all = |dry_run| {
+        let checkpoints = ledgers.iter().map(|ledger| sign(ledger, dry_run)).collect::<Result<_>>()?;
+        Ok(SignedRun { run: run.clone(), checkpoints })
+    };
+    // Each is tried before the first is signed.
+    idempotency::answer(
+        &args.append,
+        &request_key,
+        context,
+        || sign_all(true),
+        |_| sign_all(true).and_then(|_| sign_all(false)),
+    )
 }
 
-fn sign(ledger: &Path, signer: &Signer, dry_run: bool) -> Result<Signed> {
+fn sign(ledger: &Path, signer: &Signer, next: Option<&Verifier>, dry_run: bool) -> Result<Signed> {
     let path = checkpoint_path(ledger);
     // Held to the end: of two that sign at once, the one with fewer lines must not come last.
     let held = HeldCheckpoint::take(&path)?;
     let newest = held.newest();
-    if let Some((note, _)) = newest
-        && note.is_signed_by(&signer.verifier()) != Some(true)
+    let (checkpoint, keys) = checkpoint_of(ledger, newest.map(|(_, checkpoint)| checkpoint), signer)?;
+    let own = signer.verifier();
+    if let Some((note, checkpoint)) = newest
+        && note.is_signed_by(keys.own_signer_of(checkpoint.size).unwrap_or(&own)) != Some(true)
     {
         return Err(Error::new(Code::Integrity, "the newest checkpoint is not signed by this key")
             .in_file(&path)
-            .hint("use its key; to begin with a new key, move the old checkpoint away and keep it"));
+            .hint("use its key, and announce a new key with --next"));
     }
-    let checkpoint = checkpoint_of(ledger, newest.map(|(_, checkpoint)| checkpoint), signer)?;
+    if next.is_some_and(|next| next.to_text() == own.to_text()) {
+        return Err(Error::usage("--next is the key that signs already"));
+    }
     let root = BASE64.encode(checkpoint.root);
     let mut answer = Signed {
         checkpoint: path.display().to_string(),
         origin: checkpoint.origin.clone(),
         size: checkpoint.size,
         root: root.clone(),
+        next: next.map(Verifier::to_text),
         note: String::new(),
         receipt: None,
         dry_run,
     };
     // A dry run must not make a signature that no file records.
     if !dry_run {
-        let note = signer.sign(&checkpoint.to_text());
-        let entry = Entry::new("ledger.checkpoint")
-            .with("size", &checkpoint.size)
-            .with("root", &root)
-            .with("verifier", &signer.verifier().to_text());
+        let note = signer.sign(&next.map_or_else(|| checkpoint.to_text(), |next| announcement(&checkpoint, next)));
+        let signature = note.to_string().lines().last().map(str::to_owned);
+        let entry = Entry::new("ledger.checkpoint").data(&keys::Signed {
+            size: checkpoint.size,
+            root,
+            verifier: Some(own.to_text()),
+            next: answer.next.clone(),
+            signature: signature.filter(|_| next.is_some()),
+        });
         // Before the file is written, so that every signature that was handed out is on the ledger.
         answer.receipt = Some(Ledger::open(ledger, Sync::Line)?.append(entry)?);
         held.replace(&note)?;
@@ -116,9 +182,9 @@ fn sign(ledger: &Path, signer: &Signer, dry_run: bool) -> Result<Signed> {
     Ok(answer)
 }
 
-/// The checkpoint to sign of a ledger as it is now. Refused unless it continues the newest checkpoint, and unless the signer is the one
-/// that line 0 names, if it names one.
-fn checkpoint_of(ledger: &Path, newest: Option<&Checkpoint>, signer: &Signer) -> Result<Checkpoint> {
+/// The checkpoint to sign of a ledger as it is now, and the keys of its checkpoints. Refused unless it continues the newest checkpoint, and
+/// unless the signer is the one that line 0 names, or that was announced last.
+fn checkpoint_of(ledger: &Path, newest: Option<&Checkpoint>, signer: &Signer) -> Result<(Checkpoint, Keys)> {
     let mut root_of_newest = None;
     let (walked, tree) = grow(&files_of(ledger)?, |tree| {
         if newest.is_some_and(|newest| newest.size == tree.size()) {
@@ -144,14 +210,14 @@ fn checkpoint_of(ledger: &Path, newest: Option<&Checkpoint>, signer: &Signer) ->
         }
     }
     let verifier = signer.verifier().to_text();
-    // A program that verifies the ledger knows only the key that line 0 names.
-    if let Some(named) = walked.signer.filter(|named| *named != verifier) {
-        let message = format!("line 0 names {named} as its signer, not {verifier}");
+    // A program that verifies the ledger knows only the key that line 0 names, and those that it has announced.
+    if let Some(named) = walked.keys.current().map(Verifier::to_text).filter(|named| *named != verifier) {
+        let message = format!("the signer of the ledger is {named}, not {verifier}");
         return Err(Error::new(Code::Forbidden, message)
             .in_file(ledger)
-            .hint("sign with that key; a ledger that another key is to sign begins with cp-log create --trust"));
+            .hint("sign with that key, which can announce another one: cp-log checkpoint --next"));
     }
-    Ok(checkpoint)
+    Ok((checkpoint, walked.keys))
 }
 
 /// The entry of this verb in `reference`.

@@ -69,6 +69,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let select = Select::over(&args.filters, &args.files, context)?;
     context.out.streaming()?;
+    context.out.fail_if_any_item_fails();
     let targets = to_read(&args.files, context)?;
     let mut origins = Origins::of(&targets, context);
     let (mut unread, most, mut runs) = (Vec::new(), args.batch as usize, HashMap::new());
@@ -80,10 +81,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         batch.items.push((origin.map(str::to_owned), item));
         if batch.items.len() >= most { batch.send(context) } else { Ok(()) }
     };
-    each_entry(&targets, &mut origins, &select, &mut each, &mut |_, error| {
-        unread.push(error);
-        Ok(())
-    })?;
+    each_entry(&targets, &mut origins, &select, &mut each, &mut |_, _, error| unread.push(error))?;
     batches.iter_mut().try_for_each(|batch| batch.send(context))?;
     unread.into_iter().try_for_each(|error| context.out.item_failed(error))
 }

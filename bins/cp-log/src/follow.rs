@@ -17,7 +17,7 @@ use rustix::fs::inotify;
 use crate::alert::{AlertOptions, Alerts};
 use crate::ledger::LedgerOperand;
 use crate::reading::{
-    Direction, Filters, Printer, Reader, Select, Step, Target, View, count_lines, entry_of, refuse_waiting_input,
+    Direction, Filters, LineFormat, Printer, Reader, Select, Step, Target, View, count_lines, refuse_waiting_input,
 };
 
 /// How long to wait where no event may come: on some file systems, or when an event was lost.
@@ -155,8 +155,7 @@ struct Position {
     target: Target,
     file: File,
     offset: u64,
-    /// True if the file is a ledger. Then lines of another shape are damaged; else they are those of another program.
-    is_ledger: bool,
+    format: LineFormat,
     /// How many lines are before the offset.
     number: u64,
     entry: Vec<u8>,
@@ -181,10 +180,14 @@ impl Position {
             offset = Some(raw.offset);
             left -= 1;
         }
-        let (offset, is_ledger) = (offset.unwrap_or(0), is_ledger_file(&file));
-        let number = if is_ledger { 0 } else { count_lines(&file, offset, path)? };
+        let offset = offset.unwrap_or(0);
+        let (format, number) = if is_ledger_file(&file) {
+            (LineFormat::Ledger, 0)
+        } else {
+            (LineFormat::Foreign, count_lines(&file, offset, path)?)
+        };
         let target = Target::named(path);
-        Ok(Self { path: path.to_owned(), target, file, offset, is_ledger, number, entry: Vec::new() })
+        Ok(Self { path: path.to_owned(), target, file, offset, format, number, entry: Vec::new() })
     }
 
     /// Prints what is new, going on in the next file where this one was closed.
@@ -202,21 +205,13 @@ impl Position {
                     break;
                 }
                 self.offset = raw.offset + raw.bytes.len() as u64 + 1;
+                // Lines of a ledger before the offset are not counted.
+                let number = (self.format == LineFormat::Foreign).then_some(self.number);
                 self.number += 1;
-                let stored = raw.stored();
-                let view = match &stored {
-                    Some(line) => View::of_line(line),
-                    None if self.is_ledger || raw.bytes.trim_ascii().is_empty() => continue,
-                    None => {
-                        if let Err(e) = entry_of(raw.bytes, self.number - 1, &mut self.entry) {
-                            context.out.item_failed(e.at_line(self.number).in_file(&self.path))?;
-                            continue;
-                        }
-                        View::of_foreign(raw.bytes, &self.entry, self.number - 1)
-                    }
-                };
-                if select.matches(&view) && !receiver.take(&self.target, &view, context)? {
-                    return Ok(());
+                match self.format.step(&raw, number, &self.path, select, &mut self.entry) {
+                    Some(Step::Fault(e)) => context.out.item_failed(e)?,
+                    Some(Step::Entry(view)) if !receiver.take(&self.target, &view, context)? => return Ok(()),
+                    _ => {}
                 }
             }
             if !replaced {

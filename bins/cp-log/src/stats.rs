@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
+use cp_common::wire::record::Kind;
 use cp_common::{Context, Result};
 use cp_ledger::usage::{UsageTotals, lenient};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::reading::{Filters, Origins, Select, View, each_entry, to_read};
+use crate::reading::{Filters, LeftOut, Origins, Select, View, each_entry, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "stats",
     class: Class::Query,
     output: "stats",
+    also: &["summary"],
     examples: &["{} append hello && {} stats"],
     ..VerbDoc::EMPTY
 };
@@ -135,37 +136,33 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         sums.add(line);
         Ok(())
     };
-    let (mut unread, mut first) = (Vec::new(), None);
-    each_entry(&targets, &mut origins, &select, &mut each, &mut |target, error| {
-        let (file, code, message) =
-            (target.path.display().to_string(), error.code().row().name, error.message().to_owned());
-        unread.push(Unread { file, code, message });
-        first.get_or_insert(error);
-        Ok(())
+    let mut failures = Vec::new();
+    each_entry(&targets, &mut origins, &select, &mut each, &mut |target, part, error| {
+        failures.push((target.path.display().to_string(), part, error));
     })?;
     stats.repeated = origins.repeated;
-    for (file, error) in origins.damaged {
-        let (file, code, message) = (file.display().to_string(), error.code().row().name, error.message().to_owned());
-        context.warn(&message);
-        context.out.notice("line_left_out", Severity::Warning, message.clone());
-        stats.left_out.push(Unread { file, code, message });
+    for (file, part, error) in &failures {
+        let (code, message) = (error.code().row().name, error.message().to_owned());
+        let list = if *part == LeftOut::Line { &mut stats.left_out } else { &mut stats.unread };
+        list.push(Unread { file: file.clone(), code, message });
     }
-    stats.files = (targets.len() - unread.len()) as u64;
-    match first {
-        Some(error) if stats.files == 0 => return Err(error),
-        _ => {}
-    }
-    for file in &unread {
-        context.warn(&file.message);
-        context.out.notice("file_unread", Severity::Warning, file.message.clone());
-    }
-    stats.unread = unread;
+    stats.files = (targets.len() - stats.unread.len()) as u64;
     stats.total = sums.total.row(None);
     stats.by_event = rows(sums.event);
     stats.by_agent = rows(sums.agent);
     stats.by_model = rows(sums.model);
     stats.by_session = rows(sums.session);
-    context.out.answer(&stats)
+    if failures.is_empty() {
+        return context.out.answer(&stats);
+    }
+    context.out.streaming()?;
+    context.out.fail_if_any_item_fails();
+    failures.into_iter().try_for_each(|(_, _, error)| context.out.item_failed(error))?;
+    if stats.files > 0 {
+        context.out.record(Kind::Item, &stats)?;
+        context.out.item_succeeded();
+    }
+    Ok(())
 }
 
 #[derive(Default)]

@@ -17,32 +17,34 @@ const SAMPLE: u64 = 120;
 /// The share of the judged forgeries that an audit has to find.
 const SHARE: f64 = 0.95;
 
-/// A recorded run with its agent: their ledgers, the agent's first.
-struct Recorded {
-    place: Place,
-    ledgers: Vec<(PathBuf, Vec<Stored>)>,
+/// A recorded run with its agent, the ledgers of the agent first; or a session.
+pub(crate) struct Recorded {
+    pub(crate) place: Place,
+    /// The operand of the audit.
+    pub(crate) subject: String,
+    pub(crate) ledgers: Vec<(PathBuf, Vec<Stored>)>,
 }
 
 /// A line of a ledger.
 #[derive(Clone)]
-struct Stored {
+pub(crate) struct Stored {
     seq: u64,
     ts: String,
-    body: Value,
+    pub(crate) body: Value,
 }
 
 /// A forgery: the ledger, the entry, the member that it is about, and the entries afterwards.
-struct Forgery {
-    ledger: usize,
-    member: String,
-    name: String,
+pub(crate) struct Forgery {
+    pub(crate) ledger: usize,
+    pub(crate) member: String,
+    pub(crate) name: String,
     lines: Vec<Stored>,
     /// For each earlier number the number now.
     moved: BTreeMap<u64, u64>,
 }
 
 impl Recorded {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Place::of("cp-log");
         place.policy(
             "[exec]\nallowed_commands = [\"echo\", \"tee\"]\nargument_rules = \"off\"\n[[exec.rule]]\ncommand = \"tee\"\n\
@@ -81,20 +83,24 @@ impl Recorded {
         let found = place.program("find").arg(&place.home).args(["-name", "RUN-*.jsonl"]).run().success();
         let mut ledgers: Vec<PathBuf> = found.stdout.lines().map(PathBuf::from).collect();
         ledgers.sort_by_key(|path| path.to_string_lossy().contains(&name));
-        let ledgers = ledgers.into_iter().map(|path| (path.clone(), stored(&path))).collect();
-        Self { place, ledgers }
+        let subject = ledgers.last().unwrap().display().to_string();
+        Self::of(place, subject, &ledgers)
     }
 
-    /// True if an audit of the run finds a claim that does not hold.
-    fn is_found(&self) -> bool {
-        let run = self.ledgers.last().unwrap().0.display().to_string();
-        let ran = self.place.run(&["audit", &run]);
+    pub(crate) fn of(place: Place, subject: String, ledgers: &[PathBuf]) -> Self {
+        let ledgers = ledgers.iter().map(|path| (path.clone(), stored(path))).collect();
+        Self { place, subject, ledgers }
+    }
+
+    /// True if an audit finds a claim that does not hold.
+    pub(crate) fn is_found(&self) -> bool {
+        let ran = self.place.run(&["audit", &self.subject]);
         assert!([0, 1, 10].contains(&ran.status), "{ran:?}");
         ran.status != 0
     }
 
     /// Writes a forgery with right numbers, receipts, hashes and chains.
-    fn write(&self, forgery: &Forgery) {
+    pub(crate) fn write(&self, forgery: &Forgery) {
         let mut hashes: BTreeMap<(String, u64), String> = BTreeMap::new();
         for (at, (path, lines)) in self.ledgers.iter().enumerate() {
             let lines = if at == forgery.ledger { &forgery.lines } else { lines };
@@ -136,13 +142,15 @@ impl Recorded {
                 receipt["hash"] = json!(hash);
             }
         }
-        if data.get("command_hash").is_some() && !forgery.member.ends_with("command_hash") {
+        if data.get("argv").is_some() && data.get("command_hash").is_some() && !forgery.member.ends_with("command_hash")
+        {
             let argv: Vec<&str> = data["argv"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             let names: Vec<&String> = data["env"].as_object().into_iter().flatten().map(|(name, _)| name).collect();
             data["command_hash"] =
                 json!(hash_normal(&exec_command(&argv, data["cwd"].as_str().unwrap_or_default(), &names)));
         }
-        if data.get("result_hash").is_some() && !forgery.member.ends_with("result_hash") {
+        if data.get("stdout").is_some() && data.get("result_hash").is_some() && !forgery.member.ends_with("result_hash")
+        {
             let number = |name: &str| data[name].as_i64().and_then(|number| i32::try_from(number).ok());
             let stream = |name: &str| data[name]["sha256"].as_str().unwrap_or_default().to_owned();
             let (stdout, stderr) = (stream("stdout"), stream("stderr"));
@@ -218,7 +226,7 @@ fn removed(body: &mut Value, pointer: &str) {
 }
 
 /// A forgery of these lines, with the numbers of their places.
-fn renumbered(ledger: usize, member: String, name: String, mut lines: Vec<Stored>) -> Forgery {
+pub(crate) fn renumbered(ledger: usize, member: String, name: String, mut lines: Vec<Stored>) -> Forgery {
     let mut moved = BTreeMap::new();
     for (seq, line) in lines.iter_mut().enumerate() {
         moved.entry(line.seq).or_insert(seq as u64);
@@ -231,8 +239,8 @@ fn renumbered(ledger: usize, member: String, name: String, mut lines: Vec<Stored
     Forgery { ledger, member, name, lines, moved }
 }
 
-/// All forgeries of a run.
-fn forgeries(recorded: &Recorded) -> Vec<Forgery> {
+/// All forgeries of the ledgers.
+pub(crate) fn forgeries(recorded: &Recorded) -> Vec<Forgery> {
     let mut all = Vec::new();
     for (ledger, (_, lines)) in recorded.ledgers.iter().enumerate() {
         for (at, line) in lines.iter().enumerate().skip(1) {
@@ -285,7 +293,7 @@ fn forgeries(recorded: &Recorded) -> Vec<Forgery> {
 }
 
 /// The members that the manual lists: an event or `*`, and the beginning of a path.
-fn listed() -> Vec<(String, String)> {
+pub(crate) fn listed() -> Vec<(String, String)> {
     let page = include_str!("../../../man/cp-ledger.5");
     let part = page.split(".Ss Members that an audit cannot judge").nth(1).unwrap().split("\n.Ss ").next().unwrap();
     let (mut all, mut events) = (Vec::new(), Vec::new());
@@ -302,7 +310,7 @@ fn listed() -> Vec<(String, String)> {
     all
 }
 
-fn is_listed(listed: &[(String, String)], name: &str) -> bool {
+pub(crate) fn is_listed(listed: &[(String, String)], name: &str) -> bool {
     listed.iter().any(|(event, path)| {
         let rest = match event.as_str() {
             "*" => path_of(name),

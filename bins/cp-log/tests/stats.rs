@@ -91,27 +91,3 @@ fn a_blob_comes_back_by_its_hash() {
     place.closing(&["blob", "-f", "l.jsonl", &"0".repeat(64)], "", 3);
     place.closing(&["blob", "-f", "l.jsonl", "zz"], "", 2);
 }
-
-#[test]
-fn stats_name_damaged_lines() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 6);
-    assert_eq!(place.closing(&["stats", "l.jsonl"], "", 0)["data"]["left_out"], json!([]));
-    let text = std::fs::read_to_string(place.path("l.jsonl")).unwrap();
-    let damaged: Vec<String> =
-        text.lines().enumerate().map(|(at, line)| if at == 2 { format!("{line}X") } else { line.to_owned() }).collect();
-    place.work.write("l.jsonl", damaged.join("\n") + "\n");
-    let closing = place.closing(&["stats", "l.jsonl"], "", 0);
-    assert_eq!(
-        (&closing["data"]["entries"], &closing["meta"]["notices"][0]["type"]),
-        (&json!(5), &json!("line_left_out"))
-    );
-    let left_out = &closing["data"]["left_out"][0];
-    assert_eq!(
-        left_out["message"],
-        format!(
-            "l.jsonl: byte {}: not a line of a ledger",
-            text.lines().take(2).map(|line| line.len() + 1).sum::<usize>()
-        )
-    );
-}

@@ -51,6 +51,18 @@ const EXAMPLES: &[Examples] = &[
         &["Cookie: sessionid=«A32»", "Set-Cookie: sid=«A24»; Path=/"],
         &["Cookie: theme=dark", "cookie: true", "cookies=3"],
     ),
+    (
+        "token",
+        &["acme_live_«A24»", "zq-at-«A32»", "zqsecret_v1_«A40»", "zq_«H40»", "zq.«A30»", "zqx-«a32»"],
+        &[
+            "req_«A24»",
+            "acme_«u»",
+            "acme_live_«A8»",
+            "zq-live-«A8».js",
+            "call_«A24»",
+            "acme_getUserById2FromHttpRequest",
+        ],
+    ),
     ("telegram_token", &["«D10»:AA«T33»"], &["12:AAAA", "«D10»:AA«T40»"]),
     ("discord_token", &["MTk«A21».«T6».«T38»"], &["MTk«A21»", "MTk.x.y"]),
     ("firebase_key", &["AAAA«T7»:APA91b«T134»"], &["AAAA:APA91b"]),

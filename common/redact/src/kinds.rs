@@ -127,9 +127,13 @@ fn kinds_of_other_scanners_are_found() {
         let show = |recall: &Recall, class: &str| {
             recall.show(&format!("{what} {class}"), what == "tuning" && shown == class);
         };
-        show(&measure(&kinds, &NAMED, None), "named");
-        show(&measure(&kinds, &WORDED, None), "worded");
-        show(&measure(&kinds, &PLACES, Some(true)), "prefix");
+        let classes: [(&str, &[&str], Option<bool>, usize); 3] =
+            [("named", &NAMED, None, 97), ("worded", &WORDED, None, 69), ("prefix", &PLACES, Some(true), 79)];
+        for (class, places, is_prefixed, least) in classes {
+            let recall = measure(&kinds, places, is_prefixed);
+            show(&recall, class);
+            assert!(recall.percent() >= least, "{what} {class}: {} %", recall.percent());
+        }
     }
 }
 

@@ -35,6 +35,7 @@ mod shapes {
     pub(crate) mod file;
     pub(crate) mod header;
     pub(crate) mod key;
+    pub(crate) mod token;
     pub(crate) mod url;
 }
 mod view;
@@ -62,6 +63,7 @@ pub use self::find::Found;
 pub use self::own::MARK_START;
 
 use self::own::Own;
+use self::shapes::token;
 use self::view::View;
 use self::words::name;
 
@@ -159,6 +161,19 @@ fn plain_shapes(text: &[u8]) -> Vec<Secret> {
             from = from.max(secret.at.end);
             found.push(secret);
         }
+    }
+    let (known, mut next) = (found.len(), 0);
+    for at in token::all(text) {
+        while next < known && found[next].at.end <= at.start {
+            next += 1;
+        }
+        let is_known = next < known && found[next].at.start < at.end;
+        if !is_known && !mark::is_marked(text, &at) {
+            found.push(Secret { at, rule: "token" });
+        }
+    }
+    if found.len() > known {
+        found.sort_by_key(|secret| secret.at.start);
     }
     found
 }

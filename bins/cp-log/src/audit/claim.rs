@@ -211,7 +211,7 @@ pub(super) struct Entry<'a> {
     pub(super) turn: Option<u64>,
     pub(super) role: Option<String>,
     pub(super) message: Option<String>,
-    /// The content of an entry of a run; null for others.
+    /// The content of an entry of a run or a session; null for others.
     pub(super) content: Value,
     /// Everything that belongs to the event, blobs resolved.
     pub(super) data: Map<String, Value>,
@@ -250,7 +250,7 @@ impl<'a> Entry<'a> {
                 b"role" => entry.role = json::unquote(value),
                 b"run" => entry.run = json::unquote(value),
                 b"session" => entry.session = json::unquote(value),
-                b"content" if entry.run.is_some() => {
+                b"content" if entry.run.is_some() || entry.session.is_some() => {
                     let resolved = entry.resolved(value)?;
                     entry.content = serde_json::from_slice(resolved.as_deref().unwrap_or(value)).unwrap_or_default();
                 }

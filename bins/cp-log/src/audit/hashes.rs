@@ -1,6 +1,4 @@
-//! The hashes of commands, results and payloads, each by the one formula of cp-ledger(5); and that the two ledgers of a turn agree.
-
-use std::collections::HashMap;
+//! The hashes of commands, results and payloads, each by the one formula of cp-ledger(5).
 
 use cp_common::Result;
 use cp_ledger::format::canonical::{hash_normal, hash_value};
@@ -8,7 +6,7 @@ use cp_ledger::format::claims::{ExecResult, Form, command_hash, exec_command, ex
 use cp_ledger::format::line::Hash;
 use serde_json::Value;
 
-use super::claim::{Claims, Entry, Source, Verdict};
+use super::claim::{Claims, Entry, Verdict};
 
 /// Judges the hashes that an entry can prove by itself.
 pub(super) fn judge(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
@@ -18,8 +16,7 @@ pub(super) fn judge(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
                 let form = serde_json::from_value::<Form>(entry.data.get("command_form")?.clone()).ok()?;
                 Some(command_hash(form, entry.text("command")?))
             };
-            command(entry, computed, claims)?;
-            elsewhere(entry, "result_hash", claims)
+            command(entry, computed, claims)
         }
         "llm.response" => response(entry, claims),
         "exec.intent" | "exec.expanded" => command(entry, || exec(entry), claims),
@@ -39,20 +36,6 @@ pub(super) fn judge(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
             claims.record(entry.source(), "payload_hash", verdict)
         }
         _ => Ok(()),
-    }
-}
-
-/// A hash of the bytes that the caller got, which only the caller can recompute.
-fn elsewhere(entry: &Entry<'_>, name: &'static str, claims: &mut Claims<'_>) -> Result<()> {
-    match entry.text(name) {
-        None => Ok(()),
-        Some(claimed) if Hash::parse(claimed).is_none() => {
-            claims.record(entry.source(), name, Verdict::Broken(format!("`{claimed}` is not a hash")))
-        }
-        Some(_) => {
-            let why = "what it is over went to who asked, and is on no ledger".to_owned();
-            claims.record(entry.source(), name, Verdict::Unknown(why))
-        }
     }
 }
 
@@ -121,66 +104,4 @@ fn result(entry: &Entry<'_>) -> Option<String> {
         stdout: stream("stdout")?,
         stderr: stream("stderr")?,
     }))
-}
-
-/// The key of a turn, which is equal on both of its ledgers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
-    command: Option<String>,
-    result: Option<String>,
-}
-
-/// The turns that one ledger has, and the other not yet.
-#[derive(Default)]
-pub(super) struct Turns(HashMap<(String, u64), (Source, Seen, &'static str)>);
-
-impl Turns {
-    pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-        let (place, seen, event) = match entry.event.as_str() {
-            "agent_turn" => {
-                let command = text(entry.data.get("command_hash").or_else(|| entry.data.get("command_hmac")));
-                let seen = Seen { command, result: text(entry.data.get("result_hash")) };
-                (entry.number("turn_number"), seen, "agent_turn")
-            }
-            "turn_evidence" => {
-                let Some(evidence) = entry.data.get("turn_evidence") else { return Ok(()) };
-                let command = text(evidence.get("input_hash").or_else(|| evidence.get("input_hmac")));
-                let seen = Seen { command, result: text(evidence.get("output_hash")) };
-                (evidence.get("turn_number").and_then(Value::as_u64), seen, "turn_evidence")
-            }
-            _ => return Ok(()),
-        };
-        let (Some(session), Some(turn)) = (entry.session.clone(), place) else { return Ok(()) };
-        let key = (session, turn);
-        match self.0.get(&key) {
-            Some((_, _, other)) if *other != event => {}
-            Some(_) => {
-                return claims.record(
-                    entry.source(),
-                    "evidence",
-                    Verdict::Broken(format!("turn {turn} is there twice")),
-                );
-            }
-            None => {
-                self.0.insert(key, (entry.source(), seen, event));
-                return Ok(());
-            }
-        }
-        let Some((_, other, _)) = self.0.remove(&key) else { return Ok(()) };
-        let verdict =
-            Verdict::when(other == seen, || format!("the two ledgers of turn {turn} have other hashes of it"));
-        claims.record(entry.source(), "evidence", verdict)
-    }
-
-    pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
-        let mut rest: Vec<_> = self.0.into_iter().collect();
-        rest.sort_by(|(a, _), (b, _)| a.cmp(b));
-        for ((_, turn), (source, _, event)) in rest {
-            let other = if event == "agent_turn" { "its evidence" } else { "its turn" };
-            let why = format!("{other} is on no ledger that was read (turn {turn})");
-            claims.record(source, "evidence", Verdict::Unknown(why))?;
-        }
-        Ok(())
-    }
 }

@@ -1,12 +1,14 @@
 //! `cp-log audit`: recompute the claims of entries: hashes, files that were read, receipts, exits, and the edges of the model of a run.
 
 mod calls;
+mod check;
 mod claim;
 mod hashes;
 mod input;
 mod judged_call;
 mod references;
 mod run;
+mod sessions;
 mod steps;
 
 use std::collections::HashSet;
@@ -61,9 +63,10 @@ pub(crate) struct Args {
 struct Auditor {
     pairs: steps::Pairs,
     steps: steps::Steps,
-    turns: hashes::Turns,
     reads: references::Reads,
     receipts: references::Receipts,
+    keys: references::LedgerKeys,
+    sessions: sessions::Sessions,
     runs: run::Runs,
     /// The ledgers of agents that were begun, which are read after the others.
     agents: Vec<PathBuf>,
@@ -74,18 +77,19 @@ impl Auditor {
     fn entry(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
         entry.blobs(claims)?;
         hashes::judge(entry, claims)?;
-        self.turns.judge(entry, claims)?;
         self.reads.judge(entry, claims)?;
         self.receipts.gather(entry);
+        self.keys.judge(entry, claims)?;
         self.pairs.judge(entry, claims)?;
         self.steps.judge(entry, claims)?;
+        self.sessions.judge(entry, claims)?;
         self.runs.judge(entry, &mut self.agents, claims)
     }
 
     /// Judges what could not be before all entries were seen.
     fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
         self.pairs.finish(claims)?;
-        self.turns.finish(claims)?;
+        self.sessions.finish(claims)?;
         self.runs.finish(claims)?;
         self.receipts.finish(claims)
     }

@@ -12,9 +12,11 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::wire::Receipt;
 use cp_common::{Result, signals};
 use cp_ledger::format::line::Hash;
+use cp_ledger::proof::keys::{Keys, Signed};
 use cp_ledger::proof::opening::Opening;
 use cp_ledger::read::segments::segments_of;
 use cp_ledger::read::source::lines_of;
+use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -126,6 +128,47 @@ pub(super) struct Receipts {
     named: BTreeMap<(PathBuf, String), Named>,
     /// The ledgers that were read, by their origins. A copy of a ledger, also in a bundle, is that ledger.
     read: BTreeMap<String, PathBuf>,
+}
+
+/// The keys of each ledger that is read.
+#[derive(Default)]
+pub(super) struct LedgerKeys(HashMap<PathBuf, (String, Keys)>);
+
+impl LedgerKeys {
+    /// Judges the key of a checkpoint, and takes the key that it announces.
+    pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+        let data = Value::Object(entry.data.clone());
+        match entry.event.as_str() {
+            "ledger.open" | "segment.open" => {
+                let Ok(Beginning { origin, verifier, keys }) = serde_json::from_value(data) else { return Ok(()) };
+                let keys = Keys::of(verifier.as_deref()).with_announced(&origin, &keys);
+                let verdict = keys.map(|keys| drop(self.0.insert(entry.ledger.to_owned(), (origin, keys))));
+                verdict.or_else(|why| claims.record(entry.source(), "key", Verdict::Broken(why)))
+            }
+            "ledger.checkpoint" => {
+                let (Ok(signed), Some((origin, keys))) = (serde_json::from_value(data), self.0.get_mut(entry.ledger))
+                else {
+                    return Ok(());
+                };
+                match keys.checkpoint(origin, &signed) {
+                    // Any key may sign a ledger that names none.
+                    Ok(()) if keys.current().is_none() => Ok(()),
+                    Ok(()) => claims.record(entry.source(), "key", Verdict::Holds),
+                    Err(why) => claims.record(entry.source(), "key", Verdict::Broken(why)),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The name of a ledger and its keys at the beginning of a file.
+#[derive(Deserialize)]
+struct Beginning {
+    origin: String,
+    verifier: Option<String>,
+    #[serde(default)]
+    keys: Vec<Signed>,
 }
 
 impl Receipts {

@@ -22,18 +22,27 @@ pub(crate) use self::files::{
 };
 pub(crate) use self::merge::{Merge, Place};
 pub(crate) use self::printer::{Printer, Program};
-pub(crate) use self::reader::{Direction, Reader, Step, View, count_lines, entry_of};
+pub(crate) use self::reader::{Direction, LineFormat, Reader, Step, View, count_lines};
 pub(crate) use self::runs::run_ledger;
 pub(crate) use self::select::{Filters, Select};
 
-/// Calls `each` with every matching entry and the name of its ledger, file after file, and `failed` with what cannot be read: the rest is.
+/// A part of the input that was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    /// A damaged line.
+    Line,
+    /// The rest of a file that cannot be read.
+    File,
+}
+
+/// Calls `each` with every matching entry and the name of its ledger, file after file, and `failed` with each part that cannot be read.
 /// An entry that copies of a ledger have is passed once.
 pub(crate) fn each_entry(
     targets: &[Target],
     origins: &mut Origins,
     select: &Select,
     each: &mut dyn FnMut(&View<'_>, Option<&str>) -> Result<()>,
-    failed: &mut dyn FnMut(&Target, Error) -> Result<()>,
+    failed: &mut dyn FnMut(&Target, LeftOut, Error),
 ) -> Result<()> {
     for target in targets {
         let beginning = origins.files.get(&target.path);
@@ -46,7 +55,7 @@ pub(crate) fn each_entry(
                     to = view.seq.saturating_add(1);
                     each(&view, beginning.map(|(origin, _)| origin.as_str()))?;
                 }
-                Step::Fault(error) => origins.damaged.push((target.path.clone(), error)),
+                Step::Fault(error) => failed(target, LeftOut::Line, error),
                 Step::Wait => {}
             }
             Ok(ControlFlow::Continue(()))
@@ -59,7 +68,7 @@ pub(crate) fn each_entry(
         match outcome {
             Ok(_) => {}
             Err(e) if e.is_fatal() => return Err(e),
-            Err(e) => failed(target, e)?,
+            Err(e) => failed(target, LeftOut::File, e),
         }
     }
     Ok(())
@@ -78,8 +87,6 @@ pub(crate) struct Origins {
     pub(super) read: HashMap<Beginning, u64>,
     /// How many entries were left out because they were read in another file.
     pub(crate) repeated: u64,
-    /// Lines that are damaged and were left out.
-    pub(crate) damaged: Vec<(PathBuf, Error)>,
 }
 
 impl Origins {

@@ -65,12 +65,12 @@ pub(crate) struct Position {
     size: u64,
     offset: u64,
     number: u64,
-    class: Class,
+    format: LineFormat,
 }
 
 /// The format of the lines of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+pub(crate) enum LineFormat {
     /// Of a ledger: what has another shape is damaged.
     Ledger,
     /// Of another program.
@@ -88,7 +88,7 @@ enum Input {
 pub(crate) struct Reader {
     target: Target,
     input: Input,
-    class: Class,
+    format: LineFormat,
     /// How many lines are before the next one. Only known of lines that no ledger holds: those of ledgers say it themselves.
     number: u64,
     size: u64,
@@ -100,31 +100,31 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn open(target: &Target, direction: Direction) -> Result<Self> {
         let path = &target.path;
-        let (input, class, size, file) = match direction {
+        let (input, format, size, file) = match direction {
             Direction::Forward => match open_source(path)? {
                 Source::File(file, size) => {
-                    let class = class_of(is_ledger_file(&file), target);
+                    let format = format_of(is_ledger_file(&file), target);
                     let id = identity(&file, path)?;
-                    (Input::Forward(Lines::new(file, path, 0, size)), class, size, Some(id))
+                    (Input::Forward(Lines::new(file, path, 0, size)), format, size, Some(id))
                 }
                 Source::Stream(stream) => {
                     let mut lines = Lines::of_stream(stream, path);
-                    let class = class_of(Line::parse(lines.peek()?).is_some(), target);
-                    (Input::Forward(lines), class, 0, None)
+                    let format = format_of(Line::parse(lines.peek()?).is_some(), target);
+                    (Input::Forward(lines), format, 0, None)
                 }
             },
             Direction::Backward => {
                 let (file, size) = seekable(path)?;
-                let class = class_of(is_ledger_file(&file), target);
+                let format = format_of(is_ledger_file(&file), target);
                 let id = identity(&file, path)?;
                 let named = std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
                 // A copy that has no name cannot be opened again.
                 let id = Some(id).filter(|id| named == Some(*id) && !is_stdin(path));
-                (Input::Backward(Backward::new(file, path, size)), class, size, id)
+                (Input::Backward(Backward::new(file, path, size)), format, size, id)
             }
         };
-        let mut reader = Self { target: target.clone(), input, class, number: 0, size, file, entry: Vec::new() };
-        if let (Class::Foreign, Input::Backward(lines)) = (class, &reader.input) {
+        let mut reader = Self { target: target.clone(), input, format, number: 0, size, file, entry: Vec::new() };
+        if let (LineFormat::Foreign, Input::Backward(lines)) = (format, &reader.input) {
             reader.number = count_lines(lines.file(), size, path)?;
         }
         Ok(reader)
@@ -136,7 +136,7 @@ impl Reader {
             Input::Forward(lines) => lines.offset(),
             Input::Backward(lines) => lines.end(),
         };
-        self.file.map(|file| Position { file, size: self.size, offset, number: self.number, class: self.class })
+        self.file.map(|file| Position { file, size: self.size, offset, number: self.number, format: self.format })
     }
 
     /// Continues at the position of a closed reader of the same file.
@@ -151,7 +151,7 @@ impl Reader {
             Direction::Backward => Input::Backward(Backward::new(file, path, at.offset)),
         };
         let (number, size, file) = (at.number, at.size, Some(at.file));
-        Ok(Self { target: target.clone(), input, class: at.class, number, size, file, entry: Vec::new() })
+        Ok(Self { target: target.clone(), input, format: at.format, number, size, file, entry: Vec::new() })
     }
 
     /// Passes what comes next to `each`, until it breaks or the file ends. True if it broke: a further call goes on behind that.
@@ -160,7 +160,7 @@ impl Reader {
         select: &Select,
         each: &mut dyn FnMut(Step<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<bool> {
-        if self.class == Class::Passed {
+        if self.format == LineFormat::Passed {
             return Ok(false);
         }
         loop {
@@ -173,7 +173,7 @@ impl Reader {
                     if lines.may_block() && each(Step::Wait)?.is_break() {
                         return Ok(true);
                     }
-                    if self.class == Class::Ledger { select.next(lines)? } else { lines.next()? }
+                    if self.format == LineFormat::Ledger { select.next(lines)? } else { lines.next()? }
                 }
                 Input::Backward(lines) => {
                     self.number = self.number.saturating_sub(1);
@@ -187,13 +187,9 @@ impl Reader {
             if raw.end == End::File && !is_stream {
                 continue;
             }
-            let step = match self.class {
-                Class::Ledger => ledger_step(&raw, &self.target.path, select),
-                Class::Foreign | Class::Passed => {
-                    foreign_step(&raw, number, &self.target.path, select, &mut self.entry)
-                }
-            };
-            if let Some(step) = step
+            // Lines that were passed over are not counted.
+            let number = (raw.number > 0 || self.format == LineFormat::Foreign).then_some(number);
+            if let Some(step) = self.format.step(&raw, number, &self.target.path, select, &mut self.entry)
                 && each(step)?.is_break()
             {
                 return Ok(true);
@@ -202,11 +198,11 @@ impl Reader {
     }
 }
 
-fn class_of(is_ledger: bool, target: &Target) -> Class {
+fn format_of(is_ledger: bool, target: &Target) -> LineFormat {
     match (is_ledger, target.named) {
-        (true, _) => Class::Ledger,
-        (false, true) => Class::Foreign,
-        (false, false) => Class::Passed,
+        (true, _) => LineFormat::Ledger,
+        (false, true) => LineFormat::Foreign,
+        (false, false) => LineFormat::Passed,
     }
 }
 
@@ -227,44 +223,54 @@ pub(crate) fn count_lines(file: &File, size: u64, path: &Path) -> Result<u64> {
     Ok(count + u64::from(last != b'\n'))
 }
 
-fn ledger_step<'a>(raw: &Raw<'a>, path: &Path, select: &Select) -> Option<Step<'a>> {
-    let line = if raw.end == End::Limit { None } else { Line::parse(raw.bytes) };
-    let Some(line) = line else {
-        return Some(Step::Fault(damaged(path, raw, "not a line of a ledger")));
-    };
-    let view = View::of_line(&line);
-    if !select.matches(&view) {
-        return None;
+impl LineFormat {
+    /// The step of a line; `None` if it does not match. `number` is how many lines are before it, if they were counted. `entry` holds the
+    /// entry of a line that no ledger has.
+    pub(crate) fn step<'a>(
+        self,
+        raw: &Raw<'a>,
+        number: Option<u64>,
+        path: &Path,
+        select: &Select,
+        entry: &'a mut Vec<u8>,
+    ) -> Option<Step<'a>> {
+        let fault = |error: Error| {
+            let error = number.into_iter().fold(error, |error, before| error.at_line(before + 1));
+            Some(Step::Fault(error.in_file(path)))
+        };
+        if self == Self::Ledger {
+            let damaged = |what: &str| {
+                let what = if number.is_some() { what.to_owned() } else { format!("byte {}: {what}", raw.offset) };
+                let error = Error::new(Code::Integrity, what).with("offset", raw.offset);
+                fault(error.hint("run cp-log verify for details"))
+            };
+            let line = if raw.end == End::Limit { None } else { Line::parse(raw.bytes) };
+            let Some(line) = line else { return damaged("not a line of a ledger") };
+            let view = View::of_line(&line);
+            if !select.matches(&view) {
+                return None;
+            }
+            if !line.is_intact() {
+                return damaged("its hash is not that of its bytes");
+            }
+            if !json::is_normal(line.bytes()) && json::check(line.bytes()).is_err() {
+                return damaged("not JSON");
+            }
+            return Some(Step::Entry(view));
+        }
+        if raw.end == End::Limit {
+            return fault(Error::validation("the line is too long"));
+        }
+        if raw.bytes.trim_ascii().is_empty() {
+            return None;
+        }
+        let seq = number.unwrap_or_default();
+        if let Err(e) = entry_of(raw.bytes, seq, entry) {
+            return fault(e);
+        }
+        let view = View::of_foreign(raw.bytes, entry, seq);
+        select.matches(&view).then_some(Step::Entry(view))
     }
-    if !json::is_normal(line.bytes()) && json::check(line.bytes()).is_err() {
-        return Some(Step::Fault(damaged(path, raw, "not JSON")));
-    }
-    Some(Step::Entry(view))
-}
-
-fn damaged(path: &Path, raw: &Raw<'_>, what: &str) -> Error {
-    let error = Error::new(Code::Integrity, format!("byte {}: {what}", raw.offset));
-    error.with("offset", raw.offset).in_file(path).hint("run cp-log verify for details")
-}
-
-fn foreign_step<'a>(
-    raw: &Raw<'a>,
-    number: u64,
-    path: &Path,
-    select: &Select,
-    entry: &'a mut Vec<u8>,
-) -> Option<Step<'a>> {
-    if raw.end == End::Limit {
-        return Some(Step::Fault(Error::validation("the line is too long").at_line(number + 1).in_file(path)));
-    }
-    if raw.bytes.trim_ascii().is_empty() {
-        return None;
-    }
-    if let Err(e) = entry_of(raw.bytes, number, entry) {
-        return Some(Step::Fault(e.at_line(number + 1).in_file(path)));
-    }
-    let view = View::of_foreign(raw.bytes, entry, number);
-    select.matches(&view).then_some(Step::Entry(view))
 }
 
 /// The members between `ts` and `data` that an entry can have.
@@ -273,7 +279,7 @@ const MEMBERS: [&str; 8] = ["event", "agent", "session", "run", "turn", "role", 
 const TIMES: [&str; 3] = ["ts", "timestamp", "time"];
 
 /// Writes the entry that a line of JSON is; `seq` is its place in the file.
-pub(crate) fn entry_of(line: &[u8], seq: u64, out: &mut Vec<u8>) -> Result<()> {
+fn entry_of(line: &[u8], seq: u64, out: &mut Vec<u8>) -> Result<()> {
     let mut text = Vec::with_capacity(line.len());
     json::normalize(line, &mut text)
         .map_err(|fault| Error::validation(format!("not valid JSON: {fault}")).with("offset", fault.offset))?;

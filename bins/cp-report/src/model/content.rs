@@ -279,7 +279,7 @@ pub(crate) const ROWS: &[Row] = rows! {
     "error" program "{program} {verb} fails" ["exit code duration_ms origin"] "message" as Content, "data.argv" as Command;
     "log" other "A note" [""] "message" as Content, "content" as Content, "data" as Value;
     "ledger.open" ledger "The ledger begins" ["origin verifier"];
-    "ledger.checkpoint" ledger "A checkpoint is signed" ["size root verifier"];
+    "ledger.checkpoint" ledger "A checkpoint is signed" ["size root verifier next"];
     "ledger.recovered" ledger "The ledger was repaired" ["offset len sha256 file"];
     "ledger.forget" ledger "A sealed value is to be forgotten" ["sealed"];
     "ledger.forgotten" ledger "A sealed value is forgotten" ["sealed"];

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::closing::{error_members, message_of};
 use super::{
-    ClosingLine, FAILURES_SHOWN, FLUSH_AT, Format, Held, ItemStatus, Output, Place, Progress, Reader, Shape, Sink,
-    UpstreamEnd, last, pager, printable,
+    ClosingLine, FAILURES_SHOWN, FLUSH_AT, Fails, Format, Held, ItemStatus, Output, Place, Progress, Reader, Shape,
+    Sink, UpstreamEnd, last, pager, printable,
 };
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Error, Result};
@@ -64,6 +64,11 @@ impl Output {
     /// Leaves the lines of failed items to the program, which writes them in a format of its own.
     pub fn write_failed_lines_itself(&mut self) {
         self.writes_failed_lines = true;
+    }
+
+    /// Makes one failed item fail the program, with [`Code::Partial`] if others succeeded.
+    pub fn fail_if_any_item_fails(&mut self) {
+        self.fails = Fails::IfAnyFailed;
     }
 
     /// Writes an item's failure; the stream continues.

@@ -28,7 +28,7 @@ pub(super) fn seal(path: &Path) -> Result<Entry> {
         .with("last", &tree.size().saturating_sub(1))
         .with("root", &BASE64.encode(tree.root()))
         .with("size", &tree.size());
-    Ok(Summary::of(&tree, walked.origin, walked.signer).add_to(seal))
+    Ok(Summary::of(&tree, walked.origin, walked.signer, walked.keys.announced).add_to(seal))
 }
 
 /// A file that was closed.

@@ -7,6 +7,7 @@ use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line};
+use crate::proof::keys::{Keys, Signed};
 use crate::proof::opening::Opening;
 use crate::proof::tree::{Tree, leaf};
 use crate::read::End;
@@ -19,13 +20,15 @@ pub struct Walked {
     pub origin: String,
     /// The public key that line 0 says signs its checkpoints.
     pub signer: Option<String>,
+    /// The keys that sign them.
+    pub keys: Keys,
     /// How many lines were not here.
     pub absent: u64,
 }
 
 /// The tree of a ledger's lines, shown to `each` whenever it has grown. Where closed segments are absent it begins behind the last of them.
 pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, Tree)> {
-    let (mut from, mut tree, mut begun) = (0, Tree::default(), (None, None));
+    let (mut from, mut tree, mut begun, mut keys) = (0, Tree::default(), (None, None), Keys::default());
     for at in (0..files.len()).rev() {
         let is_next = |opening: &Opening| {
             at.checked_sub(1).and_then(|before| unpacked_name(&files[before])).is_some_and(|name| opening.follows(name))
@@ -33,6 +36,9 @@ pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, T
         if let Some(opening) = Opening::of_file(&files[at])?.filter(|opening| !is_next(opening))
             && let (Some(edge), Some(summary)) = (opening.tree, opening.summary)
         {
+            keys = Keys::of(summary.verifier.as_deref())
+                .with_announced(&summary.origin, &summary.keys)
+                .unwrap_or_default();
             (from, tree, begun) = (at, edge, (Some(summary.origin), summary.verifier));
             break;
         }
@@ -42,13 +48,18 @@ pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, T
     each_line_from(&files[from..], absent, |line| {
         if tree.size() == 0 {
             begun = (origin_in(line), line.data_member("verifier").and_then(json::unquote));
+            keys = Keys::of(begun.1.as_deref());
+        }
+        if let (Some(origin), Some(signed)) = (&begun.0, Signed::of(line)) {
+            // An entry that does not hold announces nothing; a verifier reports it.
+            let _ = keys.checkpoint(origin, &signed);
         }
         tree.push(leaf(&line.hash().raw()));
         each(&tree);
         Ok(ControlFlow::Continue(()))
     })?;
     let no_beginning = || Error::validation("not a ledger: it has no opening line").in_file(&files[files.len() - 1]);
-    let walked = Walked { origin: begun.0.ok_or_else(no_beginning)?, signer: begun.1, absent };
+    let walked = Walked { origin: begun.0.ok_or_else(no_beginning)?, signer: begun.1, keys, absent };
     Ok((walked, tree))
 }
 

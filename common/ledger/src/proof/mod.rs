@@ -1,6 +1,7 @@
 //! Proof: the chain, the tree over it, signed checkpoints, and what lies beside.
 
 pub mod checkpoint;
+pub mod keys;
 pub mod leaves;
 pub mod note;
 pub mod opening;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::format::Entry;
 use crate::format::line::Line;
+use crate::proof::keys::{CHECKPOINT, Signed};
 use crate::proof::tree::{Tree, leaf, parse_node};
 use crate::read::segments::number_in;
 use crate::read::source::lines_of;
@@ -22,18 +23,22 @@ pub struct Summary {
     pub origin: String,
     /// The key that line 0 names.
     pub verifier: Option<String>,
+    /// The entries that announced other keys.
+    #[serde(default)]
+    pub keys: Vec<Signed>,
 }
 
 impl Summary {
     /// The summary of the lines of this tree.
-    pub fn of(tree: &Tree, origin: String, verifier: Option<String>) -> Self {
-        Self { edge: tree.edge().iter().map(|node| BASE64.encode(node)).collect(), origin, verifier }
+    pub fn of(tree: &Tree, origin: String, verifier: Option<String>, keys: Vec<Signed>) -> Self {
+        Self { edge: tree.edge().iter().map(|node| BASE64.encode(node)).collect(), origin, verifier, keys }
     }
 
     /// Adds the summary to an entry.
     pub fn add_to(&self, entry: Entry) -> Entry {
         let entry = entry.with("edge", &self.edge).with("origin", &self.origin);
-        self.verifier.iter().fold(entry, |entry, verifier| entry.with("verifier", verifier))
+        let entry = self.verifier.iter().fold(entry, |entry, verifier| entry.with("verifier", verifier));
+        if self.keys.is_empty() { entry } else { entry.with("keys", &self.keys) }
     }
 
     /// The tree of so many lines that has this edge, if there can be one.
@@ -93,7 +98,6 @@ impl Opening {
 
 /// The events of the ledger's own entries that refer to other lines or to files beside the ledger.
 pub(super) const SEAL: &str = "segment.seal";
-pub(super) const CHECKPOINT: &str = "ledger.checkpoint";
 pub(super) const RECOVERED: &str = "ledger.recovered";
 
 /// True if a line refers to other lines or to files beside the ledger.

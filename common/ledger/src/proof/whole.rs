@@ -10,9 +10,10 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::format::line::{Hash, Line};
-use crate::proof::note::{Checkpoint, Verifier};
-use crate::proof::opening::{CHECKPOINT, RECOVERED, SEAL};
+use crate::proof::keys::{Keys, Signed};
+use crate::proof::note::Checkpoint;
 use crate::proof::opening::{Opening, Summary};
+use crate::proof::opening::{RECOVERED, SEAL};
 use crate::proof::tree::{Node, Recent, Tree, leaf};
 use crate::proof::verifier::Report;
 use crate::proof::{Absent, Fault, Kind, NotProved};
@@ -32,7 +33,8 @@ pub struct Whole {
     is_part: bool,
     /// The data of line 0, or its copy in the line after absent segments.
     begun: Option<Beginning>,
-    signer: Option<Verifier>,
+    /// The keys that sign its checkpoints, so far.
+    keys: Keys,
     /// True if closed segments are absent.
     is_cold: bool,
     /// There from line 0 on, or from behind absent segments, as long as nothing is damaged.
@@ -90,13 +92,6 @@ struct Closing {
 }
 
 #[derive(Deserialize)]
-struct Signed {
-    size: u64,
-    root: String,
-    verifier: Option<String>,
-}
-
-#[derive(Deserialize)]
 struct Recovered {
     len: u64,
     sha256: String,
@@ -112,7 +107,7 @@ impl Whole {
             ledger: name.map_or_else(|| ledger.to_owned(), |name| ledger.with_file_name(name)),
             is_part,
             begun: None,
-            signer: None,
+            keys: Keys::default(),
             is_cold: false,
             tree: None,
             wanted: wanted.map(|size| (size, None)),
@@ -122,9 +117,9 @@ impl Whole {
         }
     }
 
-    /// The key that line 0 names.
-    pub fn signer(&self) -> Option<&Verifier> {
-        self.signer.as_ref()
+    /// The keys that sign its checkpoints, after the last file.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// True if closed segments are absent.
@@ -280,6 +275,10 @@ impl Whole {
                 let fits = opening.before().is_some_and(|number| (next..opening.seq).contains(&number));
                 match (opening.summary, opening.tree) {
                     (Some(summary), Some(tree)) if fits && self.agrees_with_summary(&summary, Some(&tree), None) => {
+                        match Keys::of(summary.verifier.as_deref()).with_announced(&summary.origin, &summary.keys) {
+                            Ok(keys) => self.keys = keys,
+                            Err(why) => return self.fault(place, Kind::Signature, why),
+                        }
                         self.begin(Beginning { origin: summary.origin, verifier: summary.verifier }, tree.into());
                         if is_asked_for {
                             self.is_cold = true;
@@ -304,8 +303,10 @@ impl Whole {
     /// Continues with the tree of the lines so far.
     fn begin(&mut self, begun: Beginning, tree: Recent) {
         if self.begun.is_none() {
-            self.signer = begun.verifier.as_deref().and_then(Verifier::from_text);
-            if begun.verifier.is_some() && self.signer.is_none() {
+            if self.keys.is_empty() {
+                self.keys = Keys::of(begun.verifier.as_deref());
+            }
+            if begun.verifier.is_some() && self.keys.is_empty() {
                 self.not_proved("signature", "the key that line 0 names cannot be read".to_owned());
             }
             self.begun = Some(begun);
@@ -320,8 +321,9 @@ impl Whole {
 
     /// True if a summary of the lines before agrees with them, as far as they are known.
     fn agrees_with_summary(&self, summary: &Summary, tree: Option<&Tree>, root: Option<Node>) -> bool {
-        let Summary { origin, verifier, .. } = summary;
+        let Summary { origin, verifier, keys, .. } = summary;
         self.begun.as_ref().is_none_or(|begun| (&begun.origin, &begun.verifier) == (origin, verifier))
+            && (root.is_none() || *keys == self.keys.announced)
             && tree.is_some_and(|tree| root.is_none_or(|root| tree.root() == root))
     }
 
@@ -337,13 +339,15 @@ impl Whole {
                     .as_ref()
                     .is_none_or(|summary| self.agrees_with_summary(summary, tree(summary).as_ref(), None));
             self.root(place, "seals", seal.size, &seal.root, fits);
-        } else if let Some(signed) = data_of::<Signed>(line, CHECKPOINT) {
+        } else if let Some(signed) = Signed::of(line) {
             self.root(place, "checkpoint_entries", signed.size, &signed.root, signed.size <= line.seq());
-            let named = self.signer.as_ref().map(Verifier::to_text);
-            if let (Some(named), Some(key)) = (named, signed.verifier)
-                && named != key
-            {
-                self.fault(place, Kind::Signature, format!("signed by {key}, but line 0 names {named}"));
+            // Without the beginning the key of this line is not known.
+            if let Some(begun) = &self.begun {
+                match self.keys.checkpoint(&begun.origin, &signed) {
+                    Ok(()) if signed.next.is_some() => self.proved("keys"),
+                    Ok(()) => {}
+                    Err(why) => self.fault(place, Kind::Signature, why),
+                }
             }
         } else if let Some(recovered) = data_of::<Recovered>(line, RECOVERED) {
             self.recovery(&recovered, place)?;

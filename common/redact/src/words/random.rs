@@ -28,17 +28,19 @@ pub(crate) fn is_hexadecimal(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
 }
 
-/// The character classes in a text, and how often they alternate.
+/// The character classes in a text, and how often they alternate; signs are skipped.
 #[derive(Default)]
-struct Kinds {
-    capital: bool,
-    small: bool,
-    digit: bool,
+pub(crate) struct Kinds {
+    pub(crate) capital: bool,
+    pub(crate) small: bool,
+    pub(crate) digit: bool,
+    /// Number of letters and digits.
+    pub(crate) length: usize,
     /// Number of changes of the class, except from upper case to lower case.
-    changes: usize,
+    pub(crate) changes: usize,
 }
 
-fn kinds(text: &[u8]) -> Kinds {
+pub(crate) fn kinds(text: &[u8]) -> Kinds {
     let mut kinds = Kinds::default();
     let mut before = 0;
     for byte in text.iter().filter(|byte| byte.is_ascii_alphanumeric()) {
@@ -50,6 +52,7 @@ fn kinds(text: &[u8]) -> Kinds {
         kinds.capital |= kind == 1;
         kinds.small |= kind == 2;
         kinds.digit |= kind == 3;
+        kinds.length += 1;
         // An upper-case letter before lower-case letters begins a word.
         kinds.changes += usize::from(before != 0 && kind != before && (before, kind) != (1, 2));
         before = kind;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Run;
 use super::budget::Budget;
 use super::calls::text_of;
-use super::check::{Check, at};
+use crate::audit::check::{Check, at};
 use crate::audit::claim::{Claims, Entry, Source, Verdict};
 
 /// The runs that were begun by calls, and what is known of them.

@@ -14,7 +14,7 @@ use cp_ledger::store::blob;
 use serde_json::Value;
 
 use super::Run;
-use super::check::{Check, at};
+use crate::audit::check::{Check, at};
 use crate::audit::claim::{Claims, Entry, Source, Verdict};
 
 /// The rules by which the call of a tool requires approval.

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::check::at;
+use crate::audit::check::at;
 use crate::audit::claim::{Entry, Verdict};
 
 /// The members of a usage that count tokens.

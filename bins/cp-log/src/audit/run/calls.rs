@@ -6,7 +6,7 @@ use cp_ledger::format::line::Hash;
 use serde_json::Value;
 
 use super::Run;
-use super::check::{Check, at};
+use crate::audit::check::{Check, at};
 use crate::audit::claim::{Claims, Entry, Source};
 
 /// A response of the model.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Run;
 use super::calls::{Call, Effect};
-use super::check::{Check, at};
+use crate::audit::check::{Check, at};
 use crate::audit::claim::{Claims, Entry, Source, Verdict};
 
 /// A command that has begun.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::check::{Check, at};
+use crate::audit::check::{Check, at};
 use crate::audit::claim::Entry;
 
 /// The events with the members of their data. A member behind a dot is one of the member before it.

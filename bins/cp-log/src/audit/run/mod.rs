@@ -8,7 +8,6 @@ mod agents;
 mod approvals;
 mod budget;
 mod calls;
-mod check;
 mod effects;
 mod form;
 
@@ -22,7 +21,7 @@ use self::agents::Links;
 use self::approvals::Approvals;
 use self::budget::Budget;
 use self::calls::{Answer, Call, Given};
-use self::check::{Check, at};
+use super::check::{Check, at};
 use super::claim::{Claims, Entry, Source, Verdict};
 
 /// The events of a run that are joined.

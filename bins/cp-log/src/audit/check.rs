@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use serde_json::Value;
 
-use super::super::claim::{Entry, Verdict};
+use super::claim::{Entry, Verdict};
 
 /// Comparisons so far.
 #[derive(Debug)]

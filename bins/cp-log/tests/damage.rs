@@ -1,0 +1,90 @@
+//! Damage of one line of a ledger: every verb that reads it names the line, or fails.
+
+use proptest::prelude::*;
+
+use crate::ledgers::Ledgers;
+
+const LINES: usize = 6;
+
+/// The verbs, the arguments after the ledger, and true if damage of a line fails the verb. The others pass the intact lines on.
+const VERBS: [(&[&str], &[&str], bool); 8] = [
+    (&["query"], &[], false),
+    (&["query", "--reverse"], &[], false),
+    (&["stats"], &[], true),
+    (&["export"], &[], true),
+    (&["follow"], &["--last", "9", "--limit", "5"], false),
+    (&["verify"], &[], true),
+    (&["audit"], &[], true),
+    (&["bundle", "-o", "b.bundle"], &[], true),
+];
+
+/// A change of a line that is not the line that was written.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Changed,
+    Cut,
+    Blank,
+    NotUtf8,
+}
+
+impl Damage {
+    fn apply(self, line: &[u8], place: usize) -> Vec<u8> {
+        let place = place % line.len();
+        let mut damaged = line.to_vec();
+        match self {
+            Self::Changed => damaged[place] = if line[place] == b'7' { b'8' } else { b'7' },
+            Self::Cut => damaged.truncate(place),
+            Self::Blank => damaged.clear(),
+            Self::NotUtf8 => damaged[place] = 0xff,
+        }
+        damaged
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damage_of_any_line_is_reported_by_every_verb(places in prop::collection::vec(any::<usize>(), LINES * 4)) {
+        let place = Ledgers::new();
+        place.ledger("good.jsonl", LINES);
+        let good = place.work.bytes("good.jsonl");
+        let lines: Vec<&[u8]> = good.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+        let kinds = [Damage::Changed, Damage::Cut, Damage::Blank, Damage::NotUtf8];
+        let cases = (0..LINES).flat_map(|at| kinds.map(|kind| (at, kind))).zip(places);
+        for ((at, kind), offset) in cases {
+            let mut damaged: Vec<Vec<u8>> = lines.iter().map(|line| line.to_vec()).collect();
+            damaged[at] = kind.apply(lines[at], offset);
+            place.work.write("l.jsonl", [damaged.join(&b'\n'), b"\n".to_vec()].concat());
+            for (verb, options, fails) in VERBS {
+                let outcome = place.run(&[verb, &["l.jsonl"], options].concat());
+                let fault = format!("{verb:?} {kind:?} at {offset} of line {}: {outcome:?}", at + 1);
+                prop_assert_eq!(outcome.status != 0, fails, "{}", fault);
+                let records = cp_testkit::records_of(outcome.stdout.as_bytes());
+                let closing = &records[records.len() - 1];
+                let is_plain = closing["ok"] == true && closing["data"]["failed"] == 0;
+                prop_assert!(!is_plain, "{}", fault);
+                let counts_lines = !verb.contains(&"--reverse") && verb != ["follow"];
+                let place = if counts_lines { format!("line {}", at + 1) } else { "byte ".to_owned() };
+                prop_assert!(outcome.stdout.contains(&place) && outcome.stdout.contains("l.jsonl"), "{}", fault);
+            }
+        }
+        // Positive control: the ledger that was written.
+        for (verb, options, _) in VERBS {
+            prop_assert_eq!(place.run(&[verb, &["good.jsonl"], options].concat()).status, 0, "{:?}", verb);
+        }
+    }
+}
+
+#[test]
+fn stats_count_intact_lines_of_damaged_ledger() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", LINES);
+    let text = place.work.read("l.jsonl");
+    place.work.write("l.jsonl", text.replace("line 2", "line 9"));
+    let records = place.run(&["stats", "l.jsonl"]).code(1).records();
+    let [failed, stats, closing] = &records[..] else { panic!("{records:?}") };
+    assert_eq!(failed["error"]["code"], "E_INTEGRITY");
+    assert_eq!((&stats["data"]["entries"], &stats["data"]["left_out"][0]["file"]), (&5.into(), &"l.jsonl".into()));
+    assert_eq!(closing["error"]["code"], "E_PARTIAL");
+}
