@@ -109,7 +109,7 @@ impl Recorded {
             let first = Line::parse(first.split(|byte| *byte == b'\n').next().unwrap()).unwrap().prev();
             for line in lines {
                 let mut body = line.body.clone();
-                self.mend(&mut body, forgery, &hashes);
+                self.mend(&mut body, at == forgery.ledger, forgery, &hashes);
                 let text = body.to_string();
                 let text = &text.as_bytes()[1..text.len() - 1];
                 let body: Vec<u8> = if text.is_empty() { Vec::new() } else { [b",", text].concat() };
@@ -122,13 +122,13 @@ impl Recorded {
     }
 
     /// Adapts the references of an entry to the new numbers and hashes, and its own hashes to its members.
-    fn mend(&self, body: &mut Value, forgery: &Forgery, hashes: &BTreeMap<(String, u64), String>) {
+    fn mend(&self, body: &mut Value, is_forged: bool, forgery: &Forgery, hashes: &BTreeMap<(String, u64), String>) {
         let event = body["event"].as_str().unwrap_or_default().to_owned();
         let forged = self.ledgers[forgery.ledger].0.display().to_string();
         let Some(data) = body.get_mut("data") else { return };
         let moved = |seq: &Value| seq.as_u64().and_then(|seq| forgery.moved.get(&seq)).map(|seq| json!(seq));
         let is_own = forgery.member == format!("{event}.data.intent");
-        if let Some(seq) = data.get("intent").and_then(moved).filter(|_| !is_own) {
+        if let Some(seq) = data.get("intent").and_then(moved).filter(|_| is_forged && !is_own) {
             data["intent"] = seq;
         }
         let is_own = forgery.member.contains(".receipt.");
@@ -389,4 +389,16 @@ fn forgery_of_any_listed_or_judged_member_is_as_the_manual_says() {
         share >= if is_long { SHARE } else { SHARE - 0.05 },
         "seed {seed}: {found} of {judged}, missed {missed:#?}"
     );
+}
+
+#[test]
+fn effect_whose_approval_is_removed_has_exit_status_of_an_unseen_call() {
+    let recorded = Recorded::new();
+    let ledger = recorded.ledgers.len() - 1;
+    let is_approval = |line: &Stored| line.body["event"].as_str().is_some_and(|event| event.starts_with("approval."));
+    let lines = recorded.ledgers[ledger].1.iter().filter(|line| !is_approval(line)).cloned().collect();
+    recorded.write(&renumbered(ledger, "approvals".to_owned(), "removed".to_owned(), lines));
+    let error = recorded.place.run(&["audit", &recorded.subject]).failed(10, "E_UNSEEN");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("without its approval: ") && message.contains("no approval of call_"), "{message}");
 }

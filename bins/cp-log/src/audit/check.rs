@@ -11,6 +11,7 @@ use super::claim::{Entry, Verdict};
 pub(super) struct Check {
     broken: Option<String>,
     unknown: Option<String>,
+    is_unapproved: bool,
     /// True if a secret was taken out of one of the entries, so that its texts may differ.
     is_redacted: bool,
 }
@@ -18,7 +19,7 @@ pub(super) struct Check {
 impl Check {
     /// Comparisons of texts, of which some may be redacted.
     pub(super) const fn new(is_redacted: bool) -> Self {
-        Self { broken: None, unknown: None, is_redacted }
+        Self { broken: None, unknown: None, is_unapproved: false, is_redacted }
     }
 
     /// Comparisons of an entry.
@@ -32,6 +33,12 @@ impl Check {
             self.broken = Some(why());
         }
         self
+    }
+
+    /// Fails for this reason if a call without its approval took effect.
+    pub(super) fn approved(&mut self, is_approved: bool, why: impl FnOnce() -> String) -> &mut Self {
+        self.is_unapproved |= !is_approved && self.broken.is_none();
+        self.that(is_approved, why)
     }
 
     /// Compares two values that no redaction changes.
@@ -57,12 +64,14 @@ impl Check {
 
     /// Adds comparisons of other entries.
     pub(super) fn join(&mut self, other: Self) {
+        self.is_unapproved |= other.is_unapproved && self.broken.is_none();
         self.broken = self.broken.take().or(other.broken);
         self.unknown = self.unknown.take().or(other.unknown);
     }
 
     pub(super) fn verdict(self) -> Verdict {
         match (self.broken, self.unknown) {
+            (Some(why), _) if self.is_unapproved => Verdict::Unapproved(why),
             (Some(why), _) => Verdict::Broken(why),
             (None, Some(why)) => Verdict::Unknown(why),
             (None, None) => Verdict::Holds,

@@ -60,6 +60,8 @@ pub(super) enum Verdict {
     /// Holds, on an entry of a form that no program writes any more.
     HoldsInOlderForm(&'static str),
     Broken(String),
+    /// Does not hold: a call took effect without the approval that it requires.
+    Unapproved(String),
     /// Cannot be judged any more, for this reason.
     Unknown(String),
 }
@@ -88,6 +90,10 @@ pub(super) struct Claims<'a> {
     unknown: u64,
     /// The first claim that does not hold, in words.
     first: Option<String>,
+    /// The first effect without its approval, in words.
+    first_unapproved: Option<String>,
+    /// True if the bytes of a ledger are not those that were written, which explains other claims.
+    is_damaged: bool,
     /// The first call that no decision accounts for, in words.
     first_call: Option<String>,
     /// The calls of transcripts by their state.
@@ -107,6 +113,8 @@ impl<'a> Claims<'a> {
             broken: 0,
             unknown: 0,
             first: None,
+            first_unapproved: None,
+            is_damaged: false,
             first_call: None,
             calls: BTreeMap::new(),
             is_of_transcripts: false,
@@ -126,10 +134,11 @@ impl<'a> Claims<'a> {
     }
 
     pub(super) fn record(&mut self, at: Source, claim: &'static str, verdict: Verdict) -> Result<()> {
+        let is_unapproved = matches!(verdict, Verdict::Unapproved(_));
         let (holds, why) = match verdict {
             Verdict::Holds => (Some(true), None),
             Verdict::HoldsInOlderForm(form) => (Some(true), Some(format!("older form: {form}"))),
-            Verdict::Broken(why) => (Some(false), Some(why)),
+            Verdict::Broken(why) | Verdict::Unapproved(why) => (Some(false), Some(why)),
             Verdict::Unknown(why) => (None, Some(why)),
         };
         let Source { ledger, seq } = at;
@@ -140,7 +149,9 @@ impl<'a> Claims<'a> {
         };
         let claim = Judged { claim, ledger: ledger.display().to_string(), seq, holds, why };
         if holds == Some(false) {
-            self.first.get_or_insert_with(|| claim.words());
+            let first = if is_unapproved { &mut self.first_unapproved } else { &mut self.first };
+            first.get_or_insert_with(|| claim.words());
+            self.is_damaged |= ["chain", "blob"].contains(&claim.claim);
         }
         // For a person the sum at the end stands for the claims that hold.
         let is_shown = holds != Some(true) || claim.why.is_some() || self.context.out.format() != Format::Text;
@@ -191,10 +202,12 @@ impl<'a> Claims<'a> {
             let (ledgers, held) = (counted(self.ledgers, "ledger"), counted(self.held, "claim"));
             out.piece(&format!("{ledgers}: {held} true, {} unknown, {} false\n", self.unknown, self.broken))?;
         }
-        match (&self.first, &self.first_call) {
-            (Some(first), _) => Err(super::broken(self.broken, self.held + self.broken + self.unknown, first)),
-            (None, Some(first)) => Err(super::unseen(self.broken, first)),
-            (None, None) => Ok(()),
+        let (count, all) = (self.broken, self.held + self.broken + self.unknown);
+        match (&self.first_unapproved, &self.first, &self.first_call) {
+            (Some(first), ..) if !self.is_damaged => Err(super::unapproved(count, all, first)),
+            (_, Some(first), _) | (Some(first), None, _) => Err(super::broken(count, all, first)),
+            (None, None, Some(first)) => Err(super::unseen(count, first)),
+            (None, None, None) => Ok(()),
         }
     }
 }

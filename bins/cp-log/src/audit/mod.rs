@@ -215,6 +215,12 @@ fn broken(count: u64, all: u64, first: &str) -> Error {
         .hint("each is a record with `holds` false; cp-ledger(5) has every formula")
 }
 
+/// The failure that stands for the effects without an approval.
+fn unapproved(count: u64, all: u64, first: &str) -> Error {
+    let which = format!("{count} of {all} claims do not hold; the first effect without its approval: ");
+    Error::new(Code::Unseen, which + first).hint("each is a record with `holds` false; cp-ledger(5) has every formula")
+}
+
 /// The failure that stands for the calls that no decision accounts for.
 fn unseen(count: u64, first: &str) -> Error {
     let which = match count {

@@ -59,7 +59,7 @@ pub enum Code {
     HumanRequired,
     /// A budget is exhausted.
     BudgetExhausted,
-    /// A transcript has tool calls that no ledger accounts for.
+    /// Tool calls were neither decided nor approved, or no ledger accounts for them.
     Unseen,
 }
 
@@ -137,7 +137,7 @@ pub const EXITS: [(u8, &str); 12] = [
     (7, "retryable transient (network / rate-limit / server)"),
     (8, "timeout (back off, retry)"),
     (9, "human action required (optional; relay to user, run resume)"),
-    (10, "unseen (a transcript has calls that no ledger accounts for)"),
+    (10, "unseen (calls that nothing decided or approved)"),
     (130, "interrupted by signal (retryable; nothing half-applied)"),
 ];
 

@@ -314,8 +314,8 @@ impl Approvals {
         };
         let Some(place) = self.spent.iter().position(is_for) else {
             // A model cannot obtain a token, so that its call has an approval.
-            let is_missing = is_in_run && call.is_some();
-            return Some(Verdict::when(!is_missing, || "no approval of this call was spent for it".to_owned()));
+            let unapproved = call.filter(|_| is_in_run).map(|call| format!("no approval of {call} was spent for it"));
+            return Some(unapproved.map_or(Verdict::Holds, Verdict::Unapproved));
         };
         let spent = self.spent.remove(place);
         let mut check = Check::new(entry.is_redacted() || spent.is_redacted);

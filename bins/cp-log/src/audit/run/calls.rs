@@ -193,9 +193,9 @@ impl Run {
                 arguments.same("the tool", entry.text("name"), Some(call.name.as_str()));
                 arguments.text("the input", entry.data.get("input"), Some(&call.input));
                 arguments.that(!call.is_answered, || "the call has a result already".to_owned());
-                arguments.that(!call.is_denied, || "denied, but run".to_owned());
+                arguments.approved(!call.is_denied, || format!("{}: denied, but run", call.id));
                 let needs = tool.is_some_and(|(approve, _)| approve) && !call.is_approved;
-                arguments.that(!needs, || "the tool requires approval, and none was spent".to_owned());
+                arguments.approved(!needs, || format!("{}: the tool requires approval, and none was spent", call.id));
                 call.started = Some(entry.source());
                 check = arguments;
             }
