@@ -81,11 +81,14 @@ impl Check {
 
 /// A value in a message, in the form of JSON and cut.
 fn shown(value: &impl Debug) -> String {
-    let text = format!("{value:?}").replace("Some(", "").replace("String(\"", "\"").replace("Number(", "");
-    let text = text.trim_end_matches(')').replace("None", "null");
+    let text = format!("{value:?}");
+    let text = ["Some(", "String(", "Number("]
+        .iter()
+        .fold(text.as_str(), |text, name| text.strip_prefix(name).unwrap_or(text));
+    let text = if text == "None" { "null" } else { text.trim_end_matches(')') };
     match text.char_indices().nth(80) {
         Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
+        None => text.to_owned(),
     }
 }
 

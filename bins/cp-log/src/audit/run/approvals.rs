@@ -14,6 +14,7 @@ use cp_ledger::store::blob;
 use serde_json::Value;
 
 use super::Run;
+use super::effects::leads_to;
 use crate::audit::check::{Check, at};
 use crate::audit::claim::{Claims, Entry, Source, Verdict};
 
@@ -113,6 +114,7 @@ impl Approvals {
         check.that(lifetime == Some(TimeDelta::days(7)), || "it does not expire a week after it was asked".to_owned());
         check.that(seconds(&approval.asked_at) <= seconds(&entry.ts), || "it was asked after its entry".to_owned());
         if let (Some(run), Some(id)) = (run, by.call_id.as_deref()) {
+            let base = PathBuf::from(&run.base);
             match run.call_of(Some(id)) {
                 None => drop(check.that(false, || "the message has no such call".to_owned())),
                 Some(call) => {
@@ -136,11 +138,13 @@ impl Approvals {
                         call.input.get("path").or(call.input.get("arguments").and_then(|input| input.get("path")));
                     if let (Some(path), Some(shown)) = (path.and_then(Value::as_str), &shown.path) {
                         let name = path.rsplit('/').next().unwrap_or_default();
-                        check.text(
-                            "that the path is that of the call",
-                            shown.ends_with(name) || path.contains(".."),
-                            true,
-                        );
+                        let asked = base.join(path);
+                        if asked != Path::new(shown) && !leads_to(&asked, shown) {
+                            let is_possible = shown.ends_with(name) || path.contains("..");
+                            check.text("that the path is that of the call", is_possible, true);
+                            check
+                                .unknown("the path of the call led to the file over a directory that is not there now");
+                        }
                     }
                     if let Some(argv) = call.input.get("argv").filter(|_| call.name == "shell") {
                         check.text("argv", serde_json::to_value(&shown.argv).ok().as_ref(), Some(argv));

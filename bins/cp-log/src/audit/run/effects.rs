@@ -283,7 +283,7 @@ impl Call {
 }
 
 /// True if a path is the file that another one leads to.
-fn leads_to(asked: &Path, path: &str) -> bool {
+pub(super) fn leads_to(asked: &Path, path: &str) -> bool {
     let parent = asked.parent().and_then(|parent| parent.canonicalize().ok());
     parent.zip(asked.file_name()).is_some_and(|(parent, name)| parent.join(name) == Path::new(path))
 }
