@@ -340,15 +340,15 @@ fn overwrite_by_run_is_an_edit_below_working_directory() {
 #[test]
 fn failed_change_of_one_file_takes_back_the_others() {
     let exec = Exec::new(Who::Me);
-    for name in ["a", "d/b"] {
+    // A name that is valid, and too long for the temporary file that replaces the file.
+    let long = "x".repeat(250);
+    for name in ["a", "d/b", "short", &long] {
         exec.write(name, "1\n");
     }
     fs::set_permissions(exec.work.join("a"), fs::Permissions::from_mode(0o640)).unwrap();
-    // A name that is valid, and too long for the temporary file beside it.
-    let long = "x".repeat(250);
     let patch = |last: &str| {
         format!(
-            "*** Begin Patch\n*** Update File: a\n@@\n-1\n+2\n*** Add File: e/f/new\n+n\n*** Delete File: d/b\n*** Add File: {last}\n+n\n*** End Patch"
+            "*** Begin Patch\n*** Update File: a\n@@\n-1\n+2\n*** Add File: e/f/new\n+n\n*** Delete File: d/b\n*** Update File: {last}\n@@\n-1\n+2\n*** End Patch"
         )
     };
     let answer = ask(&exec, "edit_file", &json!({"patch": patch(&long)}));
