@@ -149,7 +149,7 @@ fn invalid_budget_file_is_rejected_before_sending() {
         assert_eq!(llm.work.read("budget"), text);
     }
     assert!(llm.ledger().iter().all(|entry| entry["event"] != "llm.request"));
-    llm.work.write("budget", "{\"usd\":             0.000000000,\"tokens\":                93.0}\n");
+    llm.work.write("budget", "{\"limit\":{},\"spent\":{\"usd\":0.0,\"tokens\":93},\"reserved\":[]}\n");
     let ran = llm.feed(&sharing(&["--backend", "stub", "--budget-tokens", "100"]), &rows(9));
     assert_eq!((ran.status, ran.of("message").len()), (9, 2), "{}", ran.stdout);
     assert_eq!(budget(&llm)["spent"]["tokens"], 103);
