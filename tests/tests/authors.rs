@@ -33,7 +33,7 @@ fn the_check_of_a_tool_says_all_that_is_wrong_and_nothing_vanishes() {
     let ran = place.sh("cp-toolloop tools --lint tools/bad --lint tools/silent --lint tools/none");
     assert_eq!(ran.status, 2, "{}", ran.stdout);
     let said = ran.closing()["error"]["message"].as_str().unwrap().to_owned();
-    for wrong in ["`name`", "`description` must be a string", "type must be", "`timeout`", "silent", "none"] {
+    for wrong in ["/name: ", "/description: want string", "type must be", "/timeout: ", "silent", "none"] {
         assert!(said.contains(wrong), "{wrong}: {said}");
     }
     let ran = place.sh("cp-toolloop tools --lint tools/good");

@@ -27,12 +27,12 @@ fn run_in(shell: &str, place: &Place, script: &str) -> Outcome {
 #[test]
 fn the_story_of_the_document() {
     let (place, ran) = stub(
-        r#"cp-ask init | tail -n 1 | cut -d: -f1
+        r#"cp-ask init | tail -n 2 | cut -d: -f1
         echo "What is 2+2?" | cp-ask; cp-ask -c "and then?"; cp-ask session; cp-ask session --last 1; cp-ask config get backend
         cp-ask reset | sed 's/SES-[^ ]*/S/'; cp-ask session; cp-ask -c again; cp-ask session | wc -l
         echo 'db-1 refused' >error.log; cat error.log | cp-ask -s "Which service is failing?" | wc -l; cp-ask "one"; cp-ask session"#,
     );
-    let expected = "home\nstub response 1\nstub response 2\n\
+    let expected = "home\nconfig\nstub response 1\nstub response 2\n\
         user: What is 2+2?\nassistant: stub response 1\nuser: and then?\nassistant: stub response 2\nassistant: stub response 2\nstub\n\
         S is kept\nS is current\nstub response 1\n2\n1\nstub response 1\nuser: one\nassistant: stub response 1\n";
     assert_eq!(ran.stdout, expected, "{}", ran.stderr);

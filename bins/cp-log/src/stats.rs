@@ -18,7 +18,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "stats",
     class: Class::Query,
     output: "stats",
-    also: &["summary"],
     examples: &["{} append hello && {} stats"],
     ..VerbDoc::EMPTY
 };

@@ -251,6 +251,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         &[
             "cp-log append x >/dev/null; cp-log keygen C >/dev/null; cp-log checkpoint --sign-with C",
             "cp-log append x >/dev/null; cp-log keygen C >/dev/null; cp-log checkpoint --dry-run --sign-with C",
+            "cp-log keygen C >/dev/null; cp-toolloop --backend stub hi >/dev/null; cp-log --run $(cp-toolloop runs --limit 1 --format text | cut -d ' ' -f 1) checkpoint --sign-with C",
         ],
     ),
     (
@@ -315,7 +316,14 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         "cp-log rotate",
         &["cp-log append x >/dev/null; cp-log rotate", "cp-log append x >/dev/null; cp-log rotate --dry-run"],
     ),
-    ("cp-log stats", &["cp-llm --backend stub -- hi >/dev/null; cp-log stats", "cp-log stats"]),
+    (
+        "cp-log stats",
+        &[
+            "cp-llm --backend stub -- hi >/dev/null; cp-log stats",
+            "cp-log stats",
+            "cp-log append -f L x >/dev/null; echo damage >>L; cp-log stats L",
+        ],
+    ),
     (
         "cp-log tee",
         &[
