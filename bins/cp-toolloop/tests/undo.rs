@@ -209,17 +209,19 @@ fn undo_removes_directories_that_run_created_and_temporary_files_of_killed_chang
     let ran = place.run(&["go"]).success();
     let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
     place.work.write("full/other", "by hand");
-    // A process of this number cannot exist, and this one does.
-    let (left, used) = (".a.4194305.tmp", format!("old/.a.{}.tmp", std::process::id()));
-    place.work.write(format!("old/{left}"), "half");
-    place.work.write(&used, "half");
+    // The process of its number shows nothing: another one may have the number now.
+    let (left, used) = (format!("old/.a.{}.tmp", std::process::id()), "old/.a.4194305.tmp");
+    place.work.write(left, "half");
+    place.work.write(used, "half");
+    let writing = fs::File::open(place.work.join(used)).unwrap();
+    writing.lock().unwrap();
     place.run(&["undo", &run]).success();
     assert!(!place.work.join("new").exists() && place.work.join("full/other").exists());
     let names: Vec<String> = fs::read_dir(place.work.join("old"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(names, [used.trim_start_matches("old/")], "only the file of a process that exists stays");
+    assert_eq!(names, [used.trim_start_matches("old/")], "only a file that a process writes stays");
 }
 
 /// The effects that an undo leaves: the call and the command line of each, and its changed files by name.
