@@ -66,7 +66,7 @@ impl Output {
         self.writes_failed_lines = true;
     }
 
-    /// Makes one failed item fail the program, with [`Code::Partial`] if others succeeded.
+    /// Makes one failed item fail the program, with [`crate::Code::Partial`] if others succeeded.
     pub fn fail_if_any_item_fails(&mut self) {
         self.fails = Fails::IfAnyFailed;
     }
