@@ -286,7 +286,15 @@ impl Output {
     /// Writes a record: open, or closed if it remains the only one.
     pub fn record<T: Reply + ?Sized>(&mut self, kind: Kind, data: &T) -> Result<()> {
         match (self.format, &self.fields) {
-            (Format::Json, _) | (_, Some(_)) => self.record_encoded(kind, &encode(data)?),
+            (Format::Json, None) => {
+                // Long data are not copied.
+                let mut open = record::head(true, Some(kind.name()));
+                record::member(&mut open, "data", b"");
+                serde_json::to_writer(&mut open, data).map_err(|e| unencoded(&e))?;
+                self.index(&mut open);
+                self.emit(Held::Own { open, failure: None })
+            }
+            (_, Some(_)) => self.record_encoded(kind, &encode(data)?),
             (Format::Text, None) => self.put_text(&data.text()),
             (Format::Raw, None) => self.put(&data.raw()),
         }
@@ -499,7 +507,11 @@ impl Output {
 }
 
 fn encode<T: Serialize + ?Sized>(data: &T) -> Result<Vec<u8>> {
-    serde_json::to_vec(data).map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))
+    serde_json::to_vec(data).map_err(|e| unencoded(&e))
+}
+
+fn unencoded(e: &serde_json::Error) -> Error {
+    Error::new(Code::Unknown, format!("encoding a record: {e}"))
 }
 
 #[cfg(test)]
