@@ -1,4 +1,4 @@
-//! Transcripts: `$ command` lines and the output they are said to give, run in a shell and compared.
+//! Transcripts: `$ command` lines and their expected output, run in a shell and compared.
 //!
 //! Blank lines do not count. `...` inside an expected line stands for anything, a line that is only `...` for any lines, and a command without expected lines must only exit with 0.
 
@@ -15,7 +15,7 @@ pub struct Block {
     pub text: String,
 }
 
-/// A command and what it is said to print.
+/// A command and its expected output.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// The command, with its continuation lines.

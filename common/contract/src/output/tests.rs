@@ -1,6 +1,8 @@
 //! Tests of the lines on standard output and of the exit status.
 
 use super::*;
+use crate::wire::Reply;
+use crate::wire::record::Kind;
 use crate::wire::record::Record;
 
 #[derive(Serialize)]

@@ -12,9 +12,10 @@ mod identity;
 pub mod recording;
 mod standard;
 mod start;
+mod usage;
 
-pub use self::arguments::require_text;
 pub use self::identity::{
     Audit, AuditSink, Check, Class, CredentialSource, Credentials, Finished, Input, Program, Status, VERSION, VerbDoc,
 };
 pub use self::start::{main, main_for_person, without_home};
+pub use self::usage::require_text;

@@ -18,11 +18,12 @@ use crate::home::config::{Config, Origin};
 use crate::output::{
     Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of, wait_for_pager,
 };
-use crate::program::arguments::{OldName, Parsed, command_of, parse, usage_error, verb_of};
+use crate::program::arguments::{OldName, Parsed, command_of, parse, verb_of};
 use crate::program::completion;
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program, VerbDoc};
 use crate::program::standard;
+use crate::program::usage::usage_error;
 use crate::signals;
 use crate::wire::{Code, Error, Result, bytes_of};
 
