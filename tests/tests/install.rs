@@ -197,7 +197,7 @@ fn killed_install_leaves_complete_version() {
 
 #[test]
 fn install_killed_at_random_leaves_complete_version() {
-    if std::env::var_os("CP_LONG").is_none() {
+    if !cp_testkit::is_long() {
         return;
     }
     let place = Place::new();
@@ -329,7 +329,7 @@ fn the_package_is_installed_and_purged() {
 
 #[test]
 fn a_build_in_another_directory_gives_the_same_bytes() {
-    if std::env::var_os("CP_LONG").is_none() {
+    if !cp_testkit::is_long() {
         return;
     }
     let place = Place::new();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use cp_testkit::{Outcome, Place, Program, counterpart, until};
+use cp_testkit::{Outcome, Place, Program, counterpart, is_sampled, times, until};
 use rustix::fs::{FlockOperation, flock};
 
 const POLICY: &str = "[exec]\nconfirm = \"owner\"\nallowed_commands = [\"cat\", \"tee\", \"true\"]\n\
@@ -263,11 +263,10 @@ const CALLS: [&str; 10] =
 #[test]
 fn killed_move_leaves_one_home() {
     let Some(strace) = counterpart("strace") else { return };
-    let is_long = std::env::var_os("CP_LONG").is_some();
     let (mut killed, mut moved_before_death) = (0, 0);
     for is_far in [false, true] {
-        for call in CALLS {
-            for when in (1..).step_by(if is_long { 1 } else { 3 }) {
+        for (_, call) in CALLS.iter().enumerate().filter(|(at, _)| is_sampled(*at, usize::from(is_far), 4)) {
+            for when in (1..).step_by(times(3, 1)) {
                 let (place, approval) = of_before();
                 let elsewhere = if is_far { on_other_file_system(&place.user) } else { None };
                 if is_far && elsewhere.is_none() {
@@ -298,7 +297,10 @@ fn killed_move_leaves_one_home() {
             }
         }
     }
-    assert!(killed > 10 && moved_before_death > 2, "{killed} were killed, {moved_before_death} of them after a move");
+    assert!(
+        killed > times(3, 10) && moved_before_death > times(0, 2),
+        "{killed} were killed, {moved_before_death} of them after a move"
+    );
 }
 
 #[test]

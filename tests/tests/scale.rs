@@ -208,7 +208,7 @@ exec cp-llm "$@"
 /// Spark, which `.ci/run` installs with `CP_LONG`.
 #[test]
 fn spark_runs_a_killed_shard_again_and_pays_once() {
-    if std::env::var_os("CP_LONG").is_none() || counterpart("java").is_none() {
+    if !cp_testkit::is_long() || counterpart("java").is_none() {
         return;
     }
     let Some(submit) = counterpart("spark-submit") else { return };

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use cp_testkit::counterpart;
+use cp_testkit::{counterpart, is_long, times};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -55,13 +55,9 @@ const REPOSITORY: &str = "git init -q -b main . && git config user.name n && git
 
 /// The commands of one corpus: those that are refused and every ninth other, or with `CP_LONG=1` all.
 fn corpus(text: &str) -> Vec<Typed> {
-    let step = if is_long() { 1 } else { 9 };
+    let step = times(9, 1);
     let all = text.lines().map(|line| serde_json::from_str::<Typed>(line).unwrap()).enumerate();
     all.filter(|(at, typed)| typed.refused || at % step == 0).map(|(_, typed)| typed).collect()
-}
-
-fn is_long() -> bool {
-    std::env::var_os("CP_LONG").is_some()
 }
 
 fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {

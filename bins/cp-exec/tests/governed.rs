@@ -154,7 +154,7 @@ fn overlapping_restrictions_of_paths_never_stop_a_command() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % below
     };
-    let rounds = if std::env::var_os("CP_LONG").is_some() { 400 } else { 24 };
+    let rounds = cp_testkit::times(24, 400);
     for round in 0..rounds {
         let mut some = |prefix: &str, most: usize| -> Vec<String> {
             let drawn: Vec<&str> = (0..draw(4)).map(|_| draw(most)).map(|at| PATTERNS[at]).collect();

@@ -37,7 +37,7 @@ fn open_runs(exec: &Exec) -> usize {
 
 #[test]
 fn killed_run_is_settled_by_next_start() {
-    let step = if std::env::var_os("CP_LONG").is_some() { 1 } else { 12 };
+    let step = cp_testkit::times(12, 1);
     for who in everyone() {
         let (mut planted, mut settled) = (0, 0);
         // The last round is killed when everything is there, however slow the machine is.

@@ -170,7 +170,7 @@ fn missing_system_call_refuses_run_or_keeps_layers() {
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }
-    let all = (0..=462).filter(|_| std::env::var_os("CP_LONG").is_some());
+    let all = (0..=462).filter(|_| cp_testkit::is_long());
     for who in everyone() {
         let exec = Exec::new(who);
         let Some(without) = without(&exec) else { return };

@@ -210,7 +210,7 @@ fn make_project_builds_and_runs() {
 #[test]
 fn go_module_is_tested_and_run() {
     // 300 MB to install: not everywhere.
-    if std::env::var_os("CP_LONG").is_none() || !required("go", found("go", &["version"])) {
+    if !cp_testkit::is_long() || !required("go", found("go", &["version"])) {
         return;
     }
     let exec = project(&[

@@ -242,7 +242,7 @@ fn happen(llm: &Llm, event: &Event) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("CP_LONG").is_some() { 64 } else { 3 }))]
+    #![proptest_config(ProptestConfig::with_cases(cp_testkit::times(3, 64)))]
 
     #[test]
     fn cache_survives_any_sequence_of_events(

@@ -167,7 +167,7 @@ fn memory_is_independent_of_rows() {
     use std::io::BufWriter;
     use std::time::Duration;
     // All rows take a debug build most of a minute.
-    let many = if std::env::var("CI").is_ok_and(|ci| ci == "true") { 100_000 } else { 20_000 };
+    let many = cp_testkit::times(20_000, 100_000);
     let llm = Llm::new();
     let mut child =
         llm.command(&["--backend", "stub", "--rows", "--jobs", "16"]).limit(Duration::from_mins(10)).start();

@@ -43,7 +43,7 @@ fn storm(server: &Server, count: usize, most: f64) -> Outcome {
 
 #[test]
 fn rate_limited_rows_are_all_answered() {
-    let is_long = std::env::var_os("CP_LONG").is_some();
+    let is_long = cp_testkit::is_long();
     let window = Duration::from_millis(if is_long { 1000 } else { 200 });
     let server = limited(20, window);
     let ran = storm(&server, 300, 15.0 * window.as_secs_f64() * 1.5);

@@ -350,11 +350,8 @@ fn forgery_of_any_listed_or_judged_member_is_as_the_manual_says() {
         }
     }
     let (listed, all) = (listed(), forgeries(&recorded));
-    let is_long = std::env::var_os("CP_LONG").is_some();
-    let seed = std::env::var("CP_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(|| u64::from(std::process::id()));
+    let is_long = cp_testkit::is_long();
+    let seed = std::env::var("CP_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     // Knuth's multiplier spreads the sample over all entries and members.
     let drawn = |at: usize| (at as u64).wrapping_add(seed).wrapping_mul(6_364_136_223_846_793_005) >> 33;
     let sample = std::env::var("CP_SAMPLE").ok().and_then(|count| count.parse().ok()).unwrap_or(SAMPLE);

@@ -112,7 +112,7 @@ fn a_value_is_nowhere_in_clear_and_its_key_is_overwritten() {
 #[test]
 fn forget_during_concurrent_seals_loses_no_other_value() {
     let place = Ledgers::new();
-    let count = if std::env::var_os("CP_LONG").is_some() { 60 } else { 8 };
+    let count = cp_testkit::times(8, 60);
     place.lines(&["append", "-f", "l.jsonl", "--seal", "message"], &"old\n".repeat(4 * count));
     let old: Vec<String> = place
         .stored("l.jsonl")

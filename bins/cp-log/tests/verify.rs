@@ -148,7 +148,7 @@ fn many_files_are_each_reported() {
 #[test]
 fn a_flip_of_any_byte_is_found_at_its_line() {
     let place = Ledgers::new();
-    place.ledger("l.jsonl", 100);
+    place.ledger("l.jsonl", cp_testkit::times(12, 100));
     let lines = lines_of(&place, "l.jsonl");
     let path = place.path("x.jsonl");
     let options = cp_ledger::proof::verifier::Options { json: true, closed: true, threads: 1 };

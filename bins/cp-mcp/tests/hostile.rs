@@ -28,8 +28,12 @@ struct Serve {
 
 impl Serve {
     fn new() -> Self {
+        Self::with_policy(POLICY)
+    }
+
+    fn with_policy(policy: &str) -> Self {
         let place = Place::of("cp-mcp");
-        place.policy(POLICY);
+        place.policy(policy);
         place.work.write("small", "text\n");
         let child = place.subject().arg("serve").start();
         Self { _place: place, child, answers: Vec::new() }
@@ -37,7 +41,12 @@ impl Serve {
 
     /// After a handshake of the older era.
     fn greeted() -> Self {
-        let mut serve = Self::new();
+        Self::under(POLICY)
+    }
+
+    /// The same under a policy of its own.
+    fn under(policy: &str) -> Self {
+        let mut serve = Self::with_policy(policy);
         serve.write(&greeting(json!("hello")));
         serve.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         assert_eq!(serve.answer_to(&json!("hello"))["result"]["serverInfo"]["name"], "cp-mcp");

@@ -129,7 +129,7 @@ fn long(turns: u64) -> Vec<Value> {
 /// With `CP_LONG=1`, ten times as many turns.
 #[test]
 fn a_long_run_is_small_opens_and_scrolls() {
-    let turns = if std::env::var_os("CP_LONG").is_some() { 10_000 } else { 1000 };
+    let turns = cp_testkit::times(1000, 10_000);
     let place = Place::new();
     let entries = long(turns);
     ledger(&place, "run.jsonl", &entries);

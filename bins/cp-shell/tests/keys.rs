@@ -233,7 +233,7 @@ fn questions(place: &Person) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("CP_LONG").is_some() { 100 } else { 6 }))]
+    #![proptest_config(ProptestConfig::with_cases(cp_testkit::times(6, 100)))]
 
     /// The same keys are the same turns, however the terminal delivers them: at once, in parts, at the prompt or during an answer.
     #[test]

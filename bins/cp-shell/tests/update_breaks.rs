@@ -70,7 +70,7 @@ fn killed_update_leaves_a_whole_version() {
     ];
     let (mut killed, mut replaced) = (0, 0);
     for calls in calls {
-        for when in 1..=if std::env::var_os("CP_LONG").is_some() { 40 } else { 4 } {
+        for when in 1..=cp_testkit::times(4, 40) {
             let place = Installed::new();
             place.release(NEW);
             let inject = format!("inject={calls}:signal=SIGKILL:when={when}");

@@ -12,7 +12,7 @@ use crate::toolloop::{Results as _, ToolLoop};
 
 #[test]
 fn effects_of_killed_group_happen_exactly_once() {
-    let rounds = if std::env::var_os("CP_LONG").is_some() { 1000 } else { 12 };
+    let rounds = cp_testkit::times(12, 1000);
     let mut killed = 0;
     for round in 0..rounds {
         let place = ToolLoop::new();

@@ -10,6 +10,7 @@
 //! - [`BatchProvider`] is a provider of batch jobs.
 //! - [`Fake`] replaces a program: it records its calls and prints given output.
 //! - [`Sweep`] runs a command line with a fault at each of its system calls, one after the other.
+//! - [`times`] and [`is_sampled`] choose a sample of many cases, or all of them where `CP_LONG` is set.
 //! - [`counterpart()`] locates a program of others, and [`required`] checks a requirement of the machine: a test that
 //!   cannot run reports that, and fails where `CI=true`.
 //!
@@ -31,6 +32,7 @@ mod fake;
 mod outcome;
 mod place;
 mod program;
+mod sample;
 pub mod server;
 mod sweep;
 mod terminal;
@@ -46,6 +48,7 @@ pub use outcome::{Outcome, records_of};
 pub use place::Place;
 pub use program::{PROGRAMS, Program, program, repository};
 pub use rustix::process::Signal;
+pub use sample::{is_long, is_sampled, times};
 pub use server::Server;
 pub use sweep::Sweep;
 pub use terminal::Terminal;

@@ -22,11 +22,7 @@ use Host::{Claude, Codex, Copilot, Gemini, Opencode};
 
 /// Those that are tried: each of them is there, or the test fails.
 pub(super) fn hosts() -> Vec<Host> {
-    let all = if std::env::var_os("CP_LONG").is_some() {
-        vec![Claude, Codex, Gemini, Opencode, Copilot]
-    } else {
-        vec![Claude, Codex]
-    };
+    let all = if cp_testkit::is_long() { vec![Claude, Codex, Gemini, Opencode, Copilot] } else { vec![Claude, Codex] };
     all.into_iter().filter(|host| host.is_there()).collect()
 }
 

@@ -1,11 +1,13 @@
 //! Who may read what the programs make.
 
+use cp_testkit::times;
+
 use super::rows::{World, verbs};
 
 #[test]
 fn nothing_in_a_home_is_for_others_whatever_the_mask() {
     let verbs = verbs();
-    for mask in ["077", "022", "000"] {
+    for mask in ["000", "022", "077"].into_iter().take(times(1, 3)) {
         let world = World::new(mask);
         for verb in &verbs {
             println!("{}", verb.row.verb);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use cp_testkit::{is_long, is_sampled};
+
 use super::canary;
 use super::rows::{SHARED, World, verbs};
 
@@ -67,11 +69,15 @@ fn a_secret_in_any_text_is_neither_printed_nor_stored() {
     let world = World::new("022");
     let (canary, password) = (canary(), "correct-horse-battery-9");
     let both = format!("{canary}.{password}");
-    let (mut faults, mut used) = (Vec::new(), BTreeSet::new());
+    let (mut seen, mut faults, mut used) = (0, Vec::new(), BTreeSet::new());
     for (at, verb) in verbs().iter().enumerate() {
         for param in verb.params().iter().filter(|param| param["type"] == "string") {
             let name = param["name"].as_str().unwrap();
             if SHARED.contains(&name) && (at + 2) % 10 != 0 {
+                continue;
+            }
+            seen += 1;
+            if !is_sampled(seen, 1, 3) {
                 continue;
             }
             let line = verb.with(param, &format!("'{both}'"));
@@ -94,7 +100,8 @@ fn a_secret_in_any_text_is_neither_printed_nor_stored() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(used.len() > 4, "{used:?}");
     // Of the options that all verbs share only a sample is tried.
     let unused: Vec<_> = KEPT.iter().filter(|row| !used.contains(row) && !SHARED.contains(&row.1)).collect();
-    assert!(unused.is_empty(), "these do not come back: {unused:?}");
+    assert!(!is_long() || unused.is_empty(), "these do not come back: {unused:?}");
 }

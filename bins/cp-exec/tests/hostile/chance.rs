@@ -32,8 +32,3 @@ impl Chance {
         &all[self.below(all.len())]
     }
 }
-
-/// The number of iterations: `few`, or `many` with `CP_LONG=1`.
-pub(crate) fn times(few: usize, many: usize) -> usize {
-    if std::env::var_os("CP_LONG").is_some() { many } else { few }
-}

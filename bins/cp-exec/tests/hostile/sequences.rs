@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::bench::seen;
-use super::chance::{Chance, times};
+use cp_testkit::times;
+
+use super::chance::Chance;
 use crate::exec::{Exec, POLICY, everyone};
 
 const SECRET: &str = "the-secret-of-the-owner";

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::chance::{Chance, times};
+use cp_testkit::times;
+
+use super::chance::Chance;
 use crate::exec::{Exec, everyone};
 
 /// Pieces near the border between words and syntax.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Serve, call, cancel, counts, ping, sleep};
+use super::{POLICY, Serve, call, cancel, counts, ping, sleep};
 
 #[test]
 fn a_call_that_is_cancelled_is_not_answered_and_nothing_of_it_runs_on() {
@@ -119,7 +119,8 @@ fn the_end_of_the_input_ends_what_runs() {
 
 #[test]
 fn a_server_that_is_killed_leaves_nothing_that_runs() {
-    let mut serve = Serve::greeted();
+    // Nobody is left to stop the command before its deadline.
+    let mut serve = Serve::under(&POLICY.replace("[exec]\n", "[exec]\ntimeout = 3\n"));
     let marker = "600.0601";
     serve.write(&sleep(json!(1), marker));
     Serve::wait_until_runs(marker, true);

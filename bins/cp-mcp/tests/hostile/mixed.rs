@@ -19,7 +19,7 @@ impl Dice {
 
 #[test]
 fn each_request_gets_one_answer_or_was_cancelled_in_whatever_company_it_comes() {
-    let seeds = if std::env::var_os("CP_LONG").is_some() { 100 } else { 4 };
+    let seeds = cp_testkit::times(4, 100);
     for seed in 1..=seeds {
         let mut dice = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
         let mut serve = Serve::greeted();
