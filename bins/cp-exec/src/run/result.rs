@@ -176,7 +176,8 @@ fn cut_short(name: &str, ended: EarlyEnd, seconds: f64) -> (Code, String) {
         EarlyEnd::OutputLimit => (Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")),
         EarlyEnd::Interrupted => (Code::Interrupted, format!("{name} was interrupted")),
         EarlyEnd::Conflict => (Code::Conflict, format!("{name} was ended: {REPLACED}")),
-        EarlyEnd::Evaded => (Code::Forbidden, format!("{name} was ended: {EVADED}")),
+        // The refusal names the file.
+        EarlyEnd::Evaded => (Code::CommandFailed, format!("{name} was ended: {EVADED}")),
     }
 }
 
