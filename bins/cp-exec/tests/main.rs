@@ -39,6 +39,7 @@ mod run;
 mod search;
 mod session_tmp;
 mod shared_memory;
+mod starts;
 mod suggest;
 mod survivors;
 mod terminal;

@@ -28,6 +28,7 @@ use self::plan::check_variables;
 pub(crate) use self::plan::{Planned, plan};
 use self::program::Pinned;
 pub(crate) use self::program::{HashCache, ProgramLookup};
+use self::step::runs_script;
 pub(crate) use self::step::{Caller, StepRuling, StepVerdict, decide_step};
 pub(crate) use self::watched::{KnownLink, Watched, identity};
 use crate::digest::sha256;
@@ -152,6 +153,7 @@ fn assess_words(
     let path = resolve_program(policy, &arguments, &cwd)?;
     let pinned = ProgramLookup::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
     check_target(policy, &pinned.path)?;
+    let finding = finding.or(of_interpreter(policy, &pinned, &argv[1..], &cwd)?);
 
     check_modules(policy, &cwd, &pinned.path, arguments.words())?;
     check_script(policy, &arguments, &cwd)?;
@@ -159,6 +161,19 @@ fn assess_words(
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;
     Ok(Assessment { argv: argv.to_vec(), finding, pinned, cwd, timeout, notices, line: None })
+}
+
+/// The finding about the interpreter of a script.
+fn of_interpreter(policy: &Policy, pinned: &Pinned, words: &[String], cwd: &Path) -> Result<Finding> {
+    if pinned.script.is_none() {
+        return Ok(Finding::allowed(Risk::Low));
+    }
+    check_target(policy, &pinned.exe.path)?;
+    let argv: Vec<String> = pinned.prefix.iter().chain(words).cloned().collect();
+    if !runs_script(&argv) {
+        check_command_name(policy, &Arguments::read(&argv))?;
+    }
+    judge(policy, &argv, cwd, Scope::Line).or_refused()
 }
 
 /// The time limit of a request, or the default of the policy.

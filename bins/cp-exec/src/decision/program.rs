@@ -5,6 +5,7 @@
 //! stored in the home, because reading a whole interpreter for each command takes longer than starting it.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -18,6 +19,7 @@ use crate::digest::sha256_of;
 use crate::policy::{Policy, check_directory, others_write};
 use crate::refusal::{owner_hint, refuse};
 use crate::sandbox::plan::Identity;
+use crate::sandbox::{HEAD, first_line};
 
 /// The most scripts that may be interpreters of each other.
 const DEPTH: u8 = 4;
@@ -170,19 +172,15 @@ impl ProgramLookup<'_> {
 
 /// The interpreter and its one argument from the first line of a script; `None` if the file is not a script.
 fn shebang(path: &Path) -> Result<Interpreter> {
-    let mut start = Vec::new();
+    let mut head = Vec::new();
     let failed = |e| Error::io("cannot be read", e).in_file(path);
-    File::open(path).map_err(failed)?.take(256).read_to_end(&mut start).map_err(failed)?;
-    let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = std::str::from_utf8(line).map_err(|_| refuse("interpreter", "the script's first line is not UTF-8"))?;
-    let line = line.trim_matches([' ', '\t', '\r']);
-    let (interpreter, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
-    if interpreter.is_empty() {
-        return Err(refuse("interpreter", format!("{}: the first line does not name an interpreter", path.display())));
+    File::open(path).map_err(failed)?.take(HEAD as u64).read_to_end(&mut head).map_err(failed)?;
+    head.resize(HEAD, 0);
+    let Some((interpreter, word)) = head.first_chunk().and_then(first_line) else { return Ok(None) };
+    match (interpreter.into_os_string().into_string(), word.map(OsString::into_string).transpose()) {
+        (Ok(interpreter), Ok(word)) => Ok(Some((interpreter, word))),
+        _ => Err(refuse("interpreter", "the script's first line is not UTF-8")),
     }
-    let rest = rest.trim();
-    Ok(Some((interpreter.to_owned(), (!rest.is_empty()).then(|| rest.to_owned()))))
 }
 
 /// Resolves `env NAME` and `env -S NAME ARG…` to the program that `env` would run.

@@ -13,9 +13,9 @@ use super::program::ProgramLookup;
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;
-use crate::rules::{Arguments, Finding, Risk, Scope, judge};
-use crate::sandbox::ExecRequest;
+use crate::rules::{Arguments, Finding, Risk, Scope, is_multicall, is_shell, is_wrapper, judge};
 use crate::sandbox::plan::TMP;
+use crate::sandbox::{ExecRequest, Role};
 
 /// Variables that load code into a program or run it before a shell's line. A line may not change them.
 const LOADERS: [&str; 4] = ["LD_*", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV"];
@@ -62,24 +62,13 @@ pub(crate) fn decide_step(
     request: &ExecRequest,
     given: &BTreeMap<String, String>,
 ) -> (StepRuling, StepVerdict) {
-    let file = request.file.path.clone();
-    let name = request.named.file_name().or_else(|| file.file_name()).unwrap_or_default();
-    let mut argv = request.argv.clone();
-    match argv.first_mut() {
-        // A caller can set any `argv[0]`, so the rules use the name of the file.
-        Some(first) => *first = name.to_string_lossy().into_owned(),
-        None => argv.push(name.to_string_lossy().into_owned()),
-    }
+    let readings = readings(request);
     let size = request.file.content.map_or(u64::MAX, |(size, ..)| size);
     let sha256 = match &request.opened {
         Some(opened) if caller == Caller::Line && size <= HASHED => hashes.of_opened(&request.file, opened).ok(),
         _ => None,
     };
-    let finding = match caller {
-        Caller::Line => check_environment(request, given).and_then(|()| of_line(policy, &argv, request)),
-        Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed(Risk::Low)),
-        Caller::Program | Caller::Git => of_program(policy, &argv, request),
-    };
+    let (argv, finding) = of_readings(policy, caller, request, readings, given);
     let verdict = match finding {
         Err(error) => {
             let rule = error.details().get("rule").and_then(|rule| rule.as_str()).unwrap_or("policy").to_owned();
@@ -93,7 +82,61 @@ pub(crate) fn decide_step(
         Ok(finding) => (finding.rule, finding.reason, StepVerdict::Allow),
     };
     let (rule, reason, verdict) = verdict;
-    (StepRuling { argv, cwd: request.cwd.clone(), file, sha256, rule, reason }, verdict)
+    let (cwd, file) = (request.cwd.clone(), request.file.path.clone());
+    (StepRuling { argv, cwd, file, sha256, rule, reason }, verdict)
+}
+
+/// The arguments as the rules read them: under the name that the caller wrote, and under the name of the file.
+fn readings(request: &ExecRequest) -> Vec<Vec<String>> {
+    let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut of_file = name_of(&request.file.path);
+    // A caller can set any `argv[0]`, and only programs with many names act by it.
+    if is_multicall(&of_file)
+        && let Some(first) = request.argv.first()
+    {
+        of_file = name_of(Path::new(first.trim_start_matches('-')));
+    }
+    let written = request.is_named.then(|| name_of(&request.named)).filter(|written| *written != of_file);
+    let words = request.argv.get(1..).unwrap_or_default();
+    let reading = |name| std::iter::once(name).chain(words.iter().cloned()).collect();
+    written.into_iter().chain([of_file]).map(reading).collect()
+}
+
+/// The strictest finding about a start, and the reading that it is about.
+fn of_readings(
+    policy: &Policy,
+    caller: Caller,
+    request: &ExecRequest,
+    readings: Vec<Vec<String>>,
+    given: &BTreeMap<String, String>,
+) -> (Vec<String>, Result<Finding>) {
+    let of_reading = |at: usize, argv: &[String]| {
+        if request.opened.is_none() && request.file.content.is_some() {
+            let message = format!("{} cannot be read, so nothing is known about it", request.file.path.display());
+            return Err(refuse("unreadable", message).hint("make the file readable for its owner"));
+        }
+        match caller {
+            Caller::Line if at > 0 => {
+                check_target(policy, Path::new(Arguments::read(argv).name()))?;
+                by_rules_of_line(policy, argv, request)
+            }
+            Caller::Line => {
+                check_environment(request, given)?;
+                of_line(policy, argv, request)
+            }
+            Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed(Risk::Low)),
+            Caller::Program | Caller::Git => of_program(policy, argv, request),
+        }
+    };
+    let strictness = |(_, finding): &(_, Result<Finding>)| match finding {
+        Err(_) => 2,
+        Ok(finding) => u8::from(finding.verdict == Verdict::Confirm),
+    };
+    let judged = readings.into_iter().enumerate().rev().map(|(at, argv)| {
+        let finding = of_reading(at, &argv);
+        (argv, finding)
+    });
+    judged.max_by_key(strictness).unwrap_or_else(|| (Vec::new(), Ok(Finding::allowed(Risk::Low))))
 }
 
 /// Refuses a variable that loads code if the line changed it.
@@ -127,17 +170,35 @@ fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Fi
     let arguments = Arguments::read(argv);
     let file = &request.file.path;
     check_target(policy, file)?;
-    if !policy.bounds.lists(Access::Execute, file) && !is_allowed_path(policy, file) && !is_in_own_tmp(policy, file) {
+    let by_file = readings(request).pop().unwrap_or_default();
+    let is_declared = request.role == Role::Interpreter && runs_script(&by_file);
+    if !is_declared
+        && !policy.bounds.lists(Access::Execute, file)
+        && !is_allowed_path(policy, file)
+        && !is_in_own_tmp(policy, file)
+    {
         check_command_name(policy, &arguments)?;
         check_file(policy, &argv[0], file)?;
     }
     check_modules(policy, &request.cwd, file, arguments.words())?;
     check_script(policy, &arguments, &request.cwd)?;
+    by_rules_of_line(policy, argv, request)
+}
+
+/// Judges the arguments of a program that the line starts.
+fn by_rules_of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Finding> {
     let finding = judge(policy, argv, &request.cwd, Scope::Line);
     if finding.rule == WRITES_CONFIG && is_in_new_repository(argv, request) {
         return Ok(Finding::allowed(Risk::Low));
     }
     finding.or_refused()
+}
+
+/// True if an interpreter runs the script that names it: then the decision about the script holds for
+/// it too. All programs that a shell or a wrapper starts are decided about.
+pub(super) fn runs_script(argv: &[String]) -> bool {
+    let arguments = Arguments::read(argv);
+    is_shell(arguments.name()) || is_wrapper(arguments.name()) || arguments.script().is_some()
 }
 
 /// True if a file lies in the private `/tmp` of the run, which contains only files of the run or its session. The

@@ -6,7 +6,12 @@ use super::data::{Grammar, Program, Takes};
 use crate::glob::name_matches;
 
 /// Programs that contain other programs. Their first operand names the one that runs.
-const MULTICALL: [&str; 2] = ["busybox", "toybox"];
+const MULTICALL: [&str; 3] = ["busybox", "toybox", "coreutils"];
+
+/// True for a program that acts as the program that its `argv[0]` names.
+pub(crate) fn is_multicall(name: &str) -> bool {
+    MULTICALL.contains(&name)
+}
 
 /// The words of a command, classified by the grammar of its program.
 pub(crate) struct Arguments<'a> {
@@ -64,7 +69,7 @@ impl<'a> Arguments<'a> {
     /// Parses a command line, starting with the program's name.
     pub(crate) fn read(argv: &'a [String]) -> Self {
         let base = |at: usize| argv.get(at).map_or("", |word| word.rsplit('/').next().unwrap_or(word));
-        let applet = MULTICALL.contains(&base(0)) && argv.get(1).is_some_and(|word| !word.starts_with('-'));
+        let applet = is_multicall(base(0)) && argv.get(1).is_some_and(|word| !word.starts_with('-'));
         let (name, start) = (base(usize::from(applet)), 1 + usize::from(applet));
         let program = data::family_of(name).and_then(|family| family.program(name));
         let mut reader = Reader::new(argv, start, program.map(Program::grammar).unwrap_or_default());

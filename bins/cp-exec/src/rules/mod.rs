@@ -13,7 +13,7 @@ mod written;
 #[cfg(test)]
 mod spellings;
 
-pub(crate) use self::arguments::Arguments;
+pub(crate) use self::arguments::{Arguments, is_multicall};
 use self::data::{Kind, families, family_of, is_named, roles};
 pub(crate) use self::data::{Rule as BuiltIn, Served};
 pub(crate) use self::judge::{Finding, Risk, Scope, judge};

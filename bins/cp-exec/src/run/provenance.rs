@@ -31,8 +31,8 @@ impl Provenance {
         self.known.insert(process, Caller::Line);
     }
 
-    /// Records that a process executes a program.
-    pub(super) fn executes(&mut self, process: Process, caller: Caller, name: &str, argv: &[String]) {
+    /// Records that a process executes a program. `is_git` is true for a git that the run cannot write.
+    pub(super) fn executes(&mut self, process: Process, caller: Caller, name: &str, argv: &[String], is_git: bool) {
         if self.known.len() > MANY {
             self.known.retain(|process, _| is_alive(process));
         }
@@ -45,7 +45,7 @@ impl Provenance {
         let name = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
         let becomes = match caller {
             Caller::Line if starts_others(&name, argv) => Caller::Line,
-            _ if name == "git" => Caller::Git,
+            _ if is_git => Caller::Git,
             _ => Caller::Program,
         };
         self.known.insert(process, becomes);

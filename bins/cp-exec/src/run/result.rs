@@ -69,7 +69,7 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
             .hint("give it more time with --timeout, or with `timeout` in the request")
         }
         NotRun::EarlyEnd(EarlyEnd::Conflict) => Error::new(Code::Conflict, REPLACED).with("rule", "repository"),
-        NotRun::EarlyEnd(EarlyEnd::Interrupted | EarlyEnd::OutputLimit) => {
+        NotRun::EarlyEnd(EarlyEnd::Interrupted | EarlyEnd::OutputLimit | EarlyEnd::Evaded) => {
             Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.command.argv[0]))
         }
         NotRun::Failed(Failure { step, message, cause }) => match cause {
@@ -168,12 +168,16 @@ pub(super) fn failure_of(name: &str, ended: Option<EarlyEnd>, status: Status, se
 const REPLACED: &str = "somebody replaced a setting of the repository, such as .git/config, beside the run, which could then have written \
                         it; try again";
 
+const EVADED: &str = "a process executed another file than the program that was decided about";
+
 fn cut_short(name: &str, ended: EarlyEnd, seconds: f64) -> (Code, String) {
     match ended {
         EarlyEnd::TimedOut => (Code::Timeout, format!("{name} timed out after {seconds} s")),
         EarlyEnd::OutputLimit => (Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")),
         EarlyEnd::Interrupted => (Code::Interrupted, format!("{name} was interrupted")),
         EarlyEnd::Conflict => (Code::Conflict, format!("{name} was ended: {REPLACED}")),
+        // The refusal names the file.
+        EarlyEnd::Evaded => (Code::CommandFailed, format!("{name} was ended: {EVADED}")),
     }
 }
 
@@ -239,6 +243,8 @@ pub(crate) enum EarlyEnd {
     Interrupted,
     /// A read-only file of a repository was replaced during the run.
     Conflict,
+    /// A process executed another file than the one that was decided about.
+    Evaded,
 }
 
 /// The outcome of a command that started.

@@ -4,7 +4,7 @@
 //! waiting time does not count against the time limit of the run.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cp_common::program::approval::{self, Spent, Verdict};
 use cp_common::wire::{Approval, DeniedStep, Executable, Receipt};
@@ -21,11 +21,11 @@ use super::result::StepsReport;
 use crate::decision::{
     Caller, HashCache, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
 };
-use crate::policy::{HostCall, Policy};
+use crate::policy::{Access, HostCall, Policy};
 use crate::refusal::refuse;
 use crate::request::{Command, Form};
-use crate::sandbox::plan::Terminals;
-use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process};
+use crate::sandbox::plan::{TMP, Terminals};
+use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process, executed_for};
 use crate::tools::executable;
 
 /// The most steps that are recorded individually.
@@ -59,6 +59,10 @@ pub(crate) struct Steps {
     /// each directory of PATH.
     answered: HashMap<(Process, Vec<String>), bool>,
     inside: NestedClients,
+    /// The file that a process executed before its last allowed start, and the file that was decided about.
+    started: HashMap<Process, [(u64, u64); 2]>,
+    /// True after a process executed another file.
+    is_evaded: bool,
     report: StepsReport,
 }
 
@@ -80,6 +84,8 @@ impl Steps {
             most_recorded: if ruling.plan.terminals == Terminals::None { RECORDED } else { RECORDED_OF_AGENT },
             answered: HashMap::new(),
             inside: NestedClients::default(),
+            started: HashMap::new(),
+            is_evaded: false,
             report: StepsReport::default(),
         }
     }
@@ -89,9 +95,15 @@ impl Steps {
         !self.questions.is_empty()
     }
 
+    /// True if a process executed another file than the one that was decided about, so that the run must end.
+    pub(super) fn is_evaded(&self) -> bool {
+        self.is_evaded
+    }
+
     /// Decides about every waiting step. False if there can be no more. `say` writes to the standard error of the
     /// run.
     pub(super) fn serve(&mut self, listener: &Listener, say: &mut dyn FnMut(&str)) -> bool {
+        self.compare_started(say);
         loop {
             match listener.next() {
                 Pending::Call(call) => self.decide(listener, call, say),
@@ -111,49 +123,105 @@ impl Steps {
 
     fn decide(&mut self, listener: &Listener, call: ExecCall, say: &mut dyn FnMut(&str)) {
         if let Some((caller, name, argv)) = self.planned.take() {
-            self.provenance.executes(call.process, caller, &name, &argv);
+            let is_git = Path::new(&name).file_name().is_some_and(|name| name == "git");
+            self.provenance.executes(call.process, caller, &name, &argv, is_git);
             self.inside.begin(call.parent);
             listener.allow(&call);
             return;
         }
-        let request = match listener.read(&call) {
-            Ok(Some(request)) => request,
-            // The kernel reports that the file does not exist.
-            Ok(None) => return listener.allow(&call),
-            Err(_) => return listener.deny(&call),
-        };
-        if self.inside.starts_shell(&call, &request) {
-            self.provenance.executes(call.process, Caller::Line, &request.named.display().to_string(), &request.argv);
-            return listener.allow(&call);
-        }
-        let caller = self.provenance.of(call.process, call.parent);
-        let (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, &request, &self.given);
-        if let Some(allowed) = self.answered.get(&(call.process, ruling.argv.clone())) {
-            return if *allowed { self.allow(listener, &call, &ruling, caller) } else { listener.deny(&call) };
-        }
-        match verdict {
-            StepVerdict::Allow => {
-                self.record(&ruling, caller, "allow", None);
-                self.allow(listener, &call, &ruling, caller);
-            }
-            StepVerdict::Deny(error) => self.deny(listener, &call, &ruling, caller, error, say),
-            StepVerdict::Ask(mut approval) => {
-                approval.shown.ran = self.ran.iter().cloned().collect();
-                self.ask(listener, Question { call, ruling, caller, approval: *approval }, say);
-            }
-        }
+        self.decide_call(listener, call, say);
     }
 
-    fn allow(&mut self, listener: &Listener, call: &ExecCall, ruling: &StepRuling, caller: Caller) {
+    /// Decides about a start and about each program that the kernel starts for it.
+    fn decide_call(&mut self, listener: &Listener, call: ExecCall, say: &mut dyn FnMut(&str)) {
+        self.compare_started(say);
+        if self.is_evaded {
+            return listener.deny(&call);
+        }
+        let starts = match listener.read(&call) {
+            Ok(starts) => starts,
+            Err(error) => return listener.fail(&call, error.raw_os_error().unwrap_or(libc::EPERM)),
+        };
+        let caller = if self.inside.starts_shell(&call, &starts[0]) {
+            let name = starts[0].named.display().to_string();
+            self.provenance.executes(call.process, Caller::Line, &name, &starts[0].argv, false);
+            return listener.allow(&call);
+        } else {
+            self.provenance.of(call.process, call.parent)
+        };
+        let mut rulings = Vec::new();
+        for request in &starts {
+            let (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
+            match (self.answered.get(&(call.process, ruling.argv.clone())), verdict) {
+                (Some(false), _) => return listener.deny(&call),
+                (Some(true), _) => rulings.push((ruling, true)),
+                (None, StepVerdict::Allow) => rulings.push((ruling, false)),
+                (None, StepVerdict::Deny(error)) => return self.deny(listener, &call, &ruling, caller, error, say),
+                (None, StepVerdict::Ask(mut approval)) => {
+                    approval.shown.ran = self.ran.iter().cloned().collect();
+                    return self.ask(listener, Question { call, ruling, caller, approval: *approval }, say);
+                }
+            }
+        }
+        for (ruling, is_recorded) in &rulings {
+            if !is_recorded {
+                self.record(ruling, caller, "allow", None);
+            }
+        }
+        self.allow(listener, &call, &starts, &rulings[0].0, caller);
+    }
+
+    fn allow(
+        &mut self,
+        listener: &Listener,
+        call: &ExecCall,
+        starts: &[ExecRequest],
+        ruling: &StepRuling,
+        caller: Caller,
+    ) {
         if self.report.failed.is_some() {
             return listener.deny(call);
         }
-        self.provenance.executes(call.process, caller, &ruling.argv[0], &ruling.argv);
+        let file = &starts[0].file.path;
+        let is_writable = self.policy.bounds.lists(Access::Write, file) || file.starts_with(TMP);
+        let is_git = !is_writable && file.file_name().is_some_and(|name| name == "git");
+        self.provenance.executes(call.process, caller, &ruling.argv[0], &ruling.argv, is_git);
         if caller == Caller::Line {
             self.ran.push_back(command_text(&ruling.argv));
             self.ran.drain(..self.ran.len().saturating_sub(RAN));
         }
+        if let (Some(before), Some(decided)) = (call.process.executed(), executed_for(starts)) {
+            self.started.insert(call.process, [before, decided]);
+        }
         listener.allow(call);
+    }
+
+    /// Compares the files that processes execute with those that were decided about, because a program can change its
+    /// memory or a link after the decision.
+    fn compare_started(&mut self, say: &mut dyn FnMut(&str)) {
+        let mut evaded = Vec::new();
+        self.started.retain(|process, [before, decided]| match process.executed() {
+            // The call was not continued yet, or it failed.
+            Some(executed) if executed == *before => true,
+            Some(executed) if executed != *decided => {
+                evaded.push(*process);
+                false
+            }
+            _ => false,
+        });
+        for process in evaded {
+            let file = std::fs::read_link(format!("/proc/{}/exe", process.pid)).unwrap_or_default();
+            let words = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+            let words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+            let argv = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+            let reason = format!("{} was executed instead of the program that was decided about", file.display());
+            let error = refuse("evaded", &reason).hint("the run was ended; check what changes programs or links in it");
+            say(&text_of(&error));
+            let (rule, cwd) = ("evaded".to_owned(), PathBuf::new());
+            self.record(&StepRuling { argv, cwd, file, sha256: None, rule, reason }, Caller::Program, "deny", None);
+            self.report.error = Some(error);
+            self.is_evaded = true;
+        }
     }
 
     /// Refuses a step, and explains why on the standard error of the run.
@@ -175,7 +243,7 @@ impl Steps {
     fn ask(&mut self, listener: &Listener, question: Question, say: &mut dyn FnMut(&str)) {
         match approval::take(&self.policy.cp_home, &question.approval) {
             Ok(None) => {}
-            outcome => return self.settle(listener, &question, outcome, say),
+            outcome => return self.settle(listener, question, outcome, say),
         }
         let Some(question) = self.questions.restart(question) else { return };
         if let Err(error) = self.journal.approval(Said::Asked, &question.approval) {
@@ -183,7 +251,7 @@ impl Steps {
             return listener.deny(&question.call);
         }
         if let Some(question) = self.questions.ask(&self.policy, question, self.may_use_terminal) {
-            self.settle(listener, &question, Ok(None), say);
+            self.settle(listener, question, Ok(None), say);
         }
     }
 
@@ -206,7 +274,7 @@ impl Steps {
                 Ok((_, Verdict::Undecided(_))) => Ok(None),
                 Err(error) => Err(error),
             };
-            self.settle(listener, &question, outcome, say);
+            self.settle(listener, question, outcome, say);
         }
     }
 
@@ -215,11 +283,11 @@ impl Steps {
     fn settle(
         &mut self,
         listener: &Listener,
-        question: &Question,
+        question: Question,
         outcome: Result<Option<Spent>>,
         say: &mut dyn FnMut(&str),
     ) {
-        let Question { call, ruling, caller, approval } = question;
+        let Question { call, ruling, caller, approval } = &question;
         let error = match outcome {
             Ok(Some(spent)) => {
                 self.record(ruling, *caller, "ask", Some(&spent.approval.id));
@@ -228,7 +296,8 @@ impl Steps {
                     self.report.failed.get_or_insert(error);
                 }
                 self.answered.insert((call.process, ruling.argv.clone()), true);
-                return self.allow(listener, call, ruling, *caller);
+                // The programs that the kernel starts for it are not decided yet.
+                return self.decide_call(listener, question.call, say);
             }
             Ok(None) => approval::pause(&self.policy.cp_home, approval).unwrap_or_else(|error| error),
             Err(error) => error,

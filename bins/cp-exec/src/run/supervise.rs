@@ -164,6 +164,7 @@ impl<'r> Supervised<'r> {
                 _ if self.relay.as_ref().is_some_and(Relay::is_hung_up) => Some(EarlyEnd::Interrupted),
                 _ if signals::interrupted() => Some(EarlyEnd::Interrupted),
                 _ if repositories.as_mut().is_some_and(|watch| watch.replaced().is_some()) => Some(EarlyEnd::Conflict),
+                _ if self.steps.as_ref().is_some_and(Steps::is_evaded) => Some(EarlyEnd::Evaded),
                 Some(limit) if total > limit => Some(EarlyEnd::OutputLimit),
                 _ => None,
             };

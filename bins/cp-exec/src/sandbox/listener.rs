@@ -6,7 +6,7 @@
 //! next directory of PATH.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,9 +15,12 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
+use rustix::fs::StatVfsMountFlags;
+use rustix::io::Errno;
 use seccompiler::sock_filter;
 
+use super::interpreter::{Interpreter, interpreters, is_loader, is_native, operand_of_loader};
+use super::lookup::{Found, Lookup};
 use super::plan::Identity;
 use super::seccomp::{ALLOW, JUMP_IF_EQUAL, LOAD_WORD, RETURN};
 use super::sys::{self, Notification};
@@ -28,6 +31,8 @@ const PAGE: usize = 4096;
 /// The number of cached pages of another process.
 const PAGES: usize = 8;
 const POINTER: usize = size_of::<u64>();
+/// The most interpreters of each other that the kernel starts for one script.
+const DEPTH: usize = 5;
 
 /// Installs the filter in this thread.
 pub(super) fn install() -> io::Result<OwnedFd> {
@@ -57,6 +62,12 @@ impl Process {
         let (parent, started) = (fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?);
         Some((Self { pid, started }, parent))
     }
+
+    /// The file that the process executes, as device and inode. `None` if the process has ended.
+    pub(crate) fn executed(self) -> Option<(u64, u64)> {
+        let meta = fs::metadata(format!("/proc/{}/exe", self.pid)).ok()?;
+        Self::find(self.pid).filter(|(found, _)| *found == self).map(|_| (meta.dev(), meta.ino()))
+    }
 }
 
 /// A suspended execution.
@@ -79,10 +90,32 @@ pub(crate) struct ExecRequest {
     pub cwd: PathBuf,
     /// The path as the caller wrote it.
     pub named: PathBuf,
+    /// False if this path leads to an open file and does not name it.
+    pub is_named: bool,
+    pub role: Role,
     /// The file that would be executed, with its path in the sandbox.
     pub file: Identity,
     /// The same file, opened if it is readable.
     pub opened: Option<File>,
+}
+
+/// The file that the kernel will execute for a call, as device and inode. `None` if that depends on the formats that
+/// the machine has registered.
+pub(crate) fn executed_for(starts: &[ExecRequest]) -> Option<(u64, u64)> {
+    let interpreter = starts.iter().skip(1).take_while(|start| start.role == Role::Interpreter).last();
+    let start = interpreter.or(starts.first())?;
+    start.opened.as_ref().is_some_and(is_native).then_some((start.file.dev, start.file.ino))
+}
+
+/// The reason why a file is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A program executes it, or has a dynamic loader execute it.
+    Program,
+    /// The kernel executes it to run a script.
+    Interpreter,
+    /// The kernel maps it as the loader of a program.
+    Loader,
 }
 
 /// The descriptor on which the kernel reports executions.
@@ -115,15 +148,15 @@ impl Listener {
         }
     }
 
-    /// Reads the arguments of an execution. `None` if its file does not exist, because a search along PATH tries many
-    /// paths that do not exist.
-    pub(crate) fn read(&self, call: &ExecCall) -> io::Result<Option<ExecRequest>> {
-        let request = call.read();
+    /// Reads the arguments of an execution: the file, and then each file that the kernel starts for the one before. An
+    /// error is the answer to the call.
+    pub(crate) fn read(&self, call: &ExecCall) -> io::Result<Vec<ExecRequest>> {
+        let starts = call.read();
         // The memory belongs to the caller only if the caller was suspended during the whole read.
         if !sys::notification_is_valid(self.0.as_fd(), call.notification.id) {
-            return Err(io::ErrorKind::NotFound.into());
+            return Err(Errno::SRCH.into());
         }
-        request
+        starts
     }
 
     /// Allows an execution.
@@ -134,7 +167,12 @@ impl Listener {
 
     /// Makes an execution fail.
     pub(crate) fn deny(&self, call: &ExecCall) {
-        drop(sys::answer_notification(self.0.as_fd(), call.notification.id, Some(libc::EPERM)));
+        self.fail(call, libc::EPERM);
+    }
+
+    /// Makes an execution fail with an error number.
+    pub(crate) fn fail(&self, call: &ExecCall, error: i32) {
+        drop(sys::answer_notification(self.0.as_fd(), call.notification.id, Some(error)));
     }
 }
 
@@ -145,10 +183,9 @@ fn thread_group(thread: i32) -> Option<i32> {
 }
 
 impl ExecCall {
-    fn read(&self) -> io::Result<Option<ExecRequest>> {
+    fn read(&self) -> io::Result<Vec<ExecRequest>> {
         let Notification { thread, number, arguments, .. } = &self.notification;
-        let of_process = |name: &str| PathBuf::from(format!("/proc/{thread}/{name}"));
-        let mut memory = Memory::open(&of_process("mem"))?;
+        let mut memory = Memory::open(&PathBuf::from(format!("/proc/{thread}/mem")))?;
         let (directory, path, argv, env) = if *number == libc::SYS_execve {
             (None, arguments[0], arguments[1], arguments[2])
         } else {
@@ -157,28 +194,76 @@ impl ExecCall {
             let descriptor = i32::from_le_bytes([a, b, c, d]);
             (Some(descriptor).filter(|fd| *fd != libc::AT_FDCWD), arguments[1], arguments[2], arguments[3])
         };
-        let named = PathBuf::from(std::ffi::OsString::from_vec(memory.string(path)?));
-        let cwd = fs::read_link(of_process("cwd"))?;
-        let base = match directory {
-            Some(descriptor) if !named.is_absolute() => fs::read_link(of_process(&format!("fd/{descriptor}")))?,
-            _ => cwd.clone(),
+        let named = PathBuf::from(OsString::from_vec(memory.string(path)?));
+        let lookup = Lookup::of(*thread)?;
+        let directory = directory.filter(|_| !named.is_absolute());
+        let found = match directory {
+            Some(_) if named.as_os_str().is_empty() => Found { file: lookup.start(directory)?, is_named: false },
+            _ => lookup.find(lookup.start(directory)?, &named)?,
         };
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let opened = if named.as_os_str().is_empty() {
-            let descriptor = directory.ok_or(io::ErrorKind::NotFound)?;
-            rustix::fs::open(of_process(&format!("fd/{descriptor}")), flags, Mode::empty())
-        } else {
-            open_in_root(*thread, &base.join(&named))
-        };
-        let Ok(file) = opened else { return Ok(None) };
-        let (file, opened) = identify(&file)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let argv = memory.list(argv)?.into_iter().map(text).collect();
-        Ok(Some(ExecRequest { process: *thread, argv, env: memory.list(env)?, cwd, named, file, opened }))
+        let (argv, env) = (memory.list(argv)?.into_iter().map(text).collect(), memory.list(env)?);
+        let cwd = fs::read_link(format!("/proc/{thread}/cwd"))?;
+        let mut request = ExecRequest::of(*thread, found, named, cwd, argv)?;
+        request.env = env;
+        // A script gets the path of its file as an argument, and no path relative to a directory.
+        let script = if directory.is_some() { request.file.path.clone() } else { request.named.clone() };
+        request.with_interpreters(&lookup, script)
     }
 }
 
 impl ExecRequest {
+    fn of(process: i32, found: Found, named: PathBuf, cwd: PathBuf, argv: Vec<String>) -> io::Result<Self> {
+        let (file, opened) = identify(&found.file)?;
+        let Found { is_named, .. } = found;
+        Ok(Self { process, argv, env: Vec::new(), cwd, named, is_named, role: Role::Program, file, opened })
+    }
+
+    /// This start, and those of the programs that the kernel or a dynamic loader starts for it.
+    fn with_interpreters(self, lookup: &Lookup, mut script: PathBuf) -> io::Result<Vec<Self>> {
+        let mut starts = vec![self];
+        while let Some(next) = starts[starts.len() - 1].next(lookup, &mut script)? {
+            starts.push(next);
+            if starts.len() > DEPTH + 1 {
+                return Err(Errno::LOOP.into());
+            }
+        }
+        Ok(starts)
+    }
+
+    /// The program that is started for this file. `script` is the path with which the kernel names it.
+    fn next(&self, lookup: &Lookup, script: &mut PathBuf) -> io::Result<Option<Self>> {
+        if self.role == Role::Loader {
+            return Ok(None);
+        }
+        let start = |role, path: PathBuf, argv| -> io::Result<Self> {
+            let found = lookup.find(lookup.start(None)?, &path)?;
+            Ok(Self { role, ..Self::of(self.process, found, path, self.cwd.clone(), argv)? })
+        };
+        let is_loader = |request: &Self| request.file.path.file_name().is_some_and(is_loader);
+        for interpreter in self.opened.as_ref().map(interpreters).transpose()?.unwrap_or_default() {
+            match interpreter {
+                Interpreter::OfScript(path, word) => {
+                    let script = std::mem::replace(script, path.clone());
+                    let words = [Some(path.clone().into()), word, Some(script.into())].into_iter().flatten();
+                    let words = words.map(|word: OsString| word.to_string_lossy().into_owned());
+                    let argv = words.chain(self.argv.iter().skip(1).cloned()).collect();
+                    return start(Role::Interpreter, path, argv).map(Some);
+                }
+                Interpreter::OfElf(path) => {
+                    let loader = start(Role::Loader, path, self.argv.clone())?;
+                    if !is_loader(&loader) {
+                        return Ok(Some(loader));
+                    }
+                }
+            }
+        }
+        let Some(at) = operand_of_loader(&self.argv).filter(|_| is_loader(self)) else { return Ok(None) };
+        // The loader would search the directories of libraries for a name without a slash.
+        let path = Some(PathBuf::from(&self.argv[at])).filter(|path| path.as_os_str().as_bytes().contains(&b'/'));
+        start(Role::Program, path.ok_or(Errno::NOENT)?, self.argv[at..].to_vec()).map(Some)
+    }
+
     /// The execution of a program with the directory and the environment of a process; `None` if the process cannot
     /// find the program.
     pub(crate) fn find(process: Process, name: &Path, argv: Vec<String>) -> io::Result<Option<Self>> {
@@ -191,12 +276,12 @@ impl ExecRequest {
         } else {
             std::env::split_paths(OsStr::from_bytes(path)).map(|directory| directory.join(name)).collect()
         };
+        let lookup = Lookup::of(process.pid)?;
         for named in named {
-            let Ok(file) = open_in_root(process.pid, &cwd.join(&named)) else { continue };
-            let meta = File::from(file.try_clone()?).metadata()?;
+            let Ok(found) = lookup.find(lookup.start(None)?, &named) else { continue };
+            let meta = File::from(found.file.try_clone()?).metadata()?;
             if meta.is_file() && meta.mode() & 0o111 != 0 {
-                let (file, opened) = identify(&file)?;
-                return Ok(Some(Self { process: process.pid, argv, env, cwd, named, file, opened }));
+                return Ok(Some(Self { env, ..Self::of(process.pid, found, named, cwd, argv)? }));
             }
         }
         Ok(None)
@@ -204,17 +289,10 @@ impl ExecRequest {
 
     /// True if the caller sees a file on a read-only mount; `None` if the file does not exist.
     pub(crate) fn sees_read_only(&self, path: &Path) -> Option<bool> {
-        let file = open_in_root(self.process, path).ok()?;
-        let mount = rustix::fs::fstatvfs(file).ok()?;
+        let lookup = Lookup::of(self.process).ok()?;
+        let mount = rustix::fs::fstatvfs(lookup.find(lookup.start(None).ok()?, path).ok()?.file).ok()?;
         Some(mount.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
-}
-
-/// Opens a path within the root directory of a process.
-fn open_in_root(process: i32, path: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let root = rustix::fs::open(format!("/proc/{process}/root"), flags | OFlags::DIRECTORY, Mode::empty())?;
-    rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
 }
 
 /// The identity of a file, and the file opened for reading if possible.

@@ -5,9 +5,11 @@
 //! seccomp.
 
 mod init;
+mod interpreter;
 mod landlock;
 mod leader;
 mod listener;
+mod lookup;
 mod mounts;
 mod namespace;
 mod pieces;
@@ -23,7 +25,8 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
-pub(crate) use listener::{ExecCall, ExecRequest, Listener, Pending, Process};
+pub(crate) use interpreter::{HEAD, first_line};
+pub(crate) use listener::{ExecCall, ExecRequest, Listener, Pending, Process, Role, executed_for};
 pub(crate) use mounts::SUPERVISOR;
 pub(crate) use namespace::NetworkNamespace;
 pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};
