@@ -41,6 +41,7 @@ mod session_tmp;
 mod shared_memory;
 mod suggest;
 mod survivors;
+mod system;
 mod terminal;
 mod two_actors;
 mod undo;

@@ -24,7 +24,6 @@ use crate::decision::{
 use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
 use crate::request::{Command, Form};
-use crate::sandbox::plan::Terminals;
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process};
 use crate::tools::executable;
 
@@ -76,8 +75,8 @@ impl Steps {
             ran: VecDeque::new(),
             pending: Vec::new(),
             questions: Questions::default(),
-            may_use_terminal: ruling.plan.terminals == Terminals::None,
-            most_recorded: if ruling.plan.terminals == Terminals::None { RECORDED } else { RECORDED_OF_AGENT },
+            may_use_terminal: ruling.caller == Caller::Line,
+            most_recorded: if ruling.caller == Caller::Line { RECORDED } else { RECORDED_OF_AGENT },
             answered: HashMap::new(),
             inside: NestedClients::default(),
             report: StepsReport::default(),

@@ -11,7 +11,7 @@ use landlock::{
 use rustix::fs::FileType;
 
 use super::pieces;
-use super::plan::{Network, Plan, Profile, Terminals};
+use super::plan::{Network, Plan, Profile};
 use super::report::{Failure, Landlock};
 
 /// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
@@ -79,7 +79,7 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
     for device in ["null", "zero", "full", "random", "urandom"] {
         rules = allow(rules, &Path::new("/dev").join(device), AccessFs::ReadFile | AccessFs::WriteFile)?;
     }
-    if plan.terminals != Terminals::None {
+    if private {
         let terminal = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
         rules = allow(rules, Path::new("/dev/tty"), terminal)?;
         rules = allow(rules, Path::new("/dev/pts"), terminal | AccessFs::ReadDir)?;

@@ -278,7 +278,7 @@ mod tests {
             require: Vec::new(),
             wants_cgroup: false,
             cgroups: Vec::new(),
-            terminals: Terminals::None,
+            terminals: Terminals::Private,
         };
         let wanted = wanted(&plan, Vec::new());
         let executable: Vec<&str> = wanted

@@ -21,7 +21,7 @@ use rustix::mount::{
 use self::devices::{private_dev, private_terminals, proc, scratch};
 use self::restrictions::{EMPTY_DIRECTORY, cover, pin, restrict};
 use super::pieces::{Piece, detached, pieces};
-use super::plan::{Layer, Network, Plan, TMP, Terminals};
+use super::plan::{Layer, Network, Plan, TMP};
 use super::report::{Enforcement, Failure};
 use super::sys::{self, Attributes, NO_SUID_NO_DEV};
 use crate::nofollow;
@@ -32,11 +32,8 @@ const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 /// Shared memory. It is part of the private `/dev`.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The devices of the private `/dev`.
-const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
-
-/// The device that is the controlling terminal of the process that opens it.
-const TERMINAL: &str = "tty";
+/// The devices of the private `/dev`. `tty` is the controlling terminal of the process that opens it.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// The settings of the resolver, if names are served in the sandbox. The names in the `hosts` file of the machine have
 /// addresses that the sandbox does not reach, and modules of the machine's `nsswitch.conf` ask other programs.
@@ -67,9 +64,7 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     // All pieces are cloned from the old root first, because the new root does not contain their paths.
     let replaced: &[(&str, &str)] = if plan.network_kind() == Network::Names { &RESOLVER_FILES } else { &[] };
     let (pieces, links) = pieces(plan, &replaced.iter().map(|(path, _)| *path).collect::<Vec<_>>())?;
-    let terminal = (plan.terminals != Terminals::None).then_some(TERMINAL);
-    let devices = DEVICES.into_iter().chain(terminal);
-    let devices = devices.map(|name| Ok((name, take_system(&Path::new("/dev").join(name))?)));
+    let devices = DEVICES.into_iter().map(|name| Ok((name, take_system(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().map_err(setup("dev"))?;
     let session_tmp = plan.view.session_tmp.as_deref().map(|path| take_session_tmp(path, plan.runs_from_tmp()));
     let session_tmp = session_tmp.transpose().map_err(setup("session_tmp"))?;
@@ -86,9 +81,7 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
         places.private(plan, path, lasting).map_err(|e| Failure::setup(path, e))?;
     }
     private_dev(devices, plan.limits.scratch_bytes).map_err(setup("dev"))?;
-    if plan.terminals != Terminals::None {
-        private_terminals().map_err(setup("terminals"))?;
-    }
+    private_terminals().map_err(setup("terminals"))?;
     places.directories.push((SHARED_MEMORY.into(), false));
     // Declared paths in a private directory are mounted inside it.
     for piece in pieces.iter().filter(is_private) {
