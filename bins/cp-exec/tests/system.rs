@@ -10,6 +10,11 @@ const POLICY: &str = r#"
 allowed_commands = ["*"]
 network = []
 intent = "off"
+
+[paths]
+read = ["."]
+write = ["."]
+forbidden = ["**/.env"]
 "#;
 
 /// What a program expects, the program that shows it, and a line that does so. Each line prints what must be the same.
@@ -17,7 +22,53 @@ const EXPECTED: &[(&str, &str, &str)] = &[
     ("a terminal for script", "script", "script -qec 'test -t 0 && tty' /dev/null </dev/null | sed 's/[0-9]*.$//'"),
     ("a terminal for Python", "python3", "python3 -c 'import pty; print(pty.spawn([\"true\"]))' </dev/null"),
     ("many terminals", "python3", "python3 -c 'import pty; print(len([pty.openpty() for _ in range(40)]))'"),
+    (
+        "interfaces",
+        "python3",
+        "python3 -c 'import socket; print(\"lo\" in dict(map(reversed, socket.if_nameindex())))'",
+    ),
+    ("interfaces in Node", "node", "node -p '!!require(\"os\").networkInterfaces()'"),
+    (
+        "a netlink socket",
+        "python3",
+        "python3 -c 'import socket as s; print(s.socket(s.AF_NETLINK, s.SOCK_DGRAM|s.SOCK_NONBLOCK).getsockname()[1])'",
+    ),
+    (
+        "the directories above",
+        "ls",
+        "d=$PWD; while [ $d != / ]; do d=$(dirname $d); ls $d >/dev/null || exit 1; done; ls / /dev >/dev/null",
+    ),
+    ("the root to be opened", "python3", "python3 -c 'import os; print(os.fstatvfs(os.open(\"/\", 0)).f_namemax)'"),
+    (
+        "null to be no terminal",
+        "python3",
+        "python3 -c 'import os, termios; termios.tcgetattr(0)' </dev/null 2>&1 | tail -n 1",
+    ),
+    ("message queues", "python3", QUEUE),
 ];
+
+/// What stays closed inside. Each line succeeds outside, and the last ones only for root.
+const CLOSED: &[(&str, &str)] = &[
+    ("a key of the owner", "cat ../user/.ssh/id"),
+    ("a hidden file", "cat .env"),
+    ("another netlink protocol", "python3 -c 'import socket as s; s.socket(s.AF_NETLINK, s.SOCK_RAW, 16)'"),
+    ("a traced process", "python3 -c 'import ctypes; exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)'"),
+    ("a set-user-id file", "cp /bin/true s && chmod u+s s && test -u s"),
+];
+
+const CLOSED_FOR_ROOT: &[(&str, &str)] = &[
+    ("the passwords", "head -c 1 /etc/shadow"),
+    ("settings of the kernel", "cat /proc/sys/kernel/hostname >/tmp/h && cat /tmp/h >/proc/sys/kernel/hostname"),
+];
+
+/// Makes a message queue, sends to it and receives from it.
+const QUEUE: &str = r#"python3 -c '
+import ctypes, os
+c = ctypes.CDLL(None, use_errno=True)
+q = c.mq_open(b"/q%d" % os.getpid(), os.O_CREAT | os.O_RDWR, 0o600, None)
+b = ctypes.create_string_buffer(8192)
+print(q > 0, ctypes.get_errno(), c.mq_send(q, b"x", 1, 0), c.mq_receive(q, b, 8192, None))
+c.mq_unlink(b"/q%d" % os.getpid())'"#;
 
 /// Runs a line inside and outside, and returns what both print, with their exit status.
 fn both(exec: &Exec, line: &str) -> [(String, i32); 2] {
@@ -41,5 +92,34 @@ fn programs_find_what_they_expect_of_a_system() {
             }
         }
         assert!(different.is_empty(), "{who:?}:\n{}", different.join("\n"));
+    }
+}
+
+#[test]
+fn what_must_stay_closed_is_closed() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        exec.user.write(".ssh/id", "key");
+        exec.write(".env", "SECRET=1");
+        let for_root = if exec.outside("id -u").run().stdout == "0\n" { CLOSED_FOR_ROOT } else { &[] };
+        for (what, line) in CLOSED.iter().chain(for_root) {
+            assert_eq!(exec.outside(line).run().status, 0, "{who:?}: the control fails: {what}: {line}");
+            let inside = exec.command(&["--format", "raw", "-c", line]).run();
+            assert_ne!(inside.status, 0, "{who:?}: {what}: {line}: {inside:?}");
+        }
+    }
+}
+
+#[test]
+fn hidden_file_is_there_but_is_no_regular_file() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        exec.write(".env", "SECRET=1");
+        exec.write("plain", "text");
+        let kind =
+            "for f in .env plain; do test -e $f && find $f -printf '%f %y %m\\n' && cat $f; done";
+        let inside = exec.command(&["--format", "raw", "-c", kind]).run();
+        assert_eq!(inside.stdout, ".env c 0\nplain f 644\ntext", "{who:?}: {inside:?}");
+        assert!(inside.stderr.contains("Permission denied"), "{who:?}: {inside:?}");
     }
 }
