@@ -10,6 +10,7 @@ use landlock::{
 };
 use rustix::fs::FileType;
 
+use super::mounts::MESSAGE_QUEUES;
 use super::pieces;
 use super::plan::{Network, Plan, Profile};
 use super::report::{Failure, Landlock};
@@ -76,13 +77,17 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
     for path in pieces::loaders() {
         rules = allow(rules, &path, AccessFs::ReadFile | AccessFs::Execute)?;
     }
-    for device in ["null", "zero", "full", "random", "urandom"] {
-        rules = allow(rules, &Path::new("/dev").join(device), AccessFs::ReadFile | AccessFs::WriteFile)?;
+    // Without the right to ioctls, isatty(3) fails in a way that programs do not expect.
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+    for name in ["null", "zero", "full", "random", "urandom"] {
+        rules = allow(rules, &Path::new("/dev").join(name), device)?;
     }
     if private {
-        let terminal = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-        rules = allow(rules, Path::new("/dev/tty"), terminal)?;
-        rules = allow(rules, Path::new("/dev/pts"), terminal | AccessFs::ReadDir)?;
+        rules = allow(rules, Path::new("/dev/tty"), device)?;
+        rules = allow(rules, Path::new("/dev/pts"), device)?;
+        rules = allow(rules, Path::new(MESSAGE_QUEUES), write)?;
+        // The view contains nothing undeclared, so all of it can be listed.
+        rules = allow(rules, Path::new("/"), AccessFs::ReadDir.into())?;
     }
     let mut declared: Vec<(&Path, BitFlags<AccessFs>)> = Vec::new();
     declared.extend(plan.view.read.iter().map(|path| (path.as_path(), read)));

@@ -18,7 +18,7 @@ use rustix::mount::{
     UnmountFlags,
 };
 
-use self::devices::{private_dev, private_terminals, proc, scratch};
+use self::devices::{message_queues, private_dev, private_terminals, proc, scratch};
 use self::restrictions::{EMPTY_DIRECTORY, cover, pin, restrict};
 use super::pieces::{Piece, detached, pieces};
 use super::plan::{Layer, Network, Plan, TMP};
@@ -31,6 +31,9 @@ const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 
 /// Shared memory. It is part of the private `/dev`.
 const SHARED_MEMORY: &str = "/dev/shm";
+
+/// The message queues of the run. Landlock has no other path for them.
+pub(super) const MESSAGE_QUEUES: &str = "/dev/mqueue";
 
 /// The devices of the private `/dev`. `tty` is the controlling terminal of the process that opens it.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -81,6 +84,9 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
         places.private(plan, path, lasting).map_err(|e| Failure::setup(path, e))?;
     }
     private_dev(devices, plan.limits.scratch_bytes).map_err(setup("dev"))?;
+    if enforcement.has(Layer::Ipc) {
+        message_queues().map_err(setup("mqueue"))?;
+    }
     private_terminals().map_err(setup("terminals"))?;
     places.directories.push((SHARED_MEMORY.into(), false));
     // Declared paths in a private directory are mounted inside it.
