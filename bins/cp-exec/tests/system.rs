@@ -44,8 +44,21 @@ const EXPECTED: &[(&str, &str, &str)] = &[
         "python3",
         "python3 -c 'import os, termios; termios.tcgetattr(0)' </dev/null 2>&1 | tail -n 1",
     ),
+    ("its own name", "python3", "python3 -c 'import socket as s; print(s.gethostbyname(s.gethostname())[:4])'"),
+    ("settings behind links", "find", LINKED_SETTINGS),
+    (
+        "Java",
+        "javac",
+        "javac -version && printf 'class A { public static void main(String[] a) { System.out.println(1); }}' >A.java && java A.java",
+    ),
+    ("Maven", "mvn", "mvn -B --version | grep -o Maven.3"),
     ("message queues", "python3", QUEUE),
 ];
+
+/// Prints each file of the system that links to settings which may be read. Two are left out because they may hold
+/// secrets: variables of the machine, and private keys.
+const LINKED_SETTINGS: &str = "find /usr/bin /usr/lib /usr/share /opt -xdev -type l -lname '/etc/*' ! -lname /etc/environment ! -lname /etc/ssl/private \
+    2>/dev/null | sort | while read -r f; do test -r \"$f\" && echo \"$f\"; done";
 
 /// What stays closed inside. Each line succeeds outside, and the last ones only for root.
 const CLOSED: &[(&str, &str)] = &[
@@ -116,10 +129,19 @@ fn hidden_file_is_there_but_is_no_regular_file() {
         let exec = Exec::with_policy(who, POLICY);
         exec.write(".env", "SECRET=1");
         exec.write("plain", "text");
-        let kind =
-            "for f in .env plain; do test -e $f && find $f -printf '%f %y %m\\n' && cat $f; done";
+        let kind = "for f in .env plain; do test -e $f && find $f -printf '%f %y %m\\n' && cat $f; done";
         let inside = exec.command(&["--format", "raw", "-c", kind]).run();
         assert_eq!(inside.stdout, ".env c 0\nplain f 644\ntext", "{who:?}: {inside:?}");
         assert!(inside.stderr.contains("Permission denied"), "{who:?}: {inside:?}");
+    }
+}
+
+#[test]
+fn names_of_loopback_lead_to_loopback_without_being_listed() {
+    let line = "for n in localhost app.localhost ip6-localhost $(hostname); do getent ahosts $n | cut -d ' ' -f 1; done | sort -u";
+    for who in everyone() {
+        let inside = Exec::with_policy(who, POLICY).command(&["--format", "raw", "-c", line]).run();
+        assert_eq!(inside.stdout, "127.0.0.1\n::1\n", "{who:?}: {inside:?}");
+        assert_eq!(inside.stderr, "", "{who:?}");
     }
 }

@@ -38,10 +38,12 @@ pub(super) const MESSAGE_QUEUES: &str = "/dev/mqueue";
 /// The devices of the private `/dev`. `tty` is the controlling terminal of the process that opens it.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// The settings of the resolver, if names are served in the sandbox. The names in the `hosts` file of the machine have
-/// addresses that the sandbox does not reach, and modules of the machine's `nsswitch.conf` ask other programs.
-const RESOLVER_FILES: [(&str, &str); 3] = [
-    ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+/// The names of the loopback interface.
+const LOOPBACK_NAMES: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
+
+/// The settings of the resolver, if names are served in the sandbox. Modules of the machine's `nsswitch.conf` ask other
+/// programs.
+const RESOLVER_FILES: [(&str, &str); 2] = [
     ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
     // With one question at a time a slow start of the resolver costs no second question.
     ("/etc/resolv.conf", "nameserver 127.0.0.53\noptions ndots:1 timeout:5 attempts:2\n"),
@@ -65,7 +67,11 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| Failure::setup("mount_private", e))?;
     // All pieces are cloned from the old root first, because the new root does not contain their paths.
-    let replaced: &[(&str, &str)] = if plan.network_kind() == Network::Names { &RESOLVER_FILES } else { &[] };
+    let hosts = hosts(plan.network_kind());
+    let mut replaced: Vec<(&str, &str)> = vec![("/etc/hosts", &hosts)];
+    if plan.network_kind() == Network::Names {
+        replaced.extend(RESOLVER_FILES);
+    }
     let (pieces, links) = pieces(plan, &replaced.iter().map(|(path, _)| *path).collect::<Vec<_>>())?;
     let devices = DEVICES.into_iter().map(|name| Ok((name, take_system(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().map_err(setup("dev"))?;
@@ -118,6 +124,17 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     let clients = listen().map_err(setup("supervisor socket"))?;
     finish(&root).map_err(setup("finish"))?;
     Ok(clients)
+}
+
+/// The text of the `hosts` file: the sandbox has a name of its own, and reaches the addresses in the file of the machine
+/// only in its network.
+fn hosts(network: Network) -> String {
+    let names = match network {
+        Network::Host => fs::read_to_string("/etc/hosts").unwrap_or_default(),
+        Network::None | Network::Loopback | Network::Names => LOOPBACK_NAMES.to_owned(),
+    };
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{}\n127.0.0.1 {own}\n::1 {own}\n", names.trim_end())
 }
 
 /// Creates an empty root and enters it. The old root stays mounted until [`finish`].
