@@ -2,7 +2,7 @@
 //! processes outside are denied.
 
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd,
@@ -71,7 +71,7 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
         rules = allow(rules, Path::new(path), rights)?;
     }
     for path in settings(private) {
-        rules = allow(rules, Path::new(path), read)?;
+        rules = allow(rules, &path, read)?;
     }
     // The kernel opens the dynamic loader of a program with the right to execute it.
     for path in pieces::loaders() {
@@ -113,11 +113,8 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
 
 /// Settings that may be read. A private view contains only declared paths in the directories of settings, and a rule
 /// for a directory covers its mounts, so a few rules for directories are sufficient there.
-fn settings(private: bool) -> Vec<&'static str> {
-    if private {
-        return pieces::HOLD_SETTINGS.to_vec();
-    }
-    pieces::SETTINGS.into_iter().chain(pieces::MACHINE).collect()
+fn settings(private: bool) -> Vec<PathBuf> {
+    if private { pieces::HOLD_SETTINGS.map(PathBuf::from).to_vec() } else { pieces::settings() }
 }
 
 /// True if a path is a link into another tree, as `/lib` is on most systems.
