@@ -105,6 +105,15 @@ impl Exec {
     /// The program, which gets its home by an option: a command in the sandbox must not learn it from a variable.
     pub(crate) fn command(&self, arguments: &[&str]) -> Program {
         let command = self.program(program()).without_env("CP_HOME").arg("--home").arg(&self.home).args(arguments);
+        self.as_user(command)
+    }
+
+    /// A shell script outside of the sandbox, run by the user who runs cp-exec.
+    pub(crate) fn outside(&self, script: &str) -> Program {
+        self.as_user(self.program("sh").args(["-c", script]))
+    }
+
+    fn as_user(&self, command: Program) -> Program {
         match self.who {
             Who::Me => command,
             Who::Ordinary => command.with(|command| _ = command.uid(ORDINARY).gid(ORDINARY)),

@@ -42,6 +42,7 @@ mod shared_memory;
 mod starts;
 mod suggest;
 mod survivors;
+mod system;
 mod terminal;
 mod two_actors;
 mod undo;

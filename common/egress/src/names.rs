@@ -45,6 +45,9 @@ impl Names {
 
     /// Looks up a name in lower case.
     pub(crate) fn look_up(&self, name: &str) -> Lookup {
+        if name == "localhost" || name.ends_with(".localhost") {
+            return Lookup::Known(Ipv4Addr::LOCALHOST);
+        }
         if let Some(address) = self.by_name.get(name) {
             return Lookup::Known(*address);
         }

@@ -84,7 +84,7 @@ pub(crate) fn plan(
         require: exec.require.clone(),
         wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
         cgroups: Vec::new(),
-        terminals: Terminals::None,
+        terminals: Terminals::Private,
         line,
         is_contained: line,
     };

@@ -24,7 +24,7 @@ use crate::decision::{
 use crate::policy::{Access, HostCall, Policy};
 use crate::refusal::refuse;
 use crate::request::{Command, Form};
-use crate::sandbox::plan::{TMP, Terminals};
+use crate::sandbox::plan::TMP;
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process, executed_for};
 use crate::tools::executable;
 
@@ -80,8 +80,8 @@ impl Steps {
             ran: VecDeque::new(),
             pending: Vec::new(),
             questions: Questions::default(),
-            may_use_terminal: ruling.plan.terminals == Terminals::None,
-            most_recorded: if ruling.plan.terminals == Terminals::None { RECORDED } else { RECORDED_OF_AGENT },
+            may_use_terminal: ruling.caller == Caller::Line,
+            most_recorded: if ruling.caller == Caller::Line { RECORDED } else { RECORDED_OF_AGENT },
             answered: HashMap::new(),
             inside: NestedClients::default(),
             started: HashMap::new(),

@@ -2,7 +2,7 @@
 //! processes outside are denied.
 
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd,
@@ -10,8 +10,9 @@ use landlock::{
 };
 use rustix::fs::FileType;
 
+use super::mounts::MESSAGE_QUEUES;
 use super::pieces;
-use super::plan::{Network, Plan, Profile, Terminals};
+use super::plan::{Network, Plan, Profile};
 use super::report::{Failure, Landlock};
 
 /// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
@@ -70,19 +71,23 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
         rules = allow(rules, Path::new(path), rights)?;
     }
     for path in settings(private) {
-        rules = allow(rules, Path::new(path), read)?;
+        rules = allow(rules, &path, read)?;
     }
     // The kernel opens the dynamic loader of a program with the right to execute it.
     for path in pieces::loaders() {
         rules = allow(rules, &path, AccessFs::ReadFile | AccessFs::Execute)?;
     }
-    for device in ["null", "zero", "full", "random", "urandom"] {
-        rules = allow(rules, &Path::new("/dev").join(device), AccessFs::ReadFile | AccessFs::WriteFile)?;
+    // Without the right to ioctls, isatty(3) fails in a way that programs do not expect.
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+    for name in ["null", "zero", "full", "random", "urandom"] {
+        rules = allow(rules, &Path::new("/dev").join(name), device)?;
     }
-    if plan.terminals != Terminals::None {
-        let terminal = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-        rules = allow(rules, Path::new("/dev/tty"), terminal)?;
-        rules = allow(rules, Path::new("/dev/pts"), terminal | AccessFs::ReadDir)?;
+    if private {
+        rules = allow(rules, Path::new("/dev/tty"), device)?;
+        rules = allow(rules, Path::new("/dev/pts"), device)?;
+        rules = allow(rules, Path::new(MESSAGE_QUEUES), write)?;
+        // The view contains nothing undeclared, so all of it can be listed.
+        rules = allow(rules, Path::new("/"), AccessFs::ReadDir.into())?;
     }
     let mut declared: Vec<(&Path, BitFlags<AccessFs>)> = Vec::new();
     declared.extend(plan.view.read.iter().map(|path| (path.as_path(), read)));
@@ -108,11 +113,8 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
 
 /// Settings that may be read. A private view contains only declared paths in the directories of settings, and a rule
 /// for a directory covers its mounts, so a few rules for directories are sufficient there.
-fn settings(private: bool) -> Vec<&'static str> {
-    if private {
-        return pieces::HOLD_SETTINGS.to_vec();
-    }
-    pieces::SETTINGS.into_iter().chain(pieces::MACHINE).collect()
+fn settings(private: bool) -> Vec<PathBuf> {
+    if private { pieces::HOLD_SETTINGS.map(PathBuf::from).to_vec() } else { pieces::settings() }
 }
 
 /// True if a path is a link into another tree, as `/lib` is on most systems.

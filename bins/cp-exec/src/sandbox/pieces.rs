@@ -116,17 +116,20 @@ struct System {
 
 fn system(profile: Profile, replaced: &[&str]) -> System {
     let mut found = System::default();
-    let programs = trees(profile).iter().map(|path| (*path, true));
-    let settings = SETTINGS.iter().chain(&MACHINE).filter(|path| !replaced.contains(path)).map(|path| (*path, false));
-    for (path, runs) in programs.chain(settings).filter(|(path, _)| *path != "/proc") {
-        match fs::read_link(path) {
+    let programs = trees(profile).iter().map(|path| (PathBuf::from(path), true));
+    let is_shown =
+        |path: &PathBuf| !path.starts_with("/proc") && !replaced.iter().any(|other| path == Path::new(other));
+    let settings = settings().into_iter().filter(is_shown).map(|path| (path, false));
+    for (path, runs) in programs.chain(settings) {
+        match fs::read_link(&path) {
             Ok(to) => {
-                let elsewhere = |real: &PathBuf| !PROGRAMS.iter().any(|tree| real.starts_with(tree));
-                found.paths.extend(fs::canonicalize(path).ok().filter(elsewhere).map(|path| (path, runs)));
-                found.links.push((path.into(), to));
+                let shown =
+                    |real: &Path| PROGRAMS.iter().any(|tree| real.starts_with(tree)) || real.starts_with("/proc");
+                found.paths.extend(fs::canonicalize(&path).ok().filter(|real| !shown(real)).map(|real| (real, runs)));
+                found.links.push((path, to));
             }
             // The path exists and is not a link.
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput => found.paths.push((path.into(), runs)),
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => found.paths.push((path, runs)),
             Err(_) => {}
         }
     }
@@ -175,52 +178,102 @@ pub(super) const LIBRARIES: [&str; 12] = [
     "/usr/local/include",
 ];
 
-/// Configuration without secrets, and the kernel's description of this machine.
-pub(super) const SETTINGS: [&str; 40] = [
+/// Configuration without secrets, and the kernel's description of this machine. A `*` at the end stands for all names
+/// that begin so. Packages keep settings here to which their files in `/usr` link.
+const SETTINGS: [&str; 73] = [
+    "/etc/ImageMagick-*",
+    "/etc/OpenCL",
+    "/etc/R",
+    "/etc/X11/rgb.txt",
     "/etc/alternatives",
+    "/etc/ant",
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
     "/etc/crypto-policies",
-    "/etc/default/locale",
     "/etc/debian_version",
+    "/etc/default/locale",
+    "/etc/dictionaries-common",
+    "/etc/emacs*",
+    "/etc/erlang*",
     "/etc/fonts",
     "/etc/gai.conf",
+    "/etc/ghc*",
+    "/etc/ghostscript",
+    "/etc/glvnd",
+    "/etc/gprofng.rc",
+    "/etc/groff",
     "/etc/group",
+    "/etc/gss",
     "/etc/host.conf",
     "/etc/hostname",
     "/etc/hosts",
     "/etc/inputrc",
-    "/etc/java",
+    "/etc/java*",
+    "/etc/julia",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
     "/etc/locale.alias",
     "/etc/locale.conf",
     "/etc/localtime",
+    "/etc/login.defs",
     "/etc/lsb-release",
     "/etc/machine-id",
     "/etc/magic",
+    "/etc/mailcap",
+    "/etc/mandoc.conf",
+    "/etc/manpath.config",
+    "/etc/maven*",
     "/etc/mime.types",
+    "/etc/mono",
+    "/etc/mtab",
+    "/etc/networks",
     "/etc/nsswitch.conf",
+    "/etc/octave*",
     "/etc/os-release",
+    "/etc/papersize",
     "/etc/passwd",
     "/etc/perl",
+    "/etc/php*",
     "/etc/pki",
     "/etc/protocols",
-    "/etc/python3",
+    "/etc/python3*",
     "/etc/resolv.conf",
     "/etc/rpc",
+    "/etc/scala",
     "/etc/services",
+    "/etc/sgml",
+    "/etc/shells",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
+    "/etc/texmf",
     "/etc/timezone",
+    "/etc/vulkan",
+    "/etc/xattr.conf",
+    "/etc/xml",
     "/proc",
     "/sys/fs/cgroup",
 ];
 
+/// The settings and the kernel's descriptions that may be read. They need not exist.
+pub(super) fn settings() -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for path in SETTINGS.iter().chain(&MACHINE).map(Path::new) {
+        match path.to_str().and_then(|text| text.strip_suffix('*')) {
+            None => paths.push(path.to_owned()),
+            Some(beginning) => {
+                let entries = path.parent().and_then(|above| fs::read_dir(above).ok()).into_iter().flatten().flatten();
+                let begins = |found: &PathBuf| found.as_os_str().as_encoded_bytes().starts_with(beginning.as_bytes());
+                paths.extend(entries.map(|entry| entry.path()).filter(begins));
+            }
+        }
+    }
+    paths
+}
+
 /// The kernel's description of processors and memory.
-pub(super) const MACHINE: [&str; 2] = ["/sys/devices/system", "/sys/kernel/mm"];
+const MACHINE: [&str; 2] = ["/sys/devices/system", "/sys/kernel/mm"];
 
 /// The directories that hold the settings and the kernel's descriptions.
 pub(super) const HOLD_SETTINGS: [&str; 3] = ["/etc", "/proc", "/sys"];
@@ -278,7 +331,7 @@ mod tests {
             require: Vec::new(),
             wants_cgroup: false,
             cgroups: Vec::new(),
-            terminals: Terminals::None,
+            terminals: Terminals::Private,
         };
         let wanted = wanted(&plan, Vec::new());
         let executable: Vec<&str> = wanted

@@ -208,10 +208,8 @@ impl Identity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Terminals {
-    /// None: neither `/dev/tty` nor `/dev/ptmx` exists.
-    #[default]
-    None,
     /// A private `/dev/pts`, in which programs create pseudo-terminals.
+    #[default]
     Private,
     /// The same, and a pseudo-terminal of this size is the controlling terminal of the command.
     Controlling { rows: u16, columns: u16 },

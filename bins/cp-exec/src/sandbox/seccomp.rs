@@ -94,24 +94,29 @@ const DEVICES: [u64; 2] = [0o020_000, 0o060_000];
 /// The flag of `memfd_create` that creates a file that cannot be executed.
 const NOEXEC_SEAL: u64 = 8;
 
-/// The compiled filters: one that allows network sockets, and one that does not.
+/// The protocol of netlink that describes interfaces, addresses and routes.
+const NETLINK_ROUTE: u64 = 0;
+
+/// The compiled filters: without network sockets, with those of a private network, and with those of the machine's.
 pub(super) struct Filters {
     local: Result<BpfProgram, String>,
-    network: Result<BpfProgram, String>,
+    private: Result<BpfProgram, String>,
+    host: Result<BpfProgram, String>,
 }
 
 impl Filters {
-    /// Compiles both filters.
+    /// Compiles the filters.
     pub(super) fn compile() -> Self {
         let compile = |network| program(network).map_err(|e| e.to_string());
-        Self { local: compile(Network::None), network: compile(Network::Host) }
+        Self { local: compile(Network::None), private: compile(Network::Names), host: compile(Network::Host) }
     }
 
     /// Installs the filter in this thread and all programs that it executes.
     pub(super) fn install(&self, network: Network) -> Result<(), String> {
         let program = match network {
             Network::None => &self.local,
-            Network::Loopback | Network::Names | Network::Host => &self.network,
+            Network::Loopback | Network::Names => &self.private,
+            Network::Host => &self.host,
         };
         seccompiler::apply_filter(program.as_ref().map_err(Clone::clone)?).map_err(|e| e.to_string())
     }
@@ -265,21 +270,20 @@ fn missing() -> Result<BpfProgram, seccompiler::Error> {
     )
 }
 
-/// Refuses sockets of every family that the network does not need.
+/// Refuses sockets of every family that the network does not need. In a private network programs may list their
+/// interfaces.
 fn other_sockets(network: Network) -> Result<BpfProgram, seccompiler::Error> {
     let families: &[i32] = match network {
         Network::None => &[libc::AF_UNIX],
-        Network::Loopback | Network::Names | Network::Host => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
+        Network::Loopback | Network::Names => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        Network::Host => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
     };
-    let other = families
-        .iter()
-        .map(|family| arg(0, SeccompCmpOp::Ne, u64::from(family.cast_unsigned())))
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut sockets = vec![rule(other)?];
-    if network != Network::None {
-        // Raw sockets would need a capability anyway.
-        sockets.push(rule(vec![arg(1, SeccompCmpOp::MaskedEq(0xf), 3)?])?);
-    }
+    let is = |operator, family: i32| arg(0, operator, u64::from(family.cast_unsigned()));
+    let other = families.iter().map(|family| is(SeccompCmpOp::Ne, *family)).collect::<Result<Vec<_>, _>>()?;
+    let other_netlink = vec![is(SeccompCmpOp::Eq, libc::AF_NETLINK)?, arg(2, SeccompCmpOp::Ne, NETLINK_ROUTE)?];
+    // Other raw sockets would need a capability anyway.
+    let raw = vec![is(SeccompCmpOp::Ne, libc::AF_NETLINK)?, arg(1, SeccompCmpOp::MaskedEq(0xf), 3)?];
+    let sockets = vec![rule(other)?, rule(other_netlink)?, rule(raw)?];
     filter([(libc::SYS_socket, sockets.clone()), (libc::SYS_socketpair, sockets)].into(), libc::EAFNOSUPPORT)
 }
 

@@ -108,7 +108,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         require: Vec::new(),
         wants_cgroup,
         cgroups: Vec::new(),
-        terminals: Terminals::None,
+        terminals: Terminals::Private,
         line: false,
         is_contained: false,
     };

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::mount::MountFlags;
 
-use super::{OLD, SHARED_MEMORY, make_place, put, put_at, take_system};
+use super::{MESSAGE_QUEUES, OLD, SHARED_MEMORY, make_place, put, put_at, take_system};
 use crate::nofollow;
 use crate::sandbox::plan::{Layer, Plan};
 use crate::sandbox::report::{Enforcement, Failure};
@@ -39,6 +39,13 @@ pub(super) fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Resu
     }
     fs::create_dir(dev.join("shm"))?;
     scratch(SHARED_MEMORY, "1777", bytes, 4096, MountFlags::NOEXEC)
+}
+
+/// Mounts the message queues of this IPC namespace.
+pub(super) fn message_queues() -> io::Result<()> {
+    fs::create_dir(MESSAGE_QUEUES)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    Ok(rustix::mount::mount("mqueue", MESSAGE_QUEUES, "mqueue", flags, None)?)
 }
 
 /// Mounts an empty `/dev/pts`. Its pseudo-terminals are those of the command.

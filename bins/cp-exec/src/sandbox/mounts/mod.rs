@@ -18,10 +18,10 @@ use rustix::mount::{
     UnmountFlags,
 };
 
-use self::devices::{private_dev, private_terminals, proc, scratch};
+use self::devices::{message_queues, private_dev, private_terminals, proc, scratch};
 use self::restrictions::{EMPTY_DIRECTORY, cover, pin, restrict};
 use super::pieces::{Piece, detached, pieces};
-use super::plan::{Layer, Network, Plan, TMP, Terminals};
+use super::plan::{Layer, Network, Plan, TMP};
 use super::report::{Enforcement, Failure};
 use super::sys::{self, Attributes, NO_SUID_NO_DEV};
 use crate::nofollow;
@@ -32,16 +32,18 @@ const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 /// Shared memory. It is part of the private `/dev`.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The devices of the private `/dev`.
-const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+/// The message queues of the run. Landlock has no other path for them.
+pub(super) const MESSAGE_QUEUES: &str = "/dev/mqueue";
 
-/// The device that is the controlling terminal of the process that opens it.
-const TERMINAL: &str = "tty";
+/// The devices of the private `/dev`. `tty` is the controlling terminal of the process that opens it.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// The settings of the resolver, if names are served in the sandbox. The names in the `hosts` file of the machine have
-/// addresses that the sandbox does not reach, and modules of the machine's `nsswitch.conf` ask other programs.
-const RESOLVER_FILES: [(&str, &str); 3] = [
-    ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+/// The names of the loopback interface.
+const LOOPBACK_NAMES: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
+
+/// The settings of the resolver, if names are served in the sandbox. Modules of the machine's `nsswitch.conf` ask other
+/// programs.
+const RESOLVER_FILES: [(&str, &str); 2] = [
     ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
     // With one question at a time a slow start of the resolver costs no second question.
     ("/etc/resolv.conf", "nameserver 127.0.0.53\noptions ndots:1 timeout:5 attempts:2\n"),
@@ -65,11 +67,13 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| Failure::setup("mount_private", e))?;
     // All pieces are cloned from the old root first, because the new root does not contain their paths.
-    let replaced: &[(&str, &str)] = if plan.network_kind() == Network::Names { &RESOLVER_FILES } else { &[] };
+    let hosts = hosts(plan.network_kind());
+    let mut replaced: Vec<(&str, &str)> = vec![("/etc/hosts", &hosts)];
+    if plan.network_kind() == Network::Names {
+        replaced.extend(RESOLVER_FILES);
+    }
     let (pieces, links) = pieces(plan, &replaced.iter().map(|(path, _)| *path).collect::<Vec<_>>())?;
-    let terminal = (plan.terminals != Terminals::None).then_some(TERMINAL);
-    let devices = DEVICES.into_iter().chain(terminal);
-    let devices = devices.map(|name| Ok((name, take_system(&Path::new("/dev").join(name))?)));
+    let devices = DEVICES.into_iter().map(|name| Ok((name, take_system(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().map_err(setup("dev"))?;
     let session_tmp = plan.view.session_tmp.as_deref().map(|path| take_session_tmp(path, plan.runs_from_tmp()));
     let session_tmp = session_tmp.transpose().map_err(setup("session_tmp"))?;
@@ -86,9 +90,10 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
         places.private(plan, path, lasting).map_err(|e| Failure::setup(path, e))?;
     }
     private_dev(devices, plan.limits.scratch_bytes).map_err(setup("dev"))?;
-    if plan.terminals != Terminals::None {
-        private_terminals().map_err(setup("terminals"))?;
+    if enforcement.has(Layer::Ipc) {
+        message_queues().map_err(setup("mqueue"))?;
     }
+    private_terminals().map_err(setup("terminals"))?;
     places.directories.push((SHARED_MEMORY.into(), false));
     // Declared paths in a private directory are mounted inside it.
     for piece in pieces.iter().filter(is_private) {
@@ -119,6 +124,17 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     let clients = listen().map_err(setup("supervisor socket"))?;
     finish(&root).map_err(setup("finish"))?;
     Ok(clients)
+}
+
+/// The text of the `hosts` file: the sandbox has a name of its own, and reaches the addresses in the file of the machine
+/// only in its network.
+fn hosts(network: Network) -> String {
+    let names = match network {
+        Network::Host => fs::read_to_string("/etc/hosts").unwrap_or_default(),
+        Network::None | Network::Loopback | Network::Names => LOOPBACK_NAMES.to_owned(),
+    };
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{}\n127.0.0.1 {own}\n::1 {own}\n", names.trim_end())
 }
 
 /// Creates an empty root and enters it. The old root stays mounted until [`finish`].

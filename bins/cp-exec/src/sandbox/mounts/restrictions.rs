@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::FileType;
+use rustix::fs::{CWD, FileType, Mode};
 
 use super::{NewRoot, put, take_system};
 use crate::nofollow;
@@ -16,10 +16,11 @@ use crate::sandbox::plan::{Plan, View};
 use crate::sandbox::report::Failure;
 use crate::sandbox::sys::{self, Attributes, NO_SUID_NO_DEV};
 
-/// Empty entries without permissions, used to cover masked paths.
+/// Entries without permissions, used to cover masked paths. A hidden file becomes a device that leads nowhere and that
+/// cannot be opened in its mount: programs that read each regular file that they find leave it out.
 pub(super) const EMPTY_DIRECTORY: &str = "/.empty-directory";
 const EMPTY_KEEP: &str = "/.empty-keep";
-const EMPTY_FILE: &str = "/.empty-file";
+const HIDDEN_FILE: &str = "/.hidden-file";
 
 /// Makes each directory above a protected or hidden path a mount point. A directory that is not a mount point could
 /// be renamed, together with its protected content, and replaced.
@@ -76,8 +77,7 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
             fs::create_dir(path)?;
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
-        fs::write(EMPTY_FILE, "")?;
-        fs::set_permissions(EMPTY_FILE, fs::Permissions::from_mode(0o000))
+        Ok(rustix::fs::mknodat(CWD, HIDDEN_FILE, FileType::CharacterDevice, Mode::empty(), 0)?)
     };
     made().map_err(|e| Failure::setup("mask", e))?;
     let hidden = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
@@ -85,16 +85,16 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
         match restriction {
             Restriction::Writable => cover(path, None, Attributes::Clear(libc::MOUNT_ATTR_RDONLY)),
             Restriction::ReadOnly => cover(path, None, Attributes::Set(libc::MOUNT_ATTR_RDONLY)),
-            Restriction::Empty => cover(path, Some([EMPTY_KEEP, EMPTY_FILE]), Attributes::Set(hidden)),
-            Restriction::Hidden => cover(path, Some([EMPTY_DIRECTORY, EMPTY_FILE]), Attributes::Set(hidden)),
+            Restriction::Empty => cover(path, Some([EMPTY_KEEP, HIDDEN_FILE]), Attributes::Set(hidden)),
+            Restriction::Hidden => cover(path, Some([EMPTY_DIRECTORY, HIDDEN_FILE]), Attributes::Set(hidden)),
         }?;
     }
     let removed =
-        || created.iter().try_for_each(|(path, _)| fs::remove_dir(path)).and_then(|()| fs::remove_file(EMPTY_FILE));
+        || created.iter().try_for_each(|(path, _)| fs::remove_dir(path)).and_then(|()| fs::remove_file(HIDDEN_FILE));
     removed().map_err(|e| Failure::setup("mask", e))
 }
 
-/// Covers an existing path with itself, or with an empty directory or file. The attributes apply to the new mount.
+/// Covers an existing path with itself, or with an empty directory or another file. The attributes apply to the new mount.
 pub(super) fn cover(path: &Path, with: Option<[&str; 2]>, attributes: Attributes) -> Result<(), Failure> {
     let target = nofollow::open(path).map_err(|e| Failure::changed(path, &e.to_string()))?;
     let Some(target) = target else { return Ok(()) };

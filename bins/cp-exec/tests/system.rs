@@ -1,0 +1,147 @@
+//! What programs expect of a system: a line does the same inside as outside, run by a plain shell of the same user.
+
+use cp_testkit::counterpart;
+
+use crate::exec::{Exec, everyone};
+
+/// A policy that allows every program, with a network that lists no name.
+const POLICY: &str = r#"
+[exec]
+allowed_commands = ["*"]
+network = []
+intent = "off"
+
+[paths]
+read = ["."]
+write = ["."]
+forbidden = ["**/.env"]
+"#;
+
+/// What a program expects, the program that shows it, and a line that does so. Each line prints what must be the same.
+const EXPECTED: &[(&str, &str, &str)] = &[
+    ("a terminal for script", "script", "script -qec 'test -t 0 && tty' /dev/null </dev/null | sed 's/[0-9]*.$//'"),
+    ("a terminal for Python", "python3", "python3 -c 'import pty; print(pty.spawn([\"true\"]))' </dev/null"),
+    ("many terminals", "python3", "python3 -c 'import pty; print(len([pty.openpty() for _ in range(40)]))'"),
+    (
+        "interfaces",
+        "python3",
+        "python3 -c 'import socket; print(\"lo\" in dict(map(reversed, socket.if_nameindex())))'",
+    ),
+    ("interfaces in Node", "node", "node -p '!!require(\"os\").networkInterfaces()'"),
+    (
+        "a netlink socket",
+        "python3",
+        "python3 -c 'import socket as s; print(s.socket(s.AF_NETLINK, s.SOCK_DGRAM|s.SOCK_NONBLOCK).getsockname()[1])'",
+    ),
+    (
+        "the directories above",
+        "ls",
+        "d=$PWD; while [ $d != / ]; do d=$(dirname $d); ls $d >/dev/null || exit 1; done; ls / /dev >/dev/null",
+    ),
+    ("the root to be opened", "python3", "python3 -c 'import os; print(os.fstatvfs(os.open(\"/\", 0)).f_namemax)'"),
+    (
+        "null to be no terminal",
+        "python3",
+        "python3 -c 'import os, termios; termios.tcgetattr(0)' </dev/null 2>&1 | tail -n 1",
+    ),
+    ("its own name", "python3", "python3 -c 'import socket as s; print(s.gethostbyname(s.gethostname())[:4])'"),
+    ("settings behind links", "find", LINKED_SETTINGS),
+    (
+        "Java",
+        "javac",
+        "javac -version && printf 'class A { public static void main(String[] a) { System.out.println(1); }}' >A.java && java A.java",
+    ),
+    ("Maven", "mvn", "mvn -B --version | grep -o Maven.3"),
+    ("message queues", "python3", QUEUE),
+];
+
+/// Prints each file of the system that links to settings which may be read. Two are left out because they may hold
+/// secrets: variables of the machine, and private keys.
+const LINKED_SETTINGS: &str = "find /usr/bin /usr/lib /usr/share /opt -xdev -type l -lname '/etc/*' ! -lname /etc/environment ! -lname /etc/ssl/private \
+    2>/dev/null | sort | while read -r f; do test -r \"$f\" && echo \"$f\"; done";
+
+/// What stays closed inside. Each line succeeds outside, and the last ones only for root.
+const CLOSED: &[(&str, &str)] = &[
+    ("a key of the owner", "cat ../user/.ssh/id"),
+    ("a hidden file", "cat .env"),
+    ("another netlink protocol", "python3 -c 'import socket as s; s.socket(s.AF_NETLINK, s.SOCK_RAW, 16)'"),
+    ("a traced process", "python3 -c 'import ctypes; exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)'"),
+    ("a set-user-id file", "cp /bin/true s && chmod u+s s && test -u s"),
+];
+
+const CLOSED_FOR_ROOT: &[(&str, &str)] = &[
+    ("the passwords", "head -c 1 /etc/shadow"),
+    ("settings of the kernel", "cat /proc/sys/kernel/hostname >/tmp/h && cat /tmp/h >/proc/sys/kernel/hostname"),
+];
+
+/// Makes a message queue, sends to it and receives from it.
+const QUEUE: &str = r#"python3 -c '
+import ctypes, os
+c = ctypes.CDLL(None, use_errno=True)
+q = c.mq_open(b"/q%d" % os.getpid(), os.O_CREAT | os.O_RDWR, 0o600, None)
+b = ctypes.create_string_buffer(8192)
+print(q > 0, ctypes.get_errno(), c.mq_send(q, b"x", 1, 0), c.mq_receive(q, b, 8192, None))
+c.mq_unlink(b"/q%d" % os.getpid())'"#;
+
+/// Runs a line inside and outside, and returns what both print, with their exit status.
+fn both(exec: &Exec, line: &str) -> [(String, i32); 2] {
+    let inside = exec.command(&["--format", "raw", "-c", line]).run();
+    [inside, exec.outside(line).run()].map(|ran| (format!("{}{}", ran.stdout, ran.stderr), ran.status))
+}
+
+#[test]
+fn programs_find_what_they_expect_of_a_system() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        let mut different = Vec::new();
+        for (what, program, line) in EXPECTED {
+            if counterpart(program).is_none() {
+                continue;
+            }
+            let [inside, outside] = both(&exec, line);
+            assert_eq!(outside.1, 0, "{who:?}: the control fails: {what}: {line}: {outside:?}");
+            if inside != outside {
+                different.push(format!("{what}: {line}\n  inside {inside:?}\n  outside {outside:?}"));
+            }
+        }
+        assert!(different.is_empty(), "{who:?}:\n{}", different.join("\n"));
+    }
+}
+
+#[test]
+fn what_must_stay_closed_is_closed() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        exec.user.write(".ssh/id", "key");
+        exec.write(".env", "SECRET=1");
+        let for_root = if exec.outside("id -u").run().stdout == "0\n" { CLOSED_FOR_ROOT } else { &[] };
+        for (what, line) in CLOSED.iter().chain(for_root) {
+            assert_eq!(exec.outside(line).run().status, 0, "{who:?}: the control fails: {what}: {line}");
+            let inside = exec.command(&["--format", "raw", "-c", line]).run();
+            assert_ne!(inside.status, 0, "{who:?}: {what}: {line}: {inside:?}");
+        }
+    }
+}
+
+#[test]
+fn hidden_file_is_there_but_is_no_regular_file() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        exec.write(".env", "SECRET=1");
+        exec.write("plain", "text");
+        let kind = "for f in .env plain; do test -e $f && find $f -printf '%f %y %m\\n' && cat $f; done";
+        let inside = exec.command(&["--format", "raw", "-c", kind]).run();
+        assert_eq!(inside.stdout, ".env c 0\nplain f 644\ntext", "{who:?}: {inside:?}");
+        assert!(inside.stderr.contains("Permission denied"), "{who:?}: {inside:?}");
+    }
+}
+
+#[test]
+fn names_of_loopback_lead_to_loopback_without_being_listed() {
+    let line = "for n in localhost app.localhost ip6-localhost $(hostname); do getent ahosts $n | cut -d ' ' -f 1; done | sort -u";
+    for who in everyone() {
+        let inside = Exec::with_policy(who, POLICY).command(&["--format", "raw", "-c", line]).run();
+        assert_eq!(inside.stdout, "127.0.0.1\n::1\n", "{who:?}: {inside:?}");
+        assert_eq!(inside.stderr, "", "{who:?}");
+    }
+}
