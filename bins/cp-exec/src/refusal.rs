@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cp_common::wire::quoted;
 use cp_common::{Code, Error};
 use serde::Serialize;
 use serde_json::Value;
@@ -16,6 +17,11 @@ pub(crate) fn refuse(rule: &str, reason: impl Into<String>) -> Error {
 /// it.
 pub(crate) fn owner_hint(setting: &str) -> String {
     format!("only the owner of the policy can allow it ({setting})")
+}
+
+/// The command with which a person allows a value for this project.
+pub(crate) fn allow_line(kind: &str, value: &str) -> String {
+    format!("cp-exec allow {kind} {}", quoted(value))
 }
 
 /// A refusal of an operation on a path. The caller adds the rule.

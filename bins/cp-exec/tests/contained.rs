@@ -54,25 +54,40 @@ fn sha256(text: &[u8]) -> String {
 }
 
 #[test]
-fn network_none_allows_only_local_sockets() {
-    for who in everyone() {
-        let exec = Exec::new(who);
-        let result = python(
-            &exec,
-            r#"
+fn sockets_follow_the_network_and_the_flags_of_the_run() {
+    let families = r#"
+ATTEMPT("udp", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+ATTEMPT("tcp", lambda: socket.create_server(("127.0.0.1", 0)))
+ATTEMPT("udp6", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
 control("unix", lambda: socket.socketpair())
-denied("udp", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-denied("tcp", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-denied("udp6", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
-denied("netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0))
 denied("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
 denied("packet", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
 denied("alg", lambda: socket.socket(38, 5))
-"#,
-        );
-        let names = ["udp", "tcp", "udp6", "netlink", "vsock", "packet", "alg"];
-        assert_contained(who, &result, &names, &["unix"]);
+"#;
+    let (inet, other) = (["udp", "tcp", "udp6"], ["vsock", "packet", "alg"]);
+    let strict = POLICY.replace("intent =", "profile = \"strict\"\nintent =");
+    for who in everyone() {
+        for (policy, option) in [(POLICY, None), (POLICY, Some("--read-only")), (&strict, None)] {
+            let is_open = policy == POLICY && option.is_none();
+            let exec = Exec::with_policy(who, policy);
+            let script = families.replace("ATTEMPT", if is_open { "control" } else { "denied" });
+            exec.write("probe.py", &format!("{PRELUDE}\n{script}"));
+            let arguments: Vec<&str> = option.into_iter().chain(["--", "python3", "probe.py"]).collect();
+            let (answer, _) = exec.ask(&arguments);
+            if is_open {
+                assert_contained(who, &answer["data"], &other, &[&inet[..], &["unix"]].concat());
+            } else {
+                assert_contained(who, &answer["data"], &[inet, other].concat(), &["unix"]);
+            }
+        }
     }
+}
+
+#[test]
+fn network_none_is_not_a_value() {
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "network = \"none\"\nintent ="));
+    let (answer, status) = exec.ask(&["--", "true"]);
+    assert_eq!((status, answer["error"]["code"].as_str()), (4, Some("E_CONFIG")), "{answer}");
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn allowed_name_is_reached_and_all_else_is_refused() {
         assert!(result["stderr"].as_str().unwrap().contains("connection to evil.test refused"), "{result}");
         let connections = &result["connections"];
         assert_eq!((&connections["allowed"], &connections["bytes_out"]), (&2.into(), &2.into()), "{result}");
-        assert_eq!(connections["first_refused"][0]["allowed_by"], "evil.test", "{result}");
+        assert_eq!(connections["first_refused"][0]["allow"], "cp-exec allow network evil.test", "{result}");
 
         let entries = exec.entries("exec.connection");
         let intent = &exec.entries("exec.intent")[0];
@@ -105,8 +105,8 @@ fn network_of_rule_holds_for_its_command_only() {
     exec.write("probe.py", "import socket\nsocket.create_connection(('registry.test', 80), 5)\n");
     for (arguments, status, network) in [
         (&["--", "python3", "-B", "probe.py"][..], 0, "names"),
-        (&["--", "python3", "probe.py"], 1, "none"),
-        (&["-c", "python3 -B probe.py"], 1, "none"),
+        (&["--", "python3", "probe.py"], 1, "names"),
+        (&["-c", "python3 -B probe.py"], 1, "names"),
     ] {
         let (answer, ended) = exec.ask(arguments);
         assert_eq!(ended, status, "{arguments:?}: {answer}");

@@ -265,7 +265,10 @@ fn name_with_private_address_in_hosts_file_is_refused_unless_policy_gives_its_ad
     for address in [loopback.as_str(), &six, "169.254.169.254:80", "10.0.0.1:443"] {
         assert!(addresses.contains(&("private_address", address)), "{address}: {answer}");
     }
-    assert!(refused.iter().any(|one| one["allowed_by"] == format!("loop.test:{port}=127.0.0.1:{port}")), "{answer}");
+    assert!(
+        refused.iter().any(|one| one["allow"] == format!("cp-exec allow network loop.test:{port}=127.0.0.1:{port}")),
+        "{answer}"
+    );
 }
 
 /// Makes a wheel with one module outside of the sandbox.

@@ -7,39 +7,57 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::destination::Destination;
 
-/// The network that a command may use: `none`, `loopback`, `host`, or a list of destinations.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The network that a command may use: `loopback`, `host`, or a list of destinations.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Local sockets only.
-    #[default]
-    None,
     /// A private loopback interface.
     Loopback,
     /// The network of this machine.
     Host,
-    /// These destinations, by name.
+    /// A private loopback interface, and these destinations by name.
     Names(Vec<Destination>),
 }
 
+impl Default for Network {
+    /// No destination.
+    fn default() -> Self {
+        Self::Names(Vec::new())
+    }
+}
+
 /// The values that are words.
-const WORDS: [&str; 3] = ["none", "loopback", "host"];
+const WORDS: [&str; 2] = ["loopback", "host"];
 
 impl Network {
     /// The destinations; empty for the other networks.
     pub fn destinations(&self) -> &[Destination] {
         match self {
-            Self::None | Self::Loopback | Self::Host => &[],
+            Self::Loopback | Self::Host => &[],
             Self::Names(destinations) => destinations,
         }
+    }
+
+    /// The network with more destinations. That of the machine reaches all of them already.
+    #[must_use]
+    pub fn with(&self, more: &[Destination]) -> Self {
+        match self {
+            Self::Host => Self::Host,
+            own if more.is_empty() => own.clone(),
+            own => Self::Names([own.destinations(), more].concat()),
+        }
+    }
+
+    /// True if nothing outside of the sandbox can be reached.
+    pub fn is_closed(&self) -> bool {
+        *self != Self::Host && self.destinations().is_empty()
     }
 }
 
 impl Serialize for Network {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::None => serializer.serialize_str(WORDS[0]),
-            Self::Loopback => serializer.serialize_str(WORDS[1]),
-            Self::Host => serializer.serialize_str(WORDS[2]),
+            Self::Loopback => serializer.serialize_str(WORDS[0]),
+            Self::Host => serializer.serialize_str(WORDS[1]),
             Self::Names(destinations) => destinations.serialize(serializer),
         }
     }
@@ -57,12 +75,11 @@ impl<'de> Visitor<'de> for Values {
     type Value = Network;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"none\", \"loopback\", \"host\" or a list of names")
+        f.write_str("\"loopback\", \"host\" or a list of names")
     }
 
     fn visit_str<E: Error>(self, word: &str) -> Result<Network, E> {
         match word {
-            "none" => Ok(Network::None),
             "loopback" => Ok(Network::Loopback),
             "host" => Ok(Network::Host),
             name if name.contains('.') => Err(E::custom(format!("network: names are a list: network = [\"{name}\"]"))),
@@ -100,12 +117,20 @@ mod tests {
         let names = read("[\"pypi.org\", \"github.com:22\"]").unwrap();
         assert_eq!(serde_json::to_string(&names).unwrap(), "[\"pypi.org\",\"github.com:22\"]");
         assert_eq!(names.destinations().len(), 2);
+        assert_eq!((names.with(names.destinations()).destinations().len(), names.is_closed()), (4, false));
+        assert_eq!(Network::Loopback.with(names.destinations()), names);
+        assert_eq!(
+            (Network::Host.with(names.destinations()), Network::Loopback.with(&[])),
+            (Network::Host, Network::Loopback)
+        );
+        assert!(Network::default().is_closed() && Network::Loopback.is_closed() && !Network::Host.is_closed());
     }
 
     #[test]
     fn invalid_network_error_names_valid_form() {
         assert!(read("\"pypi.org\"").unwrap_err().contains("network = [\"pypi.org\"]"));
         assert!(read("\"hots\"").unwrap_err().contains("unknown variant `hots`"));
+        assert!(read("\"none\"").unwrap_err().contains("unknown variant `none`"));
         assert!(read("[\"https://pypi.org\"]").unwrap_err().contains("only the name"));
         assert!(read("3").unwrap_err().contains("list of names"));
     }

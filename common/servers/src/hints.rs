@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use cp_common::{Code, Error};
-use cp_egress::Network;
 
 use crate::policy::{Sandbox, Table};
 use crate::spec::Spec;
@@ -37,7 +36,7 @@ fn hint(spec: &Spec, table: &Table, message: &str) -> Option<String> {
         ));
     }
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
-    if table.network == Network::None && says(&OFFLINE) {
+    if table.network.is_closed() && says(&OFFLINE) {
         return Some(format!(
             "if it needs a network: network = [\"NAME\"] in [mcp.{name}] of the policy, with each name that it connects to"
         ));

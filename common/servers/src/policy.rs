@@ -140,7 +140,7 @@ impl Policy {
         Self { whole: toml::from_str(text).unwrap_or_default(), ..Self::default() }
     }
 
-    /// The table of a server. The default is the sandbox, without a network.
+    /// The table of a server. The default is the sandbox, without a name of the network.
     pub(crate) fn table(&self, name: &str) -> Result<Table> {
         let Some(found) = self.whole.get("mcp").and_then(|mcp| mcp.get(name)) else { return Ok(Table::default()) };
         let wrong = |what: String| Error::config(format!("[mcp.{name}] {what}")).in_file(&self.file).fatal();

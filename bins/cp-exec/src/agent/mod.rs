@@ -110,12 +110,7 @@ fn network(request: &Request<'_>, facts: Option<&AgentFacts>, policy: &Policy) -
     let named = named.collect::<std::result::Result<Vec<_>, _>>();
     let mut domains = named.map_err(|why| Error::usage(format!("--allow-host: {why}")))?;
     domains.extend(facts.into_iter().flat_map(|facts| facts.domains.iter().cloned()));
-    Ok(match &policy.exec().network {
-        Network::Host => Network::Host,
-        _ if request.login => Network::Host,
-        own if domains.is_empty() => own.clone(),
-        own => Network::Names([own.destinations(), &domains].concat()),
-    })
+    Ok(if request.login { Network::Host } else { policy.exec().network.with(&domains) })
 }
 
 /// The variables that an agent gets from the environment of this program.

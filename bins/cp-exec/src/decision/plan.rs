@@ -50,6 +50,8 @@ pub(crate) fn plan(
     let (mut view, guarded) = view(policy, pinned, cwd, write)?;
     let watched = Watched::of(policy, &view, guarded);
     watched.add_to(&mut view);
+    // A rule is about one command, and the programs of a line share their network.
+    let network = if line { exec.network.clone() } else { exec.network_of(argv) };
     let mut programs = Vec::new();
     if line && exec.profile == Profile::Strict {
         for (named, file) in ProgramLookup::of(policy).listed(&exec.allowed_commands) {
@@ -69,8 +71,8 @@ pub(crate) fn plan(
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         programs,
-        // A rule is about one command, and the programs of a line share their network.
-        network: if line { exec.network.clone() } else { exec.network_of(argv) },
+        sockets: !policy.bounds.read_only && !(exec.profile == Profile::Strict && network.is_closed()),
+        network,
         view,
         limits: Limits {
             cpu_seconds: timeout.as_secs() + 1,
@@ -268,6 +270,14 @@ const GIT_CONFIG: [(&str, &str); 8] = [
     ("GIT_CONFIG_VALUE_3", "false"),
 ];
 
+/// Waits of package managers before they repeat a download: a name that is refused must fail in seconds.
+const SHORT_WAITS: [(&str, &str); 4] = [
+    ("npm_config_fetch_retry_mintimeout", "250"),
+    ("npm_config_fetch_retry_maxtimeout", "1000"),
+    ("PIP_RETRIES", "2"),
+    ("CARGO_NET_RETRY", "1"),
+];
+
 /// Builds the environment except HOME and TMPDIR, sorted by name. The variables of the request were checked.
 fn build_environment(
     path: &str,
@@ -277,7 +287,7 @@ fn build_environment(
 ) -> Vec<(String, String)> {
     let mut env: BTreeMap<String, String> = BTreeMap::new();
     let mut put = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.to_owned()));
-    for (name, value) in FIXED_VARIABLES.into_iter().chain(GIT_CONFIG) {
+    for (name, value) in FIXED_VARIABLES.into_iter().chain(GIT_CONFIG).chain(SHORT_WAITS) {
         put(name, value);
     }
     for (name, value) in [("PATH", path), ("USER", user), ("LOGNAME", user)] {

@@ -95,7 +95,7 @@ impl Default for Exec {
             intent: Intent::Enforce,
             argument_rules: ArgumentRules::Default,
             timeout: 30.0,
-            network: Network::None,
+            network: Network::default(),
             require: vec![Layer::NoNewPrivs, Layer::Seccomp],
             degraded: Degraded::Refuse,
             env_allow: Vec::new(),
@@ -120,11 +120,7 @@ impl Exec {
         let arguments = Arguments::read(argv);
         let about = self.rule.iter().filter(|rule| rule.is_about(&arguments));
         let own: Vec<Destination> = about.flat_map(|rule| &rule.network).cloned().collect();
-        match &self.network {
-            Network::None | Network::Loopback if !own.is_empty() => Network::Names(own),
-            Network::Names(all) => Network::Names([all.as_slice(), own.as_slice()].concat()),
-            network @ (Network::None | Network::Loopback | Network::Host) => network.clone(),
-        }
+        self.network.with(&own)
     }
 
     /// True if every program in `path` may run, unless it is restricted.

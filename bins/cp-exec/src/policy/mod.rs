@@ -181,7 +181,7 @@ impl Policy {
     pub(crate) fn set_read_only(&mut self) {
         self.bounds.read_only = true;
         let exec = &mut self.loaded.settings.exec;
-        exec.network = Network::None;
+        exec.network = Network::default();
         exec.rule.iter_mut().for_each(|rule| rule.network.clear());
     }
 

@@ -6,6 +6,7 @@ use cp_common::wire::{Connections, RefusedConnection};
 use cp_egress::{Connection, Decision, Destination, Egress};
 
 use super::steps::Steps;
+use crate::refusal::allow_line;
 use crate::sandbox::NetworkNamespace;
 
 /// The most refused connections that a result names.
@@ -68,7 +69,7 @@ fn refuse(report: &mut Connections, connection: &Connection, say: &mut dyn FnMut
         let refused = RefusedConnection {
             name: name.clone(),
             port: *port,
-            allowed_by: entry(connection),
+            allow: entry(connection).map(|entry| allow_line("network", &entry)),
             address,
             rule: rule.clone(),
             count: connection.count,
@@ -90,12 +91,12 @@ fn entry(connection: &Connection) -> Option<String> {
 }
 
 fn explain(refused: &RefusedConnection) -> String {
-    let RefusedConnection { name, address, rule, allowed_by, .. } = refused;
+    let RefusedConnection { name, address, rule, allow, .. } = refused;
     let why = match (rule.as_str(), address) {
         ("private_address", Some(address)) => format!("its address {address} is not public"),
         ("limit", _) => return format!("connection to {name} refused: too many names in one run"),
         _ => "the policy does not list this name".to_owned(),
     };
-    let hint = allowed_by.as_ref().map(|entry| format!("; the owner of the policy can add \"{entry}\" to `network`"));
+    let hint = allow.as_ref().map(|line| format!("; to allow it: {line}"));
     format!("connection to {name} refused: {why}{}", hint.unwrap_or_default())
 }

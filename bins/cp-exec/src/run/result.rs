@@ -114,6 +114,7 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
     let truncated = outcome.stdout.gap.is_some() || outcome.stderr.gap.is_some();
     let streams = json!({ "stdout": stream_summary(&outcome.stdout), "stderr": stream_summary(&outcome.stderr) });
     let (denied, files_changed) = (outcome.steps.denied, outcome.changes.for_result());
+    let connections = outcome.connections.filter(|all| all.allowed + all.refused > 0);
     let result = ExecResult {
         argv: ruling.command.argv.clone(),
         stdout: text(&outcome.stdout),
@@ -131,9 +132,9 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         streams: Some(raw(&streams)?),
         steps: outcome.steps.line + outcome.steps.programs,
         receipt: Some(receipt),
-        untrusted: untrusted(&denied, outcome.connections.is_some(), files_changed.is_some()),
+        untrusted: untrusted(&denied, connections.is_some(), files_changed.is_some()),
         denied,
-        connections: outcome.connections,
+        connections,
         files_changed,
     };
     let name = if ruling.command.line.is_some() { "the line" } else { ruling.command.argv[0].as_str() };

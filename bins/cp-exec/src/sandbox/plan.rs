@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     pub programs: Vec<PathBuf>,
     /// The network that the command sees.
     pub network: cp_egress::Network,
+    /// False if the command gets local sockets only, whatever its network is.
+    pub sockets: bool,
     /// The files that the command sees.
     pub view: View,
     /// The resource limits of the command.
@@ -59,7 +61,7 @@ impl Plan {
 
     /// The kind of the network.
     pub(crate) fn network_kind(&self) -> Network {
-        (&self.network).into()
+        if self.sockets { (&self.network).into() } else { Network::None }
     }
 
     /// The addresses that the policy lists, with their ports.
@@ -244,7 +246,6 @@ pub(crate) enum Network {
 impl From<&cp_egress::Network> for Network {
     fn from(network: &cp_egress::Network) -> Self {
         match network {
-            cp_egress::Network::None => Self::None,
             cp_egress::Network::Loopback => Self::Loopback,
             cp_egress::Network::Host => Self::Host,
             cp_egress::Network::Names(_) => Self::Names,

@@ -160,7 +160,7 @@ fn become_run(request: &wire::RunRequest, namespaces: Option<i32>, account: Acco
     match ready(request) {
         Err(failure) => report_and_exit(socket, failure),
         Ok(plan) => match namespaces {
-            None => create_namespaces_and_run(&plan, account, socket, filters),
+            None => create_namespaces_and_run(plan, account, socket, filters),
             Some(flags) => match in_namespaces(&plan, account, flags) {
                 Err(failure) => report_and_exit(socket, failure),
                 Ok(enforcement) => init::run(&plan, enforcement, socket, filters),
@@ -257,16 +257,22 @@ impl Account {
 }
 
 /// Creates namespaces, starts the init, and ends with it.
-fn create_namespaces_and_run(plan: &Plan, account: Account, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
-    let enforcement = namespaces(plan, account);
+fn create_namespaces_and_run(mut plan: Plan, account: Account, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
+    let mut enforcement = namespaces(&plan, account);
+    // A list without a name needs no layer: without a network of its own the command gets local sockets only.
+    let is_empty = plan.network == cp_egress::Network::default();
+    if is_empty && ![Layer::Network, Layer::Mount].iter().all(|layer| enforcement.has(*layer)) {
+        plan.sockets = false;
+        enforcement.network = Some(plan.network_kind());
+    }
     if !enforcement.has(Layer::Pid) {
         // Only a child would be in a new process namespace. Without one this process is the init itself.
         send_pidfd(rustix::process::getpid(), socket);
-        init::run(plan, enforcement, socket, filters);
+        init::run(&plan, enforcement, socket, filters);
     }
     match sys::fork() {
         Err(e) => report_and_exit(socket, Failure::setup("fork", e)),
-        Ok(Forked::Child) => init::run(plan, enforcement, socket, filters),
+        Ok(Forked::Child) => init::run(&plan, enforcement, socket, filters),
         Ok(Forked::Parent(pid)) => {
             send_pidfd(pid, socket);
             while matches!(rustix::process::waitpid(Some(pid), WaitOptions::empty()), Err(rustix::io::Errno::INTR)) {}

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
-use cp_egress::Network;
 
 use crate::decision::{Assessment, Caller, HashCache, Planned, ProgramLookup, Ruling, check_modules, plan, timeout_of};
 use crate::digest::sha256;
@@ -45,7 +44,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
     plan.view.write.retain(|path| !policy.tools.contains(path));
     if call.describe {
         plan.profile = if pinned.prefix.is_empty() { Profile::Strict } else { plan.profile };
-        plan.network = Network::None;
+        plan.sockets = false;
         plan.view.write.clear();
     }
     watched.only_in(&plan.view);

@@ -91,7 +91,8 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         cwd: Identity::of(root, &meta),
         profile: Profile::Build,
         programs: Vec::new(),
-        network: Network::None,
+        network: Network::default(),
+        sockets: false,
         view: View {
             scratch: std::env::temp_dir().join(format!("cp-exec-{}-probe", std::process::id())),
             ..View::default()

@@ -75,7 +75,7 @@ impl Tools {
             coprocess::ask("cp-exec", &["policy", "show"], b"", context).and_then(|answer| answer.data::<Value>());
         let is = |pointer: &str, value: Value| shown.as_ref().is_ok_and(|shown| shown.pointer(pointer) == Some(&value));
         let writes = !is("/policy/paths/write", json!([]));
-        let reaches = !is("/policy/exec/network", "none".into());
+        let reaches = !is("/policy/exec/network", json!([]));
         let changes = |name: &str| writes || (reaches && name == "cp_run");
         let listed = self.0.iter().map(|tool| {
             let mut listed = tool.listed.clone();

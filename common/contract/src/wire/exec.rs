@@ -176,8 +176,8 @@ pub struct RefusedConnection {
     pub address: Option<String>,
     /// The rule that refused it: `network`, `private_address` or `limit`.
     pub rule: String,
-    /// The entry of `network` in the policy that would allow it.
-    pub allowed_by: Option<String>,
+    /// The command that would allow it for this project; null for a name that cannot be listed.
+    pub allow: Option<String>,
     /// Number of refusals.
     pub count: u64,
 }

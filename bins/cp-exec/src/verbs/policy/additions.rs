@@ -96,13 +96,6 @@ pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
         let section_item = document.entry(section).or_insert_with(|| Item::Table(Table::new()));
         let section_table = section_item.as_table_like_mut().ok_or_else(|| no_table(section))?;
         let item = section_table.entry(key).or_insert_with(|| addition.absent());
-        if addition.key == "exec.network"
-            && let Some(value) = item.as_value_mut().filter(|value| value.as_str() == Some("none"))
-        {
-            let decor = value.decor().clone();
-            *value = Array::new().into();
-            *value.decor_mut() = decor;
-        }
         let cursor = cursors.entry(addition.key.clone()).or_default();
         match (&addition.name, item) {
             (None, Item::Value(Value::Array(list))) => {
@@ -236,7 +229,6 @@ mod tests {
         let rule = "[[exec.rule]]\ncommand = \"git\"\ndecision = \"deny\"\n";
         for text in [
             "",
-            "[exec]\nnetwork = \"none\" # own\n",
             "[exec]\nnetwork = [\"a.test\"] # own\n[paths]\nread = []\n",
             &format!("# own\n{rule}[paths]\nread = []\n"),
         ] {

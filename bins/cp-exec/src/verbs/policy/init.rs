@@ -1,7 +1,6 @@
 //! `cp-exec policy init`: writes a starter policy with the toolchains of this machine and the needs of a project. An
 //! existing policy gets only missing values, after a preview and confirmation.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
@@ -32,15 +31,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 const STARTER: &str = include_str!("starter.toml");
 /// The line of the starter that a project changes, because its commands build and test.
 const TIMEOUT: [&str; 2] = ["timeout = 30\n", "timeout = 300\n"];
-
-/// The line of the starter below the comment with registries.
-const NETWORK: &str = "network = \"none\"\n";
-/// The effect of the list of registries.
-const REGISTRIES: &str =
-    "# This list instead of \"none\" lets commands download packages, and send what they can read to these names.
-# Variables for offline use in [exec.env_set] must be removed as well.
-# network = [
-";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -81,8 +71,9 @@ impl Reply for Begun {
                 let adds: Vec<&Addition> = found.adds.iter().collect();
                 let by_key = adds.chunk_by(|one, next| one.key == next.key);
                 lines.extend(by_key.map(|adds| format!("  {}: {}", adds[0].key, texts(adds))));
-                let registries = found.registries.join(", ");
-                lines.extend((!registries.is_empty()).then(|| format!("  registries, not enabled: {registries}")));
+                let registries = found.registries.join(" ");
+                let line = || format!("  to download packages: cp-exec allow network {registries}");
+                lines.extend((!registries.is_empty()).then(line));
                 lines.extend(found.missing.iter().map(|name| format!("  missing: {name}")));
                 lines.join("\n")
             });
@@ -191,23 +182,7 @@ fn with(text: &str, mut found: Vec<Found>) -> Result<(String, Vec<Found>)> {
         found.missing.extend(extended.differing.iter().map(kept));
         (text, found.adds) = (extended.text, extended.added);
     }
-    Ok((with_registries(text, &found), found))
-}
-
-/// Adds the registries of the findings as a comment, unless the policy has such a comment or another network.
-fn with_registries(text: String, found: &[Found]) -> String {
-    let mut known = BTreeSet::new();
-    let mut line = |found: &Found| {
-        let new = found.registries.iter().filter(|name| known.insert((*name).clone()));
-        let new: Vec<String> = new.map(|name| format!("\"{name}\",")).collect();
-        (!new.is_empty()).then(|| format!("#     {} # {}\n", new.join(" "), found.kind))
-    };
-    let list: String = found.iter().filter_map(&mut line).collect();
-    let is_line = text.starts_with(NETWORK) || text.contains(&format!("\n{NETWORK}"));
-    if list.is_empty() || !is_line || text.contains("# network = [") {
-        return text;
-    }
-    text.replacen(NETWORK, &format!("{REGISTRIES}{list}# ]\n{NETWORK}"), 1)
+    Ok((text, found))
 }
 
 fn begun(file: &Path, text: String, found: Vec<Found>) -> Result<Begun> {
@@ -250,26 +225,6 @@ mod tests {
             assert_eq!(policy.exec.env_set["CARGO_HOME"], "~/.cargo");
             assert!(policy.paths.execute.contains(&"~/.rustup/toolchains/**".to_owned()));
         }
-    }
-
-    #[test]
-    fn registries_are_a_comment_that_is_a_valid_list() {
-        let found = |kind: &str, names: &[&str]| Found {
-            kind: kind.to_owned(),
-            registries: names.iter().map(|name| (*name).to_owned()).collect(),
-            ..Found::default()
-        };
-        let all = [found("python", &["pypi.org"]), found("git", &[]), found("node", &["a.test", "pypi.org"])];
-        let text = with_registries(STARTER.to_owned(), &all);
-        assert_eq!(policy::parse(&text).unwrap().exec.network, cp_egress::Network::None);
-        assert_eq!(with_registries(text.clone(), &all), text, "the comment is written once");
-        let other = STARTER.replace(NETWORK, "network = \"host\"\n");
-        assert_eq!(with_registries(other.clone(), &all), other);
-        let (before, rest) = text.split_once("# network = [").unwrap();
-        let (list, after) = rest.split_once(NETWORK).unwrap();
-        let enabled = format!("{before}network = [{}{after}", list.replace("\n#", "\n"));
-        let destinations = policy::parse(&enabled).unwrap().exec.network.destinations().to_vec();
-        assert_eq!(destinations.iter().map(ToString::to_string).collect::<Vec<_>>(), ["pypi.org", "a.test"]);
     }
 
     #[test]

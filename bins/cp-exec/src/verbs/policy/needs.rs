@@ -333,7 +333,7 @@ impl Trial<'_> {
                     why,
                 )
             }
-            None if matches!(self.policy.exec().network, Network::None | Network::Names(_)) => {
+            None if matches!(self.policy.exec().network, Network::Names(_)) => {
                 Addition::listed("exec.network", &destination.to_string(), why)
             }
             None => return None,

@@ -30,7 +30,7 @@ pub(super) struct Found {
     pub(super) evidence: Vec<String>,
     /// The additions to the policy.
     pub(super) adds: Vec<Addition>,
-    /// Names from which its programs download packages. The policy has them as a comment.
+    /// Names from which its programs download packages, for `cp-exec allow network`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) registries: Vec<String>,
     /// Programs that are not installed or cannot be trusted.
