@@ -72,7 +72,7 @@ fn start_all(exec: &Exec, name: &str, door: &str) -> (Vec<(String, bool)>, Vec<V
         for spelling in spellings(name) {
             let at = labels.len();
             let command = command.replace("PATH", &spelling).replace("AT", &format!("s{at}"));
-            script.push_str(&format!("echo \"== {at}\"; {command} </dev/null\n"));
+            script.extend([format!("echo \"== {at}\"; {command} </dev/null\n")]);
             labels.push(format!("{way}: {spelling}"));
         }
     }

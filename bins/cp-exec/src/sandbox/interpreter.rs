@@ -52,13 +52,12 @@ pub(super) fn is_native(file: &File) -> bool {
 pub(crate) fn first_line(head: &[u8; HEAD]) -> Option<(PathBuf, Option<OsString>)> {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let line = head.strip_prefix(b"#!")?;
-    let line = match line.iter().position(|byte| *byte == b'\n') {
-        Some(end) => &line[..end],
+    let line = if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+        &line[..end]
+    } else {
         // The name is complete only if something follows it.
-        None => {
-            let start = line.iter().position(|byte| !is_blank(byte))?;
-            line[start..].iter().any(|byte| is_blank(byte) || *byte == 0).then_some(line)?
-        }
+        let start = line.iter().position(|byte| !is_blank(byte))?;
+        line[start..].iter().any(|byte| is_blank(byte) || *byte == 0).then_some(line)?
     };
     let until_nul = |text: &[u8]| text.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
     let start = line.iter().position(|byte| !is_blank(byte))?;

@@ -204,7 +204,7 @@ impl ExecCall {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let (argv, env) = (memory.list(argv)?.into_iter().map(text).collect(), memory.list(env)?);
         let cwd = fs::read_link(format!("/proc/{thread}/cwd"))?;
-        let mut request = ExecRequest::of(*thread, found, named, cwd, argv)?;
+        let mut request = ExecRequest::of(*thread, &found, named, cwd, argv)?;
         request.env = env;
         // A script gets the path of its file as an argument, and no path relative to a directory.
         let script = if directory.is_some() { request.file.path.clone() } else { request.named.clone() };
@@ -213,9 +213,9 @@ impl ExecCall {
 }
 
 impl ExecRequest {
-    fn of(process: i32, found: Found, named: PathBuf, cwd: PathBuf, argv: Vec<String>) -> io::Result<Self> {
+    fn of(process: i32, found: &Found, named: PathBuf, cwd: PathBuf, argv: Vec<String>) -> io::Result<Self> {
         let (file, opened) = identify(&found.file)?;
-        let Found { is_named, .. } = found;
+        let is_named = found.is_named;
         Ok(Self { process, argv, env: Vec::new(), cwd, named, is_named, role: Role::Program, file, opened })
     }
 
@@ -238,7 +238,7 @@ impl ExecRequest {
         }
         let start = |role, path: PathBuf, argv| -> io::Result<Self> {
             let found = lookup.find(lookup.start(None)?, &path)?;
-            Ok(Self { role, ..Self::of(self.process, found, path, self.cwd.clone(), argv)? })
+            Ok(Self { role, ..Self::of(self.process, &found, path, self.cwd.clone(), argv)? })
         };
         let is_loader = |request: &Self| request.file.path.file_name().is_some_and(is_loader);
         for interpreter in self.opened.as_ref().map(interpreters).transpose()?.unwrap_or_default() {
@@ -281,7 +281,7 @@ impl ExecRequest {
             let Ok(found) = lookup.find(lookup.start(None)?, &named) else { continue };
             let meta = File::from(found.file.try_clone()?).metadata()?;
             if meta.is_file() && meta.mode() & 0o111 != 0 {
-                return Ok(Some(Self { env, ..Self::of(process.pid, found, named, cwd, argv)? }));
+                return Ok(Some(Self { env, ..Self::of(process.pid, &found, named, cwd, argv)? }));
             }
         }
         Ok(None)
