@@ -50,7 +50,8 @@ const EXPECTED: &[(&str, &str, &str)] = &[
     (
         "Java",
         "javac",
-        "javac -version && printf 'class A { public static void main(String[] a) { System.out.println(1); }}' >A.java && java A.java",
+        "javac -version && echo 'class A { public static void main(String[] a) { System.out.println(1); }}' >A.java \
+         && java A.java",
     ),
     ("Maven", "mvn", "mvn -B --version | grep -o Maven.3"),
     ("the other temporary directory", "sh", "t=$(mktemp -p /var/tmp) && echo x >$t && cat $t && rm $t"),
@@ -66,7 +67,8 @@ const EXPECTED: &[(&str, &str, &str)] = &[
     (
         "an address sanitizer",
         "cc",
-        "echo 'int main(void) { return 0; }' >a.c && cc -fsanitize=address a.c -o target/a && ASAN_OPTIONS=detect_leaks=0 target/a",
+        "echo 'int main(void) { return 0; }' >a.c && cc -fsanitize=address a.c -o target/a \
+         && ASAN_OPTIONS=detect_leaks=0 target/a",
     ),
     ("two thousand threads", "python3", THREADS),
     ("no cores", "sh", "ulimit -c 0; echo $?"),
@@ -83,7 +85,8 @@ a = [t.Thread(target=e.wait) for _ in range(2000)]
 
 /// Prints each file of the system that links to settings which may be read. Two are left out because they may hold
 /// secrets: variables of the machine, and private keys.
-const LINKED_SETTINGS: &str = "find /usr/bin /usr/lib /usr/share /opt -xdev -type l -lname '/etc/*' ! -lname /etc/environment ! -lname /etc/ssl/private \
+const LINKED_SETTINGS: &str = "find /usr/bin /usr/lib /usr/share /opt -xdev -type l -lname '/etc/*' \
+    ! -lname /etc/environment ! -lname /etc/ssl/private \
     2>/dev/null | sort | while read -r f; do test -r \"$f\" && echo \"$f\"; done";
 
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
@@ -177,9 +180,10 @@ fn hidden_file_is_there_but_is_no_regular_file() {
 
 #[test]
 fn names_of_loopback_lead_to_loopback_without_being_listed() {
-    let line = "for n in localhost app.localhost ip6-localhost $(hostname); do getent ahosts $n | cut -d ' ' -f 1; done | sort -u";
+    let names = "localhost app.localhost ip6-localhost $(hostname)";
+    let line = format!("for n in {names}; do getent ahosts $n | cut -d ' ' -f 1; done | sort -u");
     for who in everyone() {
-        let inside = Exec::with_policy(who, POLICY).command(&["--format", "raw", "-c", line]).run();
+        let inside = Exec::with_policy(who, POLICY).command(&["--format", "raw", "-c", &line]).run();
         assert_eq!(inside.stdout, "127.0.0.1\n::1\n", "{who:?}: {inside:?}");
         assert_eq!(inside.stderr, "", "{who:?}");
     }

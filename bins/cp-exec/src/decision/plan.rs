@@ -275,8 +275,8 @@ const GIT_CONFIG: [(&str, &str); 8] = [
 const CERTIFICATES: [&str; 5] =
     ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"];
 
-/// The files that the variables of the person for certificates name. A file that holds anything but certificates is left
-/// out, because the command can read what is in it.
+/// The files that the variables of the person for certificates name. A file with a private key, or without a
+/// certificate, is left out, because the command can read it.
 fn certificates() -> BTreeMap<String, String> {
     let named = CERTIFICATES.into_iter().filter_map(|name| {
         let file = PathBuf::from(std::env::var_os(name)?).canonicalize().ok()?;

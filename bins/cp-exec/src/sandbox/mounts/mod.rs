@@ -133,8 +133,8 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     Ok(clients)
 }
 
-/// The text of the `hosts` file: the sandbox has a name of its own, and reaches the addresses in the file of the machine
-/// only in its network.
+/// The text of the `hosts` file. The sandbox has a name of its own, and reaches the addresses in the file of the
+/// machine only in the network of the machine.
 fn hosts(network: Network) -> String {
     let names = match network {
         Network::Host => fs::read_to_string("/etc/hosts").unwrap_or_default(),

@@ -100,7 +100,8 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
     removed().map_err(|e| Failure::setup("mask", e))
 }
 
-/// Covers an existing path with itself, or with an empty directory or another file. The attributes apply to the new mount.
+/// Covers an existing path with itself, or with one of two others: a directory and a file. The attributes apply to the
+/// new mount.
 pub(super) fn cover(path: &Path, with: Option<[&str; 2]>, attributes: Attributes) -> Result<(), Failure> {
     let target = nofollow::open(path).map_err(|e| Failure::changed(path, &e.to_string()))?;
     let Some(target) = target else { return Ok(()) };
