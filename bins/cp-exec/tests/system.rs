@@ -107,7 +107,7 @@ const CLOSED: &[(&str, &str)] = &[
 const CLOSED_FOR_ROOT: &[(&str, &str)] = &[
     ("the passwords", "head -c 1 /etc/shadow"),
     ("timers of the kernel", "cat /proc/timer_list >/dev/null"),
-    ("settings of the kernel", "cat /proc/sys/kernel/hostname >/tmp/h && cat /tmp/h >/proc/sys/kernel/hostname"),
+    ("settings of the kernel", "cat /proc/sys/kernel/hostname >h && cat h >/proc/sys/kernel/hostname"),
 ];
 
 /// Makes a message queue, sends to it and receives from it.
