@@ -95,7 +95,7 @@ fn run_without_landlock_is_confined_by_view() {
         std::fs::write(&outside, "outside").unwrap();
         exec.write("bin/x", "");
         let script = format!(
-            "cat {0} || echo hidden; ls /etc/shadow /root /home /var 2>/dev/null | grep -v '^$'; \
+            "cat {0} || echo hidden; ls /etc/shadow /root /home /var/lib 2>/dev/null | grep -v '^$'; \
              cp /bin/true copy && (python3 -c 'import os; os.execv(\"./copy\", [\"copy\"])' 2>/dev/null && echo ESCAPED || echo refused); cp /bin/true bin/y && bin/y && echo built",
             outside.display()
         );

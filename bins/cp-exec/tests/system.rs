@@ -2,7 +2,7 @@
 
 use cp_testkit::counterpart;
 
-use crate::exec::{Exec, everyone};
+use crate::exec::{Exec, Who, everyone};
 
 /// A policy that allows every program, with a network that lists no name.
 const POLICY: &str = r#"
@@ -14,6 +14,7 @@ intent = "off"
 [paths]
 read = ["."]
 write = ["."]
+execute = ["target/**"]
 forbidden = ["**/.env"]
 "#;
 
@@ -49,16 +50,46 @@ const EXPECTED: &[(&str, &str, &str)] = &[
     (
         "Java",
         "javac",
-        "javac -version && printf 'class A { public static void main(String[] a) { System.out.println(1); }}' >A.java && java A.java",
+        "javac -version && echo 'class A { public static void main(String[] a) { System.out.println(1); }}' >A.java \
+         && java A.java",
     ),
     ("Maven", "mvn", "mvn -B --version | grep -o Maven.3"),
+    ("the other temporary directory", "sh", "t=$(mktemp -p /var/tmp) && echo x >$t && cat $t && rm $t"),
+    ("its score for the killer", "sh", "echo 500 >/proc/self/oom_score_adj; cat /proc/self/oom_score_adj"),
+    ("its own name in the list", "sh", "echo another >/proc/$$/comm; cat /proc/$$/comm; :"),
+    ("no variable about colours", "env", "env | grep -c -E '^(NO_COLOR|TERM)='; date +%Z"),
+    ("limits of address space and files", "sh", "ulimit -d; ulimit -f; ulimit -v; ulimit -n; ulimit -Hn"),
+    (
+        "a large file with a hole",
+        "truncate",
+        "truncate -s 20G /tmp/hole-$$ && stat -c %s /tmp/hole-$$ && rm /tmp/hole-$$",
+    ),
+    (
+        "an address sanitizer",
+        "cc",
+        "echo 'int main(void) { return 0; }' >a.c && cc -fsanitize=address a.c -o target/a \
+         && ASAN_OPTIONS=detect_leaks=0 target/a",
+    ),
+    ("two thousand threads", "python3", THREADS),
+    ("no cores", "sh", "ulimit -c 0; echo $?"),
+    ("certificates", "sh", "test -r $SSL_CERT_FILE && test -r $NODE_EXTRA_CA_CERTS && grep -c BEGIN $SSL_CERT_FILE"),
     ("message queues", "python3", QUEUE),
 ];
 
+/// Starts more threads than a desktop has.
+const THREADS: &str = "python3 -c '
+import threading as t
+t.stack_size(65536); e = t.Event()
+a = [t.Thread(target=e.wait) for _ in range(2000)]
+[x.start() for x in a]; e.set(); [x.join() for x in a]; print(len(a))'";
+
 /// Prints each file of the system that links to settings which may be read. Two are left out because they may hold
 /// secrets: variables of the machine, and private keys.
-const LINKED_SETTINGS: &str = "find /usr/bin /usr/lib /usr/share /opt -xdev -type l -lname '/etc/*' ! -lname /etc/environment ! -lname /etc/ssl/private \
+const LINKED_SETTINGS: &str = "find /usr/bin /usr/lib /usr/share /opt -xdev -type l -lname '/etc/*' \
+    ! -lname /etc/environment ! -lname /etc/ssl/private \
     2>/dev/null | sort | while read -r f; do test -r \"$f\" && echo \"$f\"; done";
+
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
 
 /// What stays closed inside. Each line succeeds outside, and the last ones only for root.
 const CLOSED: &[(&str, &str)] = &[
@@ -66,12 +97,17 @@ const CLOSED: &[(&str, &str)] = &[
     ("a hidden file", "cat .env"),
     ("another netlink protocol", "python3 -c 'import socket as s; s.socket(s.AF_NETLINK, s.SOCK_RAW, 16)'"),
     ("a traced process", "python3 -c 'import ctypes; exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)'"),
+    (
+        "a limit of cores without a receiver",
+        "python3 -c 'import resource as r; r.setrlimit(4, (0, 0)); exit(r.getrlimit(4)[1] != 0)'",
+    ),
     ("a set-user-id file", "cp /bin/true s && chmod u+s s && test -u s"),
 ];
 
 const CLOSED_FOR_ROOT: &[(&str, &str)] = &[
     ("the passwords", "head -c 1 /etc/shadow"),
-    ("settings of the kernel", "cat /proc/sys/kernel/hostname >/tmp/h && cat /tmp/h >/proc/sys/kernel/hostname"),
+    ("timers of the kernel", "cat /proc/timer_list >/dev/null"),
+    ("settings of the kernel", "cat /proc/sys/kernel/hostname >h && cat h >/proc/sys/kernel/hostname"),
 ];
 
 /// Makes a message queue, sends to it and receives from it.
@@ -85,14 +121,20 @@ c.mq_unlink(b"/q%d" % os.getpid())'"#;
 
 /// Runs a line inside and outside, and returns what both print, with their exit status.
 fn both(exec: &Exec, line: &str) -> [(String, i32); 2] {
-    let inside = exec.command(&["--format", "raw", "-c", line]).run();
-    [inside, exec.outside(line).run()].map(|ran| (format!("{}{}", ran.stdout, ran.stderr), ran.status))
+    let ran = [exec.command(&["--format", "raw", "-c", line]), exec.outside(line)].map(|program| {
+        let certificates = exec.user.join("certificates/own.pem");
+        program.env("SSL_CERT_FILE", &certificates).env("NODE_EXTRA_CA_CERTS", &certificates).run()
+    });
+    ran.map(|ran| (format!("{}{}", ran.stdout, ran.stderr), ran.status))
 }
 
 #[test]
 fn programs_find_what_they_expect_of_a_system() {
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
+        exec.user.write("certificates/own.pem", CERTIFICATE);
+        exec.work.directory("target");
+        exec.own_all();
         let mut different = Vec::new();
         for (what, program, line) in EXPECTED {
             if counterpart(program).is_none() {
@@ -138,10 +180,25 @@ fn hidden_file_is_there_but_is_no_regular_file() {
 
 #[test]
 fn names_of_loopback_lead_to_loopback_without_being_listed() {
-    let line = "for n in localhost app.localhost ip6-localhost $(hostname); do getent ahosts $n | cut -d ' ' -f 1; done | sort -u";
+    let names = "localhost app.localhost ip6-localhost $(hostname)";
+    let line = format!("for n in {names}; do getent ahosts $n | cut -d ' ' -f 1; done | sort -u");
     for who in everyone() {
-        let inside = Exec::with_policy(who, POLICY).command(&["--format", "raw", "-c", line]).run();
+        let inside = Exec::with_policy(who, POLICY).command(&["--format", "raw", "-c", &line]).run();
         assert_eq!(inside.stdout, "127.0.0.1\n::1\n", "{who:?}: {inside:?}");
         assert_eq!(inside.stderr, "", "{who:?}");
+    }
+}
+
+#[test]
+fn variable_for_certificates_shows_no_other_file() {
+    let key = CERTIFICATE.replace("CERTIFICATE", "PRIVATE KEY");
+    for (what, text) in
+        [("certificates", CERTIFICATE.to_owned()), ("a key too", key + CERTIFICATE), ("text", "x".to_owned())]
+    {
+        let exec = Exec::with_policy(Who::Me, POLICY);
+        let file = exec.user.write("file", text);
+        let program = exec.command(&["--format", "raw", "-c", "cat \"$CURL_CA_BUNDLE\""]);
+        let status = program.env("CURL_CA_BUNDLE", &file).run().status;
+        assert_eq!(status == 0, what == "certificates", "{what}");
     }
 }

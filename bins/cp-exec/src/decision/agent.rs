@@ -66,9 +66,6 @@ pub(crate) fn decide_agent(policy: &mut Policy, hashes: &mut HashCache, agent: A
     let plan = &mut ruling.plan;
     plan.is_contained = true;
     plan.terminals = agent.terminals;
-    if agent.terminals != Terminals::Private {
-        plan.env.retain(|(name, _)| name != "NO_COLOR" || command.env.contains_key(name));
-    }
     let view = &mut plan.view;
     for state in agent.state {
         let hides = |mask: &PathBuf| !state.starts_with(mask);

@@ -44,10 +44,11 @@ pub(crate) fn plan(
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
     let run_as = run_as(exec.run_as.as_ref(), &meta);
     let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
+    let certificates = certificates();
     let set = exec.env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))).collect();
-    let env = build_environment(&search_path(policy, line), &name_of(uid), &set, &command.env);
+    let env = build_environment(&search_path(policy, line), &name_of(uid), &certificates, &set, &command.env);
     let write = policy.bounds.trees(Access::Write);
-    let (mut view, guarded) = view(policy, pinned, cwd, write)?;
+    let (mut view, guarded) = view(policy, pinned, cwd, write, certificates.into_values())?;
     let watched = Watched::of(policy, &view, guarded);
     watched.add_to(&mut view);
     // A rule is about one command, and the programs of a line share their network.
@@ -76,8 +77,6 @@ pub(crate) fn plan(
         view,
         limits: Limits {
             cpu_seconds: timeout.as_secs() + 1,
-            file_bytes: 8 << 30,
-            open_files: 4096,
             processes: exec.processes,
             memory_bytes: exec.memory,
             scratch_bytes: exec.scratch,
@@ -121,7 +120,13 @@ fn words(policy: &Policy, argv: &[String], pinned: &Pinned) -> Vec<String> {
 
 /// The files that the command sees: the policy's bounds, narrowed by the modules that it runs in. Also returns the
 /// guarded paths.
-fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -> Result<(View, Guarded)> {
+fn view(
+    policy: &Policy,
+    pinned: &Pinned,
+    cwd: &Path,
+    mut write: Vec<PathBuf>,
+    certificates: impl Iterator<Item = String>,
+) -> Result<(View, Guarded)> {
     let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.executable(&write));
     let mut mask = policy.masks();
     let limits = policy.tree_limits();
@@ -139,6 +144,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
     execute.extend(policy.tools.iter().cloned());
     read.extend(policy.tools.iter().cloned());
     read.push(pinned.path.clone());
+    read.extend(certificates.map(PathBuf::from));
     let count = RUNS.fetch_add(1, Ordering::Relaxed);
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
     let (found, guarded) = policy.scan_trees(&roots, &write)?;
@@ -240,12 +246,9 @@ const DENIED_VARIABLES: [&str; 30] = [
     "npm_config_*",
 ];
 
-/// Variables of every command: no terminal, no colour, no pager, no prompts, and no git configuration of the user.
-const FIXED_VARIABLES: [(&str, &str); 13] = [
+/// Variables of every command: no pager, no prompts, and no git configuration of the user.
+const FIXED_VARIABLES: [(&str, &str); 10] = [
     ("LANG", "C.UTF-8"),
-    ("TZ", "UTC"),
-    ("TERM", "dumb"),
-    ("NO_COLOR", "1"),
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
     ("MANPAGER", "cat"),
@@ -278,10 +281,27 @@ const SHORT_WAITS: [(&str, &str); 4] = [
     ("CARGO_NET_RETRY", "1"),
 ];
 
+/// Variables of the person that name files of certificates.
+const CERTIFICATES: [&str; 5] =
+    ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"];
+
+/// The files that the variables of the person for certificates name. A file with a private key, or without a
+/// certificate, is left out, because the command can read it.
+fn certificates() -> BTreeMap<String, String> {
+    let named = CERTIFICATES.into_iter().filter_map(|name| {
+        let file = PathBuf::from(std::env::var_os(name)?).canonicalize().ok()?;
+        let text = fs::read_to_string(&file).ok()?;
+        let is_public = text.contains("-----BEGIN CERTIFICATE-----") && !text.contains("PRIVATE KEY-----");
+        Some((name.to_owned(), file.to_str().filter(|_| is_public)?.to_owned()))
+    });
+    named.collect()
+}
+
 /// Builds the environment except HOME and TMPDIR, sorted by name. The variables of the request were checked.
 fn build_environment(
     path: &str,
     user: &str,
+    certificates: &BTreeMap<String, String>,
     set_by_policy: &BTreeMap<String, String>,
     asked: &BTreeMap<String, String>,
 ) -> Vec<(String, String)> {
@@ -293,10 +313,7 @@ fn build_environment(
     for (name, value) in [("PATH", path), ("USER", user), ("LOGNAME", user)] {
         put(name, value);
     }
-    for (name, value) in set_by_policy {
-        put(name, value);
-    }
-    for (name, value) in asked {
+    for (name, value) in certificates.iter().chain(set_by_policy).chain(asked) {
         put(name, value);
     }
     env.into_iter().collect()
@@ -334,7 +351,7 @@ mod tests {
         let asked = [(name.to_owned(), "x".to_owned())].into();
         let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
         check_variables(&allowed, &asked)?;
-        Ok(build_environment("/usr/bin", "me", &BTreeMap::new(), &asked))
+        Ok(build_environment("/usr/bin", "me", &BTreeMap::new(), &BTreeMap::new(), &asked))
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Default for Exec {
             cgroup: false,
             output_limit: None,
             memory: 4 << 30,
-            processes: 1024,
+            processes: 4096,
             scratch: 1 << 30,
             rule: Vec::new(),
         }

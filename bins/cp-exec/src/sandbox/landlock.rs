@@ -86,6 +86,8 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
         rules = allow(rules, Path::new("/dev/tty"), device)?;
         rules = allow(rules, Path::new("/dev/pts"), device)?;
         rules = allow(rules, Path::new(MESSAGE_QUEUES), write)?;
+        // The mounts of the view leave only the files of processes writable, and the kernel decides about these.
+        rules = allow(rules, Path::new("/proc"), read | AccessFs::WriteFile | AccessFs::Truncate)?;
         // The view contains nothing undeclared, so all of it can be listed.
         rules = allow(rules, Path::new("/"), AccessFs::ReadDir.into())?;
     }

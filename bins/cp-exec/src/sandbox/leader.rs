@@ -51,13 +51,16 @@ fn become_command(
 
     let directory = open_same(&plan.cwd)?;
     rustix::process::fchdir(&directory).map_err(|e| Failure::setup("cwd", e))?;
-    let open_files = most_open_files(plan);
-    let file = above(&open_same(&plan.exe)?, open_files).map_err(|e| Failure::setup("exe", e))?;
+    let is_alone = plan.profile == Profile::Strict && !plan.line;
+    let mut file = open_same(&plan.exe)?;
+    if is_alone {
+        file = above(&file).map_err(|e| Failure::setup("exe", e))?;
+    }
     // In a private view the script is a copy of the text that was hashed.
     if let Some(script) = plan.script.as_ref().filter(|_| !enforcement.has(Layer::Mount)) {
         open_same(script)?;
     }
-    limit(plan, open_files, &mut enforcement)?;
+    limit(plan, &mut enforcement)?;
 
     if let Some((uid, gid)) = plan.run_as {
         become_user(uid, gid).map_err(|e| Failure::setup("run_as", e))?;
@@ -89,7 +92,7 @@ fn become_command(
     env.push(format!("TMPDIR={}", scratch.tmp.display()));
     let env = words(env).map_err(|e| Failure::setup("env", std::io::Error::other(e)))?;
     let words = ExecArguments::lay_out(argv, env).map_err(|e| Failure::setup("words", e))?;
-    if plan.profile == Profile::Strict && !plan.line {
+    if is_alone {
         // No other execution is allowed after the first program, so no listener is needed.
         if let Err(e) = allow_one_execution(file.as_raw_fd(), &words) {
             enforcement.seccomp = false;
@@ -153,34 +156,35 @@ impl Scratch {
     }
 }
 
-/// The limit of open files for the command. It is one less than that of this process, so that one descriptor remains
-/// above the limit.
-fn most_open_files(plan: &Plan) -> u64 {
+/// The limit of open files for a command that may start no other program. One descriptor remains above it.
+fn most_open_files() -> u64 {
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
-    plan.limits.open_files.min(most.map_or(u64::MAX, |most| most.saturating_sub(1)))
+    most.map_or(u64::MAX, |most| most.saturating_sub(1)).min(4096)
 }
 
-/// Duplicates a descriptor to a number above the limit of the command.
-fn above(file: &OwnedFd, open_files: u64) -> std::io::Result<OwnedFd> {
+/// Limits the open files, and duplicates a descriptor to a number above the limit.
+fn above(file: &OwnedFd) -> std::io::Result<OwnedFd> {
+    let open_files = most_open_files();
     let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
     let first = i32::try_from(open_files).map_err(std::io::Error::other)?;
-    Ok(rustix::io::fcntl_dupfd_cloexec(file, first)?)
+    let file = rustix::io::fcntl_dupfd_cloexec(file, first)?;
+    let limit = Rlimit { current: Some(open_files), maximum: Some(open_files) };
+    rustix::process::setrlimit(Resource::Nofile, limit)?;
+    Ok(file)
 }
 
-fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<(), Failure> {
+fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     let set = |resource, value: u64| {
         // A limit is never raised above that of this process.
         let value = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
         rustix::process::setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
             .map_err(|e| Failure::setup("limits", e))
     };
-    set(Resource::Core, 0)?;
+    // The kernel starts a program that receives cores for a limit of 0, but not for 1.
+    set(Resource::Core, 1)?;
     set(Resource::Cpu, plan.limits.cpu_seconds)?;
-    set(Resource::Fsize, plan.limits.file_bytes)?;
-    set(Resource::Nofile, open_files)?;
     if plan.cgroups.is_empty() {
-        set(Resource::Data, plan.limits.memory_bytes)?;
         // The limit counts all processes of the user, and does not apply to root.
         let own_user = enforcement.has(Layer::User) || plan.run_as.is_some();
         if own_user {
@@ -196,10 +200,7 @@ fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<
                 .missing
                 .push("processes: the limit does not hold without a user namespace or a control group".to_owned());
         }
-        enforcement.missing.push(
-            "memory: without a control group the limit holds for each process, and shared memory is not counted"
-                .to_owned(),
-        );
+        enforcement.missing.push("memory: the limit holds only with a control group".to_owned());
         if plan.wants_cgroup {
             enforcement.missing.push("cgroup: no control group can be created here".to_owned());
         }

@@ -311,8 +311,7 @@ mod tests {
     #[test]
     fn strict_view_executes_only_its_programs() {
         let identity = |path: &str| Identity { path: path.into(), dev: 0, ino: 0, content: None };
-        let limits =
-            Limits { cpu_seconds: 0, file_bytes: 0, open_files: 0, processes: 0, memory_bytes: 0, scratch_bytes: 0 };
+        let limits = Limits { cpu_seconds: 0, processes: 0, memory_bytes: 0, scratch_bytes: 0 };
         let plan = Plan {
             argv: Vec::new(),
             env: Vec::new(),

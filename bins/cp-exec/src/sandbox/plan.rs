@@ -258,10 +258,6 @@ impl From<&cp_egress::Network> for Network {
 pub(crate) struct Limits {
     /// Seconds of processor time for each process.
     pub cpu_seconds: u64,
-    /// Bytes in one file.
-    pub file_bytes: u64,
-    /// Descriptors open at once.
-    pub open_files: u64,
     /// Processes at once.
     pub processes: u64,
     /// Bytes of memory.

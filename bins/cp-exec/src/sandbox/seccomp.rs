@@ -164,7 +164,7 @@ const fn argument(index: u32) -> u32 {
 fn program(network: Network) -> Result<BpfProgram, seccompiler::Error> {
     let mut program = no_newer_calls();
     program.extend(refused_outright());
-    let filters = [refused()?, missing()?, other_sockets(network)?];
+    let filters = [refused()?, missing()?, kept_limit()?, other_sockets(network)?];
     let last = filters.len() - 1;
     for (at, mut filter) in filters.into_iter().enumerate() {
         let length = filter.len();
@@ -268,6 +268,18 @@ fn missing() -> Result<BpfProgram, seccompiler::Error> {
             .into(),
         libc::ENOSYS,
     )
+}
+
+/// Keeps the limit of core files, without which the kernel could start the machine's receiver of cores. Agents of keys
+/// set it to 0 and end if that fails, so the call succeeds without effect.
+fn kept_limit() -> Result<BpfProgram, seccompiler::Error> {
+    let is_core = |index| arg(index, SeccompCmpOp::Eq, u64::from(libc::RLIMIT_CORE));
+    let is_set = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    let calls = [
+        (libc::SYS_setrlimit, vec![rule(vec![is_core(0)?])?]),
+        (libc::SYS_prlimit64, vec![rule(vec![is_core(1)?, is_set])?]),
+    ];
+    filter(calls.into(), 0)
 }
 
 /// Refuses sockets of every family that the network does not need. In a private network programs may list their

@@ -97,14 +97,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
             scratch: std::env::temp_dir().join(format!("cp-exec-{}-probe", std::process::id())),
             ..View::default()
         },
-        limits: Limits {
-            cpu_seconds: 5,
-            file_bytes: 1 << 20,
-            open_files: 64,
-            processes: 512,
-            memory_bytes: 1 << 30,
-            scratch_bytes: 1 << 20,
-        },
+        limits: Limits { cpu_seconds: 5, processes: 512, memory_bytes: 1 << 30, scratch_bytes: 1 << 20 },
         run_as: None,
         require: Vec::new(),
         wants_cgroup,

@@ -65,7 +65,6 @@ pub(super) type Probes = BTreeMap<String, Probe>;
 
 /// The limits that the probes of resources go beyond.
 pub(super) const PROCESSES: u64 = 400;
-pub(super) const MEMORY: u64 = 600_000_000;
 pub(super) const SCRATCH: u64 = 32_000_000;
 
 /// A policy with what the probes need to be hidden.
@@ -107,11 +106,9 @@ impl Bench {
         facts["home"] = json!(exec.user.to_str().unwrap());
         facts["cp_home"] = json!(exec.home.to_str().unwrap());
         facts["cgroup"] = json!(cgroup());
-        for (name, value) in [("processes", PROCESSES), ("memory", MEMORY), ("scratch", SCRATCH)] {
+        for (name, value) in [("processes", PROCESSES), ("scratch", SCRATCH)] {
             facts[name] = json!(value);
         }
-        facts["open_files"] = json!(4096);
-        facts["file"] = json!(8_u64 << 30);
         facts["cpu"] = json!(61);
         Self { exec, facts, victim }
     }

@@ -4,8 +4,8 @@ use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 
 use rustix::mount::MountFlags;
 
@@ -82,8 +82,7 @@ pub(super) fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Fai
     scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).map_err(|e| Failure::setup("proc", e))
 }
 
-/// Mounts a `/proc` for this namespace, sets the pid limit of the namespace, and makes the mount read-only, because
-/// root could write to `/proc/sys` even without capabilities.
+/// Mounts a `/proc` for this namespace, and sets the pid limit of the namespace.
 fn own_proc(plan: &Plan) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount("proc", "/proc", "proc", flags, None)?;
@@ -91,9 +90,26 @@ fn own_proc(plan: &Plan) -> io::Result<()> {
     if own_pid_limit() {
         drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(LEAST_PID_MAX).to_string()));
     }
-    let proc =
-        rustix::fs::open("/proc", rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-    sys::set_mount_attributes(proc.as_fd(), Attributes::Set(libc::MOUNT_ATTR_RDONLY), libc::AT_RECURSIVE)
+    Ok(())
+}
+
+/// The parts of `/proc` that belong to no process, and whether they are hidden or read-only. Root could write to them
+/// even without capabilities, and read what other users cannot.
+pub(super) fn kernel_files() -> io::Result<Vec<(PathBuf, bool)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_of_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        // A process may have ended meanwhile.
+        let Some(meta) = entry.metadata().ok().filter(|meta| !is_of_process && !meta.is_symlink()) else { continue };
+        let mode = meta.permissions().mode();
+        let is_hidden = mode & 0o004 == 0 || name == "keys";
+        if is_hidden || meta.is_dir() || mode & 0o222 != 0 {
+            found.push((entry.path(), is_hidden));
+        }
+    }
+    Ok(found)
 }
 
 /// True if `pid_max` is per namespace in this kernel, which holds from 6.14 on.

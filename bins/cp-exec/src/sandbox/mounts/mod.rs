@@ -26,8 +26,14 @@ use super::report::{Enforcement, Failure};
 use super::sys::{self, Attributes, NO_SUID_NO_DEV};
 use crate::nofollow;
 
+/// The link to [`TMP`] in place of the other directory for temporary files.
+const VAR_TMP: &str = "/var/tmp";
+
 /// Directories that are private to the command, because other programs use them as well.
-const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
+const PRIVATE: [&str; 3] = [TMP, VAR_TMP, "/run"];
+
+/// The most files in a private directory.
+const INODES: u32 = 1 << 20;
 
 /// Shared memory. It is part of the private `/dev`.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -103,6 +109,7 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     for (at, to) in links.iter().chain(&plan.view.links) {
         places.link(at, to).map_err(setup("link"))?;
     }
+    places.link(Path::new(VAR_TMP), Path::new(TMP)).map_err(setup("link"))?;
     replaced.iter().try_for_each(|(path, text)| places.replace(path, text))?;
     if let (Some(script), Some(text)) = (&plan.script, text) {
         copy_script(&script.path, text)?;
@@ -126,8 +133,8 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     Ok(clients)
 }
 
-/// The text of the `hosts` file: the sandbox has a name of its own, and reaches the addresses in the file of the machine
-/// only in its network.
+/// The text of the `hosts` file. The sandbox has a name of its own, and reaches the addresses in the file of the
+/// machine only in the network of the machine.
 fn hosts(network: Network) -> String {
     let names = match network {
         Network::Host => fs::read_to_string("/etc/hosts").unwrap_or_default(),
@@ -264,7 +271,7 @@ impl NewRoot {
                         std::os::unix::fs::chown(at, Some(uid), Some(gid))?;
                     }
                 }
-                None => scratch(path, "1777", bytes, 131_072, execution)?,
+                None => scratch(path, "1777", bytes, INODES, execution)?,
             }
             self.directories.push((at.to_owned(), false));
         }

@@ -5,10 +5,11 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode};
 
+use super::devices::kernel_files;
 use super::{NewRoot, put, take_system};
 use crate::nofollow;
 use crate::sandbox::pieces::detached;
@@ -47,13 +48,17 @@ enum Restriction {
 
 /// The restrictions of a plan, each path once and after the directory that contains it. A path whose restriction
 /// changes nothing in a restricted directory is omitted.
-fn restrictions<'a>(view: &'a View, places: &NewRoot) -> Vec<(&'a Path, Restriction)> {
+fn restrictions<'a>(view: &'a View, places: &NewRoot, kernel: &'a [(PathBuf, bool)]) -> Vec<(&'a Path, Restriction)> {
+    let of = |hidden: bool| if hidden { Restriction::Hidden } else { Restriction::ReadOnly };
+    let kernel = kernel.iter().map(|(path, hidden)| (path, of(*hidden)));
     let writable = view.writable.iter().map(|path| (path, Restriction::Writable));
     let protected = view.protect.iter().chain(&view.protect_found).map(|path| (path, Restriction::ReadOnly));
     let masked = view.mask.iter().chain(&view.mask_found).map(|path| (path, Restriction::Hidden));
     let hidden = view.kept.iter().map(|path| (path, Restriction::Empty)).chain(masked);
     let mut all: BTreeMap<&Path, Restriction> = BTreeMap::new();
-    for (path, restriction) in writable.chain(protected).chain(hidden.filter(|(path, _)| places.shows(path))) {
+    for (path, restriction) in
+        writable.chain(protected).chain(kernel).chain(hidden.filter(|(path, _)| places.shows(path)))
+    {
         let known = all.entry(path).or_insert(restriction);
         *known = restriction.max(*known);
     }
@@ -81,7 +86,8 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
     };
     made().map_err(|e| Failure::setup("mask", e))?;
     let hidden = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
-    for (path, restriction) in restrictions(&plan.view, places) {
+    let kernel = kernel_files().map_err(|e| Failure::setup("proc", e))?;
+    for (path, restriction) in restrictions(&plan.view, places, &kernel) {
         match restriction {
             Restriction::Writable => cover(path, None, Attributes::Clear(libc::MOUNT_ATTR_RDONLY)),
             Restriction::ReadOnly => cover(path, None, Attributes::Set(libc::MOUNT_ATTR_RDONLY)),
@@ -94,7 +100,8 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
     removed().map_err(|e| Failure::setup("mask", e))
 }
 
-/// Covers an existing path with itself, or with an empty directory or another file. The attributes apply to the new mount.
+/// Covers an existing path with itself, or with one of two others: a directory and a file. The attributes apply to the
+/// new mount.
 pub(super) fn cover(path: &Path, with: Option<[&str; 2]>, attributes: Attributes) -> Result<(), Failure> {
     let target = nofollow::open(path).map_err(|e| Failure::changed(path, &e.to_string()))?;
     let Some(target) = target else { return Ok(()) };

@@ -120,4 +120,3 @@ for name in (".env", "sub/.env", "private/key", "private/deeper/key"):
     probe("reading what the policy hides", "hidden_" + name.replace("/", "_"), "mount", lambda: open(name).read())
 probe("reading what the policy hides", "hidden_moved", "mount", lambda: (os.rename("sub/.env", fresh("seen"))))
 probe("devices of the machine", "device_kmsg", "mount landlock", lambda: os.open("/dev/kmsg", os.O_RDONLY), "root")
-probe("devices of the machine", "device_ptmx", "mount landlock", lambda: os.open("/dev/ptmx", os.O_RDWR))

@@ -20,9 +20,6 @@ def threads():
             threading.Thread(target=time.sleep, args=(3,), daemon=True).start()
     except RuntimeError as e: raise OSError(errno.EAGAIN, str(e))
 
-def descriptors():
-    for _ in range(V["open_files"] + 10): os.dup(0)
-
 def wrote(directory, bytes):
     with open(directory + "/" + fresh("large"), "wb") as f:
         for _ in range(bytes >> 20): f.write(bytes_of_a_megabyte)
@@ -34,19 +31,11 @@ def core():
     resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     same(resource.getrlimit(resource.RLIMIT_CORE)[0], 1 << 20)
 
-LIMITS = "rlimits cgroup"
 for name, layers, f in [
     ("processes", "pid rlimits cgroup", forks),
     ("threads", "pid rlimits cgroup", threads),
-    ("memory", LIMITS, lambda: bytearray(V["memory"] + (64 << 20))),
-    ("mapped_memory", LIMITS, lambda: mmap.mmap(-1, V["memory"] + (64 << 20), flags=mmap.MAP_PRIVATE)),
-    ("descriptors", "rlimits", descriptors),
     ("temporary_files", "mount", lambda: wrote("/tmp", V["scratch"] + (8 << 20))),
     ("shared_memory_files", "mount", lambda: wrote("/dev/shm", V["scratch"] + (8 << 20))),
-    ("one_file", "rlimits", lambda: (open("long", "w").close(), os.truncate("long", V["file"] + 1))),
-    ("core_file", "rlimits", core),
-    ("raise_descriptors", "rlimits", lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (V["open_files"] + 1,) * 2)),
-    ("raise_memory", "rlimits", lambda: resource.setrlimit(resource.RLIMIT_DATA, (V["memory"] + 1,) * 2)),
-    ("raise_file", "rlimits", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (V["file"] + 1,) * 2)),
+    ("core_file", "rlimits seccomp", core),
     ("raise_processor_time", "rlimits", lambda: resource.setrlimit(resource.RLIMIT_CPU, (V["cpu"] + 1,) * 2)),
 ]: probe(GROUP, "use_" + name, layers, f)
