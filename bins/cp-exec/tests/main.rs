@@ -30,6 +30,7 @@ mod nested;
 mod once;
 mod options;
 mod outer;
+mod owner_acts;
 mod projects;
 mod read_only;
 mod recover_git;

@@ -20,7 +20,7 @@ const INCLUDES: usize = 10;
 const PARTS: [(&str, Option<Placeholder>); 9] = [
     ("config", None),
     ("config.worktree", Some(Placeholder::File(""))),
-    ("commondir", Some(Placeholder::File(".\n"))),
+    ("commondir", Some(Placeholder::File(placeholder::ITSELF))),
     ("hooks", Some(Placeholder::Directory)),
     ("info", Some(Placeholder::Directory)),
     ("objects/info/alternates", Some(Placeholder::File(""))),

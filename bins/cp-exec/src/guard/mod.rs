@@ -41,7 +41,8 @@ pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Violation>, home: &
     let mut quarantined = Vec::new();
     for finding in in_repositories {
         quarantined.push(quarantine.move_in(&finding.path, finding.reason));
-        if let Some(Err(e)) = finding.put_back.map(|text| git_dir::put_back(&finding.path, &text)) {
+        if let Some(Err(e)) = finding.put_back.map(|text| git_dir::put_back(&finding.path, &mut text.as_bytes(), None))
+        {
             quarantined.push(failed(&finding.path, e));
         }
     }

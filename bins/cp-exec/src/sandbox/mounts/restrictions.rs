@@ -84,7 +84,7 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
     for (path, restriction) in restrictions(&plan.view, places) {
         match restriction {
             Restriction::Writable => cover(path, None, Attributes::Clear(libc::MOUNT_ATTR_RDONLY)),
-            Restriction::ReadOnly => cover(path, None, Attributes::Set(libc::MOUNT_ATTR_RDONLY)),
+            Restriction::ReadOnly => make_read_only(path),
             Restriction::Empty => cover(path, Some([EMPTY_KEEP, EMPTY_FILE]), Attributes::Set(hidden)),
             Restriction::Hidden => cover(path, Some([EMPTY_DIRECTORY, EMPTY_FILE]), Attributes::Set(hidden)),
         }?;
@@ -92,6 +92,11 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
     let removed =
         || created.iter().try_for_each(|(path, _)| fs::remove_dir(path)).and_then(|()| fs::remove_file(EMPTY_FILE));
     removed().map_err(|e| Failure::setup("mask", e))
+}
+
+/// Makes an existing path read-only.
+pub(in crate::sandbox) fn make_read_only(path: &Path) -> Result<(), Failure> {
+    cover(path, None, Attributes::Set(libc::MOUNT_ATTR_RDONLY))
 }
 
 /// Covers an existing path with itself, or with an empty directory or file. The attributes apply to the new mount.
