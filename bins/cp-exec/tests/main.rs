@@ -16,6 +16,7 @@ mod egress_hostile;
 mod exec;
 mod files;
 mod git_settings;
+mod git_state;
 mod governed;
 mod guard;
 mod hostile;

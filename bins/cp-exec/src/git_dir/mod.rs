@@ -75,8 +75,8 @@ struct RepositoryState<'a> {
     files: Vec<(PathBuf, String)>,
     /// Entries that are neither files nor directories.
     special: BTreeSet<PathBuf>,
-    /// Lists of rebases that run commands.
-    rebases: Vec<PathBuf>,
+    /// State directories with files or values that git does not write.
+    states: Vec<PathBuf>,
 }
 
 impl<'a> Session<'a> {
@@ -159,7 +159,7 @@ impl<'a> RepositoryState<'a> {
             absent: parts.filter(|path| path.symlink_metadata().is_err()).collect(),
             files: files.collect(),
             special: special_entries(&repository.path),
-            rebases: rebases(repository).collect(),
+            states: faulty_states(repository).map(|(path, _)| path).collect(),
         }
     }
 
@@ -170,8 +170,39 @@ impl<'a> RepositoryState<'a> {
         absent.filter(|path| placeholder::is_common(path)).cloned().collect()
     }
 
+    /// Packed references that git does not make in ordinary work, such as those that replace objects, with the file
+    /// without them.
+    fn fault_in_packed_references(&self) -> Option<Violation> {
+        const ORDINARY: [&str; 5] = ["refs/heads/", "refs/tags/", "refs/remotes/", "refs/notes/", "refs/stash"];
+        let path = self.repository.path.join("packed-refs");
+        let now = read_bounded(&path, u64::MAX)?;
+        let snapshot = self.kept.as_ref().map(|kept| kept.snapshot.clone()).unwrap_or_default();
+        let before = read_bounded(&snapshot.join("packed-refs"), u64::MAX).unwrap_or_default();
+        let was_loose = |name: &str, id: &str| read_small(&snapshot.join(name)).is_some_and(|text| text.trim() == id);
+        let is_fine = |line: &str| match line.split_once(' ') {
+            Some((id, name)) if !line.starts_with('#') => {
+                ORDINARY.iter().any(|ordinary| name.starts_with(ordinary))
+                    || before.lines().any(|known| known == line)
+                    || was_loose(name, id)
+            }
+            _ => true,
+        };
+        let odd = now.lines().find(|line| !is_fine(line))?.split_once(' ')?.1.to_owned();
+        let (mut fine, mut is_kept) = (String::new(), true);
+        for line in now.split_inclusive('\n') {
+            // A line with the target of a tag belongs to the line before.
+            is_kept = if line.starts_with('^') { is_kept } else { is_fine(line.trim_end()) };
+            fine.push_str(if is_kept { line } else { "" });
+        }
+        let reason = format!("has {odd}, which is no branch, tag, remote branch or note");
+        Some(Violation { path, reason: Some(reason), put_back: Some(fine) })
+    }
+
     /// Searches new commits and index entries.
     fn search(&self, git: Option<&Path>) -> io::Result<Vec<String>> {
+        if self.repository.path.join("reftable").symlink_metadata().is_ok() {
+            return Err(io::Error::other("its references are in a reftable, of which nothing is kept"));
+        }
         let (Some(kept), repository) = (&self.kept, self.repository) else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for directory in &repository.directories {
@@ -207,11 +238,16 @@ impl<'a> RepositoryState<'a> {
         found.extend(moved.map(|(at, _)| Violation::new(at.clone(), "is no longer the same link")));
         let inner =
             binds::inner_directories(&repository.path).into_iter().filter(|path| !repository.inner.contains(path));
-        found.extend(inner.map(|path| Violation::new(path, OF_OWNER)));
+        let worktrees = repository.path.join("worktrees");
+        let (trees, modules): (Vec<_>, Vec<_>) = inner.partition(|path| path.parent() == Some(&worktrees));
+        let fault = |path: PathBuf| made::fault_in_worktree(&path).map(|fault| Violation::new(path, fault));
+        found.extend(trees.into_iter().filter_map(fault));
+        found.extend(modules.into_iter().map(|path| Violation::new(path, OF_OWNER)));
         let special = special_entries(&repository.path).into_iter().filter(|path| !self.special.contains(path));
         found.extend(special.map(|path| Violation::new(path, "is a special file, or a link out of the repository")));
-        let rebases = rebases(repository).filter(|path| !self.rebases.contains(path));
-        found.extend(rebases.map(|path| Violation::new(path, made::COMMANDS)));
+        let states = faulty_states(repository).filter(|(path, _)| !self.states.contains(path));
+        found.extend(states.map(|(path, fault)| Violation::new(path, fault)));
+        found.extend(self.fault_in_packed_references());
         // The content of a directory is moved together with the directory.
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found.dedup_by(|below, above| below.path.starts_with(&above.path));
@@ -219,13 +255,25 @@ impl<'a> RepositoryState<'a> {
     }
 }
 
-const OF_OWNER: &str = "a linked working tree or the repository of a submodule is made by the repository's owner, outside a run: \
-                        `git worktree add`, `git submodule update --init`";
+const OF_OWNER: &str =
+    "the repository of a submodule is made by the repository's owner, outside a run: `git submodule update --init`";
 
-/// Rebases in progress whose list runs commands.
-fn rebases(repository: &Repository) -> impl Iterator<Item = PathBuf> {
-    let lists = repository.directories.iter().map(|directory| directory.join(made::REBASE));
-    lists.filter(|path| path.symlink_metadata().is_ok() && made::runs_commands(CWD, path))
+/// State directories with files or values that git does not write, and their faults.
+fn faulty_states(repository: &Repository) -> impl Iterator<Item = (PathBuf, String)> {
+    let names = || made::STATES.iter().map(|(name, _)| name);
+    let states = repository.directories.iter().flat_map(move |directory| names().map(|name| directory.join(name)));
+    let there = states.filter(|path| path.symlink_metadata().is_ok());
+    there.filter_map(|path| made::fault_in_state(CWD, &path).map(|fault| (path, fault)))
+}
+
+/// True if a `.git` file leads to a harmless entry for its working tree in a known repository.
+pub(crate) fn is_harmless_link(file: &Path, repositories: &[Repository]) -> bool {
+    let is_known = |common: &Path| repositories.iter().any(|repository| repository.path == common);
+    binds::common_directory(file).is_some_and(|(common, _)| is_known(&common))
+        && read_small(file).is_some_and(|text| {
+            let named = text.strip_prefix("gitdir:").map(str::trim).unwrap_or_default();
+            file.parent().is_some_and(|top| made::fault_in_worktree(&top.join(named)).is_none())
+        })
 }
 
 /// Links, pipes and other special files in a repository. The many fan-out directories of objects are not entered.

@@ -161,6 +161,9 @@ impl Comparison<'_> {
         let (of_bare, others): (Vec<_>, Vec<_>) = new.partition(|path| self.is_of_made(path));
         for path in others {
             let leads = path.file_name().is_some_and(|name| name == ".git");
+            if leads && git_dir::is_harmless_link(&path, &self.watched.repositories) {
+                continue;
+            }
             let reason = leads.then(|| "leads git to a repository elsewhere".to_owned());
             self.quarantined.push(self.quarantine.move_in(&path, reason));
         }
