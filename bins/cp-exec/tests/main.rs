@@ -15,6 +15,7 @@ mod egress;
 mod egress_hostile;
 mod exec;
 mod files;
+mod git_names;
 mod git_settings;
 mod git_state;
 mod governed;
