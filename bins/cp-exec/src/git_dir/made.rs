@@ -17,32 +17,9 @@ use super::{LONGEST, Violation};
 use crate::nofollow::{names, open_directory};
 
 /// Entries that git creates in a repository, besides settings and hooks.
-const ENTRIES: [&str; 24] = [
-    "objects",
-    "shallow",
-    "logs",
-    "rr-cache",
-    "rebase-merge",
-    "rebase-apply",
-    "sequencer",
-    "COMMIT_EDITMSG",
-    "TAG_EDITMSG",
-    "MERGE_MSG",
-    "MERGE_MODE",
-    "MERGE_RR",
-    "SQUASH_MSG",
-    "AUTO_MERGE",
-    "ORIG_HEAD",
-    "FETCH_HEAD",
-    "MERGE_HEAD",
-    "CHERRY_PICK_HEAD",
-    "REVERT_HEAD",
-    "refs",
-    "packed-refs",
-    "HEAD",
-    "index",
-    "branches",
-];
+const ENTRIES: &str = "objects shallow logs rr-cache rebase-merge rebase-apply sequencer COMMIT_EDITMSG TAG_EDITMSG \
+    MERGE_MSG MERGE_MODE MERGE_RR SQUASH_MSG AUTO_MERGE ORIG_HEAD FETCH_HEAD MERGE_HEAD \
+    CHERRY_PICK_HEAD REVERT_HEAD refs packed-refs HEAD index branches";
 
 /// The settings file, which stays if it names no programs.
 const SETTINGS: &str = "config";
@@ -93,7 +70,7 @@ pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> io::Result<Vec<Vi
             violations.extend(hooks(&directory).map(|why| Violation::new(path.to_owned(), why)));
         } else if name == "info" && kind == FileType::Directory {
             info(&directory, &mut violations)?;
-        } else if ENTRIES.iter().any(|known| name == *known) {
+        } else if has_word(ENTRIES, &name) {
             below(&directory, path, &mut violations)?;
         } else if kind != FileType::RegularFile || !(is_transient(&name) || SILENT.iter().any(|silent| name == *silent))
         {
@@ -161,6 +138,11 @@ fn below(directory: &OwnedFd, path: &Path, violations: &mut Vec<Violation>) -> i
     Ok(())
 }
 
+/// True if a name is in a list of words.
+fn has_word(words: &str, name: &OsStr) -> bool {
+    words.split(' ').any(|word| name == word)
+}
+
 /// True if a file exists only while git runs.
 fn is_transient(name: &OsStr) -> bool {
     name.as_bytes().ends_with(b".lock") || name.as_bytes().starts_with(b"gc.")
@@ -171,83 +153,23 @@ const STRATEGIES: [&str; 6] = ["ort", "recursive", "resolve", "octopus", "ours",
 
 /// The directories in which git keeps the state of an interrupted rebase, am, cherry-pick or revert, and the files that
 /// git writes in them.
-pub(super) const STATES: [(&str, &[&str]); 3] = [
+pub(super) const STATES: [(&str, &str); 3] = [
     (
         "rebase-merge",
-        &[
-            "allow_rerere_autoupdate",
-            "amend",
-            "author-script",
-            "autostash",
-            "cdate_is_adate",
-            "current-fixups",
-            "done",
-            "drop_redundant_commits",
-            "end",
-            "git-rebase-todo",
-            "git-rebase-todo.backup",
-            "gpg_sign_opt",
-            "head-name",
-            "ignore_date",
-            "interactive",
-            "keep_redundant_commits",
-            "message",
-            "message-fixup",
-            "message-squash",
-            "msgnum",
-            "no-reschedule-failed-exec",
-            "onto",
-            "orig-head",
-            "patch",
-            "quiet",
-            "refs-to-delete",
-            "reschedule-failed-exec",
-            "rewritten-list",
-            "rewritten-pending",
-            "signoff",
-            "squash-onto",
-            "stopped-sha",
-            "strategy",
-            "strategy_opts",
-            "update-refs",
-            "verbose",
-        ],
+        "allow_rerere_autoupdate amend author-script autostash cdate_is_adate current-fixups done \
+        drop_redundant_commits end git-rebase-todo git-rebase-todo.backup gpg_sign_opt head-name \
+        ignore_date interactive keep_redundant_commits message message-fixup message-squash msgnum \
+        no-reschedule-failed-exec onto orig-head patch quiet refs-to-delete reschedule-failed-exec \
+        rewritten-list rewritten-pending signoff squash-onto stopped-sha strategy strategy_opts \
+        update-refs verbose",
     ),
     (
         "rebase-apply",
-        &[
-            "abort-safety",
-            "apply-opt",
-            "applying",
-            "author-script",
-            "autostash",
-            "dirtyindex",
-            "final-commit",
-            "head-name",
-            "info",
-            "keep",
-            "last",
-            "messageid",
-            "msg",
-            "msg-clean",
-            "next",
-            "no_inbody_headers",
-            "onto",
-            "orig-head",
-            "original-commit",
-            "patch",
-            "quiet",
-            "patch-merge-index",
-            "quoted-cr",
-            "rebasing",
-            "rewritten",
-            "scissors",
-            "sign",
-            "threeway",
-            "utf8",
-        ],
+        "abort-safety apply-opt applying author-script autostash dirtyindex final-commit head-name \
+        info keep last messageid msg msg-clean next no_inbody_headers onto orig-head original-commit \
+        patch quiet patch-merge-index quoted-cr rebasing rewritten scissors sign threeway utf8",
     ),
-    ("sequencer", &["abort-safety", "head", "opts", "todo"]),
+    ("sequencer", "abort-safety head opts todo"),
 ];
 
 /// The fault of a state directory: a file or a value that git does not write there, or a command to execute.
@@ -258,7 +180,7 @@ pub(super) fn fault_in_state(at: BorrowedFd<'_>, state: &Path) -> Option<String>
     names.iter().find_map(|name| {
         let text = name.to_str().unwrap_or_default();
         let is_patch = state.ends_with("rebase-apply") && text.bytes().all(|digit| digit.is_ascii_digit());
-        if !known.contains(&text) && !is_patch || kind_of(&directory, name).ok() != Some(FileType::RegularFile) {
+        if !has_word(known, name) && !is_patch || kind_of(&directory, name).ok() != Some(FileType::RegularFile) {
             return Some(format!("{} is not a file that git writes there", name.to_string_lossy()));
         }
         let is_fine = match text {
@@ -312,34 +234,15 @@ fn are_opts(text: &str) -> bool {
 }
 
 /// Entries that git creates in the directory of a linked working tree.
-const OF_WORKTREE: [&str; 20] = [
-    "HEAD",
-    "ORIG_HEAD",
-    "FETCH_HEAD",
-    "MERGE_HEAD",
-    "CHERRY_PICK_HEAD",
-    "REVERT_HEAD",
-    "AUTO_MERGE",
-    "COMMIT_EDITMSG",
-    "MERGE_MSG",
-    "MERGE_MODE",
-    "MERGE_RR",
-    "SQUASH_MSG",
-    "commondir",
-    "gitdir",
-    "index",
-    "locked",
-    "logs",
-    "refs",
-    "rebase-merge",
-    "sequencer",
-];
+const OF_WORKTREE: &str = "HEAD ORIG_HEAD FETCH_HEAD MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD AUTO_MERGE COMMIT_EDITMSG \
+    MERGE_MSG MERGE_MODE MERGE_RR SQUASH_MSG commondir gitdir index locked logs refs rebase-merge \
+    sequencer";
 
 /// The fault of the directory of a linked working tree that was made during a run.
 pub(super) fn fault_in_worktree(directory: &Path) -> Option<String> {
     let Ok(opened) = open_directory(CWD, directory) else { return Some("is no directory".to_owned()) };
     let Ok(names) = names(&opened) else { return Some("cannot be inspected".to_owned()) };
-    let odd = names.iter().find(|name| !OF_WORKTREE.iter().any(|known| *name == known) && !is_transient(name));
+    let odd = names.iter().find(|name| !has_word(OF_WORKTREE, name) && !is_transient(name));
     if let Some(odd) = odd {
         return Some(format!("{} is not a file that git writes there", odd.to_string_lossy()));
     }
