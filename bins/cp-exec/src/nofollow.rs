@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 pub(crate) use cp_hosts::open_with;
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 /// The most links that one path may have, as in the kernel.
@@ -104,20 +104,72 @@ pub(crate) fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
+/// A name that no other process can foresee.
+pub(crate) fn random_name() -> io::Result<String> {
+    let drawn = cp_common::keys::random::<8>().map_err(|e| io::Error::other(e.message().to_owned()))?;
+    Ok(format!("{PREFIX}{:016x}", u64::from_ne_bytes(drawn)))
+}
+
+/// True for a name that [`random_name`] could have made.
+pub(crate) fn is_random_name(name: &OsStr) -> bool {
+    let digits = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+    digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+const PREFIX: &str = ".cp-exec-";
+
+/// A new file in a directory that a command may be able to write: under a random name, so that a command cannot put a
+/// link or a file there first. It is removed unless it gets its final name.
+pub(crate) struct NewFile<'d> {
+    directory: BorrowedFd<'d>,
+    pub name: String,
+    pub file: File,
+    is_placed: bool,
+}
+
+impl<'d> NewFile<'d> {
+    pub(crate) fn make(directory: BorrowedFd<'d>) -> io::Result<Self> {
+        let name = random_name()?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, &name, flags, Mode::from_raw_mode(0o600))?;
+        Ok(Self { directory, name, file: file.into(), is_placed: false })
+    }
+
+    /// Gives the file its final name, and replaces a file that has it.
+    pub(crate) fn place(mut self, name: &OsStr) -> io::Result<()> {
+        rustix::fs::renameat(self.directory, &self.name, self.directory, name)?;
+        self.is_placed = true;
+        Ok(())
+    }
+
+    /// Gives the file its final name, unless something has it.
+    pub(crate) fn place_new(self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::linkat(self.directory, &self.name, self.directory, name, AtFlags::empty())?)
+    }
+
+    /// Exchanges the file with the one that has a name. That one is removed in the end.
+    pub(crate) fn exchange(&self, name: &OsStr) -> io::Result<()> {
+        let flags = RenameFlags::EXCHANGE;
+        Ok(rustix::fs::renameat_with(self.directory, &self.name, self.directory, name, flags)?)
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            let _ = rustix::fs::unlinkat(self.directory, &self.name, AtFlags::empty());
+        }
+    }
+}
+
 /// Copies a file atomically: the target appears complete or not at all.
 pub(crate) fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, mode: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut source = File::from(rustix::fs::openat(from, name, flags, Mode::empty())?);
-    let temporary = format!(".cp-exec-{}-{:?}", std::process::id(), std::thread::current().id());
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut target = File::from(rustix::fs::openat(to, &temporary, flags, Mode::from_raw_mode(0o600))?);
-    let copied = io::copy(&mut source, &mut target)
-        .and_then(|_| Ok(rustix::fs::fchmod(&target, Mode::from_raw_mode(mode & 0o666))?))
-        .and_then(|()| Ok(rustix::fs::renameat(to, &temporary, to, name)?));
-    if copied.is_err() {
-        let _ = rustix::fs::unlinkat(to, &temporary, AtFlags::empty());
-    }
-    copied
+    let mut target = NewFile::make(to)?;
+    io::copy(&mut source, &mut target.file)?;
+    rustix::fs::fchmod(&target.file, Mode::from_raw_mode(mode & 0o666))?;
+    target.place(name)
 }
 
 /// Removes an entry and everything below it.

@@ -263,7 +263,7 @@ fn hidden_repository_is_not_quarantined() {
 }
 
 #[test]
-fn linked_working_tree_and_submodule_keep_work_but_cannot_be_created() {
+fn linked_working_tree_and_submodule_keep_work() {
     for who in everyone() {
         let exec = Exec::new(who);
         let setup = "git init -q -b main main && cd main && git config user.name me && git config user.email me@x && git commit -q --allow-empty -m a && \
@@ -279,20 +279,10 @@ fn linked_working_tree_and_submodule_keep_work_but_cannot_be_created() {
             "cd linked && git log --format=%s && git status --short && cd ../main/sub && git log -1 --format=%s && git status --short",
         );
         assert_eq!(told, "b\na\nc\n", "{who:?}");
-        for (script, hint) in [
-            ("cd main && git worktree add -q ../more", "git worktree add"),
-            (
-                "cd main && git -c protocol.file.allow=always submodule --quiet add file://$PWD second",
-                "git submodule update",
-            ),
-        ] {
-            let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
-            assert_eq!(status, 4, "{script}: {answer}");
-            assert!(
-                answer["error"]["message"].as_str().unwrap().contains(hint) || undone(&answer)[0].0.contains(hint),
-                "{answer}"
-            );
-        }
+        let script = "cd main && git -c protocol.file.allow=always submodule --quiet add file://$PWD second";
+        let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
+        assert_eq!(status, 4, "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("git submodule update"), "{answer}");
         for script in [
             "cd linked && echo evil > $(git rev-parse --git-dir)/config.worktree",
             "cd linked && echo evil > $(git rev-parse --git-dir)/commondir",

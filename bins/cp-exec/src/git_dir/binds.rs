@@ -17,16 +17,17 @@ const DEEPEST: usize = 8;
 const INCLUDES: usize = 10;
 
 /// Parts of a repository that name programs or redirect git, and the placeholder for each if it does not exist.
-const PARTS: [(&str, Option<Placeholder>); 9] = [
+const PARTS: [(&str, Option<Placeholder>); 10] = [
     ("config", None),
     ("config.worktree", Some(Placeholder::File(""))),
-    ("commondir", Some(Placeholder::File(".\n"))),
+    ("commondir", Some(Placeholder::File(placeholder::ITSELF))),
     ("hooks", Some(Placeholder::Directory)),
     ("info", Some(Placeholder::Directory)),
     ("objects/info/alternates", Some(Placeholder::File(""))),
     ("objects/info/http-alternates", None),
     ("branches", None),
     ("remotes", None),
+    ("refs/replace", Some(Placeholder::Directory)),
 ];
 
 /// The same for a linked working tree.

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::{Repository, give_to_owner_of, make_directories};
-use crate::nofollow::{self, names, open_directory};
+use crate::nofollow::{self, NewFile, names, open_directory};
 
 /// The name of the directory in the repository.
 pub(crate) const DIRECTORY: &str = "cp-keep";
@@ -110,7 +110,7 @@ impl<'a> KeepDirectory<'a> {
         let snapshot = self.snapshot(&mut state)?;
         if objects || snapshot {
             self.expire(&state)?;
-            super::put_back(&file, &serde_json::to_string(&state)?)?;
+            super::put_back(&file, &mut serde_json::to_vec(&state)?.as_slice(), None)?;
         }
         let snapshot = self.path.join(SNAPSHOTS).join(&state.snapshot);
         Ok(KeptHistory { snapshot, linked: state.linked, files: state.files })
@@ -225,29 +225,26 @@ impl<'a> KeepDirectory<'a> {
 
 /// Keeps an object: as a clone of the file, else as a copy, else as a hard link.
 fn keep_file(from: std::os::fd::BorrowedFd<'_>, to: &OwnedFd, name: &Path, state: &mut State) -> io::Result<()> {
-    const NEW: &str = ".new";
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut source = File::from(rustix::fs::openat(from, name, flags, Mode::empty())?);
     let meta = source.metadata()?;
     if !meta.is_file() {
         return Ok(());
     }
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut target = File::from(rustix::fs::openat(to, NEW, flags, Mode::from_raw_mode(0o600))?);
-    if state.shares.is_some_and(|shares| !shares) || rustix::fs::ioctl_ficlone(&target, &source).is_err() {
+    let mut target = NewFile::make(to.as_fd())?;
+    if state.shares.is_some_and(|shares| !shares) || rustix::fs::ioctl_ficlone(&target.file, &source).is_err() {
         state.shares = Some(false);
         if state.copied + meta.len() > COPIED {
-            rustix::fs::unlinkat(to, NEW, AtFlags::empty())?;
             state.linked += 1;
             return Ok(rustix::fs::linkat(from, name, to, name, AtFlags::empty())?);
         }
-        state.copied += io::copy(&mut source, &mut target)?;
+        state.copied += io::copy(&mut source, &mut target.file)?;
     }
-    target.set_permissions(fs::Permissions::from_mode(0o400))?;
+    target.file.set_permissions(fs::Permissions::from_mode(0o400))?;
     if rustix::process::geteuid().is_root() {
-        std::os::unix::fs::fchown(&target, Some(meta.uid()), Some(meta.gid()))?;
+        std::os::unix::fs::fchown(&target.file, Some(meta.uid()), Some(meta.gid()))?;
     }
-    Ok(rustix::fs::renameat(to, NEW, to, name)?)
+    target.place(name.as_os_str())
 }
 
 /// The snapshots, newest first.

@@ -2,8 +2,7 @@
 //! and its owner. Parts that name programs or redirect git are read-only ([`find`]). A [`Session`] starts before a
 //! run and reports afterwards which parts must not stay.
 //!
-//! A [`Watch`] observes the read-only parts during a run. If another process replaces a file, as `git config`
-//! does, a mount on that file ends, and the run could write the new file.
+//! A [`Watch`] observes the read-only parts during a run, and covers those anew that another process replaces.
 
 mod binds;
 mod history;
@@ -12,18 +11,15 @@ mod made;
 mod placeholder;
 mod recover;
 mod settings;
+mod watch;
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::fs::{CWD, Mode, OFlags};
 
 pub(crate) use self::binds::{Repository, find};
@@ -33,7 +29,8 @@ pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
 use self::placeholder::Placeholders;
 pub(crate) use self::recover::Recovery;
 use self::settings::fault_in_changed_settings;
-use crate::nofollow::{self, Node};
+pub(crate) use self::watch::Watch;
+use crate::nofollow::{self, NewFile, Node};
 
 /// The longest configuration file that is read.
 const LONGEST: u64 = 1 << 20;
@@ -70,7 +67,7 @@ pub(crate) struct Session<'a> {
 struct RepositoryState<'a> {
     repository: &'a Repository,
     /// The placeholders are held until the run has ended.
-    _placeholders: Option<Placeholders>,
+    placeholders: Option<Placeholders>,
     /// The kept references and indexes.
     kept: Option<KeptHistory>,
     /// Parts that name programs and do not exist.
@@ -78,17 +75,18 @@ struct RepositoryState<'a> {
     files: Vec<(PathBuf, String)>,
     /// Entries that are neither files nor directories.
     special: BTreeSet<PathBuf>,
-    /// Lists of rebases that run commands.
-    rebases: Vec<PathBuf>,
+    /// State directories with files or values that git does not write.
+    states: Vec<PathBuf>,
 }
 
 impl<'a> Session<'a> {
-    /// Prepares the repositories for a run.
-    pub(crate) fn begin(repositories: &'a [Repository]) -> Self {
+    /// Prepares the repositories for a run. `is_lasting`: for an agent, which may run all day.
+    pub(crate) fn begin(repositories: &'a [Repository], is_lasting: bool) -> Self {
         let mut missing = Vec::new();
         let states: Vec<_> =
-            repositories.iter().map(|repository| RepositoryState::of(repository, &mut missing)).collect();
-        let watch = (!repositories.is_empty()).then(|| Watch::begin(repositories)).transpose();
+            repositories.iter().map(|repository| RepositoryState::of(repository, is_lasting, &mut missing)).collect();
+        let unused: Vec<PathBuf> = states.iter().flat_map(RepositoryState::unused).collect();
+        let watch = (!repositories.is_empty()).then(|| Watch::begin(repositories, &unused)).transpose();
         let watch = watch.unwrap_or_else(|e| {
             missing.push(format!("repository: changes of its settings beside the run are not noticed: {e}"));
             None
@@ -104,7 +102,7 @@ impl<'a> Session<'a> {
     /// Compares the repositories with their state before the run. `private`: the run had its own mounts. `git`: the
     /// program that reads new commits.
     pub(crate) fn finish(mut self, private: bool, git: Option<&Path>) -> SessionReport {
-        let is_replaced = self.watch.as_mut().is_some_and(|watch| watch.replaced().is_some()) && private;
+        let unsettled = self.watch.as_mut().and_then(Watch::unsettled).filter(|_| private);
         let may_be_written =
             |path: &Path| !private || self.watch.as_ref().is_none_or(|watch| watch.may_be_written(path));
         let findings = self.states.iter().flat_map(|before| before.compare(&may_be_written)).collect();
@@ -118,7 +116,7 @@ impl<'a> Session<'a> {
                 )),
             }
         }
-        SessionReport { findings, is_replaced, history, missing }
+        SessionReport { findings, unsettled, history, missing }
     }
 }
 
@@ -126,17 +124,17 @@ impl<'a> Session<'a> {
 pub(crate) struct SessionReport {
     /// Parts that must not stay.
     pub findings: Vec<Violation>,
-    /// True if a setting was replaced by another process during the run.
-    pub is_replaced: bool,
+    /// The fault of a setting that another process replaced at the end of the run.
+    pub unsettled: Option<String>,
     /// New commits or index entries that are harmful if they are checked out.
     pub history: Vec<String>,
     pub missing: Vec<String>,
 }
 
 impl<'a> RepositoryState<'a> {
-    fn of(repository: &'a Repository, missing: &mut Vec<String>) -> Self {
+    fn of(repository: &'a Repository, is_lasting: bool, missing: &mut Vec<String>) -> Self {
         let path = repository.path.display();
-        let begun = Placeholders::make(repository, &KeepDirectory::of(repository)).map_err(|e| {
+        let begun = Placeholders::make(repository, is_lasting, &KeepDirectory::of(repository)).map_err(|e| {
             missing.push(format!(
                 "repository: {path}: nothing is kept, and settings that are not there are looked for after the run only: {e}"
             ));
@@ -156,17 +154,55 @@ impl<'a> RepositoryState<'a> {
         let files = repository.protected().filter_map(|path| Some((path.clone(), read_small(path)?)));
         Self {
             repository,
-            _placeholders: placeholders,
+            placeholders,
             kept,
             absent: parts.filter(|path| path.symlink_metadata().is_err()).collect(),
             files: files.collect(),
             special: special_entries(&repository.path),
-            rebases: rebases(repository).collect(),
+            states: faulty_states(repository).map(|(path, _)| path).collect(),
         }
+    }
+
+    /// The paths that have no placeholder although git would read them.
+    fn unused(&self) -> Vec<PathBuf> {
+        let is_used = self.placeholders.as_ref().is_none_or(|placeholders| placeholders.has_common);
+        let absent = self.repository.absent.iter().filter(|_| !is_used).map(|(path, _)| path);
+        absent.filter(|path| placeholder::is_common(path)).cloned().collect()
+    }
+
+    /// Packed references that git does not make in ordinary work, such as those that replace objects, with the file
+    /// without them.
+    fn fault_in_packed_references(&self) -> Option<Violation> {
+        const ORDINARY: [&str; 5] = ["refs/heads/", "refs/tags/", "refs/remotes/", "refs/notes/", "refs/stash"];
+        let path = self.repository.path.join("packed-refs");
+        let now = read_bounded(&path, u64::MAX)?;
+        let snapshot = self.kept.as_ref().map(|kept| kept.snapshot.clone()).unwrap_or_default();
+        let before = read_bounded(&snapshot.join("packed-refs"), u64::MAX).unwrap_or_default();
+        let was_loose = |name: &str, id: &str| read_small(&snapshot.join(name)).is_some_and(|text| text.trim() == id);
+        let is_fine = |line: &str| match line.split_once(' ') {
+            Some((id, name)) if !line.starts_with('#') => {
+                ORDINARY.iter().any(|ordinary| name.starts_with(ordinary))
+                    || before.lines().any(|known| known == line)
+                    || was_loose(name, id)
+            }
+            _ => true,
+        };
+        let odd = now.lines().find(|line| !is_fine(line))?.split_once(' ')?.1.to_owned();
+        let (mut fine, mut is_kept) = (String::new(), true);
+        for line in now.split_inclusive('\n') {
+            // A line with the target of a tag belongs to the line before.
+            is_kept = if line.starts_with('^') { is_kept } else { is_fine(line.trim_end()) };
+            fine.push_str(if is_kept { line } else { "" });
+        }
+        let reason = format!("has {odd}, which is no branch, tag, remote branch or note");
+        Some(Violation { path, reason: Some(reason), put_back: Some(fine) })
     }
 
     /// Searches new commits and index entries.
     fn search(&self, git: Option<&Path>) -> io::Result<Vec<String>> {
+        if self.repository.path.join("reftable").symlink_metadata().is_ok() {
+            return Err(io::Error::other("its references are in a reftable, of which nothing is kept"));
+        }
         let (Some(kept), repository) = (&self.kept, self.repository) else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for directory in &repository.directories {
@@ -187,7 +223,7 @@ impl<'a> RepositoryState<'a> {
                 continue;
             }
             let wrong = match &now {
-                Some(now) => fault_in_changed_settings(before, now),
+                Some(now) => fault_in_changed_settings(before, now, path),
                 None => Some("is no longer a regular file".to_owned()),
             };
             let put_back = Some(before.clone());
@@ -202,11 +238,16 @@ impl<'a> RepositoryState<'a> {
         found.extend(moved.map(|(at, _)| Violation::new(at.clone(), "is no longer the same link")));
         let inner =
             binds::inner_directories(&repository.path).into_iter().filter(|path| !repository.inner.contains(path));
-        found.extend(inner.map(|path| Violation::new(path, OF_OWNER)));
+        let worktrees = repository.path.join("worktrees");
+        let (trees, modules): (Vec<_>, Vec<_>) = inner.partition(|path| path.parent() == Some(&worktrees));
+        let fault = |path: PathBuf| made::fault_in_worktree(&path).map(|fault| Violation::new(path, fault));
+        found.extend(trees.into_iter().filter_map(fault));
+        found.extend(modules.into_iter().map(|path| Violation::new(path, OF_OWNER)));
         let special = special_entries(&repository.path).into_iter().filter(|path| !self.special.contains(path));
         found.extend(special.map(|path| Violation::new(path, "is a special file, or a link out of the repository")));
-        let rebases = rebases(repository).filter(|path| !self.rebases.contains(path));
-        found.extend(rebases.map(|path| Violation::new(path, made::COMMANDS)));
+        let states = faulty_states(repository).filter(|(path, _)| !self.states.contains(path));
+        found.extend(states.map(|(path, fault)| Violation::new(path, fault)));
+        found.extend(self.fault_in_packed_references());
         // The content of a directory is moved together with the directory.
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found.dedup_by(|below, above| below.path.starts_with(&above.path));
@@ -214,13 +255,25 @@ impl<'a> RepositoryState<'a> {
     }
 }
 
-const OF_OWNER: &str = "a linked working tree or the repository of a submodule is made by the repository's owner, outside a run: \
-                        `git worktree add`, `git submodule update --init`";
+const OF_OWNER: &str =
+    "the repository of a submodule is made by the repository's owner, outside a run: `git submodule update --init`";
 
-/// Rebases in progress whose list runs commands.
-fn rebases(repository: &Repository) -> impl Iterator<Item = PathBuf> {
-    let lists = repository.directories.iter().map(|directory| directory.join(made::REBASE));
-    lists.filter(|path| path.symlink_metadata().is_ok() && made::runs_commands(CWD, path))
+/// State directories with files or values that git does not write, and their faults.
+fn faulty_states(repository: &Repository) -> impl Iterator<Item = (PathBuf, String)> {
+    let names = || made::STATES.iter().map(|(name, _)| name);
+    let states = repository.directories.iter().flat_map(move |directory| names().map(|name| directory.join(name)));
+    let there = states.filter(|path| path.symlink_metadata().is_ok());
+    there.filter_map(|path| made::fault_in_state(CWD, &path).map(|fault| (path, fault)))
+}
+
+/// True if a `.git` file leads to a harmless entry for its working tree in a known repository.
+pub(crate) fn is_harmless_link(file: &Path, repositories: &[Repository]) -> bool {
+    let is_known = |common: &Path| repositories.iter().any(|repository| repository.path == common);
+    binds::common_directory(file).is_some_and(|(common, _)| is_known(&common))
+        && read_small(file).is_some_and(|text| {
+            let named = text.strip_prefix("gitdir:").map(str::trim).unwrap_or_default();
+            file.parent().is_some_and(|top| made::fault_in_worktree(&top.join(named)).is_none())
+        })
 }
 
 /// Links, pipes and other special files in a repository. The many fan-out directories of objects are not entered.
@@ -260,12 +313,20 @@ fn node_of(path: &Path) -> Option<Node> {
     fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Writes a file atomically, with the owner of its directory.
-pub(crate) fn put_back(path: &Path, text: &str) -> io::Result<()> {
-    let temporary = path.with_extension("cp-exec");
-    fs::write(&temporary, text)?;
-    give_to_owner_of(path.parent().unwrap_or(path), &temporary)?;
-    fs::rename(&temporary, path)
+/// Writes a file atomically, with the owner of its directory. Without `mode` it is one that everybody may read.
+pub(crate) fn put_back(path: &Path, text: &mut impl io::Read, mode: Option<u32>) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let directory = nofollow::open_with(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let mut new = NewFile::make(directory.as_fd())?;
+    io::copy(text, &mut new.file)?;
+    let owner = rustix::fs::fstat(&directory)?;
+    if rustix::process::geteuid().as_raw() != owner.st_uid {
+        std::os::unix::fs::fchown(&new.file, Some(owner.st_uid), Some(owner.st_gid))?;
+    }
+    rustix::fs::fchmod(&new.file, Mode::from_raw_mode(mode.unwrap_or(0o644)))?;
+    new.place(name)
 }
 
 /// Creates directories in a repository, with the owner of the repository. Fails at a link.
@@ -288,77 +349,4 @@ fn give_to_owner_of(directory: &Path, made: &Path) -> io::Result<()> {
         std::os::unix::fs::lchown(made, Some(meta.uid()), Some(meta.gid()))?;
     }
     Ok(())
-}
-
-/// Files and directories that are mounts in a run.
-pub(crate) struct Watch {
-    inotify: OwnedFd,
-    bound: Vec<WatchedPath>,
-}
-
-struct WatchedPath {
-    path: PathBuf,
-    node: Option<Node>,
-    /// The watch descriptor of its directory.
-    directory: i32,
-    /// True if something else was put at its path.
-    replaced: bool,
-    /// True if the replacement was changed afterwards.
-    written: bool,
-}
-
-const REPLACING: ReadFlags =
-    ReadFlags::MOVED_TO.union(ReadFlags::MOVED_FROM).union(ReadFlags::DELETE).union(ReadFlags::CREATE);
-
-impl Watch {
-    pub(super) fn begin(repositories: &[Repository]) -> io::Result<Self> {
-        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let replacing = WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE | WatchFlags::ONLYDIR;
-        let mut bound = Vec::new();
-        for repository in repositories {
-            for path in repository.protected() {
-                let (node, Some(parent)) = (node_of(path), path.parent()) else { continue };
-                if node.is_none() {
-                    continue;
-                }
-                // In a working tree files are written all the time.
-                let writing = if parent.starts_with(&repository.path) {
-                    WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE
-                } else {
-                    WatchFlags::empty()
-                };
-                let directory = inotify::add_watch(&inotify, parent, replacing | writing)?;
-                bound.push(WatchedPath { path: path.clone(), node, directory, replaced: false, written: false });
-            }
-        }
-        Ok(Self { inotify, bound })
-    }
-
-    /// Processes pending events, and returns the first path that was replaced.
-    pub(crate) fn replaced(&mut self) -> Option<&Path> {
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut reader = Reader::new(&self.inotify, &mut buffer);
-        while let Ok(event) = reader.next() {
-            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
-            let lost = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
-            for bound in &mut self.bound {
-                let is_it = bound.directory == event.wd() && bound.path.file_name() == name;
-                let is_other = lost && node_of(&bound.path) != bound.node;
-                bound.written |= is_other || (is_it && bound.replaced);
-                bound.replaced |= is_other || (is_it && event.events().intersects(REPLACING));
-            }
-        }
-        self.bound.iter().find(|bound| bound.replaced).map(|bound| bound.path.as_path())
-    }
-
-    /// True if the run may have written the current content of a path.
-    pub(super) fn may_be_written(&self, path: &Path) -> bool {
-        self.bound.iter().any(|bound| bound.path == path && bound.written)
-    }
-}
-
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
-    }
 }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cp_common::keys::hex;
@@ -79,12 +78,7 @@ impl Recovery {
 
     fn restore(&self, from: &Path, to: &Path, mode: u32) -> io::Result<()> {
         make_directories(&self.repository, to.parent().unwrap_or(to))?;
-        let temporary = to.with_extension("cp-exec");
-        drop(fs::remove_file(&temporary));
-        fs::copy(from, &temporary)?;
-        fs::set_permissions(&temporary, fs::Permissions::from_mode(mode))?;
-        self.own(&temporary)?;
-        fs::rename(&temporary, to)
+        super::put_back(to, &mut File::open(from)?, Some(mode))
     }
 
     fn own(&self, path: &Path) -> io::Result<()> {

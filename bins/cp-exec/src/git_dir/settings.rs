@@ -114,18 +114,33 @@ pub(super) fn fault_in_new_settings(text: &str, trees: &[PathBuf]) -> Option<Str
     })
 }
 
-/// The reason why the new settings in `after` are not harmless, if any. An existing setting may not change.
-pub(super) fn fault_in_changed_settings(before: &str, after: &str) -> Option<String> {
+/// The reason why the settings that another process wrote at `path` are not harmless, if any: its own settings, such as
+/// programs, may not change.
+pub(super) fn fault_in_changed_settings(before: &str, after: &str, path: &Path) -> Option<String> {
     let (before, after) = (Settings::read(before), Settings::read(after));
-    let gone = before.entries.iter().find(|entry| !after.entries.contains(entry));
+    let gone = before.entries.iter().find(|entry| !after.entries.contains(entry) && !is_known(&entry.0));
     if let Some((key, _)) = gone {
         return Some(format!("{key} was changed"));
     }
+    let is_its = |key: &str, value: &str| {
+        let is_url = matches!(parts(key), ("remote", name, "url" | "pushurl") if is_word(name));
+        is_harmless(key, value) || (is_url && is_directory_of_owner(value, path))
+    };
     let was_there = |key: &str, value: &str| {
         before.entries.iter().any(|entry| (entry.0.as_str(), entry.1.as_str()) == (key, value))
     };
-    let is_replaced = |key: &str| before.entries.iter().any(|(known, _)| known == key);
-    fault(&after, |key, value| was_there(key, value) || (is_harmless(key, value) && !is_replaced(key)))
+    fault(&after, |key, value| was_there(key, value) || is_its(key, value))
+}
+
+/// True for the path of a directory outside of the project, of the same owner, as seen from the working tree of
+/// settings at `path`.
+fn is_directory_of_owner(value: &str, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Some(top) = path.ancestors().find(|above| above.ends_with(".git")).and_then(Path::parent) else { return false };
+    let (Ok(top), Ok(real)) = (top.canonicalize(), top.join(value).canonicalize()) else { return false };
+    let owner = |path: &Path| path.metadata().ok().filter(std::fs::Metadata::is_dir).map(|meta| meta.uid());
+    let plain = value.bytes().all(|c| c.is_ascii_alphanumeric() || b"._/+-".contains(&c));
+    plain && !real.starts_with(&top) && owner(&real).is_some() && owner(&real) == owner(&top)
 }
 
 fn fault(settings: &Settings, is_fine: impl Fn(&str, &str) -> bool) -> Option<String> {
@@ -133,7 +148,7 @@ fn fault(settings: &Settings, is_fine: impl Fn(&str, &str) -> bool) -> Option<St
         return Some("has lines that are not plain settings".to_owned());
     }
     let (key, _) = settings.entries.iter().find(|(key, value)| !is_fine(key, value))?;
-    Some(format!("{key} is not a setting that a run may make, or not with this value"))
+    Some(format!("{key} is not a setting that is known to be harmless, or not with this value"))
 }
 
 fn is_name(name: &str) -> bool {
@@ -224,7 +239,7 @@ mod tests {
         "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = /srv/a\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
 
     fn is_harmless_beside(lines: &str) -> bool {
-        fault_in_changed_settings(BEFORE, &format!("{BEFORE}{lines}")).is_none()
+        fault_in_changed_settings(BEFORE, &format!("{BEFORE}{lines}"), Path::new("/p/.git/config")).is_none()
     }
 
     #[test]
@@ -267,7 +282,6 @@ mod tests {
             "[remote \"up\"]\n\tuploadpack = x\n",
             "[remote \"up\"]\n\tvcs = x\n",
             "[remote \"a\\\"]\n[core]\n\tb\"]\n\turl = https://e.org\n",
-            "[remote \"origin\"]\n\turl = https://e.org\n",
             "[branch \"main\"]\n\tremote = /tmp/evil\n",
             "[branch \"main\"]\n\tmergeOptions = x\n",
             "[url \"ext::x\"]\n\tinsteadOf = https://\n",
@@ -277,7 +291,8 @@ mod tests {
             assert!(!is_harmless_beside(lines), "{lines}");
         }
         assert!(
-            fault_in_changed_settings(BEFORE, "").is_some_and(|why| why.starts_with("core.bare ")),
+            fault_in_changed_settings(BEFORE, "", Path::new("/p/.git/config"))
+                .is_some_and(|why| why.starts_with("core.bare ")),
             "core.bare was removed"
         );
     }

@@ -41,7 +41,8 @@ pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Violation>, home: &
     let mut quarantined = Vec::new();
     for finding in in_repositories {
         quarantined.push(quarantine.move_in(&finding.path, finding.reason));
-        if let Some(Err(e)) = finding.put_back.map(|text| git_dir::put_back(&finding.path, &text)) {
+        if let Some(Err(e)) = finding.put_back.map(|text| git_dir::put_back(&finding.path, &mut text.as_bytes(), None))
+        {
             quarantined.push(failed(&finding.path, e));
         }
     }
@@ -160,6 +161,9 @@ impl Comparison<'_> {
         let (of_bare, others): (Vec<_>, Vec<_>) = new.partition(|path| self.is_of_made(path));
         for path in others {
             let leads = path.file_name().is_some_and(|name| name == ".git");
+            if leads && git_dir::is_harmless_link(&path, &self.watched.repositories) {
+                continue;
+            }
             let reason = leads.then(|| "leads git to a repository elsewhere".to_owned());
             self.quarantined.push(self.quarantine.move_in(&path, reason));
         }

@@ -107,7 +107,7 @@ impl Requested {
         let ClientDecision { argv, line, exe, receipt, .. } = self.decided;
         let name = if line.is_some() { "the line" } else { &argv[0] };
         let status = status.unwrap_or(Status { code: None, signal: Some(9) });
-        let failure = failure_of(name, ended, status, timeout.unwrap_or_default().as_secs_f64());
+        let failure = failure_of(name, ended, None, status, timeout.unwrap_or_default().as_secs_f64());
         let result = ExecResult {
             stdout: text(&out),
             stderr: text(&err),
@@ -127,7 +127,7 @@ impl Requested {
             receipt,
             argv,
         };
-        Ok(FinishedRun { result, failure, refusal })
+        Ok(FinishedRun { result, failure, is_ended: ended.is_some(), refusal })
     }
 
     /// The error for a command that did not start: its refusal, or the error of the kernel.

@@ -63,6 +63,8 @@ pub(crate) struct Prepared {
     open: Option<OpenRun>,
     /// The program that reads the history of repositories.
     git: Option<PathBuf>,
+    /// True for a whole agent, which may run all day.
+    is_agent: bool,
     _effect: signals::Effect,
 }
 
@@ -100,6 +102,7 @@ impl Prepared {
             policy,
             open: None,
             git,
+            is_agent: tool == "agent",
             _effect: effect,
         })
     }
@@ -127,7 +130,7 @@ impl Prepared {
         let (store, exclude) = (Store::of_home(&self.policy.cp_home), |path: &Path| hidden.contains(path));
         let recorded: Vec<PathBuf> = view.write.iter().filter(|path| !view.state.contains(path)).cloned().collect();
         let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, &exclude, &store, walk));
-        let mut session = Session::begin(&self.ruling.watched.repositories);
+        let mut session = Session::begin(&self.ruling.watched.repositories, self.is_agent);
         let run = Run {
             stdin: self.stdin.take(),
             timeout: self.ruling.command.timeout,
@@ -157,7 +160,9 @@ impl Prepared {
         let found = guard::finish(&self.ruling.watched, after.findings, &self.policy.cp_home, private);
         match ran {
             Ok(outcome) => {
-                outcome.ended = outcome.ended.or(after.is_replaced.then_some(EarlyEnd::Conflict));
+                if outcome.ended.is_none() && after.unsettled.is_some() {
+                    (outcome.ended, outcome.reason) = (Some(EarlyEnd::Conflict), after.unsettled);
+                }
                 let enforcement = &mut outcome.enforcement;
                 enforcement.missing.extend(after.missing);
                 enforcement.history = after.history;

@@ -21,6 +21,8 @@ pub(crate) struct FinishedRun {
     pub result: ExecResult,
     /// The failure that the answer reports, if any.
     pub failure: Option<(Code, String)>,
+    /// True if the run was ended early.
+    pub is_ended: bool,
     /// The first program that was refused or awaits approval.
     pub refusal: Option<Error>,
 }
@@ -68,10 +70,9 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
             .with("timed_out", true)
             .hint("give it more time with --timeout, or with `timeout` in the request")
         }
-        NotRun::EarlyEnd(EarlyEnd::Conflict) => Error::new(Code::Conflict, REPLACED).with("rule", "repository"),
-        NotRun::EarlyEnd(EarlyEnd::Interrupted | EarlyEnd::OutputLimit | EarlyEnd::Evaded) => {
-            Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.command.argv[0]))
-        }
+        NotRun::EarlyEnd(
+            EarlyEnd::Interrupted | EarlyEnd::OutputLimit | EarlyEnd::Conflict | EarlyEnd::Guard | EarlyEnd::Evaded,
+        ) => Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.command.argv[0])),
         NotRun::Failed(Failure { step, message, cause }) => match cause {
             Cause::Required => {
                 let nested = sandbox::is_nested();
@@ -140,24 +141,32 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
     let name = if ruling.command.line.is_some() { "the line" } else { ruling.command.argv[0].as_str() };
     let left = outcome.enforcement.guard.len();
     let seconds = ruling.command.timeout.as_secs_f64();
+    let reason = outcome.reason.as_deref();
     let is_replaced = outcome.ended == Some(EarlyEnd::Conflict);
     let failure = if left > 0 && !is_replaced {
         let why = reasons(&outcome.enforcement.guard);
-        let ended = outcome.ended.map_or(String::new(), |ended| format!("{}; ", cut_short(name, ended, seconds).1));
+        let ended =
+            outcome.ended.map_or(String::new(), |ended| format!("{}; ", cut_short(name, ended, reason, seconds).1));
         let message = format!(
             "{ended}{name} created files that other programs execute, or that could not be searched ({left}, see enforcement.guard){why}"
         );
         Some((Code::Forbidden, message))
     } else {
-        failure_of(name, outcome.ended, outcome.status, seconds)
+        failure_of(name, outcome.ended, reason, outcome.status, seconds)
     };
-    Ok(FinishedRun { result, failure, refusal: outcome.steps.error })
+    Ok(FinishedRun { result, failure, is_ended: outcome.ended.is_some(), refusal: outcome.steps.error })
 }
 
 /// The failure of a command, if any.
-pub(super) fn failure_of(name: &str, ended: Option<EarlyEnd>, status: Status, seconds: f64) -> Option<(Code, String)> {
+pub(super) fn failure_of(
+    name: &str,
+    ended: Option<EarlyEnd>,
+    reason: Option<&str>,
+    status: Status,
+    seconds: f64,
+) -> Option<(Code, String)> {
     match (ended, status.code, status.signal) {
-        (Some(ended), ..) => Some(cut_short(name, ended, seconds)),
+        (Some(ended), ..) => Some(cut_short(name, ended, reason, seconds)),
         (None, Some(0), _) => None,
         (None, Some(code), _) => Some((Code::CommandFailed, format!("{name} exited with {code}"))),
         (None, None, signal) => {
@@ -166,17 +175,16 @@ pub(super) fn failure_of(name: &str, ended: Option<EarlyEnd>, status: Status, se
     }
 }
 
-const REPLACED: &str = "somebody replaced a setting of the repository, such as .git/config, beside the run, which could then have written \
-                        it; try again";
-
 const EVADED: &str = "a process executed another file than the program that was decided about";
 
-fn cut_short(name: &str, ended: EarlyEnd, seconds: f64) -> (Code, String) {
+fn cut_short(name: &str, ended: EarlyEnd, reason: Option<&str>, seconds: f64) -> (Code, String) {
+    let reason = reason.unwrap_or("a setting of the repository was replaced beside it");
     match ended {
         EarlyEnd::TimedOut => (Code::Timeout, format!("{name} timed out after {seconds} s")),
         EarlyEnd::OutputLimit => (Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")),
         EarlyEnd::Interrupted => (Code::Interrupted, format!("{name} was interrupted")),
-        EarlyEnd::Conflict => (Code::Conflict, format!("{name} was ended: {REPLACED}")),
+        EarlyEnd::Conflict => (Code::Conflict, format!("{name} was ended: {reason}")),
+        EarlyEnd::Guard => (Code::Forbidden, format!("{name} was ended: {reason}")),
         // The refusal names the file.
         EarlyEnd::Evaded => (Code::CommandFailed, format!("{name} was ended: {EVADED}")),
     }
@@ -242,10 +250,12 @@ pub(crate) enum EarlyEnd {
     OutputLimit,
     /// This program received a signal to stop.
     Interrupted,
-    /// A read-only file of a repository was replaced during the run.
+    /// Another process changed a setting of a repository in a way that the run may have had a part in.
     Conflict,
     /// A process executed another file than the one that was decided about.
     Evaded,
+    /// The command made a file that leads git to other settings.
+    Guard,
 }
 
 /// The outcome of a command that started.
@@ -255,6 +265,8 @@ pub(crate) struct Outcome {
     pub status: Status,
     /// The reason why it was ended early; `None` if it ended by itself.
     pub ended: Option<EarlyEnd>,
+    /// The words for an end that a repository brought about.
+    pub reason: Option<String>,
     pub stdout: Captured,
     pub stderr: Captured,
     /// The time from the start of the helper to the end of all processes.

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cp_common::wire::Connections;
@@ -20,7 +21,7 @@ use super::terminal::Relay;
 use crate::changes::Changes;
 use crate::git_dir;
 use crate::guard::settle::OpenRun;
-use crate::sandbox::plan::Plan;
+use crate::sandbox::plan::{Layer, Plan};
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener, Pending, Received};
 
@@ -31,6 +32,8 @@ const INIT_KILLS: Duration = Duration::from_millis(30);
 /// The same without a process namespace. A longer time, because the init kills each process, and the rest would
 /// survive if it were killed before.
 const INIT_WALKS: Duration = Duration::from_millis(300);
+/// The longest time in which the init must cover a path.
+const COVERING: Duration = Duration::from_secs(2);
 /// The interval at which a wait checks for signals, because a signal wakes only one thread.
 pub(super) const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
@@ -52,6 +55,10 @@ pub(super) struct Supervised<'r> {
     failure: Option<Failure>,
     /// The reason why a report of the helper could not be read.
     lost: Option<String>,
+    /// The answer to the last order to cover a path.
+    covered: Option<std::result::Result<(), String>>,
+    /// The words for an end that a repository brought about.
+    reason: Option<String>,
     status: Option<Status>,
     killed: Option<u32>,
     /// True if the helper and all of its processes have closed the socket.
@@ -122,6 +129,8 @@ impl<'r> Supervised<'r> {
             steps,
             failure: None,
             lost: None,
+            covered: None,
+            reason: None,
             status: None,
             killed: None,
             closed: false,
@@ -160,10 +169,11 @@ impl<'r> Supervised<'r> {
                 let [out, _] = &mut self.pipes;
                 relay.pass(&mut buffer, &mut out.capture);
             }
+            let wrong = repositories.as_mut().and_then(|watch| self.look_after(plan, watch).err());
             let ended = match self.deadlines.output_limit {
+                _ if wrong.is_some() => wrong,
                 _ if self.relay.as_ref().is_some_and(Relay::is_hung_up) => Some(EarlyEnd::Interrupted),
                 _ if signals::interrupted() => Some(EarlyEnd::Interrupted),
-                _ if repositories.as_mut().is_some_and(|watch| watch.replaced().is_some()) => Some(EarlyEnd::Conflict),
                 _ if self.steps.as_ref().is_some_and(Steps::is_evaded) => Some(EarlyEnd::Evaded),
                 Some(limit) if total > limit => Some(EarlyEnd::OutputLimit),
                 _ => None,
@@ -183,6 +193,46 @@ impl<'r> Supervised<'r> {
             let [out, _] = &mut self.pipes;
             relay.finish(&mut buffer, &mut out.capture);
         }
+    }
+
+    /// Covers the files of repositories anew that another process replaced, while the run is stopped.
+    fn look_after(&mut self, plan: &Plan, watch: &mut git_dir::Watch) -> std::result::Result<(), EarlyEnd> {
+        let is_replaced = match watch.look() {
+            Ok(is_replaced) => is_replaced,
+            Err(why) => {
+                self.reason.get_or_insert(why);
+                return Err(EarlyEnd::Guard);
+            }
+        };
+        let is_private = self.ready.as_ref().is_some_and(|ready| ready.has(Layer::Mount));
+        if !is_replaced || !is_private || self.closed || self.deadlines.ordered {
+            return Ok(());
+        }
+        sandbox::send_order(self.socket.as_fd(), &Order::Freeze);
+        if let Err(why) = watch.cover_anew(&mut |path| self.cover(plan, path)) {
+            self.reason.get_or_insert(why);
+            return Err(EarlyEnd::Conflict);
+        }
+        sandbox::send_order(self.socket.as_fd(), &Order::Thaw);
+        Ok(())
+    }
+
+    /// Makes a path read-only in the run.
+    fn cover(&mut self, plan: &Plan, path: &Path) -> std::result::Result<(), String> {
+        self.covered = None;
+        sandbox::send_order(self.socket.as_fd(), &Order::Cover(path.to_owned()));
+        let end = Instant::now() + COVERING;
+        while self.covered.is_none() && !self.closed && Instant::now() < end {
+            let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
+            let _ = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
+            self.receive(plan);
+        }
+        // A run that has ended needs no cover.
+        self.covered.take().unwrap_or(if self.closed {
+            Ok(())
+        } else {
+            Err("a setting could not be covered".to_owned())
+        })
     }
 
     /// Decides about the programs that wait to be started. Refusals are written to the standard error of the run.
@@ -210,7 +260,7 @@ impl<'r> Supervised<'r> {
             if ended == Some(EarlyEnd::Interrupted) && !self.deadlines.patience.is_zero() {
                 self.deadlines.terminate = None;
                 self.deadlines.kill = self.deadlines.kill.min(now + self.deadlines.patience);
-                sandbox::send_order(self.socket.as_fd(), Order::Terminate);
+                sandbox::send_order(self.socket.as_fd(), &Order::Terminate);
             } else {
                 self.order_kill(now);
             }
@@ -223,7 +273,7 @@ impl<'r> Supervised<'r> {
         if self.deadlines.terminate.is_some_and(|at| now >= at) {
             self.deadlines.terminate = None;
             self.deadlines.asked = true;
-            sandbox::send_order(self.socket.as_fd(), Order::Terminate);
+            sandbox::send_order(self.socket.as_fd(), &Order::Terminate);
         }
         if now >= self.deadlines.kill && !self.deadlines.ordered {
             if self.status.is_none() && self.deadlines.ended.is_none() {
@@ -275,7 +325,7 @@ impl<'r> Supervised<'r> {
                     Report::Stopped => {
                         if let Some(relay) = &mut self.relay {
                             relay.suspend();
-                            sandbox::send_order(self.socket.as_fd(), Order::Continue);
+                            sandbox::send_order(self.socket.as_fd(), &Order::Continue);
                         }
                     }
                     Report::Namespace => {
@@ -291,6 +341,7 @@ impl<'r> Supervised<'r> {
                         self.ready = Some(*enforcement);
                     }
                     Report::Failed(failure) => self.failure = Some(failure),
+                    Report::Covered(covered) => self.covered = Some(covered),
                     Report::Exited(status) => {
                         self.status = Some(status);
                         // The command received SIGTERM, so it counts as timed out regardless of its exit status.
@@ -326,7 +377,7 @@ impl<'r> Supervised<'r> {
             self.deadlines.terminate = None;
             let whole = self.ready.as_ref().is_some_and(|ready| ready.kill == "pid_namespace");
             self.deadlines.abandon = Some(now + if whole { INIT_KILLS } else { INIT_WALKS });
-            sandbox::send_order(self.socket.as_fd(), Order::Kill);
+            sandbox::send_order(self.socket.as_fd(), &Order::Kill);
         }
     }
 
@@ -371,6 +422,7 @@ impl<'r> Supervised<'r> {
         Ok(Outcome {
             status: self.status.unwrap_or(Status { code: None, signal: Some(9) }),
             ended: self.deadlines.ended,
+            reason: self.reason,
             stdout: out.capture.finish(),
             stderr,
             duration: started.elapsed(),

@@ -40,7 +40,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         Ok(Forked::Parent(leader)) => leader,
         Err(e) => report_and_exit(socket, Failure::setup("fork", e)),
     };
-    let mut tree = Tree { owns_namespace: enforcement.has(Layer::Pid), leader, terminal };
+    let mut tree = Tree { owns_namespace: enforcement.has(Layer::Pid), leader, terminal, frozen: None };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.
     drop(close_streams());
     tree.supervise(socket, signals.as_fd(), &mut namespace);
@@ -104,6 +104,8 @@ struct Tree {
     /// The controlling terminal of the command. It is closed at the end of the command, so that its other side reaches
     /// its end as soon as no process writes to it.
     terminal: Option<OwnedFd>,
+    /// While all processes are stopped: those that were stopped before.
+    frozen: Option<Vec<Pid>>,
 }
 
 impl Tree {
@@ -129,6 +131,12 @@ impl Tree {
                 match wire::receive_order(socket) {
                     Ok(Some(Order::Terminate)) => self.terminate(),
                     Ok(Some(Order::Continue)) => terminal::resume(self.terminal.as_ref(), self.leader),
+                    Ok(Some(Order::Freeze)) => self.freeze(),
+                    Ok(Some(Order::Cover(path))) => {
+                        let covered = mounts::make_read_only(&path).map_err(|failure| failure.message);
+                        drop(wire::send_report(socket, &Report::Covered(covered), None));
+                    }
+                    Ok(Some(Order::Thaw)) => self.thaw(),
                     Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
                     Ok(Some(Order::Kill) | None) | Err(_) => {
                         let killed = self.kill(socket);
@@ -146,7 +154,7 @@ impl Tree {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG | stops) {
                 Ok(Some((pid, status))) if status.stopped() => {
-                    if pid == self.leader {
+                    if pid == self.leader && self.frozen.is_none() {
                         drop(wire::send_report(socket, &Report::Stopped, None));
                     }
                 }
@@ -167,6 +175,26 @@ impl Tree {
         }
         for pid in descendants() {
             let _ = rustix::process::kill_process(pid, Signal::TERM);
+            let _ = rustix::process::kill_process(pid, Signal::CONT);
+        }
+    }
+
+    /// Stops all processes. After this no process begins another system call.
+    fn freeze(&mut self) {
+        let stopped = super::processes().filter(|(_, fields)| fields[0] == "T");
+        self.frozen = Some(stopped.filter_map(|(pid, _)| Pid::from_raw(pid)).collect());
+        if self.owns_namespace {
+            return sys::signal_all(libc::SIGSTOP);
+        }
+        for pid in descendants() {
+            let _ = rustix::process::kill_process(pid, Signal::STOP);
+        }
+    }
+
+    /// Continues the processes, children first: a shell that runs before its child takes the child for a stopped job.
+    fn thaw(&mut self) {
+        let stopped = self.frozen.take().unwrap_or_default();
+        for pid in descendants().into_iter().rev().filter(|pid| !stopped.contains(pid)) {
             let _ = rustix::process::kill_process(pid, Signal::CONT);
         }
     }

@@ -1,10 +1,10 @@
 //! Reports of the helper about a run, and orders to the init.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Layer, Network, Profile};
+use super::plan::{Layer, Network, Profile, path_bytes};
 
 /// The layers under which a command ran.
 #[expect(clippy::struct_excessive_bools, reason = "each is a member of the record")]
@@ -106,6 +106,8 @@ pub(crate) enum Report {
     Failed(Failure),
     /// The command was stopped, as by Ctrl-Z.
     Stopped,
+    /// A path is read-only as ordered, or the reason why not.
+    Covered(Result<(), String>),
     /// The command ended.
     Exited(Status),
     /// The remaining processes were killed; their number.
@@ -174,12 +176,18 @@ pub(crate) struct Status {
 }
 
 /// A message to the init.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Send SIGTERM to all processes.
     Terminate,
     /// Put the stopped command back into the foreground of its terminal, and continue it.
     Continue,
+    /// Stop all processes.
+    Freeze,
+    /// Make a path read-only, and report whether that succeeded.
+    Cover(#[serde(with = "path_bytes")] PathBuf),
+    /// Continue the processes that [`Order::Freeze`] stopped.
+    Thaw,
     /// Count the remaining processes and kill them.
     Kill,
 }

@@ -15,10 +15,10 @@ use super::plan::{Network, Plan};
 use super::report::{Failure, Order, Report};
 use super::sys;
 
-/// The longest report in one datagram. A longer report, and the plan, are sent as a file in memory.
+/// The longest report or order in one datagram. A longer report, and the plan, are sent as a file in memory.
 const LONGEST: usize = 16 * 1024;
 
-/// The length of a buffer for a network or an order.
+/// The length of a buffer for a network.
 const SHORT: usize = 32;
 
 /// The datagram of a report that is sent as a file.
@@ -151,13 +151,13 @@ pub(crate) fn receive_report(socket: BorrowedFd<'_>) -> io::Result<Received> {
 }
 
 /// Sends an order to the init of the sandbox. An error means that the init has ended.
-pub(crate) fn send_order(socket: BorrowedFd<'_>, order: Order) {
-    drop(serde_json::to_vec(&order).map(|order| send(socket, &order, &[])));
+pub(crate) fn send_order(socket: BorrowedFd<'_>, order: &Order) {
+    drop(serde_json::to_vec(order).map(|order| send(socket, &order, &[])));
 }
 
 /// Receives an order without blocking; `None` if the program has ended.
 pub(super) fn receive_order(socket: BorrowedFd<'_>) -> io::Result<Option<Order>> {
-    let mut text = [0; SHORT];
+    let mut text = [0; LONGEST];
     let (length, _) = receive(socket, &mut text, RecvFlags::DONTWAIT)?;
     if length == 0 {
         return Ok(None);

@@ -138,5 +138,7 @@ fn summary(ran: &RunResult) -> Option<String> {
     let connections = outcome.connections.as_ref();
     parts.extend(connections.map(|all| decided(all.allowed + all.refused, all.refused, "connection", "connections")));
     parts.push(counted(outcome.enforcement.guard.len() as u64, "file quarantined", "files quarantined"));
+    let ended = outcome.ended.and_then(|ended| serde_json::to_value(ended).ok()?.as_str().map(str::to_owned));
+    parts.extend(ended.map(|ended| format!("ended ({ended})")));
     Some(format!("cp-exec agent: {}", parts.join(", ")))
 }

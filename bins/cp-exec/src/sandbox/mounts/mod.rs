@@ -19,6 +19,7 @@ use rustix::mount::{
 };
 
 use self::devices::{message_queues, private_dev, private_terminals, proc, scratch};
+pub(super) use self::restrictions::make_read_only;
 use self::restrictions::{EMPTY_DIRECTORY, cover, pin, restrict};
 use super::pieces::{Piece, detached, pieces};
 use super::plan::{Layer, Network, Plan, TMP};

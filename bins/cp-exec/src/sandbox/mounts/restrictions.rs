@@ -90,7 +90,7 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
     for (path, restriction) in restrictions(&plan.view, places, &kernel) {
         match restriction {
             Restriction::Writable => cover(path, None, Attributes::Clear(libc::MOUNT_ATTR_RDONLY)),
-            Restriction::ReadOnly => cover(path, None, Attributes::Set(libc::MOUNT_ATTR_RDONLY)),
+            Restriction::ReadOnly => make_read_only(path),
             Restriction::Empty => cover(path, Some([EMPTY_KEEP, HIDDEN_FILE]), Attributes::Set(hidden)),
             Restriction::Hidden => cover(path, Some([EMPTY_DIRECTORY, HIDDEN_FILE]), Attributes::Set(hidden)),
         }?;
@@ -98,6 +98,11 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
     let removed =
         || created.iter().try_for_each(|(path, _)| fs::remove_dir(path)).and_then(|()| fs::remove_file(HIDDEN_FILE));
     removed().map_err(|e| Failure::setup("mask", e))
+}
+
+/// Makes an existing path read-only.
+pub(in crate::sandbox) fn make_read_only(path: &Path) -> Result<(), Failure> {
+    cover(path, None, Attributes::Set(libc::MOUNT_ATTR_RDONLY))
 }
 
 /// Covers an existing path with itself, or with one of two others: a directory and a file. The attributes apply to the

@@ -229,7 +229,7 @@ impl Undo {
             }
             FileKind::Link => {
                 let (parent, name) = opened_parent(path)?;
-                let temporary = format!(".{}.undo", std::process::id());
+                let temporary = nofollow::random_name().map_err(failed)?;
                 let target = to.target.as_deref().unwrap_or_default();
                 let placed = rustix::fs::symlinkat(target, &parent, temporary.as_str())
                     .and_then(|()| rustix::fs::renameat(&parent, temporary.as_str(), &parent, name));

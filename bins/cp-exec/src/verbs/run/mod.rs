@@ -272,7 +272,12 @@ pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -
 /// Exits with the status of the command.
 fn exit_with_status(outcome: Result<FinishedRun>, context: &mut Context) {
     let status = match outcome {
-        Ok(done) => raw_status(&done),
+        Ok(done) => {
+            if let Some((_, why)) = done.failure.as_ref().filter(|_| done.is_ended) {
+                to_stderr(&format!("cp-exec: {why}\n"));
+            }
+            raw_status(&done)
+        }
         Err(error) => {
             let hint = error.hint_text().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
             to_stderr(&format!("cp-exec: {error}{hint}\n"));

@@ -35,13 +35,13 @@ pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Re
     };
     // From here on the command may have had an effect. If no result is stored, a repeated request reports that the
     // first one did not finish.
-    let FinishedRun { result, failure, refusal } = supervise(prepared, engine, args, context)?;
+    let FinishedRun { result, failure, is_ended, refusal } = supervise(prepared, engine, args, context)?;
     if failure.as_ref().is_some_and(|(code, _)| *code == Code::Interrupted) {
-        return Ok(FinishedRun { result, failure, refusal });
+        return Ok(FinishedRun { result, failure, is_ended, refusal });
     }
     let named = failure.as_ref().map(|(code, message)| (code.row().name.to_owned(), message.clone()));
     let kept = request.keep(Ok(StoredResult { result, failure: named }), context)?;
-    Ok(FinishedRun { result: kept.result, failure, refusal })
+    Ok(FinishedRun { result: kept.result, failure, is_ended, refusal })
 }
 
 /// The parts of the command line that identify the command.
@@ -74,5 +74,5 @@ fn repeat_result(kept: StoredResult, context: &mut Context) -> Result<FinishedRu
         std::io::stderr().write_all(result.stderr.as_bytes())?;
     }
     let failure = failure.map(|(code, message)| (Code::from_name(&code).unwrap_or(Code::Unknown), message));
-    Ok(FinishedRun { result, failure, refusal: None })
+    Ok(FinishedRun { result, failure, is_ended: false, refusal: None })
 }

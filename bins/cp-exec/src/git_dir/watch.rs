@@ -1,0 +1,249 @@
+//! Watches the files of a repository that are mounts in a run. A mount ends when another process replaces its file, as
+//! `git config` does, and the run could write the new file. So the run is stopped, the new text is judged and written
+//! to a file that the run has never seen, and that file becomes the mount.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::settings::fault_in_changed_settings;
+use super::{LONGEST, Repository};
+use crate::nofollow::{self, NewFile, Node};
+
+/// The time without events after which another process counts as done. `git push -u` replaces its file twice.
+const QUIET: Duration = Duration::from_millis(10);
+/// The longest wait for that.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// The most attempts to cover the files anew, if other processes replace them meanwhile.
+const ATTEMPTS: usize = 20;
+
+const REPLACING: ReadFlags =
+    ReadFlags::MOVED_TO.union(ReadFlags::MOVED_FROM).union(ReadFlags::DELETE).union(ReadFlags::CREATE);
+
+/// The files and directories of repositories that are mounts in a run.
+pub(crate) struct Watch {
+    inotify: OwnedFd,
+    bound: Vec<Bound>,
+    /// Names that nobody but the run can give a file now.
+    unused: Vec<Name>,
+}
+
+/// A name in a directory. The directory may have been moved.
+struct Name {
+    path: PathBuf,
+    directory: OwnedFd,
+    /// The watch descriptor of the directory.
+    watch: i32,
+}
+
+impl Name {
+    fn last(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    fn node(&self) -> Option<Node> {
+        let stat = rustix::fs::statat(&self.directory, self.last(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    }
+}
+
+/// A file or directory that is a mount in the run.
+struct Bound {
+    name: Name,
+    /// It is held open, so that no new file gets its inode.
+    held: OwnedFd,
+    text: Option<String>,
+    replaced: bool,
+    /// True if the replacement was changed afterwards.
+    written: bool,
+}
+
+impl Watch {
+    /// `unused`: paths that get no placeholder.
+    pub(super) fn begin(repositories: &[Repository], unused: &[PathBuf]) -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let mut watch = Self { inotify, bound: Vec::new(), unused: Vec::new() };
+        for repository in repositories {
+            for path in repository.protected().filter(|path| !unused.contains(path)) {
+                let Some(name) = watch.name(path, repository)? else { continue };
+                let opened = rustix::fs::openat(
+                    &name.directory,
+                    name.last(),
+                    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                    Mode::empty(),
+                );
+                let Ok(held) = opened else { continue };
+                let text = super::read_small(path);
+                watch.bound.push(Bound { name, held, text, replaced: false, written: false });
+            }
+            for path in unused.iter().filter(|path| path.starts_with(&repository.path)) {
+                let name = watch.name(path, repository)?;
+                watch.unused.extend(name);
+            }
+        }
+        Ok(watch)
+    }
+
+    fn name(&self, path: &Path, repository: &Repository) -> io::Result<Option<Name>> {
+        let Some(parent) = path.parent() else { return Ok(None) };
+        let Ok(directory) = nofollow::open_with(parent, OFlags::RDONLY | OFlags::DIRECTORY) else { return Ok(None) };
+        let replacing = WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE | WatchFlags::ONLYDIR;
+        // In a working tree files are written all the time.
+        let is_inside = parent.starts_with(&repository.path);
+        let writing = if is_inside { WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE } else { WatchFlags::empty() };
+        let watch = inotify::add_watch(&self.inotify, parent, replacing | writing)?;
+        Ok(Some(Name { path: path.to_owned(), directory, watch }))
+    }
+
+    /// Processes pending events. True if a file is to be covered anew. The error is the reason to end the run: it made a
+    /// file that it must not have, which is removed.
+    pub(crate) fn look(&mut self) -> Result<bool, String> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        let mut made = None;
+        while let Ok(event) = reader.next() {
+            let last = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+            let is_full = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+            let is_it = |name: &Name| name.watch == event.wd() && Some(name.last()) == last;
+            for name in self.unused.iter().filter(|name| is_full || is_it(name)) {
+                if name.node().is_some() {
+                    let _ = rustix::fs::unlinkat(&name.directory, name.last(), AtFlags::empty());
+                    made = Some(format!("it made {}, which leads git to other settings", name.path.display()));
+                }
+            }
+            for bound in self.bound.iter_mut().filter(|bound| is_full || is_it(&bound.name)) {
+                bound.written |= bound.replaced;
+                bound.replaced |= (is_full || event.events().intersects(REPLACING)) && !bound.is_in_place();
+            }
+        }
+        made.map_or(Ok(self.bound.iter().any(|bound| bound.replaced)), Err)
+    }
+
+    /// Covers the replaced files anew. `cover` makes a path read-only in the run, which is stopped. The error is the
+    /// reason to end the run.
+    pub(crate) fn cover_anew(&mut self, cover: &mut dyn FnMut(&Path) -> Result<(), String>) -> Result<(), String> {
+        for _ in 0..ATTEMPTS {
+            self.wait_until_quiet()?;
+            // What belonged to a directory that is gone needs no cover.
+            self.bound.retain(|bound| !bound.replaced || !bound.is_gone());
+            for bound in self.bound.iter_mut().filter(|bound| bound.replaced) {
+                bound.renew(cover)?;
+            }
+            if !self.look()? {
+                return Ok(());
+            }
+        }
+        Err("its settings are replaced again and again beside the run".to_owned())
+    }
+
+    /// Waits until the other process has replaced all of its files and holds no lock.
+    fn wait_until_quiet(&mut self) -> Result<(), String> {
+        let end = Instant::now() + PATIENCE;
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(QUIET.subsec_nanos()) };
+        while Instant::now() < end {
+            let mut fds = [PollFd::new(&self.inotify, PollFlags::IN)];
+            let is_quiet = rustix::event::poll(&mut fds, Some(&timeout)).is_ok_and(|events| events == 0);
+            self.look()?;
+            if is_quiet && !self.bound.iter().any(|bound| bound.replaced && bound.is_locked()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The reason why a file that was replaced may not stay unexamined.
+    pub(super) fn unsettled(&mut self) -> Option<String> {
+        let found = self.look();
+        let fault = || self.bound.iter().filter(|bound| bound.replaced).find_map(|bound| bound.read().err());
+        found.map_or_else(Some, |_| fault())
+    }
+
+    /// True if the run may have written the current content of a path.
+    pub(super) fn may_be_written(&self, path: &Path) -> bool {
+        self.bound.iter().any(|bound| bound.name.path == path && bound.written)
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+impl Bound {
+    fn is_in_place(&self) -> bool {
+        self.name.node() == nofollow::node(&self.held).ok()
+    }
+
+    /// True if its directory was removed.
+    fn is_gone(&self) -> bool {
+        rustix::fs::fstat(&self.name.directory).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    fn is_locked(&self) -> bool {
+        let lock = [self.name.last().as_bytes(), b".lock"].concat();
+        rustix::fs::statat(&self.name.directory, OsString::from(OsStr::from_bytes(&lock)), AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok()
+    }
+
+    /// The replacement and its text. The error is its fault.
+    fn read(&self) -> Result<(File, String), String> {
+        let wrong = |why: &str| format!("{} was replaced beside the run: {why}", self.name.path.display());
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let read = || -> io::Result<(File, String)> {
+            let file = File::from(rustix::fs::openat(&self.name.directory, self.name.last(), flags, Mode::empty())?);
+            let meta = file.metadata()?;
+            if !meta.is_file() || meta.len() > LONGEST {
+                return Err(io::Error::other("is no small regular file"));
+            }
+            let mut text = String::new();
+            (&file).take(LONGEST).read_to_string(&mut text)?;
+            Ok((file, text))
+        };
+        let (file, text) = read().map_err(|e| wrong(&e.to_string()))?;
+        let before = self.text.as_ref().ok_or_else(|| wrong("it was no file"))?;
+        let fault = if text == *before { None } else { fault_in_changed_settings(before, &text, &self.name.path) };
+        fault.map_or(Ok((file, text)), |fault| Err(wrong(&fault)))
+    }
+
+    /// Puts a copy of the replacement in its place, which is covered before it has the name.
+    fn renew(&mut self, cover: &mut dyn FnMut(&Path) -> Result<(), String>) -> Result<(), String> {
+        let (file, text) = self.read()?;
+        let failed = |e: io::Error| format!("{} cannot be covered anew: {e}", self.name.path.display());
+        let directory = self.name.directory.as_fd();
+        let mut new = NewFile::make(directory).map_err(failed)?;
+        let before = file.metadata().map_err(failed)?;
+        let mut write = || -> io::Result<()> {
+            new.file.write_all(text.as_bytes())?;
+            let made = new.file.metadata()?;
+            if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
+                std::os::unix::fs::fchown(&new.file, Some(before.uid()), Some(before.gid()))?;
+            }
+            new.file.set_permissions(before.permissions())
+        };
+        write().map_err(failed)?;
+        cover(&self.name.path.with_file_name(&new.name))?;
+        new.exchange(self.name.last()).map_err(failed)?;
+        let stat = rustix::fs::statat(directory, &new.name, AtFlags::SYMLINK_NOFOLLOW);
+        let taken = stat.map_err(|e| failed(e.into()))?;
+        let now = file.metadata().map_err(failed)?;
+        let stamp = |meta: &Metadata| (meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec());
+        if stamp(&now) != stamp(&before) || (taken.st_dev, taken.st_ino) != (now.dev(), now.ino()) {
+            // Another process was faster. Its file gets the name back, and is the next to be examined.
+            return new.exchange(self.name.last()).map_err(failed);
+        }
+        self.held = new.file.try_clone().map_err(failed)?.into();
+        (self.text, self.replaced, self.written) = (Some(text), false, false);
+        Ok(())
+    }
+}

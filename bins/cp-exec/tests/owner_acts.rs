@@ -1,0 +1,170 @@
+//! What the owner of a repository does in it beside a run stays, and the run goes on: each act, beside a line, beside an
+//! agent, and beside a run that is killed.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cp_testkit::Program;
+
+use crate::exec::{Exec, Who, everyone};
+use crate::guard::undone;
+
+/// An act: its name, its commands, and a command with the output that it must have afterwards.
+type Act = (&'static str, &'static str, &'static str, &'static str);
+
+const ACTS: [Act; 20] = [
+    ("nothing", "true", "git log --format=%s", "a"),
+    ("commit", "echo n >n && git add n && git commit -qm n", "git log --format=%s", "n\na"),
+    ("add", "echo n >n && git add n", "git status --short -uno", "A  n"),
+    ("new setting", "git config pull.rebase true", "git config pull.rebase", "true"),
+    ("changed setting", "git config user.name you", "git config user.name", "you"),
+    ("removed setting", "git config --unset user.name", "git config user.name || echo none", "none"),
+    (
+        "two settings",
+        "git config user.name you; git config user.email y@y",
+        "git config --get-regexp user",
+        "user.name you\nuser.email y@y",
+    ),
+    ("push -u", "git push -qu origin main 2>&1", "git config branch.main.merge", "refs/heads/main"),
+    ("remote add", "git remote add up https://example.org/r.git", "git remote", "origin\nup"),
+    ("remote add of a directory", "git remote add up ../r.git", "git config remote.up.url", "../r.git"),
+    (
+        "remote set-url",
+        "git remote set-url origin git@example.org:r.git",
+        "git remote get-url origin",
+        "git@example.org:r.git",
+    ),
+    ("remote remove", "git remote remove origin", "git remote", ""),
+    ("branch -m", "git branch -qu origin/x && git branch -m main b", "git config branch.b.merge", "refs/heads/x"),
+    ("checkout of a remote branch", "git checkout -qb y origin/x", "git config branch.y.merge", "refs/heads/x"),
+    ("worktree add", "git worktree add -q ../other -b w 2>&1", "git -C ../other status --short -b", "## w"),
+    ("gc", "git gc -q --prune=now", "git fsck 2>&1; git log --format=%s", "a"),
+    ("rebase", "git rebase -q -f --root", "git log --format=%s", "a"),
+    (
+        "stopped rebase",
+        "git rebase -q -x false --root 2>/dev/null; true",
+        "git rebase --abort && git log --format=%s",
+        "a",
+    ),
+    ("editor's settings", "echo '{ }' >.vscode/settings.json", "cat .vscode/settings.json", "{ }"),
+    ("rename", "mv ../work ../renamed", "git log --format=%s", "a"),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    Line,
+    Agent,
+    Killed,
+    /// An agent that is killed.
+    KilledAgent,
+}
+
+/// Runs a line as the user of the project, outside of the sandbox.
+fn act(exec: &Exec, at: &Path, line: &str) -> String {
+    let line = format!("cd {} && {{ {line}\n}}", at.display());
+    let program = exec.program("sh").args(["-c", &line]);
+    let ran = as_owner(exec, program).run();
+    let failed = if ran.status == 0 { String::new() } else { format!(" (status {}: {})", ran.status, ran.stderr) };
+    format!("{}{failed}", ran.stdout.trim_end())
+}
+
+fn as_owner(exec: &Exec, program: Program) -> Program {
+    match exec.who {
+        Who::Me => program,
+        Who::Ordinary => program.with(|command| _ = command.uid(1000).gid(1000)),
+    }
+}
+
+fn project(who: Who) -> Exec {
+    let exec = Exec::new(who);
+    let setup = "git init -q -b main . && git config user.name me && git config user.email me@x && mkdir .vscode && \
+                 echo {} >.vscode/settings.json && echo .vscode >.gitignore && echo a >f && git add f .gitignore && \
+                 git commit -qm a && git init -q --bare ../r.git && git remote add origin ../r.git && \
+                 git push -q origin main main:x 2>&1 && git fetch -q";
+    assert_eq!(act(&exec, &exec.work, setup), "");
+    exec
+}
+
+fn wait_for(path: &Path) -> bool {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !path.exists() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(5));
+    }
+    path.exists()
+}
+
+/// The parts of a repository that only a run of cp-exec makes, and what is in quarantine.
+fn left(exec: &Exec, at: &Path) -> Vec<PathBuf> {
+    let parts = ["commondir", "config.worktree", "objects/info/alternates", "index.lock", "config.lock"];
+    let mut left: Vec<PathBuf> = parts.iter().map(|name| at.join(".git").join(name)).collect();
+    left.retain(|path| path.symlink_metadata().is_ok());
+    let of_ours = |path: &PathBuf| path.to_string_lossy().contains("cp-exec") || path.ends_with(".new");
+    let within = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    left.extend(within(at.join(".git")).chain(within(at.join(".git/cp-keep"))).filter(of_ours));
+    left.extend(within(exec.home.join("state/quarantine")));
+    left
+}
+
+fn beside(who: Who, run: Run, (name, line, check, expected): Act) -> Result<(), String> {
+    let exec = project(who);
+    let renamed = exec.root.join("renamed");
+    let script = "touch began; i=0; while [ ! -e go ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done; sleep 0.2; touch ended";
+    let started = match run {
+        Run::Line | Run::Killed => exec.command(&["--timeout", "30", "--", "sh", "-c", script]),
+        Run::Agent | Run::KilledAgent => exec.command(&["agent", "--", "sh", "-c", script]),
+    };
+    let started = started.start();
+    let began = wait_for(&exec.work.join("began"));
+    let acted = act(&exec, &exec.work, line);
+    let at: &Path = if name == "rename" { &renamed } else { &exec.work };
+    let is_killed = matches!(run, Run::Killed | Run::KilledAgent);
+    let said = if is_killed {
+        thread::sleep(Duration::from_millis(100));
+        started.kill();
+        String::new()
+    } else {
+        fs::write(at.join("go"), "").unwrap();
+        let finished = started.finish();
+        format!("{} {} {}", finished.status, finished.stdout, finished.stderr)
+    };
+    let ended = at.join("ended").exists();
+    if name == "rename" {
+        fs::rename(&renamed, &exec.work).unwrap();
+    }
+    let mut wrong = Vec::new();
+    if is_killed {
+        let (answer, status) = exec.ask(&["--", "true"]);
+        if status != 0 || !undone(&answer).is_empty() {
+            wrong.push(format!("the next start: {answer}"));
+        }
+    }
+    let told = act(&exec, &exec.work, check);
+    let left = left(&exec, &exec.work);
+    wrong.extend((!acted.is_empty()).then(|| format!("the act: {acted}")));
+    wrong.extend((!began).then(|| "the run did not begin".to_owned()));
+    wrong.extend((!(is_killed || said.starts_with("0 ") && ended)).then(|| format!("the run: {said}")));
+    wrong.extend((told != expected).then(|| format!("{check}: {told:?}")));
+    wrong.extend((!left.is_empty()).then(|| format!("left: {left:?}")));
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{who:?} {run:?} {name}: {}", wrong.join("; "))) }
+}
+
+#[test]
+fn owner_acts_beside_run_stay_and_run_goes_on() {
+    let runs = [Run::Line, Run::Agent, Run::Killed, Run::KilledAgent];
+    let rounds: Vec<(Who, Run, Act)> = everyone()
+        .into_iter()
+        .flat_map(|who| runs.into_iter().flat_map(move |run| ACTS.into_iter().map(move |act| (who, run, act))))
+        .collect();
+    let share = rounds.len().div_ceil(8);
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let shares = rounds.chunks(share).map(|share| {
+            scope
+                .spawn(|| share.iter().filter_map(|(who, run, act)| beside(*who, *run, *act).err()).collect::<Vec<_>>())
+        });
+        shares.collect::<Vec<_>>().into_iter().flat_map(|share| share.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rounds.len(), wrong.join("\n"));
+}
