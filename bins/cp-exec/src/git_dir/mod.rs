@@ -103,9 +103,8 @@ impl<'a> Session<'a> {
     /// program that reads new commits.
     pub(crate) fn finish(mut self, private: bool, git: Option<&Path>) -> SessionReport {
         let unsettled = self.watch.as_mut().and_then(Watch::unsettled).filter(|_| private);
-        let may_be_written =
-            |path: &Path| !private || self.watch.as_ref().is_none_or(|watch| watch.may_be_written(path));
-        let findings = self.states.iter().flat_map(|before| before.compare(&may_be_written)).collect();
+        let watch = self.watch.as_ref().filter(|_| private);
+        let findings = self.states.iter().flat_map(|before| before.compare(watch)).collect();
         let (mut history, mut missing) = (Vec::new(), self.missing);
         for before in &self.states {
             match before.search(git) {
@@ -214,19 +213,21 @@ impl<'a> RepositoryState<'a> {
         Ok(found)
     }
 
-    fn compare(&self, may_be_written: &impl Fn(&Path) -> bool) -> Vec<Violation> {
+    /// The parts that must not stay. Without a watch the run may have written each of them.
+    fn compare(&self, watch: Option<&Watch>) -> Vec<Violation> {
         let repository = self.repository;
         let mut found = Vec::new();
         for (path, before) in &self.files {
+            let before = watch.and_then(|watch| watch.accepted(path)).unwrap_or(before);
             let now = read_small(path);
-            if now.as_ref() == Some(before) || !may_be_written(path) {
+            if now.as_deref() == Some(before) || watch.is_some_and(|watch| !watch.may_be_written(path)) {
                 continue;
             }
             let wrong = match &now {
                 Some(now) => fault_in_changed_settings(before, now, path),
                 None => Some("is no longer a regular file".to_owned()),
             };
-            let put_back = Some(before.clone());
+            let put_back = Some(before.to_owned());
             found.extend(wrong.map(|reason| Violation { path: path.clone(), reason: Some(reason), put_back }));
         }
         let is_there = |path: &&PathBuf| path.symlink_metadata().is_ok();

@@ -168,6 +168,11 @@ impl Watch {
         found.map_or_else(Some, |_| fault())
     }
 
+    /// The text of a file that was there before the run, or that was accepted last.
+    pub(super) fn accepted(&self, path: &Path) -> Option<&str> {
+        self.bound.iter().find(|bound| bound.name.path == path)?.text.as_deref()
+    }
+
     /// True if the run may have written the current content of a path.
     pub(super) fn may_be_written(&self, path: &Path) -> bool {
         self.bound.iter().any(|bound| bound.name.path == path && bound.written)

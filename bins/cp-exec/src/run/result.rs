@@ -152,7 +152,10 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         );
         Some((Code::Forbidden, message))
     } else {
-        failure_of(name, outcome.ended, reason, outcome.status, seconds)
+        let kept = outcome.enforcement.guard.iter().filter_map(|found| found.moved_to.as_ref());
+        let kept = kept.map(|file| format!("; its new text is in {file}")).collect::<String>();
+        let failure = failure_of(name, outcome.ended, reason, outcome.status, seconds);
+        failure.map(|(code, message)| (code, message + &kept))
     };
     Ok(FinishedRun { result, failure, is_ended: outcome.ended.is_some(), refusal: outcome.steps.error })
 }
