@@ -52,17 +52,20 @@ fn starter_policy_asks_before_overwriting() {
 }
 
 #[test]
-fn starter_policy_redirects_programs_to_tool_calls() {
+fn starter_policy_redirects_requests_to_tool_calls_and_runs_typed_commands() {
     let exec = without_policy();
     exec.ask(&["policy", "init"]);
     exec.write("a", "one\n");
     for (words, said) in [(&["ls", "a"][..], "a\n"), (&["cat", "a"], "one\n"), (&["find", "a"], "a\n")] {
-        let (answer, status) = exec.ask(&[&["--origin", "person", "--"], words].concat());
-        assert_eq!((status, answer["data"]["stdout"].as_str()), (0, Some(said)), "{answer}");
         let (answer, status) = exec.ask(&[&["--"], words].concat());
-        assert_eq!((status, answer["error"]["details"]["rule"].as_str()), (4, Some("intent")), "{answer}");
+        assert_eq!((status, answer["data"]["stdout"].as_str()), (0, Some(said)), "{answer}");
+        let request = json!({"tool": "shell", "arguments": {"command": words.join(" ")}}).to_string();
+        let (answers, _) = exec.answers(&[], &request);
+        assert_eq!(answers[0]["error"]["details"]["rule"], "intent", "{answers:?}");
+        let (answers, _) = exec.answers(&["--origin", "person"], &request);
+        assert_eq!(answers[0]["data"]["stdout"], said, "{answers:?}");
     }
-    assert_eq!(exec.ask(&["--origin", "person", "--", "find", "a", "-delete"]).1, 5, "it is asked about");
+    assert_eq!(exec.ask(&["--", "find", "a", "-delete"]).1, 5, "it is asked about");
 }
 
 #[test]
@@ -73,7 +76,6 @@ fn starter_policy_allows_all_unrestricted_programs() {
     assert!(policy.contains("strings = \"shell\"\n") && policy.contains("allowed_commands = [\"*\"]\n"), "{policy}");
     assert!(policy.lines().all(|line| line.len() <= 160), "{policy}");
     exec.write("a", "one\n");
-    assert_eq!(exec.ask(&["--", "ls", "-d", "a"]).1, 4, "read-only intent");
     assert!(exec.ask(&["--", "ls"]).0["data"]["stdout"].as_str().unwrap().starts_with("a\n"));
     for words in
         [&["sort", "a"][..], &["chmod", "+x", "a"], &["mktemp"], &["ps"], &["timeout", "5", "true"], &["sh", "a"]]

@@ -3,6 +3,7 @@
 
 mod absent;
 mod agent;
+mod allow;
 mod approvals;
 mod attempts;
 mod canaries;
@@ -39,7 +40,6 @@ mod run;
 mod search;
 mod session_tmp;
 mod shared_memory;
-mod suggest;
 mod survivors;
 mod terminal;
 mod two_actors;

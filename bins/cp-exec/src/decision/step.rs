@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cp_common::wire::Approval;
 use cp_common::{Error, Result};
 
-use super::checks::{check_command_name, check_modules, check_script, check_target};
+use super::checks::{check_command_name, check_modules, check_script, check_target, runs_by_path};
 use super::confirm;
 use super::program::HashCache;
 use super::program::ProgramLookup;
@@ -127,7 +127,8 @@ fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Fi
     let arguments = Arguments::read(argv);
     let file = &request.file.path;
     check_target(policy, file)?;
-    if !policy.bounds.lists(Access::Execute, file) && !is_allowed_path(policy, file) && !is_in_own_tmp(policy, file) {
+    let named = request.cwd.join(&request.named);
+    if !runs_by_path(policy, &named, file) && !is_allowed_path(policy, file) && !is_in_own_tmp(policy, file) {
         check_command_name(policy, &arguments)?;
         check_file(policy, &argv[0], file)?;
     }
@@ -169,6 +170,6 @@ fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
     if known.any(|path| path == file) {
         return Ok(());
     }
-    Err(refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()))
-        .hint(format!("write `{name}`, or list the file's directory in paths.execute")))
+    let error = refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()));
+    Err(policy.with_grant(error, Access::Execute, file))
 }
