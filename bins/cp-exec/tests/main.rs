@@ -11,6 +11,7 @@ mod capabilities;
 mod commands;
 mod contained;
 mod decisions;
+mod ecosystems;
 mod edits;
 mod egress;
 mod egress_hostile;
