@@ -46,6 +46,7 @@ enum Verb {
     Agent(verbs::agent::Args),
     Check(verbs::check::Args),
     Policy(verbs::policy::Args),
+    Allow(verbs::allow::Args),
     Approve(verbs::approve::Args),
     Undo(verbs::undo::Args),
     Hook(verbs::hook::Args),
@@ -63,7 +64,7 @@ pub static PROGRAM: Program = Program {
         verbs::check::DOC,
         verbs::policy::SHOW,
         verbs::policy::init::DOC,
-        verbs::policy::suggest::DOC,
+        verbs::allow::DOC,
         verbs::approve::DOC,
         verbs::undo::DOC,
         verbs::hook::answer::DOC,
@@ -101,7 +102,7 @@ pub static PROGRAM: Program = Program {
         ("item", include_str!("../schemas/item.json")),
         ("policy", include_str!("../schemas/policy.json")),
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
-        ("policy_suggested", include_str!("../schemas/policy_suggested.json")),
+        ("allowed", include_str!("../schemas/allowed.json")),
         ("run_undone", include_str!("../schemas/run_undone.json")),
         ("recovered_git", include_str!("../schemas/recovered_git.json")),
         cp_common::wire::schemas::TOOL_RESULT,
@@ -118,9 +119,12 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
             Verb::Run(args) => verbs::run::run_as_client(&args, context),
             Verb::Check(args) => verbs::check::run_as_client(&args, context),
             Verb::Hook(args) => verbs::hook::run_as_client(&args, context),
-            Verb::Agent(_) | Verb::Policy(_) | Verb::Approve(_) | Verb::Undo(_) | Verb::RecoverGit(_) => {
-                Err(sandbox_refusal())
-            }
+            Verb::Agent(_)
+            | Verb::Policy(_)
+            | Verb::Allow(_)
+            | Verb::Approve(_)
+            | Verb::Undo(_)
+            | Verb::RecoverGit(_) => Err(sandbox_refusal()),
         };
     }
     match cli.verb {
@@ -128,6 +132,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Agent(args) => verbs::agent::run(&args, context),
         Verb::Check(args) => verbs::check::run(&args, context),
         Verb::Policy(args) => verbs::policy::run(&args, context),
+        Verb::Allow(args) => verbs::allow::run(&args, context),
         Verb::Approve(args) => verbs::approve::run(&args, context),
         Verb::Undo(args) => verbs::undo::run(&args, context),
         Verb::Hook(args) => verbs::hook::run(&args, context),

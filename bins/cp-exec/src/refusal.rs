@@ -19,6 +19,9 @@ pub(crate) fn owner_hint(setting: &str) -> String {
     format!("only the owner of the policy can allow it ({setting})")
 }
 
+/// The words before the command that allows what was refused.
+pub(crate) const TO_ALLOW: &str = "to allow it: ";
+
 /// The command with which a person allows a value for this project.
 pub(crate) fn allow_line(kind: &str, value: &str) -> String {
     format!("cp-exec allow {kind} {}", quoted(value))

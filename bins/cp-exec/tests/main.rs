@@ -3,6 +3,7 @@
 
 mod absent;
 mod agent;
+mod allow;
 mod approvals;
 mod attempts;
 mod canaries;
@@ -10,6 +11,7 @@ mod capabilities;
 mod commands;
 mod contained;
 mod decisions;
+mod ecosystems;
 mod edits;
 mod egress;
 mod egress_hostile;
@@ -43,7 +45,6 @@ mod search;
 mod session_tmp;
 mod shared_memory;
 mod starts;
-mod suggest;
 mod survivors;
 mod system;
 mod terminal;

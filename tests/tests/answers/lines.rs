@@ -267,7 +267,13 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-log create --dry-run --ledger-name example.com/audit a",
         ],
     ),
-    ("cp-exec policy suggest", &["allow; cp-exec -- seq 3 >/dev/null; cp-exec policy suggest --dry-run"]),
+    (
+        "cp-exec allow",
+        &[
+            "allow; cp-exec allow network a.test --dry-run",
+            "allow; cp-exec allow env MINE --confirm $(cp-exec allow env MINE --dry-run | token)",
+        ],
+    ),
     (
         "cp-log export",
         &[

@@ -53,7 +53,7 @@ const ROWS: [[&str; 4]; 64] = [
     ["cp-exec check", "", "-- true", "--input rows"],
     ["cp-exec policy show", "", "", ""],
     ["cp-exec policy init", "", "--home $PWD/fresh$N", ""],
-    ["cp-exec policy suggest", "", "", ""],
+    ["cp-exec allow", "", "--dry-run env MINE", ""],
     ["cp-exec approve", "", "", ""],
     ["cp-exec undo", "cp-exec -- touch u$N >/dev/null", "--dry-run last", ""],
     ["cp-exec recover-git", "", "--dry-run repository", ""],

@@ -11,7 +11,7 @@ use cp_common::{Code, Error, Result};
 use serde_json::{Value, json};
 
 use super::program::ProgramLookup;
-use crate::policy::{Access, Intent, Policy};
+use crate::policy::{Access, Intent, Policy, allowable, normal};
 use crate::refusal::{denied, denied_by, owner_hint, refuse};
 use crate::request::Command;
 use crate::rules::{Arguments, Served, escalation, written_paths};
@@ -35,6 +35,11 @@ pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> 
         let hint = format!("{other}{}", owner_hint("exec.restricted_commands"));
         return Err(refuse("restricted", format!("`{name}` is in restricted_commands")).hint(hint));
     }
+    if word.contains([' ', '\t', '\n', '|', ';', '&', '<', '>']) && !word.contains('/') {
+        return Err(Error::validation(format!("`{word}` is a command line, not the name of a program"))
+            .with("rule", "one_word")
+            .hint(format!("write cp-exec -c {}", cp_common::wire::quoted(word))));
+    }
     // `busybox NAME` runs busybox.
     let file = word.rsplit('/').next().unwrap_or(word);
     if exec.allows_all() || exec.allowed_commands.iter().any(|allowed| allowed == file || allowed == word) {
@@ -43,14 +48,9 @@ pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> 
     if exec.allowed_commands.is_empty() {
         return Err(refuse_all_commands(policy));
     }
-    if word.contains(char::is_whitespace) {
-        return Err(Error::validation(format!("`{word}` is one word with blanks in it, not the name of a program"))
-            .with("rule", "one_word")
-            .hint("give separate words: cp-exec -- COMMAND ARG…, or use -c STRING"));
-    }
-    Err(refuse("not_allowed", format!("`{name}` is not in allowed_commands"))
-        .with("allowed", exec.allowed_commands.clone())
-        .hint(policy.setting_hint(&format!("allowed_commands = [..., {}]", serde_json::json!(word)))))
+    let error = refuse("not_allowed", format!("`{name}` is not in allowed_commands"))
+        .with("allowed", exec.allowed_commands.clone());
+    Err(allowable(error, "program", word))
 }
 
 /// The refusal of every command, if the policy allows none.
@@ -62,8 +62,20 @@ pub(super) fn refuse_all_commands(policy: &Policy) -> Error {
     refuse("not_allowed", reason).hint(policy.setting_hint("exec.allowed_commands"))
 }
 
-/// The canonical file of the command's first word. A path must resolve to the same file as its name, or be listed as
-/// a path and lie in an execute path.
+/// True if a program runs by its path, whatever its name: it lies in an execute path, or it is a link there to a program
+/// that the policy runs, as `.venv/bin/python` is.
+pub(super) fn runs_by_path(policy: &Policy, asked: &Path, file: &Path) -> bool {
+    let names = ProgramLookup::of(policy);
+    let exec = policy.exec();
+    let is_of_path = || exec.path.iter().any(|place| place.canonicalize().ok().as_deref() == file.parent());
+    let is_pinned = || names.pins.iter().any(|(_, pin)| pin.canonicalize().is_ok_and(|pin| pin == file));
+    let is_listed = || names.listed(&exec.allowed_commands).iter().any(|(_, listed)| listed == file);
+    let is_run = || exec.allows_all() && (is_of_path() || is_pinned()) || is_listed();
+    policy.bounds.lists(Access::Execute, file) || policy.bounds.lists(Access::Execute, &normal(asked)) && is_run()
+}
+
+/// The canonical file of the command's first word. A path must lie in an execute path, or resolve to the same file as
+/// its name.
 pub(super) fn resolve_program(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<PathBuf> {
     let names = ProgramLookup::of(policy);
     let word = arguments.command().unwrap_or_default();
@@ -76,18 +88,16 @@ pub(super) fn resolve_program(policy: &Policy, arguments: &Arguments<'_>, cwd: &
             .with("rule", "not_found")
             .hint("a name without a slash is looked up on the policy's path")
     })?;
-    let listed = policy.exec().allowed_commands.iter().any(|allowed| {
-        allowed.contains('/') && policy.base.join(policy.expand(allowed)).canonicalize().is_ok_and(|p| p == path)
-    });
-    if listed && policy.bounds.lists(Access::Execute, &path) {
+    if runs_by_path(policy, &asked, &path) {
         return Ok(path);
     }
     let name = arguments.name();
     if names.resolve(name).is_ok_and(|pinned| pinned == path) {
         return Ok(path);
     }
-    Err(refuse("path", format!("{} is not the file that the policy runs for `{name}`", path.display()))
-        .hint(format!("write `{name}`; {}", owner_hint("exec.pin, or exec.allowed_commands and paths.execute"))))
+    let error = refuse("path", format!("{} is not the file that the policy runs for `{name}`", path.display()))
+        .hint(format!("write `{name}`"));
+    Err(policy.with_grant(error, Access::Execute, &path))
 }
 
 /// Refuses a link whose allowed name hides a restricted program.
@@ -181,9 +191,12 @@ pub(super) fn requested_cwd(policy: &Policy, command: &Command) -> Result<PathBu
 /// Refuses a working directory that the policy does not allow.
 pub(super) fn check_cwd(policy: &Policy, cwd: &Path) -> Result<()> {
     if !policy.bounds.lists(Access::Read, cwd) {
-        return Err(denied("execute", cwd)
-            .with("rule", "cwd")
-            .hint("choose a working directory inside paths.read of the policy"));
+        let error = denied("execute", cwd).with("rule", "cwd");
+        return Err(policy.with_grant(
+            error.hint("choose a working directory inside paths.read of the policy"),
+            Access::Read,
+            cwd,
+        ));
     }
     if let Some(pattern) = policy.bounds.forbidding(cwd) {
         return Err(denied_by("execute", cwd, "forbidden", pattern.text()));

@@ -160,7 +160,7 @@ fn new_approval(policy: &Policy, action: Action, is_final: bool, shown: Shown, b
 
 /// Confirms a ruling, if it needs confirmation. A token is redeemed before the command starts. It is redeemed even if
 /// none is needed, because then it was issued for another request.
-pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option<&str>) -> Result<()> {
+pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option<&str>, typed: bool) -> Result<()> {
     if ruling.confirm.is_none() && token.is_none() {
         return Ok(());
     }
@@ -170,8 +170,8 @@ pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option
         ruling.confirmed = Some(confirm::fingerprint(&policy.cp_home, token)?);
         return Ok(());
     }
-    // A model cannot request a token, so a person is asked.
-    if ruling.level == Confirm::Agent && policy.actor.call.is_none() {
+    // A model cannot request a token, so a person is asked, as at a terminal.
+    if ruling.level == Confirm::Agent && policy.actor.call.is_none() && !(typed && approval::has_terminal()) {
         let Shown { rule, why, .. } = asked.shown;
         return Err(Error::new(Code::ConfirmationRequired, why.clone())
             .with("rule", rule)

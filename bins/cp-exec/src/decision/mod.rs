@@ -22,9 +22,9 @@ pub(crate) use self::agent::{AgentCommand, UNLIMITED, decide_agent};
 pub(crate) use self::checks::check_modules;
 use self::checks::{
     add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_governed, check_intent, check_script,
-    check_target, refuse_all_commands, requested_cwd, resolve_program,
+    check_target, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
-use self::plan::check_variables;
+pub(crate) use self::plan::check_variables;
 pub(crate) use self::plan::{Planned, plan};
 use self::program::Pinned;
 pub(crate) use self::program::{HashCache, ProgramLookup};
@@ -138,10 +138,16 @@ fn assess_words(
 ) -> Result<Assessment> {
     let arguments = Arguments::read(argv);
     let mut notices = command.notices.clone();
-    let served = served(&arguments);
+    // A person types commands, and has no tools that read.
+    let served = served(&arguments).filter(|served| !(command.typed && served.reads));
     // This check comes before the lists of the policy, because no policy can allow writes to governed paths.
     check_governed(policy, &arguments, &cwd)?;
-    check_command_name(policy, &arguments).map_err(|error| add_tool_call_hint(error, policy, served, &arguments))?;
+    let asked = cwd.join(policy.expand(arguments.command().unwrap_or_default()));
+    let is_path = arguments.command().is_some_and(|word| word.contains('/'));
+    if !(is_path && asked.canonicalize().is_ok_and(|file| runs_by_path(policy, &asked, &file))) {
+        check_command_name(policy, &arguments)
+            .map_err(|error| add_tool_call_hint(error, policy, served, &arguments))?;
+    }
     // A tool call can replace a whole request only, and only one that names a file.
     let replaces = command.words().is_some() && arguments.operands().next().is_some();
     check_intent(policy, served.filter(|_| replaces), &mut notices)

@@ -16,8 +16,8 @@ use crate::digest::sha256;
 use crate::glob::name_matches;
 use crate::guard::Guarded;
 use crate::nofollow::Node;
-use crate::policy::{Access, Degraded, Policy, RunAs, name_of, node_of};
-use crate::refusal::{owner_hint, refuse};
+use crate::policy::{Access, Degraded, Policy, RunAs, allowable, name_of, node_of};
+use crate::refusal::refuse;
 use crate::request::Command;
 use crate::sandbox::plan::{Identity, Layer, Limits, Plan, Profile, Terminals, View};
 
@@ -339,8 +339,8 @@ fn check_variable(name: &str, value: &str, allowed: &[String]) -> Result<()> {
     if known.any(|pattern| name_matches(pattern, name)) {
         return Ok(());
     }
-    Err(refuse("env_not_allowed", format!("`{name}` is not on the list of variables a request may set"))
-        .hint(format!("remove it; {}", owner_hint("exec.env_allow"))))
+    let error = refuse("env_not_allowed", format!("`{name}` is not on the list of variables a request may set"));
+    Err(allowable(error.hint("remove it"), "env", name))
 }
 
 #[cfg(test)]

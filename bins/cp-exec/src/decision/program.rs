@@ -16,7 +16,7 @@ use cp_common::home::Home;
 use cp_common::{Error, Result, clock};
 
 use crate::digest::sha256_of;
-use crate::policy::{Policy, check_directory, others_write};
+use crate::policy::{Policy, allowable, check_directory, others_write};
 use crate::refusal::{owner_hint, refuse};
 use crate::sandbox::plan::Identity;
 use crate::sandbox::{HEAD, first_line};
@@ -72,10 +72,10 @@ impl ProgramLookup<'_> {
             return candidate.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&candidate));
         }
         let looked: Vec<String> = self.path.iter().map(|path| path.display().to_string()).collect();
-        Err(Error::not_found(format!("program `{name}` not found on the policy's path"))
+        let error = Error::not_found(format!("program `{name}` not found on the policy's path"))
             .with("rule", "not_found")
-            .with("path", looked)
-            .hint(owner_hint("its directory in exec.path, or its file in exec.pin")))
+            .with("path", looked);
+        Err(if on_own_path(name) { allowable(error, "program", name) } else { error })
     }
 
     /// The files of some names, each with its path before and after links are resolved. Names that are not found are
@@ -168,6 +168,12 @@ impl ProgramLookup<'_> {
         prefix.push(script_path.to_owned());
         Ok(Pinned { exe: interpreter.exe, script: Some(script.exe.clone()), prefix, ..script })
     }
+}
+
+/// True if a shell outside finds a program.
+pub(crate) fn on_own_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    !name.is_empty() && std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
 }
 
 /// The interpreter and its one argument from the first line of a script; `None` if the file is not a script.

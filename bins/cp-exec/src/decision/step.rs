@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cp_common::wire::Approval;
 use cp_common::{Error, Result};
 
-use super::checks::{check_command_name, check_modules, check_script, check_target};
+use super::checks::{check_command_name, check_modules, check_script, check_target, runs_by_path};
 use super::confirm;
 use super::program::HashCache;
 use super::program::ProgramLookup;
@@ -172,8 +172,9 @@ fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Fi
     check_target(policy, file)?;
     let by_file = readings(request).pop().unwrap_or_default();
     let is_declared = request.role == Role::Interpreter && runs_script(&by_file);
+    let named = request.cwd.join(&request.named);
     if !is_declared
-        && !policy.bounds.lists(Access::Execute, file)
+        && !runs_by_path(policy, &named, file)
         && !is_allowed_path(policy, file)
         && !is_in_own_tmp(policy, file)
     {
@@ -230,6 +231,6 @@ fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
     if known.any(|path| path == file) {
         return Ok(());
     }
-    Err(refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()))
-        .hint(format!("write `{name}`, or list the file's directory in paths.execute")))
+    let error = refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()));
+    Err(policy.with_grant(error, Access::Execute, file))
 }

@@ -27,7 +27,7 @@ pub(crate) enum Access {
 
 impl Access {
     /// The verb of a refusal.
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",

@@ -10,6 +10,7 @@ use cp_egress::{Destination, Network};
 use cp_policy::explain;
 use serde::{Deserialize, Serialize};
 
+use super::patterns::expand;
 use super::trust::{home_of, others_write};
 use crate::digest::sha256;
 use crate::glob::name_matches;
@@ -30,6 +31,53 @@ pub(crate) struct Settings {
     pub approval: Approvers,
     /// Tool servers, parsed and checked by cp-toolloop.
     pub mcp: toml::Table,
+    /// Grants for projects, by their directories.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub project: BTreeMap<String, Project>,
+}
+
+impl Settings {
+    /// Adds the grants for the project in which a base directory lies, and expands `~` in names of programs.
+    pub(crate) fn resolve_for(&mut self, base: &Path, home: &str) {
+        for path in &mut self.exec.path {
+            *path = expand(&path.to_string_lossy(), home).into();
+        }
+        for program in self.approval.owner_approver.iter_mut().take(1) {
+            *program = expand(program, home);
+        }
+        for (directory, project) in self.project.clone() {
+            let directory = PathBuf::from(expand(&directory, home));
+            if base.starts_with(directory.canonicalize().unwrap_or(directory)) {
+                self.grant(project);
+            }
+        }
+    }
+
+    fn grant(&mut self, project: Project) {
+        let Self { exec, paths, .. } = self;
+        exec.network = exec.network.with(&project.network);
+        exec.allowed_commands.extend(project.allowed_commands);
+        exec.env_allow.extend(project.env_allow);
+        exec.env_set.extend(project.env_set);
+        exec.pin.extend(project.pin);
+        paths.read.extend(project.read);
+        paths.write.extend(project.write);
+        paths.execute.extend(project.execute);
+    }
+}
+
+/// `[project."DIR"]`: what commands may use in one project, in addition to `[exec]` and `[paths]`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Project {
+    pub network: Vec<Destination>,
+    pub allowed_commands: Vec<String>,
+    pub pin: BTreeMap<String, String>,
+    pub env_allow: Vec<String>,
+    pub env_set: BTreeMap<String, String>,
+    pub read: Vec<String>,
+    pub write: Vec<String>,
+    pub execute: Vec<String>,
 }
 
 /// The directories of the system's programs.
@@ -291,10 +339,13 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
     if !exec.timeout.is_finite() || exec.timeout <= 0.0 || exec.timeout > LONGEST {
         return fault("exec.timeout", format!("timeout must be more than 0 and at most {LONGEST} seconds"));
     }
-    if let Some(path) = exec.path.iter().find(|path| !path.is_absolute()) {
+    if let Some(path) = exec.path.iter().find(|path| !path.is_absolute() && !path.starts_with("~")) {
         return fault("exec.path", format!("`{}` is not an absolute path", path.display()));
     }
-    if let Some(program) = settings.approval.owner_approver.first().filter(|program| !program.starts_with('/')) {
+    if let Some(directory) = settings.project.keys().find(|directory| !is_absolute(directory)) {
+        return fault("project", format!("`{directory}` is not an absolute path"));
+    }
+    if let Some(program) = settings.approval.owner_approver.first().filter(|program| !is_absolute(program)) {
         return fault("approval.owner_approver", format!("`{program}` is not an absolute path"));
     }
     if let Some(RunAs::Named(name)) = &exec.run_as
@@ -309,6 +360,11 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
     }
     check_examples(&settings.exec.rule)?;
     Ok(settings)
+}
+
+/// True if a path is absolute after a leading `~` is expanded.
+fn is_absolute(path: &str) -> bool {
+    expand(path, "/").starts_with('/')
 }
 
 /// The highest time limit of a command, in seconds.

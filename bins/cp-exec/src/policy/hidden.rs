@@ -199,7 +199,9 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
             .hint("secrets are hidden from commands and tools"));
     }
     if !policy.is_tool(path) && !policy.bounds.lists(Access::Read, path) {
-        return Err(denied(access.name(), path).with("rule", "paths.read").hint(hint));
+        let error = denied(access.name(), path);
+        let error = if is_private { error.hint(hint) } else { error };
+        return Err(policy.refuse_path(Access::Read, error, path));
     }
     Ok(())
 }
@@ -225,7 +227,18 @@ pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()>
             .hint("other programs run commands from this file; only its owner can change it"));
     }
     if !policy.bounds.lists(Access::Write, path) {
-        return Err(denied("write", path).with("rule", "paths.write").hint(hint));
+        return Err(policy.refuse_path(Access::Write, denied("write", path), path));
     }
     Ok(())
+}
+
+impl Policy {
+    /// A refusal of a path that the policy does not list, with the line that lists it.
+    fn refuse_path(&self, access: Access, error: Error, path: &Path) -> Error {
+        let granted = self.with_grant(error.with("rule", format!("paths.{}", access.name())), access, path);
+        match granted.hint_text() {
+            Some(_) => granted,
+            None => granted.hint(self.setting_hint(&format!("paths.{}", access.name()))),
+        }
+    }
 }

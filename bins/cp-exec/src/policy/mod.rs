@@ -6,6 +6,7 @@
 
 mod bounds;
 mod file;
+mod grant;
 mod hidden;
 mod patterns;
 mod tree;
@@ -27,6 +28,7 @@ use self::file::Exec;
 pub(crate) use self::file::{
     ArgumentRules, Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Strings, Verdict, load, parse,
 };
+pub(crate) use self::grant::allowable;
 pub(crate) use self::hidden::{Hidden, node_of, readable, visible, writable};
 use self::patterns::{Anchors, Pattern};
 pub(crate) use self::patterns::{covering, escaped, expand, normal};
@@ -108,10 +110,11 @@ impl Policy {
     }
 
     /// Resolves a policy that was loaded.
-    pub(crate) fn of_loaded(loaded: Loaded, context: &Context, tools: &[PathBuf]) -> Result<Self> {
+    pub(crate) fn of_loaded(mut loaded: Loaded, context: &Context, tools: &[PathBuf]) -> Result<Self> {
         let session = context.session();
         let (home, mut links) = follow(&loaded.home);
         let anchors = Anchors { base: context.base()?.canonicalize()?, home, session: session.clone() };
+        loaded.settings.resolve_for(&anchors.base, &loaded.home.to_string_lossy());
         let tools = tools
             .iter()
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))

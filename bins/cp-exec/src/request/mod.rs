@@ -46,6 +46,8 @@ pub(crate) struct Command {
     pub notices: Vec<String>,
     /// The text that the shell runs for a line, if it is not the line itself.
     pub shell_text: Option<Box<str>>,
+    /// True if it stands on the command line, so that a person may have typed it.
+    pub typed: bool,
 }
 
 /// The form of a command.

@@ -8,7 +8,7 @@ use super::arguments::Arguments;
 use super::data::{self, Kind, Rule as BuiltIn, is_named, roles};
 use super::written::{Places, lost_files};
 use crate::policy::{Access, ArgumentRules, Policy, Rule, Verdict};
-use crate::refusal::{denied, owner_hint, refuse};
+use crate::refusal::{TO_ALLOW, allow_line, denied, refuse};
 
 /// The origin of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ fn script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Finding {
         verdict: Verdict::Deny,
         rule: "interpreter.script".to_owned(),
         reason: denied("execute", &full).message().to_owned(),
-        hint: Some(owner_hint("paths.execute lists the directories of scripts")),
+        hint: Some(format!("{TO_ALLOW}{}", allow_line("program", &full.display().to_string()))),
         ..Finding::allowed(Risk::High)
     }
 }
@@ -187,7 +187,12 @@ impl Finding {
             return Ok(self);
         }
         let hint = self.hint.unwrap_or_else(|| "remove the argument, or ask the owner to run it outside".to_owned());
-        Err(refuse(&self.rule, self.reason).hint(hint))
+        let error = refuse(&self.rule, self.reason);
+        let error = match hint.strip_prefix(TO_ALLOW) {
+            Some(line) => error.with("allow", line),
+            None => error,
+        };
+        Err(error.hint(hint))
     }
 }
 

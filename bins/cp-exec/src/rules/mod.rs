@@ -41,21 +41,9 @@ pub(crate) fn is_shell(name: &str) -> bool {
     is_named(&roles().shells, name)
 }
 
-/// True if a program runs other programs, or code that its arguments or files contain.
-pub(crate) fn runs_code(name: &str) -> bool {
-    let is_interpreter =
-        || family_of(name).and_then(|family| family.program(name)).is_some_and(|it| it.script.is_some());
-    is_wrapper(name) || is_shell(name) || is_named(&roles().builders, name) || is_interpreter()
-}
-
 /// True if a built-in rule is about some command lines of a program.
 pub(crate) fn has_rules(name: &str) -> bool {
     family_of(name).is_some_and(|family| family.rules_of(name).next().is_some())
-}
-
-/// True if a word is a command that publishes or deletes, whatever its program.
-pub(crate) fn is_final_command(word: &str) -> bool {
-    roles().final_commands.iter().any(|command| command == word)
 }
 
 /// The tool call that replaces a command.

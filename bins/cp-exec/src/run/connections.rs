@@ -6,7 +6,7 @@ use cp_common::wire::{Connections, RefusedConnection};
 use cp_egress::{Connection, Decision, Destination, Egress};
 
 use super::steps::Steps;
-use crate::refusal::allow_line;
+use crate::refusal::{TO_ALLOW, allow_line};
 use crate::sandbox::NetworkNamespace;
 
 /// The most refused connections that a result names.
@@ -97,6 +97,6 @@ fn explain(refused: &RefusedConnection) -> String {
         ("limit", _) => return format!("connection to {name} refused: too many names in one run"),
         _ => "the policy does not list this name".to_owned(),
     };
-    let hint = allow.as_ref().map(|line| format!("; to allow it: {line}"));
+    let hint = allow.as_ref().map(|line| format!("; {TO_ALLOW}{line}"));
     format!("connection to {name} refused: {why}{}", hint.unwrap_or_default())
 }

@@ -253,8 +253,13 @@ impl Engine {
     }
 }
 
-/// Repeats an attempt as long as the approver of the policy grants what it requires.
-pub(crate) fn until_answered<T>(engine: &mut Engine, mut attempt: impl FnMut(&mut Engine) -> Result<T>) -> Result<T> {
+/// Repeats an attempt as long as the approver of the policy grants what it requires, or a person at the terminal for a
+/// typed command.
+pub(crate) fn until_answered<T>(
+    engine: &mut Engine,
+    typed: bool,
+    mut attempt: impl FnMut(&mut Engine) -> Result<T>,
+) -> Result<T> {
     loop {
         let error = match attempt(engine) {
             Err(error) if !error.is_fatal() => error,
@@ -263,10 +268,14 @@ pub(crate) fn until_answered<T>(engine: &mut Engine, mut attempt: impl FnMut(&mu
         let Some(approval) = approvals::paused(&error) else { return Err(error) };
         let Engine { journal, policy, .. } = engine;
         journal.approval(Said::Asked, &approval)?;
-        match approvals::owner_approver(policy, &approval)? {
-            Some(Verdict::Granted) => drop(approvals::grant(journal, policy, &approval, How::OwnerApprover)?),
+        let (how, verdict) = match approvals::owner_approver(policy, &approval)? {
+            None if typed => (How::Terminal, approvals::person(&approval)?),
+            verdict => (How::OwnerApprover, verdict),
+        };
+        match verdict {
+            Some(Verdict::Granted) => drop(approvals::grant(journal, policy, &approval, how)?),
             Some(Verdict::Denied(why)) => {
-                return Err(approvals::deny(journal, policy, &approval, How::OwnerApprover, &why)?);
+                return Err(approvals::deny(journal, policy, &approval, how, &why)?);
             }
             Some(Verdict::Undecided(why)) => return Err(error.with("approver", why)),
             None => return Err(error),

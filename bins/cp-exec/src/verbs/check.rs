@@ -159,7 +159,7 @@ fn answer(
         return filter::run(&mut Requests { decide }, Source::Input, args.stream, context);
     }
     let form = Form::of(args.string.as_deref(), &args.command);
-    let decision = decide(Ok(Command { cwd: args.cwd.clone(), form, ..Command::default() }))?;
+    let decision = decide(Ok(Command { cwd: args.cwd.clone(), form, typed: true, ..Command::default() }))?;
     if !args.stream.strict_exit || decision.verdict == Decided::Allow {
         return context.out.answer(&decision);
     }

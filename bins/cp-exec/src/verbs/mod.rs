@@ -1,6 +1,7 @@
 //! The verbs, one file each.
 
 pub(crate) mod agent;
+pub(crate) mod allow;
 pub(crate) mod approve;
 pub(crate) mod check;
 pub(crate) mod doctor;

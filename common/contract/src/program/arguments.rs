@@ -13,7 +13,7 @@ use crate::program::help::{Length, help};
 use crate::program::identity::{Input, Program, VERSION};
 use crate::program::usage::{not_utf8_error, usage_error};
 use crate::program::{command, standard};
-use crate::spelling::nearest;
+use crate::spelling::misspelt_verb;
 use crate::wire::{Code, Error, Result};
 
 pub(super) fn verb_of(matches: &clap::ArgMatches) -> String {
@@ -199,11 +199,10 @@ fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsSt
         return Ok(arguments);
     }
     let Some(implicit) = program.implicit else { return Ok(arguments) };
-    let verbs = command.get_subcommands().map(clap::Command::get_name).filter(|name| *name != implicit);
     let before_end = arguments.iter().position(|word| word == "--").is_none_or(|end| first.is_some_and(|at| at < end));
     if before_end
-        && !word.contains(char::is_whitespace)
-        && let Some(verb) = nearest(&word, verbs)
+        && is_alone(&arguments, first.unwrap_or_default())
+        && let Some(verb) = misspelt(program, command, &word)
     {
         return Err(Error::usage(format!("`{word}` is close to the verb `{verb}`"))
             .with("nearest", verb)
@@ -222,6 +221,22 @@ fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsSt
     }
     arguments.insert(0, implicit.into());
     Ok(arguments)
+}
+
+/// True if no word follows the one at an index.
+fn is_alone(arguments: &[OsString], at: usize) -> bool {
+    arguments.len() == at + 1
+}
+
+/// The verb that a word misspells. A word that a shell finds as a program is not misspelt where programs are run.
+fn misspelt<'a>(program: &Program, command: &'a clap::Command, word: &str) -> Option<&'a str> {
+    let verbs = command.get_subcommands().map(clap::Command::get_name);
+    let verb = misspelt_verb(word, verbs.filter(|name| Some(*name) != program.implicit))?;
+    let implicit = program.implicit.and_then(|name| command.find_subcommand(name));
+    let runs = implicit.is_some_and(|line| line.get_positionals().next().is_some_and(command::is_command));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_program = || std::env::split_paths(&path).any(|directory| directory.join(word).is_file());
+    (!runs || !is_program()).then_some(verb)
 }
 
 /// Words that a person at a terminal expects to be verbs, and not to be sent to a model.
@@ -260,9 +275,9 @@ fn with_command_separated(program: &Program, root: &clap::Command, arguments: &[
         } else {
             let implicit = program.implicit.filter(|_| std::ptr::eq(verb, root));
             let line = implicit.and_then(|name| root.find_subcommand(name)).unwrap_or(verb);
-            let others = ["help", "version", "update"];
             let is_verb = std::ptr::eq(verb, root)
-                && nearest(&text, root.get_subcommands().map(clap::Command::get_name).chain(others)).is_some();
+                && (["help", "version", "update"].contains(&&*text)
+                    || is_alone(&arguments, at) && misspelt(program, root, &text).is_some());
             if line.get_positionals().next().is_some_and(command::is_command) && !is_verb {
                 arguments.insert(at, "--".into());
             }

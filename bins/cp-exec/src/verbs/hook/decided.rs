@@ -198,7 +198,7 @@ fn await_approval<T>(
     )? {
         return attempt(engine);
     }
-    until_answered(engine, attempt)
+    until_answered(engine, false, attempt)
 }
 
 /// Formats an error for a host, which shows a single text. A hint may start with a command, so it follows a label.

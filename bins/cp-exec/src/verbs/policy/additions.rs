@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
-use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, TableLike, Value};
-
-use crate::tools::executable::BY_DEFAULT;
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 /// The longest line to which values are appended.
 const LINE: usize = 110;
@@ -14,65 +12,69 @@ const LINE: usize = 110;
 /// One value that is added to a list or a table of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Addition {
+pub(crate) struct Addition {
     /// The section and the key.
-    pub(super) key: String,
+    pub(crate) key: String,
     /// The name of a pin or a variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     value: String,
-    /// The reason, which becomes a comment in the policy.
-    pub(super) reason: String,
+    /// The reason, which becomes a comment in the policy; empty for what a person typed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) reason: String,
+    /// True if it is about one project.
+    #[serde(skip)]
+    pub(crate) of_project: bool,
 }
 
 impl Addition {
-    pub(super) fn named(key: &str, name: &str, value: &str, reason: &str) -> Self {
+    /// The same for the table of a project.
+    pub(crate) fn of_project(self) -> Self {
+        Self { of_project: true, ..self }
+    }
+
+    pub(crate) fn named(key: &str, name: &str, value: &str, reason: &str) -> Self {
         Self { name: Some(name.to_owned()), ..Self::listed(key, value, reason) }
     }
 
-    pub(super) fn listed(key: &str, value: &str, reason: &str) -> Self {
-        Self { key: key.to_owned(), name: None, value: value.to_owned(), reason: reason.to_owned() }
+    pub(crate) fn listed(key: &str, value: &str, reason: &str) -> Self {
+        Self { key: key.to_owned(), name: None, value: value.to_owned(), reason: reason.to_owned(), of_project: false }
     }
 
     /// The value as TOML, after its name if it has one.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let value = Value::from(&self.value).to_string();
         self.name.as_ref().map_or_else(|| value.clone(), |name| format!("{name} = {value}"))
     }
 
-    /// A rule that lets a command, or one of its subcommands, connect to the value.
-    fn rule(&self, about: &str) -> Table {
-        let (command, subcommand) = about.split_once(' ').map_or((about, None), |(name, word)| (name, Some(word)));
-        let mut rule = Table::new();
-        rule.insert("command", toml_edit::value(command));
-        if let Some(subcommand) = subcommand {
-            rule.insert("subcommands", toml_edit::value(Array::from_iter([subcommand])));
+    /// The line of the policy, for a project or for every project.
+    pub(crate) fn line(&self, project: Option<&str>) -> String {
+        let (section, key) = self.key.split_once('.').unwrap_or_default();
+        let section = project.map_or_else(|| section.to_owned(), |project| format!("project.{}", Value::from(project)));
+        match &self.name {
+            Some(_) => format!("[{section}] {key} = {{ {} }}", self.text()),
+            None => format!("[{section}] {key} = [{}]", self.text()),
         }
-        rule.insert("decision", toml_edit::value("allow"));
-        rule.insert("network", toml_edit::value(Array::from_iter([self.value.as_str()])));
-        rule.insert("reason", toml_edit::value(&self.reason));
-        rule
     }
 
     /// The value of the key in a policy without it.
-    fn absent(&self) -> Item {
+    fn absent(&self, is_project: bool) -> Item {
         match (&self.name, self.key.as_str()) {
-            (Some(_), "exec.rule") => Item::ArrayOfTables(ArrayOfTables::new()),
+            (Some(_), _) if is_project => Item::Value(InlineTable::new().into()),
             (Some(_), _) => Item::Table(Table::new()),
-            (None, "tools.allow") => Item::Value(Array::from_iter([BY_DEFAULT]).into()),
-            (None, "paths.read" | "paths.write") => Item::Value(Array::from_iter(["."]).into()),
+            (None, "paths.read" | "paths.write") if !is_project => Item::Value(Array::from_iter(["."]).into()),
             (None, _) => Item::Value(Array::new().into()),
         }
     }
 }
 
 /// A policy with its additions.
-pub(super) struct Extended {
-    pub(super) text: String,
+pub(crate) struct Extended {
+    pub(crate) text: String,
     /// The additions that were missing.
-    pub(super) added: Vec<Addition>,
+    pub(crate) added: Vec<Addition>,
     /// The additions whose name has another value in the policy.
-    pub(super) differing: Vec<Addition>,
+    pub(crate) differing: Vec<Addition>,
 }
 
 /// The last addition to a key.
@@ -85,17 +87,19 @@ struct Cursor {
     reason: String,
 }
 
-/// Adds missing values, each with its reason as a comment.
-pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
+/// Adds missing values to the table of a project, or for every project, each with its reason as a comment.
+pub(crate) fn extend(text: &str, project: Option<&str>, additions: Vec<Addition>) -> Result<Extended> {
     let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| Error::config(e.message()))?;
     let (mut added, mut differing) = (Vec::new(), Vec::new());
     let mut cursors: BTreeMap<String, Cursor> = BTreeMap::new();
     for addition in additions {
         let (section, key) = addition.key.split_once('.').unwrap_or_default();
         let no_table = |name: &str| Error::config(format!("`{name}` has a value of another type"));
-        let section_item = document.entry(section).or_insert_with(|| Item::Table(Table::new()));
-        let section_table = section_item.as_table_like_mut().ok_or_else(|| no_table(section))?;
-        let item = section_table.entry(key).or_insert_with(|| addition.absent());
+        let section_table = match project {
+            None => table_in(document.as_table_mut(), section, false)?,
+            Some(project) => table_in(table_in(document.as_table_mut(), "project", true)?, project, false)?,
+        };
+        let item = section_table.entry(key).or_insert_with(|| addition.absent(project.is_some()));
         let cursor = cursors.entry(addition.key.clone()).or_default();
         match (&addition.name, item) {
             (None, Item::Value(Value::Array(list))) => {
@@ -105,24 +109,21 @@ pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
                 }
                 insert(list, &addition, cursor);
             }
-            (Some(about), Item::ArrayOfTables(rules)) if addition.key == "exec.rule" => {
-                let rule = addition.rule(about);
-                if rules.iter().any(|present| present.to_string() == rule.to_string()) {
-                    continue;
-                }
-                rules.push(rule);
-            }
             (Some(name), item) => {
                 let is_table = item.is_table();
                 let table = item.as_table_like_mut().ok_or_else(|| no_table(key))?;
                 if let Some(present) = table.get(name) {
-                    if present.as_str() != Some(&addition.value) {
+                    let is_same = present.as_str() == Some(&addition.value);
+                    if !is_same && addition.reason.is_empty() {
+                        table.insert(name, toml_edit::value(&addition.value));
+                        added.push(addition);
+                    } else if !is_same {
                         differing.push(addition);
                     }
                     continue;
                 }
                 table.insert(name, toml_edit::value(&addition.value));
-                if cursor.reason != addition.reason {
+                if cursor.reason != addition.reason && !addition.reason.is_empty() {
                     if is_table {
                         comment(table, name, &addition.reason);
                     } else {
@@ -138,14 +139,26 @@ pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
     Ok(Extended { text: document.to_string(), added, differing })
 }
 
+/// The table with a name, which is created if it is not there. One without a line of its own is implicit.
+fn table_in<'a>(above: &'a mut dyn TableLike, name: &str, is_implicit: bool) -> Result<&'a mut dyn TableLike> {
+    let mut table = Table::new();
+    table.set_implicit(is_implicit);
+    let item = above.entry(name).or_insert(Item::Table(table));
+    item.as_table_like_mut().ok_or_else(|| Error::config(format!("`{name}` has a value of another type")))
+}
+
 /// Inserts a value before the existing ones, after earlier additions.
 fn insert(list: &mut Array, addition: &Addition, cursor: &mut Cursor) {
     let mut value = Value::from(&addition.value);
+    if addition.reason.is_empty() && !list.to_string().contains('\n') {
+        list.push(value);
+        return;
+    }
     let length = value.to_string().len() + 2;
     let goes_on = cursor.reason == addition.reason && cursor.column + length <= LINE;
     let prefix = match goes_on {
         true => " ".to_owned(),
-        false if cursor.reason == addition.reason => "\n    ".to_owned(),
+        false if cursor.reason == addition.reason || addition.reason.is_empty() => "\n    ".to_owned(),
         false => format!("\n    # {}\n    ", addition.reason),
     };
     cursor.column = if goes_on { cursor.column } else { 4 } + length;
@@ -198,7 +211,7 @@ mod tests {
             "[exec]\nallowed_commands = []\n[exec.pin]\na = \"/b\"\n[[exec.rule]]\ncommand = \"git\"\ndecision = \"deny\"\n[exec.env_set] # own\nA = \"]\"\n[paths]\nwrite = [\".\"]\n",
         ] {
             let before = policy::parse(text).unwrap();
-            let extended = extend(text, all()).unwrap();
+            let extended = extend(text, None, all()).unwrap();
             assert_eq!(extended.added, all(), "{text}");
             let after = policy::parse(&extended.text).unwrap_or_else(|e| panic!("{e}\n{}", extended.text));
             assert!(before.exec.allowed_commands.iter().all(|name| after.exec.allowed_commands.contains(name)));
@@ -212,52 +225,45 @@ mod tests {
             for reason in ["a", "b", "c", "d", "e", "f", "g"] {
                 assert!(extended.text.contains(&format!(" {reason}\n")), "{reason}: {}", extended.text);
             }
-            let again = extend(&extended.text, all()).unwrap();
+            let again = extend(&extended.text, None, all()).unwrap();
             assert_eq!((again.added, again.text), (Vec::new(), extended.text));
         }
     }
 
     #[test]
-    fn extend_adds_destinations_of_every_command_or_of_one() {
-        let additions = || {
-            vec![
-                Addition::listed("exec.network", "pypi.org", "a"),
-                Addition::named("exec.rule", "npm install", "registry.npmjs.org", "b"),
-                Addition::named("exec.rule", "curl", "example.org", "c"),
-            ]
-        };
-        let rule = "[[exec.rule]]\ncommand = \"git\"\ndecision = \"deny\"\n";
-        for text in [
-            "",
-            "[exec]\nnetwork = [\"a.test\"] # own\n[paths]\nread = []\n",
-            &format!("# own\n{rule}[paths]\nread = []\n"),
-        ] {
-            let extended = extend(text, additions()).unwrap();
-            assert_eq!(extended.text.contains("# own"), text.contains("# own"), "{}", extended.text);
-            let exec = policy::parse(&extended.text).unwrap_or_else(|e| panic!("{e}\n{}", extended.text)).exec;
-            let names = |line: &str| {
-                let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
-                let network = exec.network_of(&argv);
-                network
-                    .destinations()
-                    .iter()
-                    .map(ToString::to_string)
-                    .filter(|name| name != "a.test")
-                    .collect::<Vec<_>>()
+    fn extend_of_project_changes_its_table_only() {
+        let project = "~/a \"b\" \u{e9}";
+        let plain = |one: Addition| Addition { reason: String::new(), ..one };
+        for text in ["", "# own\n[exec]\nallowed_commands = [\"a\"] # own\n", "[project.\"/other\"]\nread = [\"/x\"]\n"]
+        {
+            let additions = || {
+                vec![
+                    plain(Addition::listed("exec.network", "pypi.org", "")),
+                    plain(Addition::listed("paths.read", "/data", "")),
+                    plain(Addition::named("exec.pin", "uv", "~/.local/bin/uv", "")),
+                    plain(Addition::listed("exec.network", "a.test", "")),
+                ]
             };
-            assert_eq!(names("make"), ["pypi.org"], "{}", extended.text);
-            assert_eq!(names("npm install x"), ["pypi.org", "registry.npmjs.org"], "{}", extended.text);
-            assert_eq!(names("npm publish"), ["pypi.org"], "{}", extended.text);
-            assert_eq!(names("curl x"), ["pypi.org", "example.org"], "{}", extended.text);
-            assert_eq!(exec.rule.len(), 2 + usize::from(text.contains("exec.rule")));
-            assert_eq!(extend(&extended.text, additions()).unwrap().added, []);
+            let extended = extend(text, Some(project), additions()).unwrap();
+            assert!(extended.text.starts_with(text), "{}", extended.text);
+            let after = policy::parse(&extended.text).unwrap_or_else(|e| panic!("{e}\n{}", extended.text));
+            let names: Vec<String> = after.project[project].network.iter().map(ToString::to_string).collect();
+            assert_eq!(
+                (names.as_slice(), after.exec.network),
+                (&["pypi.org".to_owned(), "a.test".to_owned()][..], cp_egress::Network::default())
+            );
+            assert_eq!(
+                (&after.project[project].read[..], &after.paths.read[..]),
+                (&["/data".to_owned()][..], &[".".to_owned()][..])
+            );
+            assert_eq!(extend(&extended.text, Some(project), additions()).unwrap().added, []);
         }
     }
 
     #[test]
     fn extend_values_with_one_reason_share_comment_and_lines() {
         let names = (0..40).map(|at| Addition::listed("exec.allowed_commands", &format!("program-{at}"), "why"));
-        let text = extend("[exec]\nallowed_commands = [\"old\"]\n", names.collect()).unwrap().text;
+        let text = extend("[exec]\nallowed_commands = [\"old\"]\n", None, names.collect()).unwrap().text;
         assert_eq!(text.matches("# why").count(), 1, "{text}");
         assert!(text.lines().all(|line| line.len() <= LINE) && text.lines().count() < 12, "{text}");
     }
@@ -265,7 +271,7 @@ mod tests {
     #[test]
     fn extend_keeps_and_reports_differing_value() {
         let twice = all().into_iter().chain(all()).collect();
-        let extended = extend("[exec]\npin = { go = \"/opt/go\" }\n", twice).unwrap();
+        let extended = extend("[exec]\npin = { go = \"/opt/go\" }\n", None, twice).unwrap();
         assert_eq!(extended.added.len(), all().len() - 1);
         assert!(extended.differing.iter().all(|one| one.key == "exec.pin") && !extended.differing.is_empty());
         assert!(extended.text.contains("/opt/go"), "{}", extended.text);

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::additions::{Addition, extend};
 use super::project::{self, Found};
+use super::toolchains;
 use super::write_policy;
 use crate::digest::sha256;
 use crate::policy;
@@ -136,8 +137,8 @@ fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Begun> {
     }
     let found = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
     let starter = if found.is_empty() { STARTER.to_owned() } else { STARTER.replace(TIMEOUT[0], TIMEOUT[1]) };
-    let (text, found) = with(&starter, found)?;
-    begun(file, extend(&text, project::of_each_kind(home))?.text, found)
+    let (text, found) = with(&starter, project, home, found)?;
+    begun(file, extend(&text, None, project::of_each_kind(home))?.text, found)
 }
 
 /// Adds the needs of a project to an existing policy.
@@ -149,7 +150,8 @@ fn add(
 ) -> Result<Option<Begun>> {
     let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
     let home = policy::load(file)?.home;
-    let (text, found) = with(&before, project::find_kinds(project, &home)).map_err(|e| e.in_file(file))?;
+    let (text, found) =
+        with(&before, Some(project), &home, project::find_kinds(project, &home)).map_err(|e| e.in_file(file))?;
     let adds: Vec<&Addition> = found.iter().flat_map(|found| &found.adds).collect();
     let changes: Vec<Change> =
         adds.chunk_by(|one, next| (&one.key, &one.reason) == (&next.key, &next.reason)).map(change).collect();
@@ -174,13 +176,18 @@ fn texts(adds: &[&Addition]) -> String {
 }
 
 /// Extends a text by the additions of the findings. The returned findings contain only additions that were missing.
-fn with(text: &str, mut found: Vec<Found>) -> Result<(String, Vec<Found>)> {
+fn with(text: &str, project: Option<&Path>, home: &Path, mut found: Vec<Found>) -> Result<(String, Vec<Found>)> {
     let mut text = text.to_owned();
+    let project = project.and_then(|project| toolchains::below_home(project, home));
     for found in &mut found {
-        let extended = extend(&text, std::mem::take(&mut found.adds))?;
-        let kept = |one: &Addition| format!("{}: {}, where the policy has another value", one.key, one.text());
-        found.missing.extend(extended.differing.iter().map(kept));
-        (text, found.adds) = (extended.text, extended.added);
+        let (own, general) = std::mem::take(&mut found.adds).into_iter().partition(|one| one.of_project);
+        for (place, adds) in [(None, general), (project.as_deref(), own)] {
+            let extended = extend(&text, place, adds)?;
+            let kept = |one: &Addition| format!("{}: {}, where the policy has another value", one.key, one.text());
+            found.missing.extend(extended.differing.iter().map(kept));
+            found.adds.extend(extended.added);
+            text = extended.text;
+        }
     }
     Ok((text, found))
 }

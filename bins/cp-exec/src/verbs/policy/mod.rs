@@ -1,12 +1,9 @@
-//! `cp-exec policy`: shows the policy in force, writes a starter, and suggests additions.
+//! `cp-exec policy`: shows the policy in force, and writes a starter.
 
-mod additions;
-mod history;
+pub(super) mod additions;
 pub(crate) mod init;
-mod needs;
 mod project;
-pub(crate) mod suggest;
-mod toolchains;
+pub(super) mod toolchains;
 
 use std::path::Path;
 
@@ -34,20 +31,17 @@ enum Verb {
     Show,
     /// Write a commented starter policy, or add what a project needs
     Init(init::Args),
-    /// Suggest additions for refused requests, and add them after confirmation
-    Suggest(suggest::Args),
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match &args.verb {
         Verb::Show => show(context),
         Verb::Init(args) => init::run(args, context),
-        Verb::Suggest(args) => suggest::run(args, context),
     }
 }
 
 /// Writes the policy, and records its hash in an entry.
-fn write_policy(file: &Path, text: &str, entry: Entry, context: &Context) -> Result<()> {
+pub(super) fn write_policy(file: &Path, text: &str, entry: Entry, context: &Context) -> Result<()> {
     write_whole(file, text.as_bytes())?;
     let entry = entry.with("file", &file.display().to_string()).with("sha256", &sha256(text.as_bytes()));
     let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;

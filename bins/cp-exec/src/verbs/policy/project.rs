@@ -55,7 +55,7 @@ pub(super) fn directory(given: &Path, home: &Path, cp_home: &Home) -> Result<Pat
     Ok(directory)
 }
 
-/// The needs of the files in a directory.
+/// The needs of the files in a directory. Programs are for every project, and the rest for this one.
 pub(super) fn find_kinds(directory: &Path, home: &Path) -> Vec<Found> {
     let listing = directory.read_dir().into_iter().flatten().flatten().take(NAMES);
     // Links are ignored, because their targets do not belong to the project.
@@ -84,8 +84,10 @@ pub(super) fn of_each_kind(home: &Path) -> Vec<Addition> {
 
 fn needs(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) -> Found {
     let mut found = Found { kind: group.name.clone(), evidence, ..Found::default() };
-    if group.name != PYTHON || !found.environment(group, directory, home) {
-        found.programs(group, home);
+    found.programs(group, home);
+    let general = found.adds.len();
+    if group.name == PYTHON {
+        found.environment(directory, home);
     }
     if found.adds.is_empty() {
         return found;
@@ -96,6 +98,8 @@ fn needs(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) ->
     found.adds.extend(read.iter().map(|[path, why]| Addition::listed("paths.read", path, why)));
     let why = "scripts, tests and what is built run where they lie";
     found.adds.extend(execute.iter().map(|path| Addition::listed("paths.execute", path, why)));
+    let (general, own) = found.adds.split_at(general);
+    found.adds = general.iter().cloned().chain(own.iter().cloned().map(Addition::of_project)).collect();
     found
 }
 
@@ -123,42 +127,27 @@ impl Found {
         }
     }
 
-    /// Adds the virtual environment of the project, or the active one. False if there is no usable one.
-    fn environment(&mut self, group: &Group, directory: &Path, home: &Path) -> bool {
+    /// Adds what the virtual environment of the project, or the active one, needs. Its programs run by their paths.
+    fn environment(&mut self, directory: &Path, home: &Path) {
         let is_environment = |root: &PathBuf| is_directory(&root.join("bin")) && is_file(&root.join("pyvenv.cfg"));
         let own = [".venv", "venv"].map(|name| directory.join(name)).into_iter();
         let own = own.filter(|root| is_directory(root)).find(is_environment);
         let active = || std::env::var_os("VIRTUAL_ENV").and_then(|root| PathBuf::from(root).canonicalize().ok());
-        let Some(root) = own.or_else(|| active().filter(is_environment)) else { return false };
+        let Some(root) = own.or_else(|| active().filter(is_environment)) else { return };
         let Some(text) = toolchains::below_home(&root, home) else {
             self.missing.push(format!("{}: the path is not UTF-8", root.display()));
-            return false;
+            return;
         };
-        let bin = root.join("bin");
-        let interpreter = bin.join("python3").canonicalize().ok();
+        let interpreter = root.join("bin/python3").canonicalize().ok();
         let Some(program) = interpreter.as_deref().and_then(|file| python(file, home)) else {
             self.missing.push(format!("{}: its interpreter is not one of this machine", root.display()));
-            return false;
+            return;
         };
-        // An interpreter is a link to the checked one; other programs are files of the environment.
-        let is_own = |name: &&str| {
-            let file = bin.join(name);
-            if name.starts_with(PYTHON) { file.canonicalize().ok() == interpreter } else { is_file(&file) }
-        };
-        let why = "the virtual environment";
-        for name in group.names().filter(is_own) {
-            self.adds.push(Addition::listed("exec.allowed_commands", name, why));
-            self.adds.push(Addition::named("exec.pin", name, &format!("{text}/bin/{name}"), why));
-        }
         self.adds.extend(program.files());
-        if let Some(below) = root.strip_prefix(directory).ok().and_then(Path::to_str) {
-            self.adds.push(Addition::listed("paths.pristine", &escaped(below), "installed packages stay as they are"));
-        } else {
-            let whole = escaped(&text) + "/**";
-            let keys = ["paths.read", "paths.execute"];
-            self.adds.extend(keys.map(|key| Addition::listed(key, &whole, why)));
+        if !root.starts_with(directory) {
+            let (why, whole) = ("the active virtual environment", escaped(&text) + "/**");
+            self.adds.extend(["paths.read", "paths.execute"].map(|key| Addition::listed(key, &whole, why)));
         }
-        true
     }
 }
 

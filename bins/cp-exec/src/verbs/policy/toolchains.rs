@@ -11,8 +11,8 @@ use crate::policy::{SYSTEM_PATH, escaped};
 
 /// The data of `programs.toml`.
 #[derive(Default, Deserialize)]
-pub(super) struct Catalogue {
-    pub(super) group: Vec<Group>,
+pub(crate) struct Catalogue {
+    pub(crate) group: Vec<Group>,
     installed: Vec<Installed>,
 }
 
@@ -20,26 +20,28 @@ pub(super) struct Catalogue {
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
-pub(super) struct Group {
-    pub(super) name: String,
-    pub(super) reason: String,
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) reason: String,
     /// Names of files that indicate such a project.
-    pub(super) files: Vec<String>,
+    pub(crate) files: Vec<String>,
     /// Programs that are reported if they are missing.
-    pub(super) needs: Vec<String>,
-    pub(super) commands: Vec<String>,
+    pub(crate) needs: Vec<String>,
+    pub(crate) commands: Vec<String>,
     /// Variables: name, value and reason.
-    pub(super) env: Vec<[String; 3]>,
+    pub(crate) env: Vec<[String; 3]>,
     /// Patterns, each with its reason.
-    pub(super) read: Vec<[String; 2]>,
-    pub(super) execute: Vec<String>,
+    pub(crate) read: Vec<[String; 2]>,
+    pub(crate) execute: Vec<String>,
     /// Names from which its programs download packages.
-    pub(super) registries: Vec<String>,
+    pub(crate) registries: Vec<String>,
+    /// Variables of a project that may use a registry: name and value.
+    pub(crate) online: Vec<[String; 2]>,
 }
 
 impl Group {
     /// The names of all its programs.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.needs.iter().chain(&self.commands).map(String::as_str)
     }
 }
@@ -62,23 +64,23 @@ struct Installed {
 }
 
 /// The known programs.
-pub(super) static CATALOGUE: LazyLock<Catalogue> =
+pub(in crate::verbs) static CATALOGUE: LazyLock<Catalogue> =
     LazyLock::new(|| toml::from_str(include_str!("programs.toml")).unwrap_or_default());
 
 /// A program of this machine, and its needs. A program on the path of the system needs nothing.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// The path of the program, if the policy must pin it.
-    pub(super) pin: Option<String>,
+    pub(crate) pin: Option<String>,
     /// Patterns.
-    pub(super) read: Vec<String>,
-    pub(super) execute: Vec<String>,
-    pub(super) env: Vec<[String; 2]>,
+    pub(crate) read: Vec<String>,
+    pub(crate) execute: Vec<String>,
+    pub(crate) env: Vec<[String; 2]>,
 }
 
 impl Program {
     /// The additions for the files that the program needs.
-    pub(super) fn files(&self) -> impl Iterator<Item = Addition> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = Addition> {
         let why = "files of the toolchain";
         let read = self.read.iter().map(move |path| Addition::listed("paths.read", path, why));
         let execute = self.execute.iter().map(move |path| Addition::listed("paths.execute", path, why));
@@ -87,14 +89,14 @@ impl Program {
     }
 
     /// The additions for the place and the files of the program.
-    pub(super) fn additions(&self, name: &str) -> impl Iterator<Item = Addition> {
+    pub(crate) fn additions(&self, name: &str) -> impl Iterator<Item = Addition> {
         self.pin.iter().map(move |file| Addition::named("exec.pin", name, file, "where it lies")).chain(self.files())
     }
 }
 
 /// The program that a shell would find: the first on PATH, otherwise that of the system, otherwise the newest
 /// version.
-pub(super) fn find(name: &str, home: &Path) -> Option<Program> {
+pub(crate) fn find(name: &str, home: &Path) -> Option<Program> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     find_on(&std::env::split_paths(&path).collect::<Vec<_>>(), name, home)
 }
@@ -134,7 +136,7 @@ impl Installed {
 }
 
 /// The needs of a program in this directory, if it belongs to the system or to an installer.
-pub(super) fn installed_in(directory: &Path, home: &Path) -> Option<Program> {
+pub(crate) fn installed_in(directory: &Path, home: &Path) -> Option<Program> {
     if is_of_system(directory) {
         return Some(Program::default());
     }
@@ -149,7 +151,7 @@ pub(super) fn installed_in(directory: &Path, home: &Path) -> Option<Program> {
 }
 
 /// A path in the form of a policy, with `~` for the home; `None` if it is not UTF-8.
-pub(super) fn below_home(path: &Path, home: &Path) -> Option<String> {
+pub(crate) fn below_home(path: &Path, home: &Path) -> Option<String> {
     match path.strip_prefix(home) {
         Ok(below) => Some(format!("~/{}", below.to_str()?)),
         Err(_) => path.to_str().map(str::to_owned),
@@ -157,7 +159,7 @@ pub(super) fn below_home(path: &Path, home: &Path) -> Option<String> {
 }
 
 /// The pattern for a directory and everything below it.
-pub(super) fn tree(directory: &Path, home: &Path) -> Option<String> {
+pub(crate) fn tree(directory: &Path, home: &Path) -> Option<String> {
     below_home(directory, home).map(|path| escaped(&path) + "/**")
 }
 

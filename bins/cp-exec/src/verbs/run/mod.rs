@@ -306,7 +306,7 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
         Some("-") => streams::copy_own_stdin().map(Some),
         Some(path) => streams::stdin_from_file(path.as_ref()).map(Some),
     };
-    let ready = until_answered(engine, |engine| ready(engine, &command, stdin, grace));
+    let ready = until_answered(engine, command.typed, |engine| ready(engine, &command, stdin, grace));
     let (prepared, notices) = on_record(engine, &asked, ready)?;
     for notice in notices {
         context.out.notice("command", Severity::Info, notice);
@@ -325,7 +325,7 @@ fn ready(
         inspect(&engine.policy.cp_home, token)?;
     }
     let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, command)?;
-    confirm::confirm_ruling(&engine.policy, &mut ruling, command.confirm.as_deref())?;
+    confirm::confirm_ruling(&engine.policy, &mut ruling, command.confirm.as_deref(), command.typed)?;
     let notices = ruling.command.notices.clone();
     Ok((Prepared::new(engine, "shell", ruling, stdin()?, grace)?, notices))
 }
@@ -375,6 +375,7 @@ fn command_of(policy: &Policy, args: &Args) -> Result<Command> {
         confirm: args.write.confirm.clone(),
         form: Form::of(args.string.as_deref(), &args.command),
         shell_text: args.shell_text.clone(),
+        typed: !args.is_hosted() && policy.actor.call.is_none(),
         ..Command::default()
     };
     command.env.extend(variables(args)?);

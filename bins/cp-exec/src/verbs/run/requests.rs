@@ -73,8 +73,8 @@ impl Requests {
         let began = Instant::now();
         self.engine.policy.actor.call = asked.call().map(str::to_owned);
         let grace = self.overrides.grace;
-        let prepared =
-            request.and_then(|request| until_answered(&mut self.engine, |engine| prepare(engine, &request, grace)));
+        let prepared = request
+            .and_then(|request| until_answered(&mut self.engine, false, |engine| prepare(engine, &request, grace)));
         let todo = match prepared {
             Err(error) if error.is_fatal() => return Err(error),
             Err(error) => {
@@ -215,7 +215,7 @@ fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> R
         }
         Request::Tool(call) => {
             let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
-            confirm::confirm_ruling(&engine.policy, &mut ruling, None)?;
+            confirm::confirm_ruling(&engine.policy, &mut ruling, None, false)?;
             (ruling, stdin)
         }
     };

@@ -1,15 +1,15 @@
-# Nothing outside is spoken to.
+# Nothing outside is spoken to. The sandbox has a loopback interface of its own.
 GROUP = "speaking to the network"
 def connect(family, kind, address):
     s = socket.socket(family, kind); s.settimeout(3); s.connect(address)
     if kind == socket.SOCK_STREAM: same(s.recv(5), b"hello")
-    else: s.send(b"x")
-
-def listens(family):
-    s = socket.socket(family, socket.SOCK_STREAM); s.bind(("", 0)); s.listen(1)
+    else: twice(lambda: s.send(b"x"))
 
 def sends(family, address):
-    socket.socket(family, socket.SOCK_DGRAM).sendto(b"x", address)
+    s = socket.socket(family, socket.SOCK_DGRAM); s.connect(address); twice(lambda: s.sendto(b"x", address))
+
+# The second datagram fails if nobody received the first one.
+def twice(send): send(); time.sleep(0.1); send()
 
 ALL, TWO = "seccomp network landlock", "seccomp network"
 for name, layers, needs, f in [
@@ -19,11 +19,6 @@ for name, layers, needs, f in [
     ("udp6", TWO, "", lambda: connect(socket.AF_INET6, socket.SOCK_DGRAM, ("::1", V["udp6"]))),
     ("udp_to", TWO, "", lambda: sends(socket.AF_INET, ("127.0.0.1", V["udp"]))),
     ("udp6_to", TWO, "", lambda: sends(socket.AF_INET6, ("::1", V["udp6"]))),
-    ("tcp_socket", "seccomp", "", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)),
-    ("udp_socket", "seccomp", "", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)),
-    ("tcp6_socket", "seccomp", "", lambda: socket.socket(socket.AF_INET6, socket.SOCK_STREAM)),
-    ("udp6_socket", "seccomp", "", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)),
-    ("listen", "seccomp landlock", "", lambda: listens(socket.AF_INET)),
     ("netlink", "seccomp", "", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)),
     ("netlink_diagnosis", "seccomp", "", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4)),
     ("netlink_events", "seccomp", "", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)),
@@ -31,7 +26,7 @@ for name, layers, needs, f in [
     ("packet", "seccomp capabilities", "root", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)),
     ("vsock", "seccomp", "", lambda: socket.socket(40, socket.SOCK_STREAM)),
     ("crypto", "seccomp", "", lambda: socket.socket(38, socket.SOCK_SEQPACKET)),
-    ("high_half", "seccomp", "", lambda: os.close(call(41, ctypes.c_uint64((1 << 40) | 2), 2, 0))),
+    ("high_half", "seccomp", "", lambda: os.close(call(41, ctypes.c_uint64((1 << 40) | 40), 1, 0))),
     ("interfaces", "network", "", lambda: same(len([l for l in open("/proc/net/dev") if ":" in l and "lo:" not in l]) > 0, True)),
     ("abstract_socket", "network landlock", "", lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + V["tag"])),
     ("abstract_datagrams", "network landlock", "", lambda: connect(socket.AF_UNIX, socket.SOCK_DGRAM, "\0" + V["tag"] + "-datagrams")),

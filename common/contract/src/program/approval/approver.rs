@@ -99,11 +99,21 @@ pub fn prompt(approval: &Approval) -> String {
 
 /// Asks at the terminal and waits until `until`. `None` if there is no terminal or no decision.
 pub fn at_terminal(approval: &Approval, until: Option<Instant>) -> Result<Option<Answer>> {
+    let question = format!("{}\n{}", description(approval), prompt(approval));
+    ask_at_terminal(&question, until, |typed| Answer::of(typed, approval))
+}
+
+/// Asks a question that `y` answers with yes. `None` if there is no terminal.
+pub fn confirmed_at_terminal(question: &str) -> Result<Option<bool>> {
+    ask_at_terminal(question, None, |typed| Some(["y", "yes"].contains(&typed.trim().to_lowercase().as_str())))
+}
+
+/// Asks at the terminal until an answer can be parsed.
+fn ask_at_terminal<T>(question: &str, until: Option<Instant>, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
     let Some(mut terminal) = terminal() else { return Ok(None) };
     let failed = |e: std::io::Error| Error::io("asking at the terminal", e);
     // Input that was typed before the question does not answer it.
     let _ = tcflush(&terminal, QueueSelector::IFlush);
-    let question = format!("{}\n{}", description(approval), prompt(approval));
     terminal.write_all(question.as_bytes()).map_err(failed)?;
     let (mut typed, mut bytes) = (Vec::new(), [0; 256]);
     loop {
@@ -116,13 +126,18 @@ pub fn at_terminal(approval: &Approval, until: Option<Instant>) -> Result<Option
             read => typed.extend_from_slice(&bytes[..read]),
         }
         if typed.ends_with(b"\n") {
-            if let Some(answer) = Answer::of(&String::from_utf8_lossy(&typed), approval) {
+            if let Some(answer) = parse(&String::from_utf8_lossy(&typed)) {
                 return Ok(Some(answer));
             }
             typed.clear();
             terminal.write_all(b"Type one of the letters: ").map_err(failed)?;
         }
     }
+}
+
+/// True if a person can be asked.
+pub fn has_terminal() -> bool {
+    terminal().is_some()
 }
 
 /// Opens the controlling terminal; `None` in a pipeline without one, and in the background.

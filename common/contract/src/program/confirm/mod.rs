@@ -13,7 +13,8 @@ pub use self::token::{Bound, LIFETIME, fingerprint, inspect, issue, recall, rede
 use crate::clock;
 use crate::context::Context;
 use crate::context::options::WriteOptions;
-use crate::output::Severity;
+use crate::output::{Severity, printable};
+use crate::program::approval::confirmed_at_terminal;
 use crate::program::idempotency::policy;
 use crate::program::idempotency::{self, Begun};
 use crate::signals;
@@ -83,9 +84,10 @@ impl From<Vec<Change>> for Changes {
     }
 }
 
-impl Reply for Preview {
-    fn text(&self) -> String {
-        let Changes { changes, failed } = &self.preview;
+impl Changes {
+    /// One line for each change and each target that fails, before the differences.
+    fn text(&self) -> Vec<String> {
+        let Self { changes, failed } = self;
         let line = |change: &Change| {
             let difference = change.after["difference"].as_str().map(|shown| format!("\n{shown}")).unwrap_or_default();
             format!("{} {} {}{}", change.action, change.resource, change.id, difference.trim_end())
@@ -93,8 +95,14 @@ impl Reply for Preview {
         let lines = changes.iter().map(line);
         let failed =
             failed.iter().map(|item| format!("{}: {}", item.target, item.error["message"].as_str().unwrap_or("")));
+        lines.chain(failed).collect()
+    }
+}
+
+impl Reply for Preview {
+    fn text(&self) -> String {
         let confirm = format!("confirm with --confirm {}", self.confirm_token);
-        lines.chain(failed).chain([confirm]).collect::<Vec<_>>().join("\n")
+        self.preview.text().into_iter().chain([confirm]).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -215,6 +223,19 @@ impl<'a, A: Serialize> Gate<'a, A> {
             return Ok(false);
         }
         let Some(token) = &options.confirm else {
+            let question = format!("{}\nDo it? [y/N] ", printable(&changes.text().join("\n")));
+            // A request id belongs to a program.
+            let answer = if options.request_id.is_none() { confirmed_at_terminal(&question)? } else { None };
+            match answer {
+                Some(true) => {
+                    std::mem::forget(signals::effect());
+                    return Ok(true);
+                }
+                Some(false) => {
+                    return Err(Error::new(Code::ConfirmationRequired, "not confirmed, so nothing was changed"));
+                }
+                None => {}
+            }
             return Err(Error::new(Code::ConfirmationRequired, format!("{} needs a confirm token", asked.verb))
                 .hint("run it with --dry-run, look at the preview, then repeat it with --confirm TOKEN"));
         };

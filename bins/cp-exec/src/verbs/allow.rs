@@ -1,0 +1,257 @@
+//! `cp-exec allow`: grants a name of the network, a program, a path or a variable to the commands of one project, or of
+//! every project. It never grants what escalates, is restricted, hidden or guarded.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::context::options::WriteOptions;
+use cp_common::home::resolved;
+use cp_common::program::confirm::{self, Change, Gate, Write};
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Context, Error, Result};
+use cp_egress::{Destination, Network};
+use cp_ledger::Entry;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::policy::additions::{Addition, extend};
+use super::policy::{toolchains, write_policy};
+use crate::decision::{ProgramLookup, check_variables};
+use crate::digest::sha256;
+use crate::policy::{Access, ArgumentRules, Policy, check_directory, escaped, load};
+use crate::refusal::refuse;
+use crate::rules::{escalation, has_rules};
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "allow",
+    class: Class::Write,
+    output: "allowed",
+    also: &["preview"],
+    examples: &["cp-exec policy init && {} allow network example.org --dry-run"],
+    events: &["policy.allow"],
+    ..VerbDoc::EMPTY
+};
+
+/// Allow a name of the network, a program, a path or a variable for the commands of this project
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to allow
+    #[arg(value_name = "KIND", value_enum)]
+    kind: Kind,
+    /// Its name or path
+    #[arg(value_name = "VALUE", required = true)]
+    values: Vec<String>,
+    /// For every project
+    #[arg(long)]
+    everywhere: bool,
+    #[command(flatten)]
+    write: WriteOptions,
+}
+
+/// What a command may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    /// Connect to a name, such as pypi.org or github.com:22
+    Network,
+    /// Run a program
+    Program,
+    /// Read a file or directory
+    Read,
+    /// Write a file or directory
+    Write,
+    /// Set a variable in a request
+    Env,
+}
+
+/// The changed policy.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "allowed"))]
+pub(crate) struct Allowed {
+    /// The file of the policy.
+    file: String,
+    /// True if it was written now.
+    written: bool,
+    /// The directory of the project; null for every project.
+    project: Option<String>,
+    /// The values that were missing.
+    adds: Vec<Addition>,
+    /// The hash of the policy.
+    sha256: String,
+}
+
+impl Reply for Allowed {
+    fn text(&self) -> String {
+        if !self.written {
+            return format!("{} allows it already", self.file);
+        }
+        let lines = self.adds.iter().map(|one| one.line(self.project.as_deref()));
+        lines.chain([format!("wrote {}", self.file)]).collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let (file, base) = (context.home.policy_file(), context.base()?.canonicalize()?);
+    let arguments = (&file, &base, args.kind, &args.values, args.everywhere);
+    let asked = Write { verb: "allow", arguments: &arguments, dangerous: false };
+    confirm::write(&asked, &args.write, context, |gate, context| allow(args, &file, gate, context))
+}
+
+fn allow<A: Serialize>(args: &Args, file: &Path, gate: Gate<'_, A>, context: &mut Context) -> Result<Option<Allowed>> {
+    let loaded = load(file)?;
+    if loaded.file.is_none() {
+        let hint = "`cp-exec policy init --for .` writes one for the programs of this machine and this project";
+        return Err(Error::not_found("there is no policy to add to").in_file(file).hint(hint));
+    }
+    let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
+    let policy = Policy::of_loaded(loaded, context, &[])?;
+    let project = if args.everywhere { None } else { Some(project_of(&policy)?) };
+    let mut additions = Vec::new();
+    for value in &args.values {
+        additions.extend(args.kind.additions(&policy, value)?);
+    }
+    let extended = extend(&before, project.as_deref(), additions).map_err(|e| e.in_file(file))?;
+    crate::policy::parse(&extended.text)?;
+    let allowed = Allowed {
+        file: file.display().to_string(),
+        written: false,
+        project,
+        adds: extended.added,
+        sha256: sha256(extended.text.as_bytes()),
+    };
+    if allowed.adds.is_empty() {
+        gate.nothing_to_do()?;
+        return Ok(Some(allowed));
+    }
+    let change = |one: &Addition| Change {
+        action: "add".to_owned(),
+        resource: "policy".to_owned(),
+        id: one.line(allowed.project.as_deref()),
+        before: json!({ "sha256": sha256(before.as_bytes()) }),
+        after: json!({ "sha256": allowed.sha256 }),
+    };
+    if !gate.pass(allowed.adds.iter().map(change).collect::<Vec<_>>(), context)? {
+        return Ok(None);
+    }
+    let entry = Entry::new("policy.allow").with("project", &allowed.project).with("additions", &allowed.adds);
+    write_policy(file, &extended.text, entry, context)?;
+    Ok(Some(Allowed { written: true, ..allowed }))
+}
+
+/// The directory of the project as the policy names it.
+fn project_of(policy: &Policy) -> Result<String> {
+    let (base, home) = (&policy.base, &policy.loaded.home);
+    if home.starts_with(base) || policy.cp_home.is_below(base) {
+        return Err(refuse("base", format!("{} is not a project: it contains a home directory", base.display()))
+            .hint("change to the directory of a project, or add --everywhere"));
+    }
+    toolchains::below_home(base, home).ok_or_else(|| Error::validation("the path of the project is not UTF-8"))
+}
+
+impl Kind {
+    /// The additions that let commands of this policy use a value; none if they may already.
+    fn additions(self, policy: &Policy, value: &str) -> Result<Vec<Addition>> {
+        let exec = policy.exec();
+        match self {
+            Self::Network => {
+                Destination::parse(value).map_err(|why| Error::validation(why).with("rule", "network"))?;
+                let is_known = exec.network.destinations().iter().any(|known| known.to_string() == value);
+                let host = value.split([':', '=']).next().unwrap_or_default();
+                let groups = toolchains::CATALOGUE.group.iter();
+                let online = groups.filter(|group| group.registries.iter().any(|name| name == host));
+                let online = online.flat_map(|group| &group.online);
+                let online = online.map(|[name, value]| Addition::named("exec.env_set", name, value, ""));
+                let added = missing(is_known || exec.network == Network::Host, "exec.network", value);
+                Ok(if added.is_empty() { added } else { added.into_iter().chain(online).collect() })
+            }
+            Self::Env => {
+                check_variables(&[value.to_owned()], &[(value.to_owned(), String::new())].into())?;
+                Ok(missing(
+                    check_variables(&exec.env_allow, &[(value.to_owned(), String::new())].into()).is_ok(),
+                    "exec.env_allow",
+                    value,
+                ))
+            }
+            Self::Program => program(policy, value),
+            Self::Read => path(policy, Access::Read, value),
+            Self::Write => Ok([path(policy, Access::Read, value)?, path(policy, Access::Write, value)?].concat()),
+        }
+    }
+}
+
+fn missing(is_known: bool, key: &str, value: &str) -> Vec<Addition> {
+    if is_known { Vec::new() } else { vec![Addition::listed(key, value, "")] }
+}
+
+/// A program with its files. A path must lie in the project or be given as it is; a name is looked up as a shell does.
+fn program(policy: &Policy, value: &str) -> Result<Vec<Addition>> {
+    let name = value.rsplit('/').next().unwrap_or(value);
+    let exec = policy.exec();
+    let is_unchecked = exec.argument_rules == ArgumentRules::Off && has_rules(name);
+    if let Some(why) = escalation(name).map(|rule| rule.reason.clone()) {
+        return Err(never(value, &why));
+    }
+    if exec.restricted_commands.iter().any(|restricted| restricted == name) {
+        return Err(never(value, "it is in restricted_commands, which its owner has to change by hand"));
+    }
+    if name.is_empty() || is_unchecked || name.starts_with("cp-") {
+        return Err(never(value, "nothing would decide about what it destroys, publishes or governs"));
+    }
+    let is_allowed = |word: &str| exec.allows_all() || exec.allowed_commands.iter().any(|allowed| allowed == word);
+    if value.contains('/') {
+        let path = existing(policy, value)?;
+        let executes = policy.bounds.lists(Access::Execute, &path);
+        return Ok(missing(executes, "paths.execute", &escaped(&named(policy, &path)?)));
+    }
+    let mut added = missing(is_allowed(name), "exec.allowed_commands", name);
+    if ProgramLookup::of(policy).resolve(name).is_ok() {
+        return Ok(added);
+    }
+    let home = &policy.loaded.home;
+    if let Some(program) = toolchains::find(name, home) {
+        added.extend(program.additions(name));
+        return Ok(added);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file());
+    let found = found.ok_or_else(|| Error::not_found(format!("program `{name}` not found on PATH")))?;
+    let file = existing(policy, &found.to_string_lossy())?;
+    check_directory(file.parent().unwrap_or(&file), policy.loaded.owner)?;
+    if policy.bounds.lists(Access::Write, &file) || policy.bounds.lists(Access::Write, &found) {
+        return Err(never(value, "commands can write it")
+            .hint(format!("allow its path: cp-exec allow program {}", found.display())));
+    }
+    added.push(Addition::named("exec.pin", name, &named(policy, &found)?, ""));
+    for key in ["paths.read", "paths.execute"] {
+        added.push(Addition::listed(key, &escaped(&named(policy, &file)?), ""));
+    }
+    Ok(added)
+}
+
+fn path(policy: &Policy, access: Access, value: &str) -> Result<Vec<Addition>> {
+    let path = existing(policy, value)?;
+    if let Some(why) = policy.never_granted(access, &path) {
+        return Err(never(value, why));
+    }
+    let key = if access == Access::Write { "paths.write" } else { "paths.read" };
+    Ok(missing(policy.bounds.lists(access, &path), key, &escaped(&named(policy, &path)?)))
+}
+
+fn never(value: &str, why: &str) -> Error {
+    refuse("allow", format!("`{value}` is never granted by this command: {why}"))
+}
+
+/// A path without links. A grant has no effect on a path that does not exist.
+fn existing(policy: &Policy, value: &str) -> Result<PathBuf> {
+    let asked = std::env::current_dir().unwrap_or_default().join(policy.expand(value));
+    let path = resolved(&asked);
+    if !path.exists() {
+        return Err(Error::not_found("no such file or directory").in_file(&asked).hint("create it first"));
+    }
+    Ok(path)
+}
+
+fn named(policy: &Policy, path: &Path) -> Result<String> {
+    toolchains::below_home(path, &policy.loaded.home).ok_or_else(|| Error::validation("the path is not UTF-8"))
+}

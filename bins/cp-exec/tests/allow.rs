@@ -1,0 +1,137 @@
+//! `cp-exec allow`: each refusal names the line that lifts it, the line works when it is typed, and only in its project.
+
+use serde_json::{Value, json};
+
+use crate::exec::{Exec, Who, everyone};
+
+const POLICY: &str = "# mine\n[exec]\nallowed_commands = [\"sh\", \"cat\", \"touch\", \"mkdir\"] # few\nrestricted_commands = [\"shred\"]\nintent = \"off\"\n";
+
+/// Types a line of `cp-exec allow` with its token.
+fn allow(exec: &Exec, words: &[&str]) -> Value {
+    let (shown, status) = exec.ask(&[words, &["--dry-run"]].concat());
+    assert_eq!(status, 0, "{words:?}: {shown}");
+    let token = shown["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{words:?}: {shown}"));
+    let (done, status) = exec.ask(&[words, &["--confirm", token]].concat());
+    assert_eq!((status, &done["data"]["written"]), (0, &json!(true)), "{words:?}: {done}");
+    done["data"].clone()
+}
+
+#[test]
+fn line_of_each_refusal_lifts_it_in_this_project_only() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        exec.root.write("data/file", "x\n");
+        exec.root.directory("other");
+        exec.executable("tool/run.sh", "#!/bin/sh\necho ran\n");
+        exec.own_all();
+        let file = exec.root.join("data/file").display().to_string();
+        let read = json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": file}}).to_string();
+        let write = json!({"tool": "filesystem", "operation": "edit_file", "arguments": {"path": file, "edits": [{"old": "x", "new": "y"}]}});
+        let write = write.to_string();
+        let requests: [(&[&str], &str); 7] = [
+            (&["--", "seq", "1"], ""),
+            (&["-c", "seq 1"], ""),
+            (&["--env", "MINE=1", "--", "sh", "-c", ":"], ""),
+            (&["--", "sh", "tool/run.sh"], ""),
+            (&["--", "tool/run.sh"], ""),
+            (&[], &read),
+            (&[], &write),
+        ];
+        for (arguments, input) in requests {
+            // Every request starts with the same policy.
+            exec.policy(POLICY);
+            exec.own_all();
+            let asked = |directory: &str| {
+                let ran = exec.command(arguments).current_dir(exec.root.join(directory)).stdin(input).run();
+                ran.records()
+                    .into_iter()
+                    .find(|record| record["error"].is_object() || record["ok"] == true)
+                    .unwrap_or_else(|| panic!("{ran:?}"))
+            };
+            let mut answer = asked("work");
+            assert!(answer["error"].is_object(), "{who:?} {arguments:?}: {answer}");
+            // A path may need a grant to be read and one to be written.
+            while let Some(line) = answer["error"]["details"]["allow"].as_str().map(str::to_owned) {
+                let hint = answer["error"]["details"]["hint"].as_str();
+                assert!(hint.is_some_and(|hint| hint.contains(&line)), "{answer}");
+                let words: Vec<&str> = line.split(' ').skip(1).collect();
+                let done = allow(&exec, &words);
+                assert!(done["project"].as_str().unwrap().ends_with("/work"), "{done}");
+                let text = exec.home.read("config/policy.toml");
+                assert!(text.starts_with(POLICY), "{text}");
+                let next = asked("work");
+                assert_ne!(next["error"]["details"]["allow"], line.as_str(), "it changed nothing: {next}");
+                answer = next;
+            }
+            assert!(answer["ok"] == true, "{who:?} {arguments:?}: {answer}");
+            exec.root.write("data/file", "x\n");
+            exec.own_all();
+            if input.is_empty() && !arguments.join(" ").contains("tool") {
+                assert!(asked("other")["error"]["details"]["allow"].is_string(), "{arguments:?}: another project");
+                exec.work.directory("below");
+                assert!(asked("work/below")["ok"] == true, "{arguments:?}: below the project");
+            }
+        }
+    }
+}
+
+#[test]
+fn grant_everywhere_holds_in_other_projects() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    exec.root.directory("other");
+    let done = allow(&exec, &["allow", "program", "seq", "--everywhere"]);
+    assert_eq!(done["project"], Value::Null);
+    let ran = exec.command(&["--", "seq", "1"]).current_dir(exec.root.join("other")).run();
+    ran.success();
+    let (again, status) = exec.ask(&["allow", "program", "seq"]);
+    assert_eq!((status, &again["data"]["written"]), (0, &json!(false)), "{again}");
+}
+
+#[test]
+fn allow_needs_token_and_policy_and_project() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    let (refused, status) = exec.ask(&["allow", "program", "seq"]);
+    assert_eq!((status, &refused["error"]["code"]), (5, &json!("E_CONFIRMATION_REQUIRED")), "{refused}");
+    assert_eq!(exec.home.read("config/policy.toml"), POLICY);
+    let ran = exec.command(&["allow", "program", "seq", "--dry-run"]).current_dir("/").run();
+    assert_eq!(ran.status, 4, "{ran:?}");
+    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    assert_eq!(exec.ask(&["allow", "program", "seq", "--dry-run"]).1, 3);
+}
+
+#[test]
+fn allow_never_grants_what_escalates_is_hidden_or_guarded() {
+    let exec = Exec::with_policy(Who::Me, &format!("{POLICY}[paths]\nforbidden = [\"**/secret\"]\n"));
+    for name in [".git/config", ".env", "secret", ".claude/settings.json", "plain"] {
+        exec.write(name, "");
+    }
+    let home = exec.home.display().to_string();
+    let keys = format!("{home}/keys");
+    exec.home.directory("keys");
+    let never: [(&str, &[&str]); 5] = [
+        ("program", &["sudo", "su", "mount", "shred", "cp-exec", "chroot", "insmod"]),
+        ("read", &["/", "~", "/etc/shadow", "/proc", ".env", "secret", &home, &keys]),
+        (
+            "write",
+            &["/", "~", "/usr/local/bin", "/etc", "/tmp", ".git/config", ".claude/settings.json", "secret", &keys],
+        ),
+        ("env", &["LD_PRELOAD", "PATH", "GIT_SSH_COMMAND", "BASH_ENV", "PYTHONPATH"]),
+        ("network", &["https://a.test/x", "*", "localhost", "::1"]),
+    ];
+    for (kind, values) in never {
+        for value in values {
+            for more in [&[][..], &["--everywhere"]] {
+                let (answer, status) = exec.ask(&[&["allow", kind, value, "--dry-run"], more].concat());
+                assert!([2, 4].contains(&status) && answer["ok"] == false, "{kind} {value}: {status} {answer}");
+            }
+        }
+    }
+    for (kind, value) in [("program", "seq"), ("env", "MINE"), ("network", "a.test")] {
+        assert_eq!(exec.ask(&["allow", kind, value, "--dry-run"]).1, 0, "the control: {kind} {value}");
+    }
+    let outside = exec.root.write("data/plain", "");
+    for kind in ["read", "write"] {
+        assert_eq!(exec.ask(&["allow", kind, outside.to_str().unwrap(), "--dry-run"]).1, 0, "the control: {kind}");
+    }
+    assert!(!exec.home.read("config/policy.toml").contains("project"), "a dry run changes nothing");
+}
