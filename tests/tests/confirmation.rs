@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 12] = [
+const WRITES: [Write; 13] = [
     Write {
         verb: "cp-log forget",
         setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
@@ -61,6 +61,13 @@ const WRITES: [Write; 12] = [
         setup: "mkdir p q && touch p/main.py q/setup.py && mkdir -p $CP_HOME/config && printf '[exec]\\nallowed_commands = []\\n' >$CP_HOME/config/policy.toml",
         command: "cp-exec policy init --for p",
         other: "cp-exec policy init --for q",
+        change: "printf '# more\\n' >>$CP_HOME/config/policy.toml",
+    },
+    Write {
+        verb: "cp-exec allow",
+        setup: "mkdir -p $CP_HOME/config && printf '[exec]\\nallowed_commands = []\\n' >$CP_HOME/config/policy.toml",
+        command: "cp-exec allow network a.test",
+        other: "cp-exec allow network b.test",
         change: "printf '# more\\n' >>$CP_HOME/config/policy.toml",
     },
     Write {

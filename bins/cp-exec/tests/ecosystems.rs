@@ -36,7 +36,7 @@ fn serve(files: Vec<(String, Vec<u8>)>) -> u16 {
 /// Runs a line in a directory of the place.
 fn line(exec: &Exec, directory: &str, line: &str) -> (Value, i32) {
     let words = ["--timeout", "120", "-c", line];
-    let ran = exec.command(&words).current_dir(exec.root.join(directory)).run();
+    let ran = exec.command(&words[..]).current_dir(exec.root.join(directory)).run();
     (ran.records().pop().unwrap(), ran.status)
 }
 
@@ -53,7 +53,7 @@ fn two_projects(file: &str, text: &str) -> Exec {
     std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
     exec.ask(&["policy", "init"]);
     for project in ["one", "two"] {
-        exec.root.write(&format!("{project}/{file}"), text);
+        exec.root.write(format!("{project}/{file}"), text);
     }
     exec
 }

@@ -14,6 +14,7 @@ pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Home)
     let whole = toml::Table::from_iter([
         ("exec".to_owned(), toml::Value::Table(exec(policy, table, spec, &program))),
         ("paths".to_owned(), toml::Value::Table(paths(policy, table, &spec.argv, &program, home))),
+        ("project".to_owned(), toml::Value::Table(projects(policy))),
     ]);
     whole.iter().map(|(name, value)| format!("{name} = {}\n", inline(value))).collect::<Vec<_>>().concat()
 }
@@ -38,6 +39,15 @@ fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Tab
     ];
     exec.extend(own.map(|(key, value)| (key.to_owned(), value)));
     exec
+}
+
+/// The grants for projects, less their networks, because a server has its own.
+fn projects(policy: &Policy) -> toml::Table {
+    let mut projects = section(policy, "project");
+    for (_, project) in &mut projects {
+        project.as_table_mut().and_then(|project| project.remove("network"));
+    }
+    projects
 }
 
 fn paths(policy: &Policy, table: &Table, argv: &[String], program: &str, home: &Home) -> toml::Table {

@@ -12,6 +12,7 @@ use crate::nofollow::Node;
 
 /// Everything that the helper needs to build the sandbox and start one command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of the run")]
 pub(crate) struct Plan {
     /// The arguments of the command, its own name first.
     pub argv: Vec<String>,
