@@ -10,8 +10,8 @@
 //! - [`BatchProvider`] is a provider of batch jobs.
 //! - [`Fake`] replaces a program: it records its calls and prints given output.
 //! - [`Sweep`] runs a command line with a fault at each of its system calls, one after the other.
-//! - [`counterpart()`] locates a program of others, and [`required`] checks a requirement of the machine: a test that
-//!   cannot run reports that, and fails where `CI=true`.
+//! - [`needs`] and [`counterpart()`] are for programs of others, and [`required`] for other requirements of the machine: a
+//!   test that cannot run reports that, and fails where `CI=true`.
 //!
 //! Pipelines are shell scripts ([`Place::sh`]), so that tests contain what users type.
 //!
@@ -32,6 +32,7 @@ mod outcome;
 mod place;
 mod program;
 pub mod server;
+mod spawn;
 mod sweep;
 mod terminal;
 mod thinker;
