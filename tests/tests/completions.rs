@@ -95,11 +95,13 @@ fn bash_completes_verbs_options_and_values() {
 
 #[test]
 fn zsh_completes_verbs_options_and_values() {
+    cp_testkit::needs!("zsh");
     completes_everything("zsh");
 }
 
 #[test]
 fn fish_completes_verbs_options_and_values() {
+    cp_testkit::needs!("fish");
     completes_everything("fish");
 }
 
@@ -148,6 +150,7 @@ fn every_verb_and_every_option_is_offered_and_no_word_that_nobody_types() {
 
 #[test]
 fn the_script_of_bash_is_clean() {
+    cp_testkit::needs!("shellcheck");
     for program in PROGRAMS {
         let script = Place::new().sh(&format!("{program} completions bash --format raw | shellcheck -s bash -"));
         assert_eq!((script.status, script.stdout.as_str()), (0, ""), "{program}");

@@ -58,7 +58,7 @@ const WRITES: [Write; 13] = [
     },
     Write {
         verb: "cp-exec policy init",
-        setup: "mkdir p q && touch p/main.py q/setup.py && mkdir -p $CP_HOME/config && printf '[exec]\\nallowed_commands = []\\n' >$CP_HOME/config/policy.toml",
+        setup: "mkdir -p p/.git q/.git && mkdir -p $CP_HOME/config && printf '[exec]\\nallowed_commands = []\\n' >$CP_HOME/config/policy.toml",
         command: "cp-exec policy init --for p",
         other: "cp-exec policy init --for q",
         change: "printf '# more\\n' >>$CP_HOME/config/policy.toml",

@@ -220,7 +220,7 @@ fn programs_beside_cp_ask_are_found_without_path_and_without_jq() {
     let place = Place::new();
     let bin = place.root.directory("usr/bin");
     for program in cp_testkit::PROGRAMS.into_iter().chain(["cp-ask"]) {
-        std::fs::hard_link(cp_testkit::program(program), bin.join(program)).unwrap();
+        place.program("cp").arg(cp_testkit::program(program)).arg(&bin).run().success();
     }
     let run = |arguments: &[&str]| {
         let asking = place.program(bin.join("cp-ask")).args(arguments).env("PATH", "/nowhere");
@@ -355,6 +355,7 @@ fn a_session_that_is_named_keeps_every_turn_and_the_history_goes_along_when_aske
 
 #[test]
 fn with_tools_the_model_decides_and_its_last_words_are_the_answer() {
+    cp_testkit::needs!("curl");
     let place = Place::new();
     place.work.executable("skills/weather.sh", "#!/bin/sh\njq -r '\"sunny in \" + .city'\n");
     place.work.write("tools.json", "[{\"name\":\"weather\",\"description\":\"d\"}]");

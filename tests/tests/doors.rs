@@ -267,6 +267,7 @@ fn wrong_at((door, attempt): Door) -> Vec<String> {
 
 #[test]
 fn tree_is_governed_through_every_door() {
+    cp_testkit::needs!("python3");
     let wrong: Vec<String> = std::thread::scope(|scope| {
         let doors = DOORS.map(|door| scope.spawn(move || wrong_at(door)));
         doors.into_iter().flat_map(|door| door.join().unwrap()).collect()
@@ -302,6 +303,7 @@ fn missing_tree_is_named_in_error() {
 
 #[test]
 fn undo_is_governed_by_tree_of_run() {
+    cp_testkit::needs!("python3");
     for is_listed in [true, false] {
         let place = place();
         let write = json!({"operation": "write_file", "path": "tree/own/new.txt", "content": "x"});

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cp_testkit::{Background, Outcome, Place, Server, counterpart, packages, records_of, repository, required, server};
+use cp_testkit::{Background, Outcome, Place, Server, packages, records_of, repository, required, server};
 use serde_json::Value;
 
 /// The server, and its URL.
@@ -27,7 +27,7 @@ fn conformance(place: &Place, url: &str, operands: &[&str]) -> Outcome {
 #[test]
 fn a_real_model_answers_in_every_dialect() {
     let place = Place::new();
-    let (Some((_server, url)), Some(_)) = (llama(&place), counterpart("jq")) else { return };
+    let Some((_server, url)) = llama(&place) else { return };
     let all = conformance(&place, &url, &["-m", "small", "-e", "small", "openai"]).success();
     let file = repository().join("common/contract/live.jsonl");
     if std::env::var_os("UPDATE").is_some() {
@@ -59,7 +59,6 @@ fn outcome_of(record: &Value) -> [Value; 6] {
 #[test]
 fn a_server_that_answers_badly_fails_every_check() {
     let place = Place::new();
-    let Some(_) = counterpart("jq") else { return };
     let server = Server::replying(|_| server::json(200, &serde_json::json!({"choices": [], "data": []})));
     let ran = conformance(&place, &server.url(), &["-m", "m", "-e", "m", "openai"]);
     let records = ran.code(1).records();
@@ -70,7 +69,7 @@ fn a_server_that_answers_badly_fails_every_check() {
 #[test]
 fn evaluation_of_a_real_model_has_the_grades_that_the_answers_deserve() {
     let place = Place::new();
-    let (Some((_server, url)), Some(_)) = (llama(&place), counterpart("jq")) else { return };
+    let Some((_server, url)) = llama(&place) else { return };
     place.home.write("config/cp.toml", format!("[endpoints.local]\ndialect = \"openai\"\nbase_url = \"{url}/v1\"\n"));
     let eval = |options: &[&str]| {
         let program = place.program(repository().join("scripts/cp-eval")).arg(repository().join("tests/eval"));

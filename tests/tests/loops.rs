@@ -65,7 +65,7 @@ fn message(turn: usize, answer: &Value) -> Value {
 /// The loops that can run here.
 fn loops() -> Vec<Loop> {
     let mut loops = vec![("native", "openai")];
-    if counterpart("curl").is_some() && counterpart("jq").is_some() {
+    if counterpart("curl").is_some() {
         loops.extend([("bash", "openai"), ("bash", "anthropic")]);
     }
     loops.extend(counterpart("llm").is_some().then_some(("llm", "llm")));

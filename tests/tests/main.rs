@@ -24,6 +24,7 @@ mod loops;
 mod manual;
 mod pipelines;
 mod places;
+mod programs;
 mod properties;
 mod queries;
 mod scale;

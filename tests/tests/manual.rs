@@ -55,12 +55,17 @@ fn every_example_of_every_page_runs() {
 }
 
 #[test]
-fn the_readme_and_the_transcripts_run() {
+fn the_readme_runs() {
+    cp_testkit::needs!("make");
     let readme = repository().join("README.md");
     let blocks = consoles_of_markdown(&std::fs::read_to_string(&readme).unwrap());
     assert!(!blocks.is_empty());
     run(&readme, &[transcript::joined(&blocks)], str::to_owned);
     run(&readme, &blocks, str::to_owned);
+}
+
+#[test]
+fn the_transcripts_run() {
     for entry in std::fs::read_dir(repository().join("tests/transcripts")).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();

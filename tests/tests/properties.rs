@@ -106,8 +106,10 @@ fn what_waits_for_a_child_ends_with_it() {
     ends_at(Signal::TERM, compact.env("OPENAI_API_KEY", "key-of-the-test").env("OPENAI_BASE_URL", &base).start());
     let doctor = place.program("cp-llm").arg("doctor");
     ends_at(Signal::INT, doctor.env("OPENAI_API_KEY", "key-of-the-test").env("OPENAI_BASE_URL", &base).start());
-    let left = place.program("pgrep").args(["-f", &format!("cp-llm.*{session}")]).run();
-    assert_eq!(left.stdout, "", "the child is still there");
+    let lines = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cmdline"));
+    let lines = lines.map(|file| String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).into_owned());
+    let left: Vec<_> = lines.filter(|line| line.contains("cp-llm") && line.contains(session)).collect();
+    assert!(left.is_empty(), "the child is still there: {left:?}");
 }
 
 /// A file name in an encoding of old: not UTF-8.

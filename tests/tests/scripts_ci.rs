@@ -109,6 +109,7 @@ fn a_review_fails_for_findings_and_for_a_model_that_does_not_answer() {
 
 #[test]
 fn a_release_is_installed_where_its_hash_is_the_one_that_was_named() {
+    cp_testkit::needs!("curl");
     let place = Place::new();
     place.work.executable("cp-tools-1/bin/cp-log", "#!/bin/sh\necho installed\n");
     let install = |hash: &str| {

@@ -59,6 +59,7 @@ fn each_prompt_of_a_stream_is_a_run_of_its_own() {
 
 #[test]
 fn the_example_tools_do_what_they_say() {
+    cp_testkit::needs!("python3");
     let place = Place::new();
     place.work.write("a.log", "one\nERROR two\nERROR three\n");
     let calls = json!({"tool_calls": [

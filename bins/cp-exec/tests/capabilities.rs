@@ -74,6 +74,7 @@ attempt("write_shared", lambda: open(at("shared/new"), "w").write("x"))
 
 #[test]
 fn module_capabilities_are_enforced_by_kernel() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = house(who, &declared());
         let answer = say(&exec, "m", "probe.py", PROBE);
@@ -89,6 +90,7 @@ fn module_capabilities_are_enforced_by_kernel() {
 
 #[test]
 fn capability_refusal_names_manifest() {
+    cp_testkit::needs!("python3");
     let exec = house(Who::Me, &declared());
     let module = exec.home.join("modules/m");
     let check = |args: &[&str]| {
@@ -133,6 +135,7 @@ fn file_operations_in_module_are_limited_by_capabilities() {
 
 #[test]
 fn manifest_without_lists_allows_nothing_and_never_widens() {
+    cp_testkit::needs!("python3");
     // An empty list is no wildcard.
     let empty = house(Who::Me, &json!({}));
     let module = empty.home.join("modules/m");
@@ -153,6 +156,7 @@ fn manifest_without_lists_allows_nothing_and_never_widens() {
 
 #[test]
 fn root_option_selects_other_modules() {
+    cp_testkit::needs!("python3");
     let exec = house(Who::Me, &declared());
     let other = exec.root.join("other");
     fs::create_dir_all(other.join("modules")).unwrap();

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use cp_testkit::{counterpart, required};
+use cp_testkit::required;
 
 use crate::exec::{Exec, POLICY, Who, everyone};
 use serde_json::Value;
@@ -55,6 +55,7 @@ fn sha256(text: &[u8]) -> String {
 
 #[test]
 fn sockets_follow_the_network_and_the_flags_of_the_run() {
+    cp_testkit::needs!("python3");
     let families = r#"
 ATTEMPT("udp", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
 ATTEMPT("tcp", lambda: socket.create_server(("127.0.0.1", 0)))
@@ -92,6 +93,7 @@ fn network_none_is_not_a_value() {
 
 #[test]
 fn network_loopback_is_private() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -113,6 +115,7 @@ denied("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
 
 #[test]
 fn escaping_system_calls_are_refused() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         let result = python(
@@ -189,6 +192,7 @@ except (OSError, OverflowError, ValueError) as e:
 
 #[test]
 fn files_outside_are_unchanged_and_secrets_hidden() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         exec.write("readme", "read me");
@@ -293,6 +297,7 @@ fn command_has_no_capabilities_for_any_user() {
 
 #[test]
 fn written_file_is_not_executable() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         let script = r#"
@@ -318,6 +323,7 @@ denied("memfd", lambda: os.execve(fd, ["x"], {}))
 
 #[test]
 fn execute_paths_run_inside_writable_trees() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let policy = format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"target/**\"]\n");
         let exec = Exec::with_policy(who, &policy);
@@ -335,6 +341,7 @@ denied("beside", lambda: subprocess.check_call(["./copy"]))
 
 #[test]
 fn strict_profile_runs_only_one_program() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::with_policy(who, &POLICY.replace("intent =", "profile = \"strict\"\nintent ="));
         let script = r#"
@@ -356,7 +363,6 @@ denied("read_bin", lambda: open("/usr/bin/env", "rb").read(1))
 
 #[test]
 fn strict_profile_runs_execute_path_without_neighbours() {
-    let Some(cc) = counterpart("cc") else { return };
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/beside.c");
     for (who, link) in everyone().into_iter().flat_map(|who| ["-static", "-pie"].map(|link| (who, link))) {
         for profile in ["strict", "build"] {
@@ -366,7 +372,7 @@ fn strict_profile_runs_execute_path_without_neighbours() {
             let exec = Exec::with_policy(who, &policy);
             exec.work.directory("bin");
             for name in ["first", "second"] {
-                exec.program(&cc)
+                exec.program("cc")
                     .args(["-O1", link, "-o"])
                     .arg(exec.work.join("bin").join(name))
                     .arg(source)
@@ -388,6 +394,7 @@ fn strict_profile_runs_execute_path_without_neighbours() {
 
 #[test]
 fn unknown_newer_system_calls_are_missing() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let script = r#"
 import ctypes
@@ -407,6 +414,7 @@ print("control fchmodat2" if error_of(452) == errno.EBADF or error_of(452) == er
 
 #[test]
 fn processes_and_scratch_are_limited() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let limits = "processes = 400\nscratch = 4000000\nintent =";
         let exec = Exec::with_policy(who, &POLICY.replace("intent =", limits));
@@ -430,6 +438,7 @@ denied("bomb", bomb)
 
 #[test]
 fn control_group_limits_all_processes_together() {
+    cp_testkit::needs!("python3");
     let limits = "cgroup = true\nprocesses = 40\nmemory = 300000000\nintent =";
     let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", limits));
     let script = r#"

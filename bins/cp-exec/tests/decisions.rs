@@ -1,5 +1,7 @@
 //! The corpus: command lines with what is decided about them, and by which rule.
 
+use cp_testkit::counterpart;
+
 use crate::exec::{Exec, POLICY, Who};
 
 /// Allows much, so that what is refused is refused by a rule and not by absence.
@@ -19,6 +21,11 @@ fn decision_corpus_has_expected_verdicts() {
         let mut fields = line.splitn(3, '\t');
         let (decision, rule, text) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
         let text = text.replace("\\n", "\n").replace("\\r", "\r");
+        if let Some(program @ ("npx" | "vim")) = text.split(' ').next()
+            && counterpart(program).is_none()
+        {
+            continue;
+        }
         let (answer, _) = exec.ask(&["check", "-c", &text]);
         let (found, by) = (&answer["data"]["decision"], &answer["data"]["rule"]);
         count += 1;

@@ -39,6 +39,7 @@ pub(crate) fn python(exec: &Exec, script: &str) -> Value {
 
 #[test]
 fn allowed_name_is_reached_and_all_else_is_refused() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let port = server();
         let exec = with_network(who, &format!("[\"registry.test=127.0.0.1:{port}\"]"));
@@ -77,6 +78,7 @@ fn allowed_name_is_reached_and_all_else_is_refused() {
 
 #[test]
 fn read_only_run_has_no_network_of_names() {
+    cp_testkit::needs!("python3");
     let exec = with_network(Who::Me, &format!("[\"registry.test=127.0.0.1:{}\"]", server()));
     exec.write("probe.py", "import socket\nsocket.create_connection(('registry.test', 80), 5)\nprint('ESCAPED')\n");
     for (arguments, status) in
@@ -96,6 +98,7 @@ fn policy_with_invalid_destination_is_refused_with_line_and_valid_form() {
 
 #[test]
 fn network_of_rule_holds_for_its_command_only() {
+    cp_testkit::needs!("python3");
     let rule = format!(
         "{POLICY}[[exec.rule]]\ncommand = \"python3\"\noptions = [\"-B\"]\ndecision = \"allow\"\n\
          network = [\"registry.test=127.0.0.1:{}\"]\n",

@@ -45,6 +45,7 @@ fn allowing(who: Who, port: u16) -> Exec {
 
 #[test]
 fn redirect_outside_of_list_is_refused() {
+    cp_testkit::needs!("python3");
     let secret = web(|_| ("200 OK".to_owned(), b"ESCAPED".to_vec()));
     let port = web(move |path| match path {
         "/address" => (format!("302 Found\r\nLocation: http://127.0.0.1:{secret}/"), Vec::new()),
@@ -67,6 +68,7 @@ fn redirect_outside_of_list_is_refused() {
 
 #[test]
 fn question_to_outside_resolver_is_refused_and_own_resolver_answers_over_both_transports() {
+    cp_testkit::needs!("python3");
     // No resolver of the C library: the messages are made and read here.
     let script = "import struct\n\
         def question(name, kind=1):\n    \
@@ -100,6 +102,7 @@ fn question_to_outside_resolver_is_refused_and_own_resolver_answers_over_both_tr
 
 #[test]
 fn flood_of_names_leaves_allowed_names_reachable_and_ledger_bounded() {
+    cp_testkit::needs!("python3");
     let exec = with_network(Who::Me, &format!("[\"*.test=127.0.0.1:{}\"]", echo()));
     let result = python(
         &exec,
@@ -125,6 +128,7 @@ fn flood_of_names_leaves_allowed_names_reachable_and_ledger_bounded() {
 
 #[test]
 fn connection_to_peer_that_never_answers_ends_with_run() {
+    cp_testkit::needs!("python3");
     let port = serve(|stream| {
         thread::sleep(Duration::from_mins(10));
         drop(stream);
@@ -143,6 +147,7 @@ fn connection_to_peer_that_never_answers_ends_with_run() {
 
 #[test]
 fn killed_supervisor_leaves_no_process_and_no_connection() {
+    cp_testkit::needs!("python3");
     let (sender, ended) = std::sync::mpsc::channel();
     let port = serve(move |mut stream| {
         let mut byte = [0];
@@ -167,6 +172,7 @@ fn killed_supervisor_leaves_no_process_and_no_connection() {
 
 #[test]
 fn two_runs_in_one_project_have_own_networks() {
+    cp_testkit::needs!("python3");
     let exec = allowing(Who::Me, echo());
     exec.write("probe.py", "import socket, time\nfor _ in range(20):\n    \
         with socket.create_connection(('registry.test', 80), 5) as s:\n        s.sendall(b'x'); assert s.recv(1) == b'x'\n    time.sleep(.02)\n");
@@ -181,6 +187,7 @@ fn two_runs_in_one_project_have_own_networks() {
 
 #[test]
 fn connection_of_100_megabytes_passes_whole_in_both_directions() {
+    cp_testkit::needs!("python3");
     let exec = allowing(Who::Me, echo());
     let result = python(
         &exec,
@@ -227,6 +234,7 @@ fn node_with_its_own_resolver_reaches_allowed_names_only() {
 
 #[test]
 fn name_with_private_address_in_hosts_file_is_refused_unless_policy_gives_its_address() {
+    cp_testkit::needs!("python3");
     let is_possible = || std::process::Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|s| s.success());
     if !cp_testkit::required("a mount namespace for another hosts file", is_possible()) {
         return;

@@ -42,6 +42,7 @@ for name in ["t/lib", "t/ledger", "t"]:
 
 #[test]
 fn pristine_paths_and_ledgers_are_read_only() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = tree(who);
         exec.write("w.py", WRITES);
@@ -209,6 +210,7 @@ fn overlapping_restrictions_of_paths_never_stop_a_command() {
 
 #[test]
 fn script_arguments_are_checked_for_any_interpreter() {
+    cp_testkit::needs!("python3");
     let exec = tree(Who::Me);
     let paths = "\n[paths]\nread = [\".\"]\nwrite = [\"t/own\"]\nexecute = [\"t/modules/**\"]\n";
     let policy = fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();

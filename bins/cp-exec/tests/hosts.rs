@@ -265,6 +265,7 @@ while True:
 
 #[test]
 fn hook_doctor_detects_host_that_does_not_call_hook() {
+    cp_testkit::needs!("python3");
     let exec = Exec::new(Who::Me);
     let bin = exec.root.directory("bin");
     let doctor = |mode: &str| {

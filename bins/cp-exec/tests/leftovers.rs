@@ -7,6 +7,7 @@ use crate::exec::{Exec, POLICY, Who, everyone};
 
 #[test]
 fn set_id_modes_are_refused() {
+    cp_testkit::needs!("python3");
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }
@@ -51,6 +52,7 @@ attempt("openat2", lambda: call(437, -100, fresh(), how, 24))
 
 #[test]
 fn devices_and_file_capabilities_cannot_be_created() {
+    cp_testkit::needs!("python3");
     if !required("the rights of root", rustix::process::geteuid().is_root()) {
         return;
     }
@@ -74,6 +76,7 @@ attempt("setxattr", lambda: os.setxattr(name, "security.capability", capability)
 
 #[test]
 fn strict_profile_allows_one_execution() {
+    cp_testkit::needs!("python3");
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }

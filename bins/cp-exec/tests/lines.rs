@@ -116,6 +116,7 @@ fn refused_program_does_not_run_from_any_line() {
 
 #[test]
 fn child_of_program_is_checked_for_publication_only() {
+    cp_testkit::needs!("make");
     let exec = Exec::with_policy(Who::Me, POLICY);
     exec.write("Makefile", "clean:\n\trm victim\npublish:\n\tgit push\n");
     exec.write("victim", "x");
@@ -160,6 +161,7 @@ fn false_argv0_does_not_change_decision() {
 
 #[test]
 fn loader_variable_of_line_is_refused() {
+    cp_testkit::needs!("make");
     let exec = Exec::with_policy(Who::Me, POLICY);
     for line in [
         "LD_PRELOAD=x env true",
@@ -262,6 +264,7 @@ fn former_value_of_strings_fails_with_new_value() {
 
 #[test]
 fn strict_line_runs_only_listed_programs() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::with_policy(who, &POLICY.replace("[exec]", "[exec]\nprofile = \"strict\""));
         let (answer, status) = exec.ask(&["-c", "echo b a | tr ' ' '\\n' | sort | head -1; ls >/dev/null; echo $?"]);

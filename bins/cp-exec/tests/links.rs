@@ -125,6 +125,7 @@ fn owner_link_is_followed_only_inside_its_root() {
 
 #[test]
 fn forbidden_path_stays_hidden_after_rename_of_ancestor() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let paths =
             "read = [\".\"]\nwrite = [\".\"]\nforbidden = [\"conf/prod/**\", \"deep/*/key.pem\", \"**/.token\"]";
@@ -177,6 +178,7 @@ attempt("read_any", any_readable)
 
 #[test]
 fn cp_home_in_writable_tree_cannot_be_moved_or_replaced() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         let root = exec.root.as_os_str().to_str().unwrap().to_owned();
@@ -204,6 +206,7 @@ attempt("beside", lambda: open("../beside", "w"))
 
 #[test]
 fn view_contains_only_declared_paths() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         let elsewhere = Place::new();
@@ -312,6 +315,7 @@ fn too_many_entries_are_refused_with_setting() {
 
 #[test]
 fn hidden_names_are_found_in_deep_closed_and_odd_directories() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::with_policy(who, &with_paths("forbidden = [\"**/.token\"]"));
         for name in ["closed/.token", "odd/.token", "long/.token"] {
@@ -368,6 +372,7 @@ attempt("deep", read)
 
 #[test]
 fn view_has_no_path_outside() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         let outside = secret(&exec);

@@ -2,26 +2,25 @@
 
 use std::path::PathBuf;
 
-use cp_testkit::{counterpart, required};
+use cp_testkit::required;
 use serde_json::Value;
 
 use crate::exec::{Exec, POLICY, Who, alive, everyone};
 
 /// Compiles the program that takes layers away.
-pub(crate) fn without(exec: &Exec) -> Option<PathBuf> {
-    let cc = counterpart("cc")?;
+pub(crate) fn without(exec: &Exec) -> PathBuf {
     let program = exec.root.join("without");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/without.c");
-    exec.program(cc).args(["-O1", "-o"]).arg(&program).arg(source).run().success();
-    Some(program)
+    exec.program("cc").args(["-O1", "-o"]).arg(&program).arg(source).run().success();
+    program
 }
 
 #[track_caller]
-fn ask(exec: &Exec, layers: &str, arguments: &[&str]) -> Option<Value> {
-    let without = without(exec)?;
+fn ask(exec: &Exec, layers: &str, arguments: &[&str]) -> Value {
+    let without = without(exec);
     let user = if exec.who == Who::Ordinary { ",ordinary" } else { "" };
     let ran = exec.command(arguments).under(&without, [format!("{layers}{user}")]).run();
-    Some(ran.records().pop().unwrap_or_else(|| panic!("no answer: {ran:?}")))
+    ran.records().pop().unwrap_or_else(|| panic!("no answer: {ran:?}"))
 }
 
 fn policy(more: &str) -> String {
@@ -35,7 +34,7 @@ fn run_without_containing_layer_is_refused() {
             [("namespaces,landlock", "pid", "cgroup"), ("namespaces", "pid", "process namespace")]
         {
             let exec = Exec::new(who);
-            let Some(answer) = ask(&exec, layers, &["--", "sh", "-c", "echo ran; touch ran"]) else { return };
+            let answer = ask(&exec, layers, &["--", "sh", "-c", "echo ran; touch ran"]);
             let details = &answer["error"]["details"];
             assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{who:?} {layers}: {answer}");
             assert_eq!((&details["rule"], &details["layer"]), (&"require".into(), &layer.into()), "{answer}");
@@ -54,7 +53,7 @@ fn run_without_containing_layer_is_refused() {
 fn degraded_policy_allows_run_and_records_layers() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &policy("degraded = \"allow\""));
-        let Some(answer) = ask(&exec, "namespaces,landlock", &["--", "echo", "ran"]) else { return };
+        let answer = ask(&exec, "namespaces,landlock", &["--", "echo", "ran"]);
         assert_eq!(answer["data"]["stdout"], "ran\n", "{who:?}: {answer}");
         let enforcement = &answer["data"]["enforcement"];
         assert_eq!((&enforcement["kill"], &enforcement["landlock"]["status"]), (&"subreaper".into(), &"none".into()));
@@ -68,13 +67,12 @@ fn degraded_policy_allows_run_and_records_layers() {
 
 #[test]
 fn run_without_namespaces_records_other_layers() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::with_policy(who, &policy("degraded = \"allow\""));
         let word = format!("daemon-{}", std::process::id());
         exec.write("d.py", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nprint('hi', flush=True)\ntime.sleep(600)\n");
-        let Some(answer) = ask(&exec, "namespaces", &["--timeout", "1", "--", "python3", "d.py", &word]) else {
-            return;
-        };
+        let answer = ask(&exec, "namespaces", &["--timeout", "1", "--", "python3", "d.py", &word]);
         let details = &answer["error"]["details"];
         assert_eq!((&answer["error"]["code"], &details["stdout"]), (&"E_TIMEOUT".into(), &"hi\n".into()), "{answer}");
         let enforcement = &details["enforcement"];
@@ -88,6 +86,7 @@ fn run_without_namespaces_records_other_layers() {
 
 #[test]
 fn run_without_landlock_is_confined_by_view() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let paths = "\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"bin/**\"]\n";
         let exec = Exec::with_policy(who, &(POLICY.to_owned() + paths));
@@ -99,13 +98,13 @@ fn run_without_landlock_is_confined_by_view() {
              cp /bin/true copy && (python3 -c 'import os; os.execv(\"./copy\", [\"copy\"])' 2>/dev/null && echo ESCAPED || echo refused); cp /bin/true bin/y && bin/y && echo built",
             outside.display()
         );
-        let Some(answer) = ask(&exec, "landlock", &["--", "sh", "-c", &script]) else { return };
+        let answer = ask(&exec, "landlock", &["--", "sh", "-c", &script]);
         assert_eq!(answer["data"]["stdout"], "hidden\nrefused\nbuilt\n", "{who:?}: {answer}");
         assert_eq!(answer["data"]["enforcement"]["landlock"]["status"], "none");
         assert!(answer["data"]["enforcement"]["missing"].to_string().contains("landlock: none"), "{answer}");
         // A layer that the policy requires is missing.
         std::fs::write(exec.home.join("config/policy.toml"), policy("require = [\"landlock\"]")).unwrap();
-        let answer = ask(&exec, "landlock", &["--", "true"]).unwrap();
+        let answer = ask(&exec, "landlock", &["--", "true"]);
         assert_eq!(answer["error"]["details"]["layer"], "landlock", "{answer}");
         assert_eq!(exec.ask(&["--", "true"]).1, 0, "the control");
     }
@@ -115,7 +114,7 @@ fn run_without_landlock_is_confined_by_view() {
 fn doctor_fails_if_no_run_is_possible() {
     for who in everyone() {
         let exec = Exec::new(who);
-        let Some(answer) = ask(&exec, "namespaces,landlock", &["doctor"]) else { return };
+        let answer = ask(&exec, "namespaces,landlock", &["doctor"]);
         let checks = answer.to_string();
         assert!(checks.contains("\"confinement\""), "{who:?}: {checks}");
         let answer = exec.ask(&["doctor"]).0.to_string();
@@ -126,12 +125,11 @@ fn doctor_fails_if_no_run_is_possible() {
 
 #[test]
 fn run_without_pid_namespace_kills_fork_bomb_by_control_group() {
+    cp_testkit::needs!("python3");
     let exec = Exec::with_policy(everyone()[0], &policy("cgroup = true\nprocesses = 200"));
     let word = format!("runner-{}", std::process::id());
     exec.write("runner.py", "import os\nprint('ran', flush=True)\nwhile True:\n    if os.fork(): os._exit(0)\n");
-    let Some(answer) = ask(&exec, "namespaces", &["--timeout", "3", "--", "python3", "runner.py", &word]) else {
-        return;
-    };
+    let answer = ask(&exec, "namespaces", &["--timeout", "3", "--", "python3", "runner.py", &word]);
     if !required("a control group that can be made", answer["error"]["details"]["layer"] != "pid") {
         return;
     }
@@ -173,7 +171,7 @@ fn missing_system_call_refuses_run_or_keeps_layers() {
     let all = (0..=462).filter(|_| cp_testkit::is_long());
     for who in everyone() {
         let exec = Exec::new(who);
-        let Some(without) = without(&exec) else { return };
+        let without = without(&exec);
         for number in SETUP.iter().map(|(number, _)| *number).chain(all.clone()) {
             for how in ["call", "refuse"] {
                 let user = if who == Who::Ordinary { ",ordinary" } else { "" };

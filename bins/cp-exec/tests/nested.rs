@@ -195,6 +195,7 @@ fn client_neither_sees_nor_needs_home() {
 
 #[test]
 fn program_that_runs_cp_exec_is_client() {
+    cp_testkit::needs!("make");
     let exec = project(Who::Me);
     let makefile =
         "all:\n\t@tac text\n\t@bin/cp-exec --format raw -- echo from make\n\t-@bin/cp-exec --format raw -- tac text\n";
@@ -220,6 +221,7 @@ fn concurrent_clients_are_all_answered() {
 
 #[test]
 fn hostile_client_does_not_affect_run() {
+    cp_testkit::needs!("python3");
     let attacks = [
         ("silent", "held = [connect() for _ in range(15)]"),
         (

@@ -7,6 +7,7 @@ use crate::exec::{Exec, POLICY, everyone};
 
 #[test]
 fn read_only_command_has_no_writes_and_no_network() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::with_policy(who, &POLICY.replace("intent =", "network = \"host\"\nintent ="));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -153,6 +153,7 @@ fn requests_are_answered_before_end_of_input() {
 
 #[test]
 fn executable_tool_gets_arguments_and_describes_itself() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         let tool = "#!/usr/bin/env python3\nimport json, sys\nif sys.argv[1:] == ['--describe']:\n    print(json.dumps({'name': 'adder', 'parameters': {}}))\n    sys.exit()\na = json.load(sys.stdin)\nassert json.loads(sys.argv[1]) == a\nif a['x'] < 0: sys.exit('negative')\nprint(a['x'] + a['y'])\n";
@@ -351,6 +352,7 @@ fn command_without_reader_ends_as_without_sandbox() {
 
 #[test]
 fn raw_command_gets_standard_input_like_env() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         let list = exec.write("list", "a\nb\nc\n");
@@ -432,6 +434,7 @@ fn deadline_during_start_is_timeout() {
 fn stdin_file_cannot_be_changed_through_descriptor() {
     use std::os::unix::fs::PermissionsExt as _;
     const SCRIPT: &str = "import os\nassert os.read(0, 3) == b'abc'\nos.lseek(0, 0, 0)\nassert os.read(0, 9) == b'abc'\nos.fchmod(0, 0o777)\nopen('/proc/self/fd/0', 'w').write('X')\n";
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         let input = exec.root.join("input");
@@ -467,6 +470,7 @@ fn stdin_file_cannot_be_changed_through_descriptor() {
 
 #[test]
 fn system_get_info_has_user_and_python_version() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         let (answers, _) = exec.answers(&[], r#"{"tool":"system","operation":"get_info","arguments":{}}"#);
@@ -484,6 +488,7 @@ fn system_get_info_has_user_and_python_version() {
 #[test]
 fn stdin_pipe_cannot_be_written_by_command() {
     const WRITE: &str = "import os\nos.write(os.open('/proc/self/fd/0', os.O_WRONLY), b'touch PLANTED\\n')\n";
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         exec.write("write.py", WRITE);

@@ -48,11 +48,7 @@ fn project() -> Exec {
 
 #[test]
 fn search_agrees_with_ripgrep() {
-    // Installed where the checks run: its absence there is a failure.
-    let there = std::process::Command::new("rg").arg("--version").output().is_ok();
-    if !required("rg", there) {
-        return;
-    }
+    cp_testkit::needs!("rg");
     let exec = project();
     for (pattern, options, arguments) in [
         ("needle", &[][..], json!({})),

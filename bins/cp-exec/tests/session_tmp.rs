@@ -40,6 +40,7 @@ fn session_tmp_is_private_to_session() {
 
 #[test]
 fn session_tmp_above_project_is_noexec_and_links_are_refused() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::new(who);
         let run = |script: &str| exec.ask(&["--run", "S", "--", "sh", "-c", script]).0;

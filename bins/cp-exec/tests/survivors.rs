@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cp_testkit::{Signal, counterpart, required};
+use cp_testkit::{Signal, required};
 
 use crate::exec::{Exec, POLICY, alive, everyone};
 
@@ -43,6 +43,7 @@ fn word() -> String {
 
 #[test]
 fn no_child_survives_deadline() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         for how in ["child", "grandchild", "setsid", "double", "child,grandchild,setsid,double,deaf"] {
             let (exec, word) = (Exec::new(who), word());
@@ -65,6 +66,7 @@ fn no_child_survives_deadline() {
 
 #[test]
 fn process_outliving_command_is_killed_and_counted() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
@@ -81,6 +83,7 @@ fn process_outliving_command_is_killed_and_counted() {
 
 #[test]
 fn killed_cp_exec_leaves_no_process() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
@@ -112,6 +115,7 @@ fn command_that_exits_on_sigterm_has_timed_out() {
 
 #[test]
 fn signal_ends_run_and_keeps_output() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
@@ -133,6 +137,7 @@ fn signal_ends_run_and_keeps_output() {
 
 #[test]
 fn killed_helper_ends_its_runs_and_is_restarted() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
@@ -162,9 +167,9 @@ fn killed_helper_ends_its_runs_and_is_restarted() {
 
 #[test]
 fn run_without_namespaces_kills_all_processes() {
+    cp_testkit::needs!("python3");
     // A user namespace with limits of zero simulates a machine without namespaces.
     let none = "for kind in user mnt pid net ipc uts; do echo 0 >/proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
-    let Some(unshare) = counterpart("unshare") else { return };
     let (group, walk) = (POLICY.replace("intent =", "cgroup = true\nintent ="), POLICY.to_owned());
     for (policy, kill) in [(walk, "subreaper"), (group, "cgroup")] {
         let policy = policy.replace("intent =", "degraded = \"allow\"\nintent =");
@@ -172,7 +177,7 @@ fn run_without_namespaces_kills_all_processes() {
         exec.write("daemons.py", DAEMONS);
         let all = "child,grandchild,setsid,double,deaf";
         let command = exec.command(&["--timeout", "2", "--", "python3", "daemons.py", &word, all, "600"]);
-        let ran = command.under(&unshare, ["-Ur", "sh", "-c", none, "sh"]).run();
+        let ran = command.under("unshare", ["-Ur", "sh", "-c", none, "sh"]).run();
         if !required("a user namespace", !ran.stdout.is_empty()) {
             return;
         }

@@ -28,6 +28,7 @@ fn request_of_contract_runs() {
 
 #[test]
 fn escape_sequence_is_quoted_except_in_raw_output() {
+    cp_testkit::needs!("python3");
     let exec = Exec::new(Who::Me);
     let osc = "\x1b]0;owned\x07\u{202e}";
     for format in ["json", "text", "raw"] {

@@ -1,5 +1,6 @@
 //! What `query`, `stats`, `follow` and `verify` read beside ledgers: lines of other programs, standard input, archives.
 
+use cp_testkit::counterpart;
 use serde_json::{Value, json};
 
 use crate::ledgers::Ledgers;
@@ -126,6 +127,7 @@ fn standard_input_without_data_is_ignored() {
 
 #[test]
 fn named_pipes_are_read_like_standard_input() {
+    cp_testkit::needs!("zstd");
     let place = Ledgers::new();
     place.ledger("l.jsonl", 5000);
     place.sh("zstd -q l.jsonl; gzip -k l.jsonl; mkfifo named.jsonl").success();
@@ -171,11 +173,10 @@ fn archive_damage_is_reported_with_its_place() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 5000);
     for (program, archive) in [("gzip", "l.jsonl.gz"), ("zstd", "l.jsonl.zst")] {
-        let packed = place.sh(&format!("{program} -c l.jsonl > {archive}"));
-        if packed.status != 0 {
-            assert!(std::env::var_os("CI").is_none(), "{program} is missing");
+        if program == "zstd" && counterpart(program).is_none() {
             continue;
         }
+        place.sh(&format!("{program} -c l.jsonl > {archive}")).success();
         assert_eq!(entries(&place, &[archive, "--limit", "1", "--reverse"], "")[0]["seq"], 4999);
         assert_eq!(entries(&place, &[archive, "--event", "tick", "--limit", "2"], "")[1]["seq"], 2);
         assert_eq!(place.closing(&["stats", archive], "", 0)["data"]["entries"], 5000);

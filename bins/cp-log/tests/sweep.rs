@@ -96,7 +96,7 @@ fn sealing() {
 #[test]
 fn forgetting() {
     let place = Ledgers::new();
-    let mut hashes = with_sealed(&place);
+    let hashes = with_sealed(&place);
     place.lines(&["append", "-f", "l.jsonl", "--seal", "message"], "target\n");
     let target = place.stored("l.jsonl").last().unwrap()["message"]["$sealed"].as_str().unwrap().to_owned();
     let verb = ["forget", "-f", "l.jsonl", "--dangerous", &target];
@@ -113,9 +113,10 @@ fn forgetting() {
             let again = forget(&place, &target, &token);
             assert_eq!(again.status, 0, "{fault}: {again:?}");
         }
+        if fault == "none" {
+            is_sound(&place, &[hashes[0].clone(), target.clone()], "at the end");
+        }
     });
-    hashes[1] = target;
-    is_sound(&place, &hashes, "at the end");
 }
 
 #[test]

@@ -186,6 +186,7 @@ for line in sys.stdin:
 
 #[test]
 fn doctor_starts_the_server_as_each_host_would_and_calls_a_tool() {
+    cp_testkit::needs!("python3");
     let place = place();
     let bin = place.root.directory("server");
     let server = bin.executable("cp-mcp", SERVER);

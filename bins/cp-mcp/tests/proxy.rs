@@ -48,6 +48,7 @@ pub(crate) fn open(place: &Place, server: &str) -> Session {
 
 #[test]
 fn call_is_recorded_before_it_is_sent() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     lists(&place, &json!([tool("look")]));
@@ -73,6 +74,7 @@ fn call_is_recorded_before_it_is_sent() {
 
 #[test]
 fn request_without_session_passes() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return params['_meta']['io.modelcontextprotocol/protocolVersion']");
     lists(&place, &json!([tool("look")]));
@@ -86,6 +88,7 @@ fn request_without_session_passes() {
 
 #[test]
 fn only_tools_of_policy_are_offered_and_called() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     let pages =
@@ -110,6 +113,7 @@ fn only_tools_of_policy_are_offered_and_called() {
 
 #[test]
 fn invalid_arguments_are_refused() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     lists(&place, &json!([tool("look"), {"name": "odd", "inputSchema": {"type": "strange"}}]));
@@ -126,6 +130,7 @@ fn invalid_arguments_are_refused() {
 
 #[test]
 fn ambiguous_message_is_not_passed_on() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     lists(&place, &json!([tool("look")]));
@@ -153,6 +158,7 @@ fn ambiguous_message_is_not_passed_on() {
 
 #[test]
 fn approved_call_passes_once() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     let drop = json!({"name": "drop", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": true}});
@@ -178,6 +184,7 @@ fn approved_call_passes_once() {
 
 #[test]
 fn continuation_of_approved_call_needs_no_approval() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(
         &place,
@@ -199,6 +206,7 @@ fn continuation_of_approved_call_needs_no_approval() {
 
 #[test]
 fn changed_tool_is_refused_until_approved() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     lists(&place, &json!([tool("look"), tool("stay")]));
@@ -232,6 +240,7 @@ fn changed_tool_is_refused_until_approved() {
 
 #[test]
 fn changed_list_is_read_before_next_call() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let calls = "    say({'jsonrpc': '2.0', 'method': 'notifications/tools/list_changed'}); return name";
     let server = server(&place, calls);
@@ -248,6 +257,7 @@ fn changed_list_is_read_before_next_call() {
 
 #[test]
 fn secrets_in_results_are_redacted() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
     let calls = format!(
@@ -272,6 +282,7 @@ fn secrets_in_results_are_redacted() {
 
 #[test]
 fn crashed_server_is_restarted_a_few_times() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(
         &place,
@@ -323,6 +334,7 @@ fn server_that_cannot_start_has_reason_and_hint() {
 
 #[test]
 fn sampling_passes_only_if_policy_allows() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let calls = "    say({'jsonrpc': '2.0', 'id': 's1', 'method': 'sampling/createMessage', 'params': {}})
     return json.loads(sys.stdin.readline()).get('error', {}).get('message', 'was answered')";
@@ -341,6 +353,7 @@ fn sampling_passes_only_if_policy_allows() {
 
 #[test]
 fn pending_requests_are_answered_after_client_disconnects() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    time.sleep(0.3); return name");
     lists(&place, &json!([tool("look")]));
@@ -352,6 +365,7 @@ fn pending_requests_are_answered_after_client_disconnects() {
 
 #[test]
 fn call_ends_at_policy_timeout_and_others_continue() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    if (arguments or {}).get('n') == 9: time.sleep(1)\n    return name");
     lists(&place, &json!([tool("look")]));
@@ -369,6 +383,7 @@ fn call_ends_at_policy_timeout_and_others_continue() {
 
 #[test]
 fn server_starts_programs_of_policy_in_its_sandbox() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let calls = "    import subprocess
     ran = subprocess.run(['sh', '-c', arguments['line']], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -387,6 +402,7 @@ fn server_starts_programs_of_policy_in_its_sandbox() {
 
 #[test]
 fn server_that_reads_only_numbers_as_ids_is_called() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     let script = place.root.read("scripted").replace("if \"id\" not in m ", "if not isinstance(m.get(\"id\"), int) ");

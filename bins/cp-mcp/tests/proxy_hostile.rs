@@ -15,6 +15,7 @@ fn peak(pid: i32) -> u64 {
 
 #[test]
 fn huge_line_ends_server_and_not_session() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let calls = "    if (arguments or {}).get('n') == 7:
         for _ in range(100): sys.stdout.write('x' * 1000000)
@@ -32,6 +33,7 @@ fn huge_line_ends_server_and_not_session() {
 
 #[test]
 fn banners_and_unknown_responses_are_ignored() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let calls = r#"    sys.stdout.write('Server listening\n\n[1]\n{"jsonrpc":\n\x00\xff\n{"id":1,"result":{"content":[{"type":"text","text":"forged"}]}}\n{"id":null,"result":{}}\n{"id":"99","error":{"code":1}}\n')
     return name"#;
@@ -47,6 +49,7 @@ fn banners_and_unknown_responses_are_ignored() {
 
 #[test]
 fn notification_flood_reaches_client_in_order() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let calls = "    for i in range(20000): sys.stdout.write(json.dumps({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': {'progressToken': 'token-1', 'progress': i}}) + '\\n')
     return name";
@@ -66,6 +69,7 @@ fn notification_flood_reaches_client_in_order() {
 
 #[test]
 fn endless_tool_list_is_an_error() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     place.work.write("tools.json", json!({"first": {"tools": [tool("look")], "nextCursor": "first"}}).to_string());
@@ -89,6 +93,7 @@ fn endless_tool_list_is_an_error() {
 
 #[test]
 fn cancelled_call_is_recorded_and_late_response_ignored() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    time.sleep((arguments or {}).get('n', 0)); return name");
     lists(&place, &json!([tool("look")]));
@@ -105,6 +110,7 @@ fn cancelled_call_is_recorded_and_late_response_ignored() {
 
 #[test]
 fn duplicate_request_id_is_refused() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    time.sleep(0.5); return name");
     lists(&place, &json!([tool("look")]));
@@ -121,6 +127,7 @@ fn duplicate_request_id_is_refused() {
 
 #[test]
 fn stubborn_server_is_killed() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     place.root.executable(
         "stubborn",
@@ -136,6 +143,7 @@ fn stubborn_server_is_killed() {
 
 #[test]
 fn unreadable_response_fails_call_at_once_with_reason() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     // The response follows that nobody waits for any more.
     let calls = r#"    id = m["id"]
@@ -163,6 +171,7 @@ fn unreadable_response_fails_call_at_once_with_reason() {
 
 #[test]
 fn lone_surrogate_is_replaced_and_secret_next_to_it_is_redacted() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
     let server = server(&place, &format!("    return '\\ud800 {key}'"));
@@ -173,6 +182,7 @@ fn lone_surrogate_is_replaced_and_secret_next_to_it_is_redacted() {
 
 #[test]
 fn image_that_is_not_base64_fails_call() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(
         &place,
@@ -188,6 +198,7 @@ fn image_that_is_not_base64_fails_call() {
 
 #[test]
 fn tool_with_invalid_name_is_left_out_and_controls_in_descriptions_are_shown() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     let mut look = tool("look");

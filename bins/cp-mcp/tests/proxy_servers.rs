@@ -82,6 +82,7 @@ fn memory_server_gets_variable_of_policy() {
 
 #[test]
 fn cp_mcp_is_a_server_of_a_run() {
+    cp_testkit::needs!("python3");
     let place = Place::of("cp-toolloop");
     let server = server(&place, "    return name + str((arguments or {}).get('n'))");
     lists(&place, &json!([tool("look"), tool("drop")]));

@@ -55,6 +55,7 @@ fn kept(place: &ToolLoop) -> usize {
 
 #[test]
 fn agent_has_own_run_and_answers_once() {
+    cp_testkit::needs!("python3");
     let place = place(&json!({
         "go": [delegate("sub"), {"says": "done"}],
         "sub": [{"calls": [["step", {}]]}, {"says": "found it with TOOLS"}],
@@ -80,6 +81,7 @@ fn agent_has_own_run_and_answers_once() {
 
 #[test]
 fn recorded_run_with_agent_is_replayed() {
+    cp_testkit::needs!("python3");
     let place = place(&json!({"go": [delegate("sub"), {"says": "done"}], "sub": [{"says": "found"}]}));
     let ran = ask(&place, &["--record", "r.jsonl", "go"]);
     assert_eq!(ran.status, 0, "{ran:?}");
@@ -94,6 +96,7 @@ fn recorded_run_with_agent_is_replayed() {
 
 #[test]
 fn agent_gets_half_of_budget_and_named_tools() {
+    cp_testkit::needs!("python3");
     let place = place(&json!({
         "go": [{"calls": [["agent", {"task": "sub", "tools": []}]]}, {"calls": [["agent", {"task": "sub", "tools": ["nope"]}]]},
             delegate("sub"), {"says": "done"}],
@@ -118,6 +121,7 @@ fn agent_gets_half_of_budget_and_named_tools() {
 
 #[test]
 fn dollar_budget_stops_run_and_agents() {
+    cp_testkit::needs!("python3");
     let more = json!({"calls": [["step", {}]]});
     let place = place(&json!({"go": [delegate("sub"), more], "sub": [more]}));
     place.tool("step", "", "echo did");
@@ -132,6 +136,7 @@ fn dollar_budget_stops_run_and_agents() {
 
 #[test]
 fn policy_budget_is_shared_by_agents_and_resumes() {
+    cp_testkit::needs!("python3");
     let more = json!({"calls": [["step", {}]]});
     let place = place(&json!({"go": [delegate("sub"), more], "sub": [more]}));
     place.tool("step", "", "echo did");
@@ -153,6 +158,7 @@ fn policy_budget_is_shared_by_agents_and_resumes() {
 
 #[test]
 fn two_agents_run_in_parallel() {
+    cp_testkit::needs!("python3");
     let two = json!({"calls": [["agent", {"task": "a"}], ["agent", {"task": "b"}]]});
     let waits = json!({"calls": [["meet", {}]]});
     let place =
@@ -169,6 +175,7 @@ fn two_agents_run_in_parallel() {
 
 #[test]
 fn killed_agent_is_resumed() {
+    cp_testkit::needs!("python3");
     let step = |n: u64| json!({"calls": [["step", {"n": n}]]});
     for kill_at in 1..=3 {
         let place = place(
@@ -198,6 +205,7 @@ fn killed_agent_is_resumed() {
 
 #[test]
 fn approval_of_agent_is_passed_to_parent_run() {
+    cp_testkit::needs!("python3");
     for (answer, expected) in [("resume", "did\n"), ("otherwise", "Denied: no")] {
         let place = place(&json!({
             "go": [delegate("sub"), {"says": "done"}],
@@ -221,6 +229,7 @@ fn approval_of_agent_is_passed_to_parent_run() {
 
 #[test]
 fn agent_ends_with_parent_run() {
+    cp_testkit::needs!("python3");
     let place = place(&json!({"go": [delegate("sub")], "sub": [{"calls": [["deploy", {}]]}]}));
     place.tool("deploy", r#","approve":true"#, "echo did");
     let asked = ask(&place, &["go"]);
@@ -232,6 +241,7 @@ fn agent_ends_with_parent_run() {
 
 #[test]
 fn agent_shares_deadline_of_run() {
+    cp_testkit::needs!("python3");
     let place =
         place(&json!({"go": [delegate("sub"), {"says": "done"}], "sub": [{"calls": [["slow", {}]]}, {"says": "ok"}]}));
     place.tool("slow", r#","idempotent":true"#, "[ -e quick ] || sleep 30; echo did");

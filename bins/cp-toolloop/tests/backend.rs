@@ -34,6 +34,7 @@ fn place() -> (ToolLoop, String) {
 
 #[test]
 fn backend_calls_run_with_and_without_message() {
+    cp_testkit::needs!("python3");
     let (place, backend) = place();
     let ran = place.with_tools(&["--tool-backend", &backend, "x"]);
     assert_eq!(ran.status, 0, "{ran:?}");
@@ -47,6 +48,7 @@ fn backend_calls_run_with_and_without_message() {
 
 #[test]
 fn backend_run_is_resumed_within_limit() {
+    cp_testkit::needs!("python3");
     let (place, backend) = place();
     let stopped = place.with_tools(&["--tool-backend", &backend, "--max-iterations", "1", "x"]);
     assert_eq!((stopped.status, &stopped.error()["code"]), (9, &json!("E_BUDGET_EXHAUSTED")), "{stopped:?}");

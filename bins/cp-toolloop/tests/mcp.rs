@@ -46,6 +46,7 @@ fn calling(calls: &[(&str, Value)]) -> String {
 
 #[test]
 fn call_ends_at_server_limit_and_at_deadline() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let server = server(&place, &json!([tool("wait", &json!({}))]), "    time.sleep(30)");
     place.script(&[&calling(&[("wait", json!({}))])]);
@@ -64,6 +65,7 @@ fn call_ends_at_server_limit_and_at_deadline() {
 
 #[test]
 fn read_only_calls_overlap_and_others_do_not() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let tools = json!([tool("read", &json!({"readOnlyHint": true})), tool("write", &json!({}))]);
     // How many calls were under way when this one ended.
@@ -90,6 +92,7 @@ fn read_only_calls_overlap_and_others_do_not() {
 
 #[test]
 fn destructive_tool_requires_approval() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let tools = json!([
         tool("drop", &json!({"destructiveHint": true})),
@@ -110,6 +113,7 @@ fn destructive_tool_requires_approval() {
 
 #[test]
 fn ledger_has_server_before_its_first_call() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let server = server(&place, &json!([tool("look", &json!({}))]), "    return os.environ.get('MODE')");
     place.script(&[&calling(&[("look", json!({}))]), &calling(&[("look", json!({"n": 1}))])]);
@@ -135,6 +139,7 @@ fn ledger_has_server_before_its_first_call() {
 
 #[test]
 fn server_instructions_reach_model_as_quotation() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let server = format!("s={}", server(&place, &json!([tool("look", &json!({}))]), "    return 1"));
     let message = json!({"ok": true, "schema_version": "1.0", "type": "message", "data": {"id": "m", "role": "assistant", "content": "done",
@@ -162,6 +167,7 @@ fn server_instructions_reach_model_as_quotation() {
 
 #[test]
 fn server_that_does_not_start_fails_run_with_reason() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     place.root.executable("server", "#!/usr/bin/python3\ndef begin():\n    import nothing_of_this_name\nbegin()\n");
     let server = format!("s={}", place.root.join("server").display());
@@ -187,6 +193,7 @@ fn unknown_allowed_name_is_an_error_with_suggestion() {
 
 #[test]
 fn mcp_config_lists_servers_with_variables() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let calls = "    return ' '.join(sys.argv[1:] + [os.environ.get('MODE', 'none'), os.environ.get('OTHER', 'none')])";
     let server = server(&place, &json!([tool("look", &json!({}))]), calls);
@@ -226,6 +233,7 @@ fn mcp_config_lists_servers_with_variables() {
 
 #[test]
 fn dotted_names_and_lookaround_patterns_are_accepted() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let schema =
         json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?!x)", "minLength": 2}}});
@@ -249,6 +257,7 @@ fn dotted_names_and_lookaround_patterns_are_accepted() {
 
 #[test]
 fn undo_names_calls_of_servers_that_may_write() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     place.policy("[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
     let tools =

@@ -41,6 +41,7 @@ fn call(place: &ToolLoop, server: &str, calls: &[(&str, &str)]) -> cp_testkit::O
 
 #[test]
 fn server_without_handshake_gets_version_with_each_request() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let server = server(
         &place,
@@ -62,6 +63,7 @@ fn server_without_handshake_gets_version_with_each_request() {
 
 #[test]
 fn server_with_handshake_is_called_and_restarted_after_its_exit() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let server = server(
         &place,
@@ -90,6 +92,7 @@ fn server_with_handshake_is_called_and_restarted_after_its_exit() {
 
 #[test]
 fn server_that_exits_at_an_unknown_method_is_started_again_for_the_handshake() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let server = server(
         &place,
@@ -113,6 +116,7 @@ fn program_that_is_not_a_server_is_an_error() {
 
 #[test]
 fn server_that_reads_nothing_or_floods_delays_a_call_only_until_its_limit() {
+    cp_testkit::needs!("python3");
     let long = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
     for calls in [
         "    if method == 'tools/call': time.sleep(60)",
@@ -133,6 +137,7 @@ fn server_that_reads_nothing_or_floods_delays_a_call_only_until_its_limit() {
 
 #[test]
 fn changed_tool_is_left_out_with_reason_until_it_is_approved() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let listing = |description: &str| {
         let tools = json!([{"name": "t", "description": description}, {"name": "u", "description": "same"}]);
@@ -164,6 +169,7 @@ fn changed_tool_is_left_out_with_reason_until_it_is_approved() {
 
 #[test]
 fn secrets_in_results_of_servers_are_redacted() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
     let server = with_one(&place, &format!("    return {{'content': [{{'type': 'text', 'text': 'see {key}'}}]}}"));

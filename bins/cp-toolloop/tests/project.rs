@@ -68,6 +68,7 @@ for line in sys.stdin:
 
 #[test]
 fn read_only_run_offers_no_writes() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     place.tool("reads", r#","read_only":true"#, "echo x >by_tool 2>/dev/null && echo wrote || echo not");
     place.tool("writes", "", "echo x >by_tool && echo wrote");

@@ -137,6 +137,7 @@ for line in sys.stdin:
 
 #[test]
 fn server_has_no_home_network_or_variables() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let home = place.root.join("home").display().to_string();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -167,6 +168,7 @@ fn server_has_no_home_network_or_variables() {
 
 #[test]
 fn server_with_network_of_names_reaches_these_names_only() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -190,6 +192,7 @@ fn server_with_network_of_names_reaches_these_names_only() {
 
 #[test]
 fn server_command_comes_from_policy() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let server = server(&place, "'ok'");
     place.policy(&format!("[mcp.s]\ncommand = \"{server}\"\n"));
@@ -208,6 +211,7 @@ fn server_command_comes_from_policy() {
 
 #[test]
 fn only_tools_of_policy_are_offered() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let server = format!("s={}", server(&place, "'ok'"));
     place.script(&[r#"{"tool_calls":[{"name":"look"}]}"#]);
@@ -235,6 +239,7 @@ fn invalid_policy_table_is_an_error_with_hint() {
 
 #[test]
 fn policy_writable_by_others_is_refused() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let server = server(&place, "'ok'");
     place.policy("[mcp.s]\nsandbox = \"none\"\n");

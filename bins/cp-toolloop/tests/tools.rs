@@ -141,6 +141,7 @@ fn changed_executable_is_not_started() {
 
 #[test]
 fn tools_of_server_are_offered_and_called() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     place.root.executable(
         "server",

@@ -356,6 +356,7 @@ fn undo_works_from_other_directory_and_on_paused_run() {
 
 #[test]
 fn undo_includes_changes_of_agents() {
+    cp_testkit::needs!("python3");
     let changes = |old: &str, new: &str| json!({"calls": [["filesystem", edit("a", old, new)]]});
     let place = agent::place(&json!({
         "go": [changes("one", "1"), {"calls": [["agent", {"task": "sub"}]]}, {"says": "done"}],

@@ -128,9 +128,7 @@ fn pytest_project_is_fixed_and_undone() {
 
 #[test]
 fn npm_project_is_fixed_and_undone() {
-    if !required("npm in /usr/bin", std::path::Path::new("/usr/bin/npm").exists()) {
-        return;
-    }
+    cp_testkit::needs!("npm");
     NODE.run(&NODE.begin(&[]), &[]);
 }
 

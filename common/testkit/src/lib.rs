@@ -11,8 +11,8 @@
 //! - [`Fake`] replaces a program: it records its calls and prints given output.
 //! - [`Sweep`] runs a command line with a fault at each of its system calls, one after the other.
 //! - [`times`] and [`is_sampled`] choose a sample of many cases, or all of them where `CP_LONG` is set.
-//! - [`counterpart()`] locates a program of others, and [`required`] checks a requirement of the machine: a test that
-//!   cannot run reports that, and fails where `CI=true`.
+//! - [`needs`] and [`counterpart()`] are for programs of others, and [`required`] for other requirements of the machine: a
+//!   test that cannot run reports that, and fails where `CI=true`.
 //!
 //! Pipelines are shell scripts ([`Place::sh`]), so that tests contain what users type.
 //!
@@ -34,6 +34,7 @@ mod place;
 mod program;
 mod sample;
 pub mod server;
+mod spawn;
 mod sweep;
 mod terminal;
 mod thinker;

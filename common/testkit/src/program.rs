@@ -1,14 +1,15 @@
 //! A command line: a program with its arguments, input and environment.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::background::Background;
 use crate::outcome::Outcome;
+use crate::spawn::spawn;
 use crate::terminal::Terminal;
 use crate::wait::LIMIT;
 
@@ -22,17 +23,34 @@ pub const PROGRAMS: [&str; 9] =
 /// Returns the path of a program of the workspace, as built for this test.
 #[track_caller]
 pub fn program(name: impl AsRef<Path>) -> PathBuf {
-    let path = programs().join(name);
-    assert!(path.is_file(), "{} is not built: run scripts/test, which builds first", path.display());
+    let path = PLACE_OF_PROGRAMS.join(name);
+    assert!(path.is_file(), "{} is not built: run cargo build --workspace --bins", path.display());
     path
 }
 
-/// Returns the directory of the programs. Cargo gives a test only the paths of its own package's programs, but builds
-/// all programs into the same directory.
-fn programs() -> PathBuf {
+/// The directory of the programs. Cargo gives a test only the paths of its own package's programs, but builds all
+/// programs into the same directory.
+static PLACE_OF_PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     let test = std::env::current_exe().expect("the test has a path");
     let directory = test.parent().expect("the test lies in a directory");
-    if directory.ends_with("deps") { directory.with_file_name("") } else { directory.to_owned() }
+    let directory = if directory.ends_with("deps") { directory.with_file_name("") } else { directory.to_owned() };
+    // `cargo test -p` builds only the programs of one package.
+    if PROGRAMS.into_iter().chain(["cp-ask"]).any(|name| !directory.join(name).is_file()) {
+        build(&directory);
+    }
+    directory
+});
+
+/// Builds all programs into `directory`, which cargo names after the profile.
+fn build(directory: &Path) {
+    // Not by `eprintln!`, which the test runner keeps to itself, because this takes minutes.
+    let _ = writeln!(io::stderr(), "building the programs that the tests run: cargo build --workspace --bins");
+    let profile = directory.file_name().filter(|name| *name != "debug").unwrap_or("dev".as_ref());
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["build", "--workspace", "--bins", "--quiet", "--profile"]).arg(profile);
+    cargo.arg("--target-dir").arg(directory.parent().expect("it lies in the target directory"));
+    // If this fails, a program is still missing, which the test reports.
+    let _ = cargo.current_dir(repository()).status();
 }
 
 /// Returns the root of the repository.
@@ -87,7 +105,7 @@ impl Program {
 
     /// Puts the programs of the workspace first on the path, and `scripts/` last.
     pub fn with_programs(self) -> Self {
-        let path = format!("{}:{SYSTEM_PATH}:{}", programs().display(), repository().join("scripts").display());
+        let path = format!("{}:{SYSTEM_PATH}:{}", PLACE_OF_PROGRAMS.display(), repository().join("scripts").display());
         self.env("PATH", path)
     }
 
@@ -207,21 +225,10 @@ fn quoted(word: &OsStr) -> String {
     if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// Retries while the file is busy, because a child forked by another test may briefly hold a new file open until it
-/// executes.
-fn spawn(command: &mut Command) -> io::Result<Child> {
-    for _ in 0..100 {
-        match command.spawn() {
-            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => thread::sleep(Duration::from_millis(10)),
-            other => return other,
-        }
-    }
-    command.spawn()
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::Place;
+    use super::{PROGRAMS, program};
+    use crate::{Fake, Place};
 
     #[test]
     fn run_passes_more_than_a_pipe_holds() {
@@ -234,10 +241,36 @@ mod tests {
         assert_eq!(Place::new().program("true").stdin("x".repeat(1 << 20)).run().status, 0);
     }
 
+    /// Run by the test below where no program is built.
     #[test]
-    #[should_panic(expected = "run scripts/test, which builds first")]
-    fn missing_program_error_names_build_script() {
-        super::program("cp-nothing-like-it");
+    fn finds_programs() {
+        if std::env::var_os("TESTKIT_LACKS_PROGRAMS").is_some() {
+            assert_eq!(program("cp-log").parent(), program("cp-exec").parent());
+        }
+    }
+
+    const OTHERS: [&str; 3] = ["--exact", "program::tests::finds_programs", "--nocapture"];
+
+    #[test]
+    fn missing_programs_are_built_once_with_profile_of_test() {
+        for (directory, profile) in [("debug", "dev"), ("quick", "quick")] {
+            let place = Place::new();
+            let built = place.root.directory(format!("target/{directory}"));
+            let test = built.directory("deps").join("test");
+            place.program("cp").arg(std::env::current_exe().unwrap()).arg(&test).run().success();
+            let names = PROGRAMS.map(|name| format!("{}/{name}", built.display())).join(" ");
+            let cargo = Fake::doing(&place, "cargo", &format!("touch {names}"));
+            let ran =
+                place.program(test).args(OTHERS).env("CARGO", &cargo.path).env("TESTKIT_LACKS_PROGRAMS", "1").run();
+            assert_eq!(ran.status, 0, "{ran:?}");
+            assert!(ran.stderr.starts_with("building the programs that the tests run:"), "{ran:?}");
+            let expected = format!(
+                "build --workspace --bins --quiet --profile {profile} --target-dir {}",
+                place.root.join("target").display()
+            );
+            let calls = cargo.calls();
+            assert_eq!((calls.len(), calls[0].arguments.as_str()), (1, expected.as_str()));
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
+use crate::spawn::spawn;
 use crate::wait::{LIMIT, holds_within};
 
 /// The output, with and without escape sequences.
@@ -39,7 +40,7 @@ impl Terminal {
         let (ours, theirs) = open(columns).expect("a pseudo-terminal");
         let copy = || theirs.try_clone().expect("a copy of a descriptor");
         command.stdin(copy()).stdout(copy()).stderr(copy());
-        let child = command.spawn().unwrap_or_else(|e| panic!("{line}: {e}"));
+        let child = spawn(&mut command).unwrap_or_else(|e| panic!("{line}: {e}"));
         // The command holds copies of the other side, which must be closed for the output to end.
         drop((command, theirs));
         let keys = File::from(ours);

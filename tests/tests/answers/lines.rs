@@ -154,9 +154,9 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         &[
             "cp-exec policy init",
             "cp-exec policy init --dry-run",
-            "touch main.py; cp-exec policy init --for .",
-            "allow; touch main.py; cp-exec policy init --for . --dry-run",
-            "allow; touch main.py; cp-exec policy init --for .",
+            "mkdir .git; cp-exec policy init --for .",
+            "allow; mkdir .git; cp-exec policy init --for . --dry-run",
+            "allow; mkdir .git; cp-exec policy init --for .",
             "cp-exec policy init >/dev/null; cp-exec policy init",
         ],
     ),

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cp_testkit::{Background, Outcome, Program, counterpart};
+use cp_testkit::{Background, Program};
 use serde_json::{Value, json};
 
 use crate::exec::{Exec, POLICY, Who};
@@ -155,10 +155,7 @@ impl Bench {
         self.exec.write("probe.py", &self.script(probes));
         let python = as_user(self.exec.who, self.exec.program("python3").arg("probe.py"));
         let is_root = self.exec.who == Who::Me && rustix::process::geteuid().is_root();
-        let ran: Outcome = match counterpart("unshare").filter(|_| is_root) {
-            Some(unshare) => python.under(unshare, ["-m"]).run(),
-            None => python.run(),
-        };
+        let ran = if is_root { python.under("unshare", ["-m"]).run() } else { python.run() };
         read(&ran.success().stdout)
     }
 }

@@ -31,6 +31,7 @@ fn compare(who: Who, inside: &Probes, outside: &Probes) -> usize {
 
 #[test]
 fn attacks_fail_inside_and_succeed_outside() {
+    cp_testkit::needs!("python3");
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }
@@ -56,6 +57,7 @@ fn attacks_fail_inside_and_succeed_outside() {
 
 #[test]
 fn resources_are_limited_inside_and_unlimited_outside() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let limits = format!("processes = {PROCESSES}\nscratch = {SCRATCH}");
         let bench = Bench::new(who, &policy(&limits));

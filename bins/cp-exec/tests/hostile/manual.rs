@@ -17,6 +17,7 @@ fn table(head: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn manual_lists_every_attack_with_its_layers() {
+    cp_testkit::needs!("python3");
     let bench = Bench::new(everyone()[0], &policy(""));
     let script = format!("{}\n{}", all(), of("resources"));
     // Nothing is attempted: what the probes are for is all that is asked.

@@ -30,9 +30,9 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(bench: &Bench, lacking: &str) -> Option<Self> {
+    fn new(bench: &Bench, lacking: &str) -> Self {
         let user = if bench.exec.who == Who::Ordinary { ",ordinary" } else { "" };
-        Some(Self { without: without(&bench.exec)?, lacking: format!("{lacking}{user}") })
+        Self { without: without(&bench.exec), lacking: format!("{lacking}{user}") }
     }
 
     fn ask(&self, bench: &Bench, arguments: &[&str]) -> Value {
@@ -68,6 +68,7 @@ fn missing(enforcement: &Value) -> BTreeSet<&str> {
 
 #[test]
 fn missing_layer_refuses_run_or_is_recorded() {
+    cp_testkit::needs!("python3");
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }
@@ -75,7 +76,7 @@ fn missing_layer_refuses_run_or_is_recorded() {
         let bench = Bench::new(who, &policy(""));
         let mut through = BTreeSet::new();
         for (lacking, refused) in ROWS {
-            let Some(machine) = Machine::new(&bench, lacking) else { return };
+            let machine = Machine::new(&bench, lacking);
             bench.exec.policy(&policy(""));
             let answer = machine.ask(&bench, &["--", "sh", "-c", "echo ran; touch ran"]);
             if let Some(layer) = refused {
@@ -129,10 +130,11 @@ fn missing_layer_refuses_run_or_is_recorded() {
 
 #[test]
 fn missing_limits_refuse_run_and_missing_control_group_is_recorded() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let limits = format!("processes = {PROCESSES}\nscratch = {SCRATCH}\ncgroup = true");
         let bench = Bench::new(who, &policy(&limits));
-        let Some(machine) = Machine::new(&bench, "rlimits") else { return };
+        let machine = Machine::new(&bench, "rlimits");
         let answer = machine.ask(&bench, &["--", "sh", "-c", "touch ran"]);
         assert_eq!(answer["ok"], false, "{who:?}: {answer}");
         assert!(!bench.exec.work.join("ran").exists(), "{answer}");
@@ -140,7 +142,7 @@ fn missing_limits_refuse_run_and_missing_control_group_is_recorded() {
         if !required("the rights of root", rustix::process::geteuid().is_root()) {
             return;
         }
-        let machine = Machine::new(&bench, "cgroup").unwrap();
+        let machine = Machine::new(&bench, "cgroup");
         let (probes, result) =
             bench.inside(of("resources"), |command| command.under(&machine.without, [&machine.lacking]));
         let enforcement = &result["enforcement"];
@@ -158,12 +160,13 @@ fn missing_limits_refuse_run_and_missing_control_group_is_recorded() {
 
 #[test]
 fn user_without_user_namespaces_needs_degraded_policy() {
+    cp_testkit::needs!("python3");
     let Some(who) = everyone().into_iter().find(|who| *who == Who::Ordinary || !rustix::process::geteuid().is_root())
     else {
         return;
     };
     let bench = Bench::new(who, &policy(""));
-    let Some(machine) = Machine::new(&bench, "user") else { return };
+    let machine = Machine::new(&bench, "user");
     let answer = machine.ask(&bench, &["--", "touch", "ran"]);
     assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{answer}");
     bench.exec.policy(&policy("degraded = \"allow\""));

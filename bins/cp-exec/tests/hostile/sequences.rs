@@ -144,6 +144,7 @@ fn requests(changes: &[[&str; 3]]) -> String {
 
 #[test]
 fn three_hostile_changes_do_not_free_later_run() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let mut chance = Chance::of_this_test(0x5eed);
         let (mut ran, mut refused) = (0, 0);
@@ -173,6 +174,7 @@ fn three_hostile_changes_do_not_free_later_run() {
 
 #[test]
 fn concurrent_link_swap_frees_no_run() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let scene =
             Scene::new(Exec::with_policy(who, &format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n")));
@@ -229,6 +231,7 @@ print(count)
 
 #[test]
 fn special_files_do_not_block_later_run() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         for line in [
             "mkfifo f .env .bashrc .gitattributes package.json",

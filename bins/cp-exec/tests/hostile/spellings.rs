@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cp_testkit::{counterpart, times};
+use cp_testkit::times;
 use serde_json::{Value, json};
 
 use super::chance::Chance;
@@ -302,9 +302,7 @@ fn destructive_line_always_needs_confirmation() {
     }
     let mut lines: Vec<(usize, Vec<String>)> = Vec::new();
     for (index, family) in FAMILIES.iter().enumerate() {
-        if counterpart(family.program).is_some() {
-            lines.extend((0..times(12, 2000)).map(|_| (index, line(family, &mut chance))));
-        }
+        lines.extend((0..times(12, 2000)).map(|_| (index, line(family, &mut chance))));
     }
     let request =
         |(_, words): &(usize, Vec<String>)| json!({"tool": "shell", "arguments": {"argv": words}}).to_string();

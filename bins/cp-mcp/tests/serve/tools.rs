@@ -43,11 +43,11 @@ fn commands_run_as_the_policy_allows_and_are_checked_alike() {
     assert_eq!(text(&ran), "a b");
     let failed = client.call("cp_run", json!({ "argv": ["false"] }));
     assert_eq!((&failed["isError"], &failed["structuredContent"]["exit_code"]), (&json!(true), &json!(1)));
-    let refused = client.call("cp_run", json!({ "command": "curl x" }));
-    assert!(refused["isError"] == true && text(&refused).contains("curl"), "{refused}");
+    let refused = client.call("cp_run", json!({ "command": "perl x" }));
+    assert!(refused["isError"] == true && text(&refused).contains("perl"), "{refused}");
     let neither = client.call("cp_run", json!({}));
     assert!(neither["isError"] == true && text(&neither).contains("argv"), "{neither}");
-    for (command, decision) in [("echo x", "allow"), ("rm x", "ask"), ("curl x", "deny")] {
+    for (command, decision) in [("echo x", "allow"), ("rm x", "ask"), ("perl x", "deny")] {
         let checked = client.call("cp_check", json!({ "command": command }));
         assert_eq!((&checked["structuredContent"]["decision"], &checked["isError"]), (&json!(decision), &json!(false)));
         text(&checked);
@@ -62,7 +62,7 @@ fn every_call_is_on_the_ledger_of_a_session_that_names_the_client() {
     client.request("tools/list", json!({}));
     assert!(!place.home.join("planes").is_dir(), "who only looks leaves no session");
     client.call("cp_run", json!({ "command": "echo x" }));
-    client.call("cp_run", json!({ "command": "curl x" }));
+    client.call("cp_run", json!({ "command": "perl x" }));
     let found = client.call("cp_ledger_query", json!({ "event": "exec.step" }));
     let items = found["structuredContent"]["items"].as_array().unwrap();
     assert!(items.len() == 1 && items[0]["data"]["decision"] == "deny", "{found}");

@@ -146,12 +146,12 @@ mod tests {
         }
     }
 
-    fn packed(directory: &Path, program: &str, text: &str) -> Option<Vec<u8>> {
+    fn packed(directory: &Path, program: &str, text: &str) -> Vec<u8> {
         let plain = directory.join("plain");
         std::fs::write(&plain, text).unwrap();
-        let output = Command::new(program).arg("-c").arg(&plain).output().ok()?;
+        let output = Command::new(program).arg("-c").arg(&plain).output().unwrap();
         assert!(output.status.success());
-        Some(output.stdout)
+        output.stdout
     }
 
     #[test]
@@ -160,10 +160,10 @@ mod tests {
         let lines: Vec<String> = (0..50_000).map(|n| format!("line {n} {}", n * 7919 % 1000)).collect();
         let text = lines.join("\n") + "\n";
         for program in ["gzip", "zstd"] {
-            let Some(archive) = packed(place.path(), program, &text) else {
-                assert!(std::env::var_os("CI").is_none(), "{program} is missing");
+            if program == "zstd" && cp_testkit::counterpart(program).is_none() {
                 continue;
-            };
+            }
+            let archive = packed(place.path(), program, &text);
             let file = place.path().join("archive");
             std::fs::write(&file, [&archive[..], &archive].concat()).unwrap();
             let (lines, failure) = read(&file);
