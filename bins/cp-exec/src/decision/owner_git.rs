@@ -299,7 +299,9 @@ fn write_filter(config: &mut Vec<u8>, name: &str, settings: &BTreeMap<&str, &[u8
     let is_lfs =
         |(last, value): (&&str, &&[u8])| LFS.iter().any(|(key, text)| key == last && text.as_bytes() == *value);
     if name == "lfs" && settings.iter().all(is_lfs) {
-        settings.iter().for_each(|(last, value)| put(last, value));
+        for (last, value) in settings {
+            put(last, value);
+        }
         return;
     }
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
