@@ -111,23 +111,23 @@ fn settings_that_start_no_program_are_as_outside_in_each_scope_and_run() {
                 }
             }
             exec.own_all();
-            let list = "git config --list --name-only; for k in KEYS; do echo \"$k=$(git config --get \"$k\")\"; done";
+            let line = "git config --list --name-only; for k in KEYS; do echo \"$k=$(git config --get \"$k\")\"; done";
             let keys: Vec<String> = HARMLESS.iter().map(|(key, _)| format!("'{key}'")).collect();
-            let list = list.replace("KEYS", &keys.join(" "));
-            let outside = exec.outside(&list).env("GIT_CONFIG_SYSTEM", &system).run().success().stdout;
-            for (kind, ran) in inside(&exec, &list) {
+            let line = line.replace("KEYS", &keys.join(" "));
+            let outside = exec.outside(&line).env("GIT_CONFIG_SYSTEM", &system).run().success().stdout;
+            for (kind, ran) in inside(&exec, &line) {
                 let cell = format!("{who:?} {scope} {kind}");
                 for (key, value) in HARMLESS {
-                    let line = format!("\n{key}={}\n", value.replace('\\', ""));
-                    assert!(outside.contains(&line), "the control: {cell} {line} {outside}");
-                    assert!(ran.stdout.contains(&line), "{cell}: {line} {ran:?}");
+                    let shown = format!("\n{key}={}\n", value.replace('\\', ""));
+                    assert!(outside.contains(&shown), "the control: {cell} {shown} {outside}");
+                    assert!(ran.stdout.contains(&shown), "{cell}: {shown} {ran:?}");
                 }
                 for (key, _) in LEFT_OUT {
                     let (head, last) = key.rsplit_once('.').unwrap();
-                    let line = format!("\n{head}.{}\n", last.to_lowercase());
-                    assert!(outside.to_lowercase().contains(&line.to_lowercase()), "the control: {cell} {line}");
+                    let shown = format!("\n{head}.{}\n", last.to_lowercase()).to_lowercase();
+                    assert!(outside.to_lowercase().contains(&shown), "the control: {cell} {shown}");
                     // The file system monitor is off in every run.
-                    let is_set = key != "core.fsmonitor" && ran.stdout.to_lowercase().contains(&line.to_lowercase());
+                    let is_set = key != "core.fsmonitor" && ran.stdout.to_lowercase().contains(&shown);
                     assert!(!is_set, "{cell}: {key} is set: {ran:?}");
                 }
             }
