@@ -35,6 +35,7 @@ mod once;
 mod options;
 mod outer;
 mod owner_acts;
+mod owner_git;
 mod projects;
 mod read_only;
 mod recover_git;

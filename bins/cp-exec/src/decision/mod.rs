@@ -1,11 +1,13 @@
 //! The decision about one command: if it may run, which file is executed, in which directory, and under which limits.
 //!
 //! [`crate::rules`] judges the arguments. A finding and the policy become a ruling, which holds the plan of the
-//! sandbox. This module starts no process and does not write to the ledger.
+//! sandbox. This module starts no process except git, which lists the settings of its owner, and does not write to the
+//! ledger.
 
 mod agent;
 mod checks;
 pub(crate) mod confirm;
+mod owner_git;
 mod plan;
 mod program;
 mod step;
@@ -24,6 +26,7 @@ use self::checks::{
     add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_governed, check_intent, check_script,
     check_target, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
+pub(crate) use self::owner_git::OwnerGit;
 pub(crate) use self::plan::check_variables;
 pub(crate) use self::plan::{Planned, plan};
 use self::program::Pinned;
@@ -62,7 +65,7 @@ impl Assessment {
     pub(crate) fn into_ruling(self, policy: &Policy, command: &Command) -> Result<Ruling> {
         let confirm = self.needs_confirmation().then(|| self.finding.reason.clone());
         let is_line = self.line.is_some();
-        let Planned { plan, watched } =
+        let Planned { plan, watched, git } =
             plan(policy, command, &self.argv, &self.pinned, &self.cwd, self.timeout, is_line)?;
         Ok(Ruling {
             command: self,
@@ -76,6 +79,7 @@ impl Assessment {
             confirmed: None,
             stdin: command.stdin.as_ref().map(|text| sha256(text.as_bytes())),
             watched,
+            git,
         })
     }
 }
@@ -215,6 +219,8 @@ pub(crate) struct Ruling {
     pub stdin: Option<String>,
     /// The guarded paths in the trees that the run may write.
     pub watched: Watched,
+    /// The git configuration of the owner in the run.
+    pub git: OwnerGit,
 }
 
 /// The shells for command lines; the first that exists is used.

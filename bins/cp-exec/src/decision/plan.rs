@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use cp_common::{Error, Result};
 
+use super::owner_git::{self, OwnerGit};
 use super::program::{Pinned, ProgramLookup};
 use super::watched::Watched;
 use crate::digest::sha256;
@@ -19,7 +20,7 @@ use crate::nofollow::Node;
 use crate::policy::{Access, Degraded, Policy, RunAs, allowable, name_of, node_of};
 use crate::refusal::refuse;
 use crate::request::Command;
-use crate::sandbox::plan::{Identity, Layer, Limits, Plan, Profile, Terminals, View};
+use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Plan, Profile, Terminals, View};
 
 /// Counts the runs of this process, to number their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -28,6 +29,7 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Planned {
     pub plan: Plan,
     pub watched: Watched,
+    pub git: OwnerGit,
 }
 
 /// Builds the plan of a run from a policy and a pinned program.
@@ -51,6 +53,11 @@ pub(crate) fn plan(
     let (mut view, guarded) = view(policy, pinned, cwd, write, certificates.into_values())?;
     let watched = Watched::of(policy, &view, guarded);
     watched.add_to(&mut view);
+    let mut git = OwnerGit::of(policy, cwd);
+    if !line {
+        git.check_alias(policy, argv, cwd)?;
+    }
+    view.files = std::mem::take(&mut git.files);
     // A rule is about one command, and the programs of a line share their network.
     let network = if line { exec.network.clone() } else { exec.network_of(argv) };
     let mut programs = Vec::new();
@@ -89,7 +96,7 @@ pub(crate) fn plan(
         line,
         is_contained: line,
     };
-    Ok(Planned { plan, watched })
+    Ok(Planned { plan, watched, git })
 }
 
 /// The value of PATH. The directory of a pinned program comes last; for the shell of a line it comes first.
@@ -165,6 +172,7 @@ fn view(
         kept: Vec::new(),
         state: Vec::new(),
         nodes: BTreeMap::new(),
+        files: Vec::new(),
     };
     // A forbidden path stays hidden even if another list declares it.
     let hidden: Vec<PathBuf> = view.mask.iter().chain(&view.mask_found).cloned().collect();
@@ -246,13 +254,12 @@ const DENIED_VARIABLES: [&str; 30] = [
     "npm_config_*",
 ];
 
-/// Variables of every command: no pager, no prompts, and no git configuration of the user.
-const FIXED_VARIABLES: [(&str, &str); 10] = [
+/// Variables of every command: no pager, and no prompts.
+const FIXED_VARIABLES: [(&str, &str); 9] = [
     ("LANG", "C.UTF-8"),
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
     ("MANPAGER", "cat"),
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_CONFIG_NOSYSTEM", "1"),
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_CONFIG_COUNT", "4"),
@@ -310,7 +317,8 @@ fn build_environment(
     for (name, value) in FIXED_VARIABLES.into_iter().chain(GIT_CONFIG).chain(SHORT_WAITS) {
         put(name, value);
     }
-    for (name, value) in [("PATH", path), ("USER", user), ("LOGNAME", user)] {
+    let config = format!("{OWN_FILES}/{}", owner_git::CONFIG);
+    for (name, value) in [("PATH", path), ("USER", user), ("LOGNAME", user), ("GIT_CONFIG_GLOBAL", &config)] {
         put(name, value);
     }
     for (name, value) in certificates.iter().chain(set_by_policy).chain(asked) {

@@ -54,6 +54,12 @@ pub(crate) enum StepVerdict {
     Deny(Error),
 }
 
+impl StepVerdict {
+    pub(crate) const fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allow)
+    }
+}
+
 /// Decides about a start of a program. `given` is the environment of the run.
 pub(crate) fn decide_step(
     policy: &Policy,

@@ -110,23 +110,28 @@ impl Git<'_> {
         environment.push(("GIT_DIR", self.directory.as_os_str()));
         environment.extend(index.map(|index| ("GIT_INDEX_FILE", index.as_os_str())));
         let command = duct::cmd(self.program, words).dir(self.directory).full_env(environment);
-        let reader = command.stdin_bytes(input).stderr_null().reader()?;
-        let (done, waiting) = mpsc::channel::<()>();
-        thread::scope(|scope| {
-            let reader = &reader;
-            scope.spawn(move || {
-                if waiting.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
-                    drop(reader.kill());
-                }
-            });
-            let mut printed = Vec::new();
-            let read = reader.take(LONGEST).read_to_end(&mut printed);
-            drop(done);
-            if printed.len() as u64 == LONGEST {
-                drop(reader.kill());
-                return Err(io::Error::other("git prints too much"));
-            }
-            read.map(|_| printed)
-        })
+        output_of(&command.stdin_bytes(input).stderr_null())
     }
+}
+
+/// The output of git within the limits.
+pub(crate) fn output_of(command: &duct::Expression) -> io::Result<Vec<u8>> {
+    let reader = command.reader()?;
+    let (done, waiting) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let reader = &reader;
+        scope.spawn(move || {
+            if waiting.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                drop(reader.kill());
+            }
+        });
+        let mut printed = Vec::new();
+        let read = reader.take(LONGEST).read_to_end(&mut printed);
+        drop(done);
+        if printed.len() as u64 == LONGEST {
+            drop(reader.kill());
+            return Err(io::Error::other("git prints too much"));
+        }
+        read.map(|_| printed)
+    })
 }

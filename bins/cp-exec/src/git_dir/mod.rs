@@ -23,12 +23,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags};
 
 pub(crate) use self::binds::{Repository, find};
+pub(crate) use self::history::output_of;
 pub(crate) use self::keep::DIRECTORY as KEEP;
 use self::keep::{KeepDirectory, KeptHistory};
 pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
 use self::placeholder::Placeholders;
 pub(crate) use self::recover::Recovery;
 use self::settings::fault_in_changed_settings;
+pub(crate) use self::settings::parts as key_parts;
 pub(crate) use self::watch::Watch;
 use crate::nofollow::{self, NewFile, Node};
 

@@ -168,7 +168,7 @@ fn section_of(head: &str) -> Option<String> {
 }
 
 /// The section, the subsection and the key.
-fn parts(key: &str) -> (&str, &str, &str) {
+pub(crate) fn parts(key: &str) -> (&str, &str, &str) {
     let (section, rest) = key.split_once('.').unwrap_or((key, ""));
     let (below, last) = rest.rsplit_once('.').unwrap_or(("", rest));
     (section, below, last)

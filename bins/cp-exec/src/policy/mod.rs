@@ -202,6 +202,11 @@ impl Policy {
         &self.loaded.settings.exec
     }
 
+    /// The git of the machine, which reads repositories outside of the sandbox.
+    pub(crate) fn git(&self) -> Option<PathBuf> {
+        self.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file())
+    }
+
     /// The hash of the policy's text, which tokens and entries are bound to.
     pub(crate) fn sha256(&self) -> &str {
         &self.loaded.sha256

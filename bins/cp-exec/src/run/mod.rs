@@ -89,8 +89,8 @@ impl Prepared {
         let intent = engine.journal.intend(tool, &ruling)?;
         let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent);
         let grace = grace.unwrap_or(GRACE.min(ruling.command.timeout / 10)).min(ruling.command.timeout);
-        let git = engine.policy.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file());
         let policy = engine.policy.clone();
+        let git = policy.git();
         Ok(Self {
             ruling,
             intent,

@@ -19,7 +19,7 @@ use super::journal::Journal;
 use super::provenance::Provenance;
 use super::result::StepsReport;
 use crate::decision::{
-    Caller, HashCache, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
+    Caller, HashCache, OwnerGit, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
 };
 use crate::policy::{Access, HostCall, Policy};
 use crate::refusal::refuse;
@@ -47,6 +47,10 @@ pub(crate) struct Steps {
     given: BTreeMap<String, String>,
     /// The kind of the planned program and its arguments, until it was started.
     planned: Option<(Caller, String, Vec<String>)>,
+    /// The git configuration of the owner.
+    git: OwnerGit,
+    /// True after the run made a commit that its owner would sign.
+    is_unsigned: bool,
     provenance: Provenance,
     /// The last commands that the line ran.
     ran: VecDeque<String>,
@@ -76,6 +80,8 @@ impl Steps {
             intent: intent.seq,
             given: ruling.plan.env.iter().cloned().collect(),
             planned: Some((ruling.caller, name, ruling.plan.argv.clone())),
+            git: ruling.git.clone(),
+            is_unsigned: false,
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             pending: Vec::new(),
@@ -125,6 +131,7 @@ impl Steps {
         if let Some((caller, name, argv)) = self.planned.take() {
             let is_git = Path::new(&name).file_name().is_some_and(|name| name == "git");
             self.provenance.executes(call.process, caller, &name, &argv, is_git);
+            self.warn_of_unsigned(&argv, say);
             self.inside.begin(call.parent);
             listener.allow(&call);
             return;
@@ -138,7 +145,7 @@ impl Steps {
         if self.is_evaded {
             return listener.deny(&call);
         }
-        let starts = match listener.read(&call) {
+        let mut starts = match listener.read(&call) {
             Ok(starts) => starts,
             Err(error) => return listener.fail(&call, error.raw_os_error().unwrap_or(libc::EPERM)),
         };
@@ -150,8 +157,13 @@ impl Steps {
             self.provenance.of(call.process, call.parent)
         };
         let mut rulings = Vec::new();
-        for request in &starts {
-            let (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
+        for request in &mut starts {
+            let (mut ruling, mut verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
+            let is_git = request.file.path.file_name().is_some_and(|name| name == "git");
+            if let Some(expanded) = self.git.expanded(&request.argv).filter(|_| is_git && verdict.is_allowed()) {
+                request.argv = expanded;
+                (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
+            }
             match (self.answered.get(&(call.process, ruling.argv.clone())), verdict) {
                 (Some(false), _) => return listener.deny(&call),
                 (Some(true), _) => rulings.push((ruling, true)),
@@ -168,7 +180,17 @@ impl Steps {
                 self.record(ruling, caller, "allow", None);
             }
         }
+        self.warn_of_unsigned(&rulings[0].0.argv, say);
         self.allow(listener, &call, &starts, &rulings[0].0, caller);
+    }
+
+    /// Says once that commits of the run are not signed.
+    fn warn_of_unsigned(&mut self, argv: &[String], say: &mut dyn FnMut(&str)) {
+        if !self.is_unsigned && self.git.leaves_unsigned(argv) {
+            self.is_unsigned = true;
+            say("commits of this run are not signed, because your keys are outside; sign them there, as with \
+                 `git commit --amend --no-edit -S`");
+        }
     }
 
     fn allow(

@@ -12,7 +12,7 @@ use rustix::fs::FileType;
 
 use super::mounts::MESSAGE_QUEUES;
 use super::pieces;
-use super::plan::{Network, Plan, Profile};
+use super::plan::{Network, OWN_FILES, Plan, Profile};
 use super::report::{Failure, Landlock};
 
 /// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
@@ -86,6 +86,7 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
         rules = allow(rules, Path::new("/dev/tty"), device)?;
         rules = allow(rules, Path::new("/dev/pts"), device)?;
         rules = allow(rules, Path::new(MESSAGE_QUEUES), write)?;
+        rules = allow(rules, Path::new(OWN_FILES), read)?;
         // The mounts of the view leave only the files of processes writable, and the kernel decides about these.
         rules = allow(rules, Path::new("/proc"), read | AccessFs::WriteFile | AccessFs::Truncate)?;
         // The view contains nothing undeclared, so all of it can be listed.

@@ -91,6 +91,9 @@ impl Plan {
     }
 }
 
+/// The directory of this program in the view.
+pub(crate) const OWN_FILES: &str = "/run/cp-exec";
+
 /// The directory for temporary files, which is private to each run.
 pub(crate) const TMP: &str = "/tmp";
 
@@ -135,6 +138,8 @@ pub(crate) struct View {
     pub refuse_degraded: bool,
     /// The directory of the session that is the command's `/tmp`; `None` means an empty one for this command.
     pub session_tmp: Option<PathBuf>,
+    /// Files of this program in [`OWN_FILES`]: names and contents.
+    pub files: Vec<(String, Vec<u8>)>,
     /// The scratch directory that is used without a mount namespace, in which `/tmp` would be private.
     pub scratch: PathBuf,
 }

@@ -38,7 +38,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
     let timeout =
         if call.describe { DESCRIBE } else { timeout_of(policy, call.timeout.map(|seconds| seconds.min(LONGEST)))? };
     check_modules(policy, &policy.base, &path, &[])?;
-    let Planned { mut plan, mut watched } =
+    let Planned { mut plan, mut watched, git } =
         plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout, false)?;
     // A tool must not write to its own directory. A description needs neither network nor files.
     plan.view.write.retain(|path| !policy.tools.contains(path));
@@ -68,6 +68,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
         confirmed: None,
         stdin: Some(sha256(input)),
         watched,
+        git,
         command: Assessment {
             argv,
             finding,

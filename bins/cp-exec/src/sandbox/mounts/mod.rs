@@ -22,7 +22,7 @@ use self::devices::{message_queues, private_dev, private_terminals, proc, scratc
 pub(super) use self::restrictions::make_read_only;
 use self::restrictions::{EMPTY_DIRECTORY, cover, pin, restrict};
 use super::pieces::{Piece, detached, pieces};
-use super::plan::{Layer, Network, Plan, TMP};
+use super::plan::{Layer, Network, OWN_FILES, Plan, TMP};
 use super::report::{Enforcement, Failure};
 use super::sys::{self, Attributes, NO_SUID_NO_DEV};
 use crate::nofollow;
@@ -130,6 +130,8 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     pin(plan)?;
     restrict(plan, &places)?;
     let clients = listen().map_err(setup("supervisor socket"))?;
+    let write = |(name, text): &(String, Vec<u8>)| fs::write(Path::new(OWN_FILES).join(name), text);
+    plan.view.files.iter().try_for_each(write).map_err(setup("own files"))?;
     finish(&root).map_err(setup("finish"))?;
     Ok(clients)
 }

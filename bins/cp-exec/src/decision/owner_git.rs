@@ -1,0 +1,336 @@
+//! The owner's git configuration for a run: the settings of system and global scope that start no program, aliases, and
+//! the files that list ignored names and attributes. Git lists the settings outside, in the working directory, because
+//! conditional includes depend on it. The repository's own configuration has precedence, as outside.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use cp_common::{Result, words};
+
+use crate::git_dir::{key_parts, output_of};
+use crate::glob::name_matches;
+use crate::policy::{Policy, Verdict};
+use crate::refusal::refuse;
+use crate::rules::{Arguments, Scope, judge};
+use crate::sandbox::plan::OWN_FILES;
+
+/// The configuration that `GIT_CONFIG_GLOBAL` names, in [`OWN_FILES`].
+pub(super) const CONFIG: &str = "gitconfig";
+
+/// Settings that start no program.
+const HARMLESS: [&str; 73] = [
+    "advice.*",
+    "am.threeway",
+    "apply.ignorewhitespace",
+    "apply.whitespace",
+    "author.*",
+    "branch.sort",
+    "checkout.defaultremote",
+    "checkout.guess",
+    "color.*",
+    "column.*",
+    "commit.cleanup",
+    "commit.status",
+    "commit.verbose",
+    "committer.*",
+    "core.abbrev",
+    "core.autocrlf",
+    "core.checkstat",
+    "core.commentchar",
+    "core.commentstring",
+    "core.eol",
+    "core.filemode",
+    "core.ignorecase",
+    "core.precomposeunicode",
+    "core.quotepath",
+    "core.safecrlf",
+    "core.symlinks",
+    "core.trustctime",
+    "core.whitespace",
+    "diff.algorithm",
+    "diff.colormoved",
+    "diff.colormovedws",
+    "diff.context",
+    "diff.dirstat",
+    "diff.ignoresubmodules",
+    "diff.indentheuristic",
+    "diff.interhunkcontext",
+    "diff.mnemonicprefix",
+    "diff.noprefix",
+    "diff.relative",
+    "diff.renamelimit",
+    "diff.renames",
+    "diff.statgraphwidth",
+    "diff.submodule",
+    "diff.suppressblankempty",
+    "diff.wordregex",
+    "diff.wserrorhighlight",
+    "fetch.output",
+    "fetch.prune",
+    "fetch.prunetags",
+    "format.pretty",
+    "grep.*",
+    "i18n.*",
+    "init.defaultbranch",
+    "log.*",
+    "merge.conflictstyle",
+    "merge.directoryrenames",
+    "merge.ff",
+    "merge.log",
+    "merge.renamelimit",
+    "merge.renames",
+    "merge.stat",
+    "pretty.*",
+    "pull.ff",
+    "pull.rebase",
+    "push.default",
+    "push.followtags",
+    "rebase.*",
+    "rerere.*",
+    "safe.directory",
+    "status.*",
+    "tag.sort",
+    "user.*",
+    "versionsort.*",
+];
+
+/// The setting among them that starts a program.
+const STARTS: &str = "log.showsignature";
+
+/// The values of git-lfs.
+const LFS: [(&str, &str); 7] = [
+    ("clean", "git-lfs clean -- %f"),
+    ("process", "git-lfs filter-process"),
+    ("process", "git-lfs filter-process --skip"),
+    ("required", "true"),
+    ("smudge", "git-lfs smudge -- %f"),
+    ("smudge", "git-lfs smudge --skip -- %f"),
+    ("smudge", "git-lfs smudge --skip %f"),
+];
+
+/// The longest file with ignored names or attributes that is copied.
+const LONGEST: u64 = 256 << 10;
+
+/// The settings of the system's git.
+const SYSTEM: &str = "/etc/gitconfig";
+
+/// Variables of this program that choose the configuration which git lists.
+const PASSED: [&str; 5] = ["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"];
+
+/// Options of git before its command that have a separate value.
+const WITH_VALUE: [&str; 8] =
+    ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env", "--attr-source"];
+
+/// Commands of git that make commits.
+const COMMITS: [&str; 7] = ["am", "cherry-pick", "commit", "merge", "pull", "rebase", "revert"];
+
+/// The owner's git configuration in one run.
+#[derive(Clone, Default)]
+pub(crate) struct OwnerGit {
+    /// The files of the run: names in [`OWN_FILES`], and contents.
+    pub(super) files: Vec<(String, Vec<u8>)>,
+    aliases: BTreeMap<String, Vec<String>>,
+    /// True if the owner signs commits. A run cannot, because it has no keys.
+    signs: bool,
+}
+
+impl OwnerGit {
+    /// Lists the settings that apply in a directory. Without git or its configuration there are none.
+    pub(super) fn of(policy: &Policy, cwd: &Path) -> Self {
+        let home = std::env::var_os("HOME").map_or_else(|| policy.loaded.home.clone(), PathBuf::from);
+        let own = std::env::var_os("XDG_CONFIG_HOME").filter(|path| !path.is_empty());
+        let own = own.map_or_else(|| home.join(".config"), PathBuf::from).join("git");
+        let Some(git) = policy.git() else { return Self::default() };
+        // Packages write to the file of the system's git, which one that is installed beside it does not read.
+        let beside = git.parent().and_then(Path::parent).map(|prefix| prefix.join("etc/gitconfig"));
+        let system = beside.filter(|path| path.exists()).unwrap_or_else(|| SYSTEM.into());
+        let is_needed = [&home.join(".gitconfig"), &own, &system].iter().any(|path| path.exists())
+            || PASSED.iter().any(|name| name.starts_with("GIT_") && std::env::var_os(name).is_some())
+            || cwd.ancestors().any(|above| above.join(".git").exists());
+        if !is_needed {
+            return Self::default();
+        }
+        let passed = PASSED.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
+        let fixed = [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("GIT_PAGER", "cat"), ("GIT_OPTIONAL_LOCKS", "0")];
+        let fixed = fixed.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let environment = fixed.chain([("GIT_CONFIG_SYSTEM".into(), system.into())]).chain(passed);
+        let words = ["--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "config"];
+        let words = words.into_iter().chain(["--list", "--includes", "--show-scope", "-z"]);
+        let command = duct::cmd(git, words).dir(cwd).full_env(environment.collect::<Vec<(std::ffi::OsString, _)>>());
+        let listed = output_of(&command.stdin_null().stderr_null()).unwrap_or_default();
+        Self::from_list(&listed, &home, &own)
+    }
+
+    /// Reads the output of `git config --list --show-scope -z`.
+    fn from_list(listed: &[u8], home: &Path, own: &Path) -> Self {
+        let mut git = Self::default();
+        let mut config = Vec::new();
+        let mut filters: BTreeMap<&str, BTreeMap<&str, &[u8]>> = BTreeMap::new();
+        let mut named = BTreeMap::from([
+            ("excludesfile", own.join("ignore").into_os_string().into_vec()),
+            ("attributesfile", own.join("attributes").into_os_string().into_vec()),
+        ]);
+        let mut parts = listed.split(|byte| *byte == 0);
+        while let (Some(scope), Some(entry)) = (parts.next(), parts.next()) {
+            let at = entry.iter().position(|byte| *byte == b'\n');
+            let Ok(key) = std::str::from_utf8(&entry[..at.unwrap_or(entry.len())]) else { continue };
+            let value = at.map(|at| &entry[at + 1..]);
+            let is_owners = matches!(scope, b"system" | b"global");
+            if key == "commit.gpgsign" {
+                let off: [&[u8]; 5] = [b"", b"0", b"no", b"off", b"false"];
+                git.signs =
+                    is_owners && value.is_none_or(|value| !off.contains(&value.to_ascii_lowercase().as_slice()));
+            }
+            if !is_owners {
+                continue;
+            }
+            match (key_parts(key), value) {
+                (("filter", name, last), value) => {
+                    filters.entry(name).or_default().insert(last, value.unwrap_or(b"true"));
+                }
+                (("core", "", last @ ("excludesfile" | "attributesfile")), Some(value)) => {
+                    named.insert(last, value.to_vec());
+                }
+                (("alias", "", name), Some(value)) => git.add_alias(name, value, &mut config),
+                (_, value) if is_harmless(key) => write_setting(&mut config, key, value),
+                _ => {}
+            }
+        }
+        for (name, settings) in &filters {
+            write_filter(&mut config, name, settings);
+        }
+        for (last, path) in named {
+            git.add_file(last, &path, home, &mut config);
+        }
+        git.files.push((CONFIG.to_owned(), config));
+        git
+    }
+
+    /// Adds an alias of git's own commands. The rules judge what it stands for, see [`OwnerGit::expanded`].
+    fn add_alias(&mut self, name: &str, value: &[u8], config: &mut Vec<u8>) {
+        let Some(argv) = std::str::from_utf8(value).ok().and_then(|text| words::split(text).ok()) else { return };
+        // An alias that begins with `!` is a line for a shell, and one that begins with an option can set anything.
+        if argv.argv.first().is_some_and(|first| !first.starts_with(['!', '-'])) {
+            write_setting(config, &format!("alias.{name}"), Some(value));
+            self.aliases.insert(name.to_owned(), argv.argv);
+        }
+    }
+
+    /// Copies a file that a setting names. A relative path is one of the repository.
+    fn add_file(&mut self, setting: &str, path: &[u8], home: &Path, config: &mut Vec<u8>) {
+        let key = format!("core.{setting}");
+        let named = match path.strip_prefix(b"~/") {
+            Some(below) => home.join(std::ffi::OsStr::from_bytes(below)),
+            None => PathBuf::from(std::ffi::OsStr::from_bytes(path)),
+        };
+        if !named.is_absolute() {
+            return write_setting(config, &key, Some(path));
+        }
+        let is_small = |meta: &fs::Metadata| meta.is_file() && meta.len() <= LONGEST;
+        let text = fs::metadata(&named).ok().filter(is_small).and_then(|_| fs::read(&named).ok());
+        if let Some(text) = text {
+            write_setting(config, &key, Some(format!("{OWN_FILES}/{setting}").as_bytes()));
+            self.files.push((setting.to_owned(), text));
+        }
+    }
+
+    /// The arguments that git executes for an alias of the owner; `None` if they name none.
+    pub(crate) fn expanded(&self, argv: &[String]) -> Option<Vec<String>> {
+        let mut argv = argv.to_vec();
+        let mut at = 1;
+        while let Some(word) = argv.get(at).filter(|word| word.starts_with('-')) {
+            at += 1 + usize::from(WITH_VALUE.contains(&word.as_str()));
+        }
+        let mut known: Vec<String> = Vec::new();
+        while let Some(name) = argv.get(at).map(|word| word.to_lowercase()).filter(|name| !known.contains(name)) {
+            let Some(words) = self.aliases.get(&name) else { break };
+            argv.splice(at..=at, words.iter().cloned());
+            known.push(name);
+        }
+        (!known.is_empty()).then_some(argv)
+    }
+
+    /// Refuses a single command that is an alias of one that requires approval.
+    pub(super) fn check_alias(&self, policy: &Policy, argv: &[String], cwd: &Path) -> Result<()> {
+        let Some(expanded) = self.expanded(argv).filter(|_| Arguments::read(argv).name() == "git") else {
+            return Ok(());
+        };
+        let finding = judge(policy, &expanded, cwd, Scope::Single).or_refused()?;
+        if finding.verdict != Verdict::Confirm {
+            return Ok(());
+        }
+        let reason = format!("the alias is short for `{}`: {}", expanded.join(" "), finding.reason);
+        Err(refuse(&finding.rule, reason).hint("write the command itself, then it can be approved"))
+    }
+
+    /// True if a command makes commits that the owner would sign.
+    pub(crate) fn leaves_unsigned(&self, argv: &[String]) -> bool {
+        let arguments = Arguments::read(argv);
+        self.signs && arguments.name() == "git" && COMMITS.iter().any(|name| arguments.is_command(&[name]))
+    }
+}
+
+/// True if a setting starts no program and holds no secret.
+fn is_harmless(key: &str) -> bool {
+    let (section, below, last) = key_parts(key);
+    match section {
+        // The address may hold a password, or be the command of a remote helper.
+        "url" => {
+            let plain = ["https://", "http://", "git://"].iter().any(|scheme| below.starts_with(scheme));
+            let by_ssh = below.starts_with("ssh://") || below.starts_with("git@");
+            ["insteadof", "pushinsteadof"].contains(&last) && (by_ssh || (plain && !below.contains('@')))
+        }
+        _ if !below.is_empty() && section != "color" => false,
+        _ => key != STARTS && HARMLESS.iter().any(|pattern| name_matches(pattern, key)),
+    }
+}
+
+/// Writes a filter: that of git-lfs as it is, and for another one a command that fails with the reason, because git
+/// would store the unfiltered file.
+fn write_filter(config: &mut Vec<u8>, name: &str, settings: &BTreeMap<&str, &[u8]>) {
+    let starts = ["clean", "smudge", "process"];
+    if !starts.iter().any(|last| settings.get(last).is_some_and(|value| !value.is_empty())) {
+        return;
+    }
+    let mut put = |last: &str, value: &[u8]| write_setting(config, &format!("filter.{name}.{last}"), Some(value));
+    put("required", b"true");
+    let is_lfs =
+        |(last, value): (&&str, &&[u8])| LFS.iter().any(|(key, text)| key == last && text.as_bytes() == *value);
+    if name == "lfs" && settings.iter().all(is_lfs) {
+        for (last, value) in settings {
+            put(last, value);
+        }
+        return;
+    }
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    let shown = if is_plain { name } else { "of an attribute" };
+    let reason = format!(
+        "cp-exec: the filter {shown} of your git configuration starts a program, which runs only outside; \
+         run git add and git commit there"
+    );
+    for last in ["clean", "smudge"] {
+        put(last, format!("echo '{reason}' >&2; exit 1").as_bytes());
+    }
+}
+
+/// Appends a setting in git's syntax.
+fn write_setting(config: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
+    let (section, below, last) = key_parts(key);
+    let below = below.replace('\\', "\\\\").replace('"', "\\\"");
+    let head = if below.is_empty() { format!("[{section}]") } else { format!("[{section} \"{below}\"]") };
+    config.extend_from_slice(format!("{head}\n\t{last}").as_bytes());
+    if let Some(value) = value {
+        config.extend_from_slice(b" = \"");
+        for byte in value {
+            match byte {
+                b'\n' => config.extend_from_slice(b"\\n"),
+                b'"' | b'\\' => config.extend([b'\\', *byte]),
+                other => config.push(*other),
+            }
+        }
+        config.push(b'"');
+    }
+    config.push(b'\n');
+}
