@@ -79,7 +79,7 @@ pub(crate) fn plan(
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         programs,
-        sockets: !(policy.bounds.read_only || exec.profile == Profile::Strict && network.is_closed()),
+        sockets: !policy.bounds.read_only && (exec.profile != Profile::Strict || !network.is_closed()),
         network,
         view,
         limits: Limits {
