@@ -39,6 +39,7 @@ mod recover_git;
 mod repositories;
 mod requests;
 mod run;
+mod said;
 mod search;
 mod session_tmp;
 mod shared_memory;

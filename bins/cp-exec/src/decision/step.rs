@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use cp_common::wire::Approval;
 use cp_common::{Error, Result};
+use sha2::{Digest as _, Sha256};
 
 use super::checks::{check_command_name, check_modules, check_script, check_target};
 use super::confirm;
 use super::program::HashCache;
 use super::program::ProgramLookup;
+use crate::digest::format_digest;
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;
@@ -37,8 +39,12 @@ pub(crate) enum Caller {
     Git,
 }
 
+/// The most bytes of the words of a step that are kept.
+const KEPT: usize = 4 << 10;
+
 /// A start of a program that was decided about.
 pub(crate) struct StepRuling {
+    /// The words, as [`kept`] shortens them.
     pub argv: Vec<String>,
     pub cwd: PathBuf,
     pub file: PathBuf,
@@ -81,9 +87,27 @@ pub(crate) fn decide_step(
         }
         Ok(finding) => (finding.rule, finding.reason, StepVerdict::Allow),
     };
-    let (rule, reason, verdict) = verdict;
+    let (rule, mut reason, verdict) = verdict;
+    reason.truncate(reason.floor_char_boundary(KEPT));
     let (cwd, file) = (request.cwd.clone(), request.file.path.clone());
-    (StepRuling { argv, cwd, file, sha256, rule, reason }, verdict)
+    (StepRuling { argv: kept(argv), cwd, file, sha256, rule, reason }, verdict)
+}
+
+/// The beginning of long words, with the length and the hash of all of them. It ends at a blank, because half of a
+/// secret would not be recognized.
+fn kept(argv: Vec<String>) -> Vec<String> {
+    let length: usize = argv.iter().map(|word| word.len() + 1).sum();
+    if length <= KEPT {
+        return argv;
+    }
+    let all = argv.iter().fold(Sha256::new(), |all, word| all.chain_update(word).chain_update([0]));
+    let mut left = KEPT;
+    let fits = |word: &&String| left.checked_sub(word.len() + 1).inspect(|rest| left = *rest).is_some();
+    let mut beginning: Vec<String> = argv.iter().take_while(fits).cloned().collect();
+    let cut = argv.get(beginning.len()).map_or("", |word| &word[..word.floor_char_boundary(left)]);
+    let cut = cut.rfind(char::is_whitespace).map_or("", |blank| &cut[..=blank]);
+    beginning.push(format!("{cut}[… {length} bytes in all, {}]", format_digest(all)));
+    beginning
 }
 
 /// The arguments as the rules read them: under the name that the caller wrote, and under the name of the file.
