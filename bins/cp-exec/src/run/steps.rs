@@ -4,6 +4,7 @@
 //! waiting time does not count against the time limit of the run.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use cp_common::program::approval::{self, Spent, Verdict};
@@ -95,6 +96,11 @@ impl Steps {
         !self.questions.is_empty()
     }
 
+    /// True if the run is that of an agent.
+    pub(super) fn is_of_agent(&self) -> bool {
+        self.is_agent
+    }
+
     /// True if a process executed another file than the one that was decided about, so that the run must end.
     pub(super) fn is_evaded(&self) -> bool {
         self.is_evaded
@@ -140,6 +146,12 @@ impl Steps {
         }
         let starts = match listener.read(&call) {
             Ok(starts) => starts,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                let text =
+                    format!("a program of process {} was refused: it cannot be looked up: {error}", call.process.pid);
+                explain(listener, &call, &text, say);
+                return listener.deny(&call);
+            }
             Err(error) => return listener.fail(&call, error.raw_os_error().unwrap_or(libc::EPERM)),
         };
         let caller = if self.inside.starts_shell(&call, &starts[0]) {
@@ -234,7 +246,7 @@ impl Steps {
         error: Error,
         say: &mut dyn FnMut(&str),
     ) {
-        say(&format!("{}: {}", command_text(&ruling.argv), text_of(&error)));
+        explain(listener, call, &format!("{}: {}", command_text(&ruling.argv), text_of(&error)), say);
         self.refuse(call, ruling, caller, None, error);
         listener.deny(call);
     }
@@ -305,7 +317,8 @@ impl Steps {
             Ok(None) => approval::pause(&self.policy.cp_home, approval).unwrap_or_else(|error| error),
             Err(error) => error,
         };
-        say(&format!("{}: needs approval; run cp-exec approve {}", command_text(&ruling.argv), approval.id));
+        let text = format!("{}: needs approval; run cp-exec approve {}", command_text(&ruling.argv), approval.id);
+        explain(listener, call, &text, say);
         self.refuse(call, ruling, *caller, Some(approval), error);
         self.write_pending();
         listener.deny(call);
@@ -503,6 +516,13 @@ impl Steps {
         if let Err(error) = self.journal.append_all(entries) {
             self.report.failed.get_or_insert(error);
         }
+    }
+}
+
+/// Writes the reason of a refusal where the refused program would have written, and to the person of the run.
+fn explain(listener: &Listener, call: &ExecCall, text: &str, say: &mut dyn FnMut(&str)) {
+    if !listener.tell(call, &format!("cp-exec: {text}\n")) {
+        say(text);
     }
 }
 
