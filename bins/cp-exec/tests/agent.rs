@@ -296,25 +296,20 @@ fn hook_inside_of_agent_is_recorded_by_supervisor() {
 }
 
 #[test]
-fn forged_record_of_tool_call_replaces_no_approval() {
-    let forge = "use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => '/run/cp-exec/supervisor') or die;
+fn tool_calls_are_recorded_for_agents_only() {
+    let tell = "use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => '/run/cp-exec/supervisor') or die;
         print $s <STDIN>; $s->shutdown(1); print <$s>;";
+    let call = json!({"tool": {"host": "claude", "session": "s", "call": "c:3", "tool": "Read", "is_listed": false,
+        "by_default": true, "data": {}, "is_result": false}});
     for who in everyone() {
-        let policy = format!("{POLICY}\n[tools]\nallow = [\"Pay\"]\napprove = [\"Pay\"]\n");
-        for (door, is_recorded) in [(&["agent", "--"][..], true), (&["--"][..], false)] {
-            let exec = Exec::with_policy(who, &policy);
-            let input = json!({"amount": 1});
-            let hash = cp_ledger::format::line::Hash::of(input.to_string().as_bytes()).to_string();
-            let data = json!({"input_hash": hash});
-            let call = json!({"tool": {"host": "claude", "session": "s", "call": "c:3", "tool": "Read", "is_listed": false,
-                "by_default": true, "data": data, "is_result": false}});
-            exec.command(&[door, &["perl", "-e", forge]].concat()).stdin(call.to_string()).run();
-            assert_eq!(!exec.entries("host.intent").is_empty(), is_recorded, "{who:?} {door:?}");
-            let question = json!({"hook_event_name": "PreToolUse", "session_id": "s", "tool_use_id": "c:3",
-                "tool_name": "Pay", "tool_input": input});
-            let asked = exec.command(&["hook", "claude"]).stdin(question.to_string()).run();
-            assert_eq!(asked.status, 2, "{who:?} {door:?}: {asked:?}");
-            assert!(asked.stderr.contains("approve"), "{asked:?}");
+        for (door, is_recorded) in [
+            (&["agent", "--", "perl", "-e", tell][..], true),
+            (&["--format", "raw", "--stdin", "-", "--", "perl", "-e", tell][..], false),
+        ] {
+            let exec = Exec::with_policy(who, POLICY);
+            let ran = exec.command(door).stdin(call.to_string()).run();
+            assert_eq!(ran.stdout.contains("cp-exec agent"), !is_recorded, "{who:?}: {ran:?}");
+            assert_eq!(exec.entries("host.intent").len(), usize::from(is_recorded), "{who:?}: {ran:?}");
         }
     }
 }

@@ -17,9 +17,9 @@ for my $n (1 .. 20) { fork or exec "/usr/bin/true", map { "$n-$_" . "x" x 90_000
 fn words_of_a_run_are_bounded_in_memory_and_on_disk() {
     let policy = POLICY.replace("argument_rules = \"off\"\n", "");
     for (name, count, words, length) in [
-        ("/usr/bin/shred", 40, 15, 100_000),
-        ("/usr/bin/shred", 20, 20_000, 1),
-        ("/usr/bin/shred", 1000, 1, 1),
+        ("/usr/bin/mount", 40, 15, 100_000),
+        ("/usr/bin/mount", 20, 20_000, 1),
+        ("/usr/bin/mount", 1000, 1, 1),
         ("/usr/bin/git push", 20, 15, 100_000),
         ("/usr/bin/git push", 100, 1, 3000),
     ] {

@@ -2,21 +2,21 @@
 
 use crate::exec::{Exec, POLICY, everyone};
 
-const REASON: &str = "cp-exec: shred";
+const REASON: &str = "cp-exec: mount";
 
 #[test]
 fn refused_program_tells_reason_on_its_own_standard_error() {
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
         for (way, script) in [
-            ("pipe", "x=$(shred x 2>&1); echo \"read: $x\""),
-            ("pipe of a program", "python3 -c 'import os; os.system(\"shred x\")' 2>&1 | sed 's/^/read: /'"),
-            ("file", "shred x 2>log; sed 's/^/read: /' log"),
+            ("pipe", "x=$(mount x 2>&1); echo \"read: $x\""),
+            ("pipe of a program", "python3 -c 'import os; os.system(\"mount x\")' 2>&1 | sed 's/^/read: /'"),
+            ("file", "mount x 2>log; sed 's/^/read: /' log"),
             (
                 "socket",
                 "python3 -c 'import socket, subprocess
 a, b = socket.socketpair()
-try: subprocess.run([\"/usr/bin/shred\"], stderr=b)
+try: subprocess.run([\"/usr/bin/mount\"], stderr=b)
 except PermissionError: print(\"read:\", a.recv(999).decode())'",
             ),
         ] {
@@ -27,10 +27,10 @@ except PermissionError: print(\"read:\", a.recv(999).decode())'",
             }
         }
         for closed in ["2>&-", "2>/dev/null", "2>/dev/full", "2</dev/null"] {
-            let ran = exec.command(&["--format", "raw", "-c", &format!("shred x {closed}; echo on")]).run();
+            let ran = exec.command(&["--format", "raw", "-c", &format!("mount x {closed}; echo on")]).run();
             assert_eq!((ran.stdout.as_str(), ran.stderr.matches(REASON).count()), ("on\n", 1), "{closed}: {ran:?}");
         }
-        let ran = exec.command(&["--format", "raw", "-c", "shred x; shred x 2>&1; true; echo on"]).run();
+        let ran = exec.command(&["--format", "raw", "-c", "mount x; mount x 2>&1; true; echo on"]).run();
         assert_eq!((ran.stdout + &ran.stderr).matches(REASON).count(), 2, "each is told once");
         // Nobody empties the pipe, and the run goes on.
         let full = "python3 -c 'import os, subprocess
@@ -38,7 +38,7 @@ r, w = os.pipe(); os.set_blocking(w, False)
 try:
   while True: os.write(w, b\"x\" * 4096)
 except BlockingIOError: os.set_blocking(w, True)
-try: subprocess.run([\"/usr/bin/shred\"], stderr=w)
+try: subprocess.run([\"/usr/bin/mount\"], stderr=w)
 except PermissionError: print(\"on\")'";
         assert_eq!(exec.inside(full)["stdout"], "on\n", "{who:?}");
     }
@@ -61,7 +61,8 @@ fn ended_processes_are_reported_in_every_format() {
                 assert!(told.contains(message) && told.contains("started"), "{who:?} {format} {script}: {ran:?}");
             }
         }
-        let row = serde_json::json!({"tool": "shell", "arguments": {"command": "sleep 60 & echo started"}}).to_string();
+        let row = serde_json::json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", "sleep 60 & echo started"]}})
+            .to_string();
         let (answers, _) = exec.answers(&[], &row);
         assert!(answers[0].to_string().contains("1 process was still running"), "{who:?}: {answers:?}");
     }
@@ -75,7 +76,7 @@ fn process_that_is_not_dumpable_starts_programs() {
         let exec = Exec::with_policy(who, POLICY);
         let started = exec.inside(&hide("exec \"echo\", \"started\""));
         assert_eq!(started["stdout"], "started\n", "{who:?}: {started}");
-        let refused = exec.inside(&hide("exec \"/usr/bin/shred\", \"x\""));
+        let refused = exec.inside(&hide("exec \"/usr/bin/mount\", \"x\""));
         assert!(refused["stderr"].as_str().unwrap().contains(REASON), "{who:?}: {refused}");
     }
 }
