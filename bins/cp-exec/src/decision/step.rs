@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use cp_common::wire::Approval;
 use cp_common::{Error, Result};
+use sha2::{Digest as _, Sha256};
 
 use super::checks::{check_command_name, check_modules, check_script, check_target, runs_by_path};
 use super::confirm;
 use super::program::HashCache;
 use super::program::ProgramLookup;
+use crate::digest::format_digest;
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;
@@ -25,6 +27,10 @@ const HASHED: u64 = 64 << 20;
 
 /// The rule about commands that write the configuration of the repository.
 const WRITES_CONFIG: &str = "git.config";
+/// The rule about files of repositories.
+const DESTROYS_REPOSITORY: &str = "destroy.place";
+/// Variables that lead git to another repository than the one of the directory.
+const MOVED: [&str; 3] = ["GIT_DIR=", "GIT_COMMON_DIR=", "GIT_OBJECT_DIRECTORY="];
 
 /// The kind of process that starts a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +43,12 @@ pub(crate) enum Caller {
     Git,
 }
 
+/// The most bytes of the words of a step that are kept.
+const KEPT: usize = 4 << 10;
+
 /// A start of a program that was decided about.
 pub(crate) struct StepRuling {
+    /// The words, as [`kept`] shortens them.
     pub argv: Vec<String>,
     pub cwd: PathBuf,
     pub file: PathBuf,
@@ -87,9 +97,27 @@ pub(crate) fn decide_step(
         }
         Ok(finding) => (finding.rule, finding.reason, StepVerdict::Allow),
     };
-    let (rule, reason, verdict) = verdict;
+    let (rule, mut reason, verdict) = verdict;
+    reason.truncate(reason.floor_char_boundary(KEPT));
     let (cwd, file) = (request.cwd.clone(), request.file.path.clone());
-    (StepRuling { argv, cwd, file, sha256, rule, reason }, verdict)
+    (StepRuling { argv: kept(argv), cwd, file, sha256, rule, reason }, verdict)
+}
+
+/// The beginning of long words, with the length and the hash of all of them. It ends at a blank, because half of a
+/// secret would not be recognized.
+fn kept(argv: Vec<String>) -> Vec<String> {
+    let length: usize = argv.iter().map(|word| word.len() + 1).sum();
+    if length <= KEPT {
+        return argv;
+    }
+    let all = argv.iter().fold(Sha256::new(), |all, word| all.chain_update(word).chain_update([0]));
+    let mut left = KEPT;
+    let fits = |word: &&String| left.checked_sub(word.len() + 1).inspect(|rest| left = *rest).is_some();
+    let mut beginning: Vec<String> = argv.iter().take_while(fits).cloned().collect();
+    let cut = argv.get(beginning.len()).map_or("", |word| &word[..word.floor_char_boundary(left)]);
+    let cut = cut.rfind(char::is_whitespace).map_or("", |blank| &cut[..=blank]);
+    beginning.push(format!("{cut}[… {length} bytes in all, {}]", format_digest(all)));
+    beginning
 }
 
 /// The arguments as the rules read them: under the name that the caller wrote, and under the name of the file.
@@ -124,7 +152,7 @@ fn of_readings(
         match caller {
             Caller::Line if at > 0 => {
                 check_target(policy, Path::new(Arguments::read(argv).name()))?;
-                by_rules_of_line(policy, argv, request)
+                by_rules(policy, argv, request, Scope::Line)
             }
             Caller::Line => {
                 check_environment(request, given)?;
@@ -168,7 +196,7 @@ fn of_program(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result
         check_script(policy, &arguments, &request.cwd)?;
         policy.check_tree_script(&request.file.path, arguments.words())?;
     }
-    judge(policy, argv, &request.cwd, Scope::Child).or_refused()
+    by_rules(policy, argv, request, Scope::Child)
 }
 
 /// Checks a program that the line starts: its name and file against the policy, then the rules.
@@ -189,13 +217,13 @@ fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Fi
     }
     check_modules(policy, &request.cwd, file, arguments.words())?;
     check_script(policy, &arguments, &request.cwd)?;
-    by_rules_of_line(policy, argv, request)
+    by_rules(policy, argv, request, Scope::Line)
 }
 
-/// Judges the arguments of a program that the line starts.
-fn by_rules_of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Finding> {
-    let finding = judge(policy, argv, &request.cwd, Scope::Line);
-    if finding.rule == WRITES_CONFIG && is_in_new_repository(argv, request) {
+/// Judges the arguments of a program. Rules about repositories are about the owner's.
+fn by_rules(policy: &Policy, argv: &[String], request: &ExecRequest, scope: Scope) -> Result<Finding> {
+    let finding = judge(policy, argv, &request.cwd, scope);
+    if is_about_own_repository(policy, argv, request, &finding.rule) {
         return Ok(Finding::allowed(Risk::Low));
     }
     finding.or_refused()
@@ -214,12 +242,50 @@ fn is_in_own_tmp(policy: &Policy, file: &Path) -> bool {
     file.starts_with(TMP) && ![Access::Read, Access::Write].iter().any(|access| policy.bounds.lists(*access, file))
 }
 
-/// True if a git command targets a repository that the run created. The configuration of such a repository is not
-/// read-only, and is checked after the run.
-fn is_in_new_repository(argv: &[String], request: &ExecRequest) -> bool {
-    let options = argv.windows(2).filter(|words| words[0] == "-C");
+/// True if a finding is about repositories that the run made, so that no history of the owner is at stake. What the run
+/// makes of the whole project is the owner's too, except for a configuration, which is checked after the run.
+fn is_about_own_repository(policy: &Policy, argv: &[String], request: &ExecRequest, rule: &str) -> bool {
+    let is_git = rule.starts_with("git.");
+    if !is_git && rule != DESTROYS_REPOSITORY {
+        return false;
+    }
+    let is_moved = |variable: &Vec<u8>| MOVED.iter().any(|name| variable.starts_with(name.as_bytes()));
+    if is_git && (request.env.iter().any(is_moved) || argv.iter().any(|word| word.starts_with("--git-dir"))) {
+        return false;
+    }
+    let options = argv.windows(2).filter(|words| is_git && words[0] == "-C");
     let directory = options.fold(request.cwd.clone(), |directory, words| directory.join(&words[1]));
-    directory.ancestors().find_map(|above| request.sees_read_only(&above.join(".git/config"))) == Some(false)
+    let arguments = Arguments::read(argv);
+    let mut places: Vec<PathBuf> =
+        arguments.words().iter().filter(|word| !word.starts_with('-')).map(|word| directory.join(word)).collect();
+    if arguments.is_command(&["push".to_owned()]) {
+        // A remote with a name may be anywhere.
+        let remote = arguments.operands_of_command().next().map(|remote| remote.word);
+        let remote = remote.filter(|remote| remote.contains('/') && !remote.contains(':'));
+        let Some(remote) = remote else { return false };
+        places = vec![directory.join(remote), directory];
+    } else if is_git {
+        places = vec![directory];
+    }
+    let is_own = |place: &PathBuf| {
+        own_repository(policy, request, place)
+            .is_some_and(|root| rule == WRITES_CONFIG || !policy.base.starts_with(root))
+    };
+    !places.is_empty() && places.iter().all(is_own)
+}
+
+/// The directory of the repository at a place, if the run made it: its configuration is not read-only.
+fn own_repository(policy: &Policy, request: &ExecRequest, place: &Path) -> Option<PathBuf> {
+    let place = request.resolved(place).unwrap_or_else(|| place.to_owned());
+    if is_in_own_tmp(policy, &place) {
+        return Some(place);
+    }
+    let git = place.ancestors().find(|above| above.ends_with(".git")).and_then(Path::parent);
+    let mut above = git.unwrap_or(&place).ancestors().map(|above| (above, above.join(".git")));
+    let (root, git) = above.find(|(_, git)| request.sees_read_only(&git.join("config")).is_some())?;
+    let is_own = request.sees_read_only(&git.join("config")) == Some(false)
+        && request.sees_read_only(&git.join("commondir")).is_none();
+    is_own.then(|| root.to_owned())
 }
 
 /// True if the policy allows a program by its path.

@@ -113,7 +113,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// The operands after the program's own command.
-    pub(super) fn operands_of_command(&self) -> impl Iterator<Item = Operand<'a>> {
+    pub(crate) fn operands_of_command(&self) -> impl Iterator<Item = Operand<'a>> {
         let mut commands = true;
         self.operands().skip_while(move |operand| {
             let skip = commands;

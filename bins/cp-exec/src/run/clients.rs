@@ -11,13 +11,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cp_common::wire::{DeniedStep, Executable, Receipt, quoted};
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error};
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::provenance::{is_alive, lineage};
-use crate::refusal::refuse;
 use crate::request::Form;
 use crate::sandbox::{ExecCall, ExecRequest, Process};
 
@@ -199,8 +198,6 @@ impl Connection {
     }
 }
 
-/// The most client requests of one run. All of them are recorded.
-const REQUESTS: u64 = 10_000;
 /// Above this number of clients, those that have ended are removed.
 const CLIENTS: usize = 256;
 /// The most refused steps that an answer lists.
@@ -214,7 +211,6 @@ pub(super) struct NestedClients {
     /// The init of the run, after it has started.
     init: Option<Process>,
     clients: HashMap<Process, Client>,
-    requests: u64,
 }
 
 /// A program that requested a command.
@@ -237,15 +233,6 @@ impl NestedClients {
     pub(super) fn contains(&self, process: Process) -> bool {
         let found = Process::find(process.pid).filter(|(found, _)| *found == process);
         found.is_some_and(|(_, parent)| lineage(process, parent).any(|ancestor| Some(ancestor) == self.init))
-    }
-
-    /// Counts a request. Fails above the limit.
-    pub(super) fn count_request(&mut self) -> Result<()> {
-        if self.requests >= REQUESTS {
-            return Err(refuse("requests", format!("a run may contain {REQUESTS} requests at most")));
-        }
-        self.requests += 1;
-        Ok(())
     }
 
     /// Records that a client is about to run a command, with the shell of a command line.

@@ -308,7 +308,7 @@ pub(crate) struct StepsReport {
     pub line: u64,
     /// Programs that those programs started.
     pub programs: u64,
-    /// The number of steps above the limit of recorded steps.
+    /// The number of steps that the budget of the run did not allow to be recorded.
     pub unrecorded: u64,
     /// Steps that were refused or await approval.
     pub denied: Vec<DeniedStep>,

@@ -4,6 +4,7 @@
 //! waiting time does not count against the time limit of the run.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use cp_common::program::approval::{self, Spent, Verdict};
@@ -12,8 +13,10 @@ use cp_common::{Error, Result};
 use cp_egress::Connection;
 use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
+use serde::Serialize;
 
 use super::approvals::{self, Question, Questions};
+use super::budget::Budget;
 use super::clients::{Answer, ClientDecision, Message, NAMED, NestedClients, ToolCall, comes_first, command_text};
 use super::journal::Journal;
 use super::provenance::Provenance;
@@ -28,14 +31,12 @@ use crate::sandbox::plan::TMP;
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process, executed_for};
 use crate::tools::executable;
 
-/// The most steps that are recorded individually.
-const RECORDED: u64 = 10_000;
-/// The same for an agent, which may run for days, and the most tool calls of an agent.
-const RECORDED_OF_AGENT: u64 = 1_000_000;
 /// The batch size of entries that need no sync.
 const BATCH: usize = 64;
 /// The most preceding commands that an approval lists.
 const RAN: usize = 20;
+/// The number of steps whose repetition is known.
+const ANSWERED: usize = 256;
 
 /// Decides about the steps of one run and records them.
 pub(crate) struct Steps {
@@ -56,12 +57,12 @@ pub(crate) struct Steps {
     ran: VecDeque<String>,
     pending: Vec<Entry>,
     questions: Questions,
-    /// False if the terminal belongs to the command.
-    may_use_terminal: bool,
-    most_recorded: u64,
-    /// Steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats it for
-    /// each directory of PATH.
-    answered: HashMap<(Process, Vec<String>), bool>,
+    /// True if the run is that of an agent, to which the terminal belongs.
+    is_agent: bool,
+    budget: Budget,
+    /// The last steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats
+    /// it for each directory of PATH.
+    answered: VecDeque<(Process, Vec<String>, bool)>,
     inside: NestedClients,
     /// The file that a process executed before its last allowed start, and the file that was decided about.
     started: HashMap<Process, [(u64, u64); 2]>,
@@ -86,9 +87,9 @@ impl Steps {
             ran: VecDeque::new(),
             pending: Vec::new(),
             questions: Questions::default(),
-            may_use_terminal: ruling.caller == Caller::Line,
-            most_recorded: if ruling.caller == Caller::Line { RECORDED } else { RECORDED_OF_AGENT },
-            answered: HashMap::new(),
+            is_agent: ruling.caller != Caller::Line,
+            budget: Budget::new(),
+            answered: VecDeque::new(),
             inside: NestedClients::default(),
             started: HashMap::new(),
             is_evaded: false,
@@ -99,6 +100,11 @@ impl Steps {
     /// True if a step waits for an answer.
     pub(super) fn is_waiting(&self) -> bool {
         !self.questions.is_empty()
+    }
+
+    /// True if the run is that of an agent.
+    pub(super) fn is_of_agent(&self) -> bool {
+        self.is_agent
     }
 
     /// True if a process executed another file than the one that was decided about, so that the run must end.
@@ -147,6 +153,12 @@ impl Steps {
         }
         let mut starts = match listener.read(&call) {
             Ok(starts) => starts,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                let text =
+                    format!("a program of process {} was refused: it cannot be looked up: {error}", call.process.pid);
+                explain(listener, &call, &text, say);
+                return listener.deny(&call);
+            }
             Err(error) => return listener.fail(&call, error.raw_os_error().unwrap_or(libc::EPERM)),
         };
         let caller = if self.inside.starts_shell(&call, &starts[0]) {
@@ -164,7 +176,7 @@ impl Steps {
                 request.argv = expanded;
                 (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
             }
-            match (self.answered.get(&(call.process, ruling.argv.clone())), verdict) {
+            match (self.answer_to(call.process, &ruling.argv), verdict) {
                 (Some(false), _) => return listener.deny(&call),
                 (Some(true), _) => rulings.push((ruling, true)),
                 (None, StepVerdict::Allow) => rulings.push((ruling, false)),
@@ -207,7 +219,7 @@ impl Steps {
         let file = &starts[0].file.path;
         let is_writable = self.policy.bounds.lists(Access::Write, file) || file.starts_with(TMP);
         let is_git = !is_writable && file.file_name().is_some_and(|name| name == "git");
-        self.provenance.executes(call.process, caller, &ruling.argv[0], &ruling.argv, is_git);
+        self.provenance.executes(call.process, caller, &ruling.argv[0], &starts[0].argv, is_git);
         if caller == Caller::Line {
             self.ran.push_back(command_text(&ruling.argv));
             self.ran.drain(..self.ran.len().saturating_sub(RAN));
@@ -256,7 +268,7 @@ impl Steps {
         error: Error,
         say: &mut dyn FnMut(&str),
     ) {
-        say(&format!("{}: {}", command_text(&ruling.argv), text_of(&error)));
+        explain(listener, call, &format!("{}: {}", command_text(&ruling.argv), text_of(&error)), say);
         self.refuse(call, ruling, caller, None, error);
         listener.deny(call);
     }
@@ -268,11 +280,14 @@ impl Steps {
             outcome => return self.settle(listener, question, outcome, say),
         }
         let Some(question) = self.questions.restart(question) else { return };
+        if let Err(error) = self.charge(&question.approval) {
+            return self.deny(listener, &question.call, &question.ruling, question.caller, error, say);
+        }
         if let Err(error) = self.journal.approval(Said::Asked, &question.approval) {
             self.report.failed.get_or_insert(error);
             return listener.deny(&question.call);
         }
-        if let Some(question) = self.questions.ask(&self.policy, question, self.may_use_terminal) {
+        if let Some(question) = self.questions.ask(&self.policy, question, !self.is_agent) {
             self.settle(listener, question, Ok(None), say);
         }
     }
@@ -317,14 +332,15 @@ impl Steps {
                 if let Err(error) = self.journal.approval(Said::Spent(&spent.grant), &spent.approval) {
                     self.report.failed.get_or_insert(error);
                 }
-                self.answered.insert((call.process, ruling.argv.clone()), true);
+                self.remember(call.process, &ruling.argv, true);
                 // The programs that the kernel starts for it are not decided yet.
                 return self.decide_call(listener, question.call, say);
             }
             Ok(None) => approval::pause(&self.policy.cp_home, approval).unwrap_or_else(|error| error),
             Err(error) => error,
         };
-        say(&format!("{}: needs approval; run cp-exec approve {}", command_text(&ruling.argv), approval.id));
+        let text = format!("{}: needs approval; run cp-exec approve {}", command_text(&ruling.argv), approval.id);
+        explain(listener, call, &text, say);
         self.refuse(call, ruling, *caller, Some(approval), error);
         self.write_pending();
         listener.deny(call);
@@ -339,10 +355,10 @@ impl Steps {
         approval: Option<&Approval>,
         error: Error,
     ) {
-        self.answered.insert((call.process, ruling.argv.clone()), false);
+        self.remember(call.process, &ruling.argv, false);
         let id = approval.map(|approval| approval.id.as_str());
-        self.record(ruling, caller, if id.is_some() { "ask" } else { "deny" }, id);
-        self.report.denied_count += 1;
+        let is_recorded = self.record(ruling, caller, if id.is_some() { "ask" } else { "deny" }, id);
+        self.report.denied_count += u64::from(is_recorded);
         let denied = DeniedStep {
             argv: ruling.argv.clone(),
             rule: ruling.rule.clone(),
@@ -356,6 +372,17 @@ impl Steps {
         if self.report.denied.len() < NAMED {
             self.report.denied.push(denied);
         }
+    }
+
+    /// The answer to a step of a process, if it is known.
+    fn answer_to(&self, process: Process, argv: &[String]) -> Option<bool> {
+        let is_same = |(of, words, _): &&(Process, Vec<String>, bool)| *of == process && words == argv;
+        self.answered.iter().rev().find(is_same).map(|(.., is_allowed)| *is_allowed)
+    }
+
+    fn remember(&mut self, process: Process, argv: &[String], is_allowed: bool) {
+        self.answered.drain(..(self.answered.len() + 1).saturating_sub(ANSWERED));
+        self.answered.push_back((process, argv.to_vec(), is_allowed));
     }
 
     /// Answers a message of a client.
@@ -419,8 +446,8 @@ impl Steps {
     /// Records the request of a client that is about to run a command. Programs that the client starts count as
     /// started by the line.
     fn accept(&mut self, process: Process, form: Form) -> Result<ClientDecision> {
-        self.inside.count_request()?;
         let mut decided = self.assess(process, form)?;
+        self.charge(&decided)?;
         self.write_pending();
         let receipt = self.journal.request(self.intent, &decided)?;
         // The path of the ledger is not revealed to the client.
@@ -433,9 +460,11 @@ impl Steps {
     /// Records a tool call of an agent inside. The sandbox contains its effects; the list of tools decides about a tool
     /// whose input names neither a command nor a file.
     fn tool_call(&mut self, asked: ToolCall) -> Result<()> {
-        if self.report.calls >= self.most_recorded {
-            return Err(refuse("requests", "the run has too many tool calls"));
+        if !self.is_agent {
+            return Err(refuse("requests", "tool calls are only recorded for an agent that cp-exec started")
+                .hint("start the agent with `cp-exec agent`"));
         }
+        self.charge(&asked)?;
         let ToolCall { host, session, call, tool, is_listed, by_default, data, is_result } = asked;
         let mut policy = self.policy.clone();
         policy.actor.call = Some(call.clone());
@@ -460,7 +489,17 @@ impl Steps {
         journal.host_event(event, &data).map(drop)
     }
 
-    fn record(&mut self, ruling: &StepRuling, caller: Caller, decision: &str, approval: Option<&str>) {
+    /// Takes what an entry about a message needs from the budget.
+    fn charge(&mut self, said: &impl Serialize) -> Result<()> {
+        let bytes = serde_json::to_vec(said).map_or(usize::MAX, |said| said.len());
+        if self.budget.take(bytes) {
+            return Ok(());
+        }
+        Err(refuse("requests", "the run says more than is recorded").hint("repeat it later, or with fewer words"))
+    }
+
+    /// Records a step if the budget allows it. False if it is only counted.
+    fn record(&mut self, ruling: &StepRuling, caller: Caller, decision: &str, approval: Option<&str>) -> bool {
         let number = self.report.line + self.report.programs;
         let by = match caller {
             Caller::Line => {
@@ -472,14 +511,17 @@ impl Steps {
                 "program"
             }
         };
-        if number >= self.most_recorded && decision == "allow" {
+        let said = ruling.argv.iter().map(String::len).sum::<usize>() + ruling.reason.len();
+        // What an approval belongs to is always recorded, and its question was charged.
+        if !self.budget.take(said) && approval.is_none() {
             self.report.unrecorded += 1;
-            return;
+            return false;
         }
         self.pending.push(self.journal.step(self.intent, number, by, ruling, decision, approval));
         if self.pending.len() >= BATCH {
             self.write_pending();
         }
+        true
     }
 
     /// Records connections of the run.
@@ -496,6 +538,13 @@ impl Steps {
         if let Err(error) = self.journal.append_all(entries) {
             self.report.failed.get_or_insert(error);
         }
+    }
+}
+
+/// Writes the reason of a refusal where the refused program would have written, and to the person of the run.
+fn explain(listener: &Listener, call: &ExecCall, text: &str, say: &mut dyn FnMut(&str)) {
+    if !listener.tell(call, &format!("cp-exec: {text}\n")) {
+        say(text);
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -193,6 +194,21 @@ impl<'r> Supervised<'r> {
             let [out, _] = &mut self.pipes;
             relay.finish(&mut buffer, &mut out.capture);
         }
+        if let Some(message) = self.outlived() {
+            let ([_, err], on_screen) = (&mut self.pipes, self.relay.is_some());
+            err.say(&message, on_screen, &mut watch);
+        }
+    }
+
+    /// The message about processes that were ended because their command had ended.
+    fn outlived(&self) -> Option<String> {
+        let count = self.killed.filter(|killed| *killed > 0 && self.deadlines.ended.is_none())?;
+        self.status.as_ref()?;
+        let were =
+            if count == 1 { "process was still running and was" } else { "processes were still running and were" };
+        let is_agent = self.steps.as_ref().is_some_and(Steps::is_of_agent);
+        let cure = if is_agent { "" } else { "; start and use it in one line, or work in `cp-exec agent`" };
+        Some(format!("{count} {were} ended{cure}"))
     }
 
     /// Covers the files of repositories anew that another process replaced, while the run is stopped.
@@ -292,7 +308,7 @@ impl<'r> Supervised<'r> {
         fds.extend(repositories.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)));
         let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
         fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
-        fds.extend(self.listener.iter().map(|listener| PollFd::new(&listener.0, PollFlags::IN)));
+        fds.extend(self.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
         fds.extend(self.clients.iter().flat_map(Clients::sources));
         fds.extend(self.relay.iter().flat_map(Relay::sources));
         let left = until.saturating_duration_since(Instant::now()).min(SIGNAL_POLL);
@@ -315,7 +331,10 @@ impl<'r> Supervised<'r> {
                             open.add_session(pid);
                         }
                     }
-                    Report::Listener => self.listener = fd.map(Listener),
+                    Report::Listener => {
+                        let shown = self.pipes.iter().filter_map(Pipe::identity).collect();
+                        self.listener = fd.map(|fd| Listener { fd, shown });
+                    }
                     Report::Clients => self.clients = fd.and_then(|fd| Clients::new(fd).ok()),
                     Report::Terminal => match fd.map(Relay::begin) {
                         Some(Ok(relay)) => self.relay = Some(relay),
@@ -459,6 +478,12 @@ impl Pipe {
         let source = File::from(OwnedFd::from(reader));
         rustix::io::ioctl_fionbio(&source, true).map_err(|e| Error::io("cannot prepare a pipe", e))?;
         Ok((Self { stream, source: Some(source), capture: Capture::new() }, writer))
+    }
+
+    /// The device and inode of an open pipe.
+    fn identity(&self) -> Option<(u64, u64)> {
+        let meta = self.source.as_ref()?.metadata().ok()?;
+        Some((meta.dev(), meta.ino()))
     }
 
     /// Adds bytes as if the command had written them. A pipe that nobody reads any more is closed, so that the command

@@ -209,7 +209,7 @@ impl Tree {
             loop {
                 match rustix::process::wait(WaitOptions::empty()) {
                     Ok(Some(ended)) => {
-                        killed += 1;
+                        killed += was_killed(ended);
                         self.report(socket, ended);
                     }
                     Err(rustix::io::Errno::INTR) => {}
@@ -227,7 +227,7 @@ impl Tree {
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
             while let Ok(Some(ended)) = rustix::process::wait(WaitOptions::NOHANG) {
-                killed += 1;
+                killed += was_killed(ended);
                 self.report(socket, ended);
             }
         }
@@ -262,4 +262,9 @@ fn descendants() -> Vec<Pid> {
         }
     }
     found
+}
+
+/// 1 for a process that was still running when it was killed.
+fn was_killed((_, status): (Pid, WaitStatus)) -> u32 {
+    u32::from(status.terminating_signal() == Some(libc::SIGKILL))
 }

@@ -11,12 +11,14 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::StatVfsMountFlags;
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 use seccompiler::sock_filter;
 
 use super::interpreter::{Interpreter, interpreters, is_loader, is_native, operand_of_loader};
@@ -119,7 +121,11 @@ pub(crate) enum Role {
 }
 
 /// The descriptor on which the kernel reports executions.
-pub(crate) struct Listener(pub OwnedFd);
+pub(crate) struct Listener {
+    pub fd: OwnedFd,
+    /// The streams of the run that its person reads, as device and inode.
+    pub shown: Vec<(u64, u64)>,
+}
 
 /// The state of a listener.
 pub(crate) enum Pending {
@@ -133,17 +139,17 @@ impl Listener {
     /// The next suspended execution, without blocking.
     pub(crate) fn next(&self) -> Pending {
         loop {
-            let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+            let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             let polled = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
             let events = fds[0].revents();
             if polled.is_err() || !events.contains(PollFlags::IN) {
                 return if events.contains(PollFlags::HUP) { Pending::End } else { Pending::Nothing };
             }
             // The caller may have been killed in the meantime.
-            let Ok(notification) = sys::receive_notification(self.0.as_fd()) else { continue };
+            let Ok(notification) = sys::receive_notification(self.fd.as_fd()) else { continue };
             match thread_group(notification.thread).and_then(Process::find) {
                 Some((process, parent)) => return Pending::Call(ExecCall { notification, process, parent }),
-                None => drop(sys::answer_notification(self.0.as_fd(), notification.id, Some(libc::EPERM))),
+                None => drop(sys::answer_notification(self.fd.as_fd(), notification.id, Some(libc::EPERM))),
             }
         }
     }
@@ -153,16 +159,33 @@ impl Listener {
     pub(crate) fn read(&self, call: &ExecCall) -> io::Result<Vec<ExecRequest>> {
         let starts = call.read();
         // The memory belongs to the caller only if the caller was suspended during the whole read.
-        if !sys::notification_is_valid(self.0.as_fd(), call.notification.id) {
+        if !sys::notification_is_valid(self.fd.as_fd(), call.notification.id) {
             return Err(Errno::SRCH.into());
         }
         starts
     }
 
+    /// Writes a line to the standard error of the caller, for whoever reads its output. True if the person of the run
+    /// reads it there too. A stream that is full or cannot be reached is left alone.
+    pub(crate) fn tell(&self, call: &ExecCall, line: &str) -> bool {
+        let write = || -> io::Result<bool> {
+            let process = rustix::process::Pid::from_raw(call.process.pid).ok_or(Errno::SRCH)?;
+            let process = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
+            if !sys::notification_is_valid(self.fd.as_fd(), call.notification.id) {
+                return Err(Errno::SRCH.into());
+            }
+            let error = File::from(rustix::process::pidfd_getfd(process, 2, PidfdGetfdFlags::empty())?);
+            let meta = error.metadata()?;
+            write_at_once(&error, &meta, line.as_bytes())?;
+            Ok(self.shown.contains(&(meta.dev(), meta.ino())))
+        };
+        write().unwrap_or(false)
+    }
+
     /// Allows an execution.
     pub(crate) fn allow(&self, call: &ExecCall) {
         // If the caller was killed, no answer is needed.
-        drop(sys::answer_notification(self.0.as_fd(), call.notification.id, None));
+        drop(sys::answer_notification(self.fd.as_fd(), call.notification.id, None));
     }
 
     /// Makes an execution fail.
@@ -172,8 +195,24 @@ impl Listener {
 
     /// Makes an execution fail with an error number.
     pub(crate) fn fail(&self, call: &ExecCall, error: i32) {
-        drop(sys::answer_notification(self.0.as_fd(), call.notification.id, Some(error)));
+        drop(sys::answer_notification(self.fd.as_fd(), call.notification.id, Some(error)));
     }
+}
+
+/// Writes to an open file of another process without waiting for its reader.
+fn write_at_once(file: &File, meta: &fs::Metadata, bytes: &[u8]) -> io::Result<()> {
+    let kind = meta.file_type();
+    if kind.is_socket() {
+        rustix::net::send(file, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+    } else if kind.is_file() {
+        rustix::io::write(file, bytes)?;
+    } else if kind.is_fifo() || rustix::termios::isatty(file) {
+        // The process shares the flags of its own descriptor.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        rustix::io::write(rustix::fs::open(path, flags, Mode::empty())?, bytes)?;
+    }
+    Ok(())
 }
 
 /// The pid of the process that a thread belongs to.
@@ -185,7 +224,7 @@ fn thread_group(thread: i32) -> Option<i32> {
 impl ExecCall {
     fn read(&self) -> io::Result<Vec<ExecRequest>> {
         let Notification { thread, number, arguments, .. } = &self.notification;
-        let mut memory = Memory::open(&PathBuf::from(format!("/proc/{thread}/mem")))?;
+        let mut memory = Memory::of(*thread);
         let (directory, path, argv, env) = if *number == libc::SYS_execve {
             (None, arguments[0], arguments[1], arguments[2])
         } else {
@@ -287,6 +326,13 @@ impl ExecRequest {
         Ok(None)
     }
 
+    /// The path of a file that the caller names, without links.
+    pub(crate) fn resolved(&self, path: &Path) -> Option<PathBuf> {
+        let lookup = Lookup::of(self.process).ok()?;
+        let found = lookup.find(lookup.start(None).ok()?, path).ok()?;
+        Some(identify(&found.file).ok()?.0.path)
+    }
+
     /// True if the caller sees a file on a read-only mount; `None` if the file does not exist.
     pub(crate) fn sees_read_only(&self, path: &Path) -> Option<bool> {
         let lookup = Lookup::of(self.process).ok()?;
@@ -306,14 +352,14 @@ fn identify(file: &OwnedFd) -> io::Result<(Identity, Option<File>)> {
 
 /// The memory of another process, read and cached by pages because its strings are adjacent.
 struct Memory {
-    file: File,
+    thread: i32,
     /// The pages that were read last, with their addresses.
     pages: VecDeque<(u64, [u8; PAGE])>,
 }
 
 impl Memory {
-    fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::open(path)?, pages: VecDeque::new() })
+    fn of(thread: i32) -> Self {
+        Self { thread, pages: VecDeque::new() }
     }
 
     /// The bytes from an address to the end of its page.
@@ -323,7 +369,7 @@ impl Memory {
         let known = self.pages.iter().position(|(page, _)| *page == start);
         if known.is_none() {
             let mut page = [0; PAGE];
-            self.file.read_exact_at(&mut page, start)?;
+            sys::read_memory(self.thread, start, &mut page)?;
             self.pages.truncate(PAGES - 1);
             self.pages.push_front((start, page));
         }
@@ -393,7 +439,7 @@ mod tests {
         let strings: Vec<CString> =
             (0..3 * PAGE).step_by(511).map(|length| CString::new(vec![b'x'; length]).unwrap()).collect();
         let pointers: Vec<u64> = strings.iter().map(|string| string.as_ptr().addr() as u64).chain([0]).collect();
-        let mut memory = Memory::open(Path::new("/proc/self/mem")).unwrap();
+        let mut memory = Memory::of(rustix::process::getpid().as_raw_nonzero().get());
         let expected: Vec<Vec<u8>> = strings.iter().map(|string| string.to_bytes().to_vec()).collect();
         assert_eq!(memory.list(pointers.as_ptr().addr() as u64).unwrap(), expected);
         assert_eq!(memory.list(0).unwrap(), Vec::<Vec<u8>>::new());

@@ -334,6 +334,21 @@ pub(super) fn answer_notification(listener: BorrowedFd<'_>, id: u64, error: Opti
         .map(drop)
 }
 
+/// Reads the memory of another process. Unlike its file in `/proc`, which belongs to root for a process that is not
+/// dumpable, this depends on the rights over its user namespace only.
+pub(super) fn read_memory(thread: i32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let at = usize::try_from(address).map_err(io::Error::other)?;
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let remote = libc::iovec { iov_base: ptr::without_provenance_mut(at), iov_len: buffer.len() };
+    // SAFETY: the kernel writes at most the length of the buffer into it, and only reads addresses of the other process.
+    let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
+    match usize::try_from(read) {
+        Ok(length) if length == buffer.len() => Ok(()),
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
 /// The Landlock ABI version of the kernel, or 0.
 pub(super) fn landlock_abi() -> u32 {
     const VERSION: u32 = 1;

@@ -162,7 +162,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
         Ok(event.call.is_none() || !engine.journal.has(stage, &STAGES, &[&input_hash])?)
     };
     let known = !fresh(engine, "host.intent")?;
-    let error = match asking.decide(engine, known) {
+    let error = match asking.decide(engine, event.call.is_some()) {
         Ok(HookDecision { verdict, rule, paths, notices }) => {
             if !known && !matches!(verdict, Verdict::Defer(_)) {
                 let intent = json!({

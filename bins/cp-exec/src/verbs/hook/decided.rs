@@ -46,9 +46,9 @@ fn decided(verdict: Verdict, rule: &str) -> HookDecision {
 }
 
 impl Question<'_> {
-    /// Decides. A refusal is an error, and a call that awaits approval is recorded. `known`: the call was approved
-    /// before.
-    pub(super) fn decide(&self, engine: &mut Engine, known: bool) -> Result<HookDecision> {
+    /// Decides. A refusal is an error, and a call that awaits approval is recorded. `has_id`: the host names the call,
+    /// so that it can ask about it again.
+    pub(super) fn decide(&self, engine: &mut Engine, has_id: bool) -> Result<HookDecision> {
         let tool = &self.tool.name;
         match effect_of(self.tool, self.cwd)? {
             ToolEffect::Shell(..) | ToolEffect::Skill if self.shell == HostShell::Foreign => {
@@ -68,20 +68,20 @@ impl Question<'_> {
                 let message = format!("`{tool}` runs the command lines of a file, which would not be in the sandbox");
                 Err(refuse("host_tool", message).hint("`cp-exec hook install claude` puts them into it"))
             }
-            ToolEffect::Skill | ToolEffect::Harmless => self.by_name(engine, known, None),
+            ToolEffect::Skill | ToolEffect::Harmless => self.by_name(engine, has_id, None),
             ToolEffect::Fetch => {
-                self.by_name(engine, known, Some(format!("`{tool}` uses the network outside of the sandbox")))
+                self.by_name(engine, has_id, Some(format!("`{tool}` uses the network outside of the sandbox")))
             }
             ToolEffect::Unknown(paths) => {
                 let paths = check_files(engine, &paths)?;
                 let why = format!("cp-exec does not know the tool `{tool}`");
-                Ok(HookDecision { paths, ..self.by_name(engine, known, Some(why))? })
+                Ok(HookDecision { paths, ..self.by_name(engine, has_id, Some(why))? })
             }
         }
     }
 
     /// Decides about a tool by its name. `risk` is the reason to ask about a tool that the policy does not list.
-    fn by_name(&self, engine: &mut Engine, known: bool, risk: Option<String>) -> Result<HookDecision> {
+    fn by_name(&self, engine: &mut Engine, has_id: bool, risk: Option<String>) -> Result<HookDecision> {
         let name = &self.tool.name;
         if let Err(error) = executable::permitted(&engine.policy, name, risk.is_none()) {
             let by_agent = engine.policy.exec().confirm == Confirm::Agent;
@@ -96,9 +96,11 @@ impl Question<'_> {
         if !executable::requires_approval(&engine.policy, name) {
             return Ok(decided(Verdict::Pass, "tools.allow"));
         }
-        if !known {
-            let input = Value::Object(self.tool.input.clone());
-            let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
+        let input = Value::Object(self.tool.input.clone());
+        let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
+        // Entries that contain words of runs prove nothing about an earlier answer.
+        let spent = "approval.spent";
+        if !(has_id && engine.journal.has(spent, &[spent], &[&approval.id])?) {
             let spent = await_approval(engine, &approval, |engine| confirm::spend(&engine.policy, &approval))?;
             engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
         }

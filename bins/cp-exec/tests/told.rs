@@ -1,0 +1,82 @@
+//! Who learns why a program was refused, and that processes were ended: whoever reads the output.
+
+use crate::exec::{Exec, POLICY, everyone};
+
+const REASON: &str = "cp-exec: mount";
+
+#[test]
+fn refused_program_tells_reason_on_its_own_standard_error() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        for (way, script) in [
+            ("pipe", "x=$(mount x 2>&1); echo \"read: $x\""),
+            ("pipe of a program", "python3 -c 'import os; os.system(\"mount x\")' 2>&1 | sed 's/^/read: /'"),
+            ("file", "mount x 2>log; sed 's/^/read: /' log"),
+            (
+                "socket",
+                "python3 -c 'import socket, subprocess
+a, b = socket.socketpair()
+try: subprocess.run([\"/usr/bin/mount\"], stderr=b)
+except PermissionError: print(\"read:\", a.recv(999).decode())'",
+            ),
+        ] {
+            for door in [&["-c"][..], &["agent", "--", "sh", "-c"]] {
+                let ran = exec.command(&[&["--format", "raw"], door, &[script]].concat()).run();
+                assert!(ran.stdout.contains(&format!("read: {REASON}")), "{who:?} {way} {door:?}: {ran:?}");
+                assert!(ran.stderr.contains(REASON), "the person reads it too: {who:?} {way} {door:?}: {ran:?}");
+            }
+        }
+        for closed in ["2>&-", "2>/dev/null", "2>/dev/full", "2</dev/null"] {
+            let ran = exec.command(&["--format", "raw", "-c", &format!("mount x {closed}; echo on")]).run();
+            assert_eq!((ran.stdout.as_str(), ran.stderr.matches(REASON).count()), ("on\n", 1), "{closed}: {ran:?}");
+        }
+        let ran = exec.command(&["--format", "raw", "-c", "mount x; mount x 2>&1; true; echo on"]).run();
+        assert_eq!((ran.stdout + &ran.stderr).matches(REASON).count(), 2, "each is told once");
+        // Nobody empties the pipe, and the run goes on.
+        let full = "python3 -c 'import os, subprocess
+r, w = os.pipe(); os.set_blocking(w, False)
+try:
+  while True: os.write(w, b\"x\" * 4096)
+except BlockingIOError: os.set_blocking(w, True)
+try: subprocess.run([\"/usr/bin/mount\"], stderr=w)
+except PermissionError: print(\"on\")'";
+        assert_eq!(exec.inside(full)["stdout"], "on\n", "{who:?}");
+    }
+}
+
+#[test]
+fn ended_processes_are_reported_in_every_format() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        for (script, message) in [
+            ("nohup sleep 60 >/dev/null 2>&1 & echo started", "cp-exec: 1 process was still running and was ended"),
+            ("sleep 60 & setsid sleep 60 & echo started", "cp-exec: 2 processes were still running and were ended"),
+            ("sleep 0.01 & wait; seq 1 100000 | head -n 1 >/dev/null; echo started", ""),
+        ] {
+            for format in ["raw", "text", "json"] {
+                let ran = exec.command(&["--format", format, "-c", script]).run();
+                let told = ran.stdout.clone() + &ran.stderr;
+                let count = told.matches("still running").count();
+                assert_eq!(count, usize::from(!message.is_empty()), "{who:?} {format} {script}: {ran:?}");
+                assert!(told.contains(message) && told.contains("started"), "{who:?} {format} {script}: {ran:?}");
+            }
+        }
+        let row = serde_json::json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", "sleep 60 & echo started"]}})
+            .to_string();
+        let (answers, _) = exec.answers(&[], &row);
+        assert!(answers[0].to_string().contains("1 process was still running"), "{who:?}: {answers:?}");
+    }
+}
+
+#[test]
+fn process_that_is_not_dumpable_starts_programs() {
+    // prctl(PR_SET_DUMPABLE, 0)
+    let hide = |start: &str| format!("perl -e 'syscall(157, 4, 0, 0, 0, 0); {start}'");
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        let started = exec.inside(&hide("exec \"echo\", \"started\""));
+        assert_eq!(started["stdout"], "started\n", "{who:?}: {started}");
+        let refused = exec.inside(&hide("exec \"/usr/bin/mount\", \"x\""));
+        assert!(refused["stderr"].as_str().unwrap().contains(REASON), "{who:?}: {refused}");
+    }
+}
