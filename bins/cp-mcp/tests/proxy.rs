@@ -309,7 +309,7 @@ fn server_that_cannot_start_has_reason_and_hint() {
     assert!(session.leave().stderr.contains("cat:"));
     for (arguments, code) in [
         (&["proxy", "--", "/no/such/server"][..], "E_NOT_FOUND"),
-        (&["proxy", "--", "/bin/server.py"], "E_USAGE"),
+        (&["proxy", "--", "npx", "-y", "@scope/name@1"], "E_FORBIDDEN"),
         (&["proxy"], "E_USAGE"),
         (&["proxy", "--server", "a.b", "--", "/bin/cat"], "E_USAGE"),
         (&["proxy", "--server", "unknown"], "E_USAGE"),
