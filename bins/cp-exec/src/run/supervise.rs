@@ -50,6 +50,8 @@ pub(super) struct Supervised<'r> {
     listener: Option<Listener>,
     clients: Option<Clients>,
     connections: Option<RunConnections>,
+    /// The names whose refusal needs no message.
+    pub(super) quiet: &'static [String],
     connected: Option<Connections>,
     steps: Option<Steps>,
     failure: Option<Failure>,
@@ -125,6 +127,7 @@ impl<'r> Supervised<'r> {
             listener: None,
             clients: None,
             connections: None,
+            quiet: &[],
             connected: None,
             steps,
             failure: None,
@@ -330,7 +333,8 @@ impl<'r> Supervised<'r> {
                     }
                     Report::Namespace => {
                         let started = fd.ok_or(ErrorKind::UnexpectedEof.into());
-                        match started.and_then(|fd| RunConnections::start(plan.network.destinations(), fd)) {
+                        match started.and_then(|fd| RunConnections::start(plan.network.destinations(), self.quiet, fd))
+                        {
                             Ok(connections) => self.connections = Some(connections),
                             Err(e) => self.lose(format!("the network of its names cannot be served: {e}")),
                         }
