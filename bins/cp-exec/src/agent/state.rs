@@ -144,9 +144,10 @@ fn selected(path: &Path, text: &str, seed: &Seed) -> std::result::Result<(String
         return Ok((text.to_owned(), Vec::new()));
     }
     let is_toml = path.extension().is_some_and(|extension| extension == "toml");
-    let all: Map<String, Value> = match is_toml {
-        true => toml::from_str(text).map_err(|e| e.to_string())?,
-        false => serde_json::from_str(text).map_err(|e| e.to_string())?,
+    let all: Map<String, Value> = if is_toml {
+        toml::from_str(text).map_err(|e| e.to_string())?
+    } else {
+        serde_json::from_str(text).map_err(|e| e.to_string())?
     };
     let patterns: Vec<Vec<&str>> = seed.members.iter().map(|member| member.split('.').collect()).collect();
     let mut kept = listed(&all, &patterns.iter().map(Vec::as_slice).collect::<Vec<_>>());
