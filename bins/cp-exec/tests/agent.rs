@@ -313,3 +313,134 @@ fn tool_calls_are_recorded_for_agents_only() {
         }
     }
 }
+
+#[test]
+fn agent_gets_shell_of_user_if_it_is_in_view() {
+    let exec = Exec::new(Who::Me);
+    let hidden = exec.root.join("outside/shell");
+    exec.root.write("outside/shell", "");
+    for (shell, expected) in [("/bin/bash", "</bin/bash>\n"), (hidden.to_str().unwrap(), "<>\n")] {
+        let ran = exec.command(&["agent", "--", "sh", "-c", "echo \"<$SHELL>\""]).env("SHELL", shell).run();
+        assert_eq!(ran.stdout, expected, "{ran:?}");
+    }
+}
+
+#[test]
+fn file_of_command_line_outside_of_view_is_named_and_read_on_request() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let picture = exec.user.join("Pictures/shot.png");
+        exec.user.write("Pictures/shot.png", "pixels");
+        exec.work.write("own.png", "own");
+        exec.own_all();
+        let path = picture.display().to_string();
+        let asked = format!("look @{path} and @own.png");
+        let script = format!("cat {path} own.png; echo x >>{path}");
+        let run = |options: &[&str]| {
+            exec.command(&[&["agent"], options, &["--", "sh", "-c", &script, "x", &asked]].concat()).run()
+        };
+        let ran = run(&[]);
+        assert!(ran.stderr.contains(&format!("--read {path} shows it")), "{who:?} {ran:?}");
+        assert!(!ran.stderr.contains("own.png shows") && ran.stdout == "own", "{ran:?}");
+        let directory = exec.user.join("Pictures").display().to_string();
+        let ran = run(&["--read", &directory]);
+        assert!(ran.stdout == "pixelsown" && !ran.stderr.contains("shows it"), "{who:?} {ran:?}");
+        assert_eq!(exec.user.read("Pictures/shot.png"), "pixels");
+    }
+}
+
+#[test]
+fn provider_is_copied_with_its_definition_or_not_at_all() {
+    let whole = "model_provider = \"corp\"\n[model_providers.corp]\nbase_url = \"https://llm.corp/v1\"\nwire_api = \"responses\"\nenv_key = \"CORP_KEY\"\n";
+    let codex = |text: &str| {
+        let exec = Exec::new(Who::Me);
+        exec.user.write(".codex/config.toml", text);
+        exec.command(&["agent", "codex", "--", "sh", "-c", "cat $CODEX_HOME/config.toml"]).run()
+    };
+    let ran = codex(whole);
+    assert!(
+        ran.stdout.contains("model_provider = \"corp\"") && ran.stdout.contains("env_key = \"CORP_KEY\""),
+        "{ran:?}"
+    );
+    assert!(ran.stderr.contains("it needs --env CORP_KEY --allow-host llm.corp"), "{ran:?}");
+    for secret in ["experimental_bearer_token = \"s3cret\"", "http_headers = { key = \"s3cret\" }"] {
+        let ran = codex(&format!("model = \"m\"\n{whole}{secret}\n"));
+        assert!(ran.stdout.contains("model = \"m\"") && !ran.stdout.contains("corp"), "{ran:?}");
+        assert!(!ran.stdout.contains("s3cret") && ran.stderr.contains("was not copied"), "{ran:?}");
+    }
+    let ran = codex(&whole.replace("https://", "https://me:s3cret@"));
+    assert!(!ran.stdout.contains("s3cret") && ran.stderr.contains("was not copied"), "{ran:?}");
+    for (key, copied) in [("{env:CORP_KEY}", true), ("s3cret", false)] {
+        let exec = Exec::new(Who::Me);
+        let provider = json!({"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:9/v1", "apiKey": key}, "models": {"m": {}}});
+        let settings = json!({"model": "local/m", "provider": {"local": provider}});
+        exec.user.write(".config/opencode/opencode.json", settings.to_string());
+        let script = "cat $XDG_CONFIG_HOME/opencode/opencode.json";
+        let ran = exec.command(&["agent", "opencode", "--", "sh", "-c", script]).run();
+        assert_eq!(ran.stdout.contains("local/m") && ran.stdout.contains("baseURL"), copied, "{ran:?}");
+        assert!(!ran.stdout.contains("s3cret"), "{ran:?}");
+    }
+}
+
+#[test]
+fn first_start_lists_what_state_does_not_get() {
+    let exec = Exec::new(Who::Me);
+    exec.user.write(".claude.json", json!({"mcpServers": {"notes": {"command": "x"}}, "theme": "dark"}).to_string());
+    exec.user.write(".claude/commands/deploy.md", "x");
+    let start = || exec.command(&["agent", "claude", "--", "true"]).run().stderr;
+    let first = start();
+    for shown in ["mcpServers of", ".claude.json: notes", ".claude/commands: deploy.md"] {
+        assert!(first.contains(shown), "{shown}: {first}");
+    }
+    assert!(!first.contains("skills"), "{first}");
+    assert!(!start().contains("not in the agent's private state"));
+}
+
+#[test]
+fn summary_names_quarantined_files_and_refused_connections() {
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("[exec]", "[exec]\nnetwork = []\n"));
+    let script = "echo x >.envrc; getent hosts a.example; getent hosts ab.chatgpt.com; true";
+    let ran = exec.command(&["agent", "codex", "--", "sh", "-c", script]).run();
+    assert!(ran.stderr.contains("cp-exec: quarantined: "), "{ran:?}");
+    assert!(ran.stderr.contains(".envrc"), "{ran:?}");
+    assert!(ran.stderr.contains("refused), 1 file quarantined"), "{ran:?}");
+    assert!(ran.stderr.contains("connection to a.example refused"), "{ran:?}");
+    assert!(!ran.stderr.contains("chatgpt.com"), "{ran:?}");
+    let quiet = exec.command(&["agent", "codex", "--", "true"]).run();
+    assert!(!quiet.stderr.contains("connection") && !quiet.stderr.contains("quarantined: "), "{quiet:?}");
+}
+
+#[test]
+fn program_of_npm_prefix_is_found_by_its_link() {
+    let exec = Exec::new(Who::Me);
+    exec.user.write("npm/lib/node_modules/a/cli", "#!/bin/sh\nnotes");
+    exec.user.write("npm/lib/node_modules/b/notes", "#!/bin/sh\necho notes here");
+    std::fs::create_dir_all(exec.user.join("npm/bin")).unwrap();
+    for (link, to) in [("a", "a/cli"), ("notes", "b/notes")] {
+        let file = exec.user.join("npm/lib/node_modules").join(to);
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::os::unix::fs::symlink(format!("../lib/node_modules/{to}"), exec.user.join("npm/bin").join(link)).unwrap();
+    }
+    let agent = exec.user.join("npm/bin/a").display().to_string();
+    let ran = exec.command(&["agent", "--", &agent]).run();
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "notes here\n"), "{ran:?}");
+    // The control: an ordinary run does not see it.
+    assert_ne!(exec.inside("notes")["return_code"], 0);
+}
+
+#[test]
+fn run_below_repository_names_line_that_shows_it() {
+    let exec = Exec::new(Who::Me);
+    exec.work.write("packages/a/file", "");
+    let below = exec.work.join("packages/a");
+    let run = |words: &[&str]| exec.command(words).current_dir(&below).run().stderr;
+    let failed: &[&str] = &["-c", "false"];
+    assert!(!run(failed).contains("repository"), "the control");
+    std::fs::create_dir(exec.work.join(".git")).unwrap();
+    let line = format!("cd {}; cp-exec -C packages/a ...", exec.work.display());
+    for words in [failed, &["agent", "--", "true"]] {
+        assert_eq!(run(words).matches(&line).count(), 1, "{words:?}");
+    }
+    assert!(!run(&["-c", "true"]).contains("repository"));
+    assert!(!exec.command(failed).run().stderr.contains("is not visible"));
+}

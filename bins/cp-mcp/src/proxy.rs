@@ -12,7 +12,7 @@ use cp_common::coprocess::Child;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::lines::{LINE_LIMIT, Lines, Next};
 use cp_common::{Code, Context, Error, Result};
-use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_name, not_fatal, unavailable};
+use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_name, name_of, not_fatal, unavailable};
 use serde_json::{Value, json};
 
 use crate::gate::{self, GateOptions, Server};
@@ -37,7 +37,7 @@ const UNREAD: usize = 2 * LINE_LIMIT;
 /// Start a server in the sandbox, and check and record its calls
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server's name in the policy, [mcp.N] (default: the file name of SERVER)
+    /// The server's name in the policy, [mcp.N] (default: the file or package that SERVER starts)
     #[arg(long = "server", alias = "name", value_name = "NAME")]
     name: Option<String>,
     /// A file of MCP servers, as .mcp.json, that has the command and variables of the server
@@ -52,8 +52,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let file = args.server.first().and_then(|server| Path::new(server).file_name()?.to_str());
-    let Some(name) = args.name.as_deref().or(file.filter(|name| is_name(name))) else {
+    let found = name_of(&args.server);
+    let Some(name) = args.name.as_deref().or(found.as_deref()) else {
         return Err(Error::usage("the server has no name").hint("cp-mcp proxy --server NAME -- SERVER ARGUMENTS"));
     };
     if !is_name(name) {

@@ -320,13 +320,15 @@ fn server_that_cannot_start_has_reason_and_hint() {
     assert!(session.leave().stderr.contains("cat:"));
     for (arguments, code) in [
         (&["proxy", "--", "/no/such/server"][..], "E_NOT_FOUND"),
-        (&["proxy", "--", "/bin/server.py"], "E_USAGE"),
         (&["proxy"], "E_USAGE"),
         (&["proxy", "--server", "a.b", "--", "/bin/cat"], "E_USAGE"),
         (&["proxy", "--server", "unknown"], "E_USAGE"),
     ] {
         assert_eq!(place.run(arguments).error()["code"], code, "{arguments:?}");
     }
+    let npx = place.root.executable("npx", "#!/bin/sh\nsleep 60\n").display().to_string();
+    let ran = place.run(&["proxy", "--", &npx, "-y", "@scope/name@1"]);
+    assert!(ran.status == 4 && ran.stderr.contains("`npm install @scope/name@1`"), "{ran:?}");
     place.policy("[mcp.s]\ntolls = []\n");
     let ran = place.run(&["proxy", "--server", "s", "--", &broken]);
     assert_eq!(ran.error()["code"], "E_CONFIG", "{ran:?}");

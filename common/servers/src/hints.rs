@@ -1,14 +1,13 @@
 //! Hints for a server that did not start in the sandbox: a line of policy, or another command.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use cp_common::{Code, Error};
+use cp_common::{Code, Error, Result};
 
+use crate::launcher::{Started, started};
 use crate::policy::{Sandbox, Table};
 use crate::spec::Spec;
 
-/// Programs that fetch and start other programs, which the sandbox does not allow.
-const RUNNERS: [&str; 6] = ["npx", "bunx", "pnpx", "uvx", "uv", "pipx"];
 /// Messages of programs if a file is hidden.
 const HIDDEN: [&str; 4] = ["Permission denied", "No such file", "EACCES", "ENOENT"];
 /// Messages of programs without a network.
@@ -28,12 +27,8 @@ fn hint(spec: &Spec, table: &Table, message: &str) -> Option<String> {
             "{called} only looks for another program: name that one, as `pyenv which {called}` prints it"
         ));
     }
-    if RUNNERS.contains(&&*called) {
-        let outside = format!("or sandbox = \"none\" in [mcp.{name}] of the policy starts it with your rights");
-        return Some(format!(
-            "{called} fetches programs, and the sandbox starts none of these: {}; {outside}",
-            installed(&called, name, &spec.argv[1..])
-        ));
+    if let Some(started) = started(&spec.argv).filter(|started| started.is_fetched) {
+        return Some(install(&called, &started));
     }
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     if table.network.is_closed() && says(&OFFLINE) {
@@ -54,23 +49,40 @@ fn hint(spec: &Spec, table: &Table, message: &str) -> Option<String> {
     }))
 }
 
-/// The command to install a server instead of fetching it at each start.
-fn installed(runner: &str, name: &str, arguments: &[String]) -> String {
-    const NAMES: [&str; 4] = ["--from", "--package", "-p", "--spec"];
-    let named = arguments.iter().zip(arguments.iter().skip(1)).find(|(word, _)| NAMES.contains(&word.as_str()));
-    let named = named.map(|(_, package)| package);
-    let is_operand = |word: &&String| !word.starts_with('-') && !["tool", "run"].contains(&word.as_str());
-    let operand = arguments.iter().filter(is_operand).find(|word| Some(*word) != named);
-    let package = named.or(operand).map_or("PACKAGE", String::as_str);
-    let program = operand.and_then(|word| word.split('@').next()).filter(|word| !word.is_empty()).unwrap_or("PROGRAM");
+/// The error of a server whose package would have to be fetched, if it has no network and the package is not installed.
+pub(crate) fn check_fetch(spec: &Spec, table: &Table, base: &Path) -> Result<()> {
+    let Some(started) = started(&spec.argv).filter(|started| started.is_fetched && table.network.is_closed()) else {
+        return Ok(());
+    };
+    let installed = PathBuf::from("node_modules").join(package_of(started.named));
+    if base.ancestors().any(|directory| directory.join(&installed).is_dir()) {
+        return Ok(());
+    }
+    let called = Path::new(&spec.argv[0]).file_name().unwrap_or_default().to_string_lossy();
+    let why = "because the server has no network";
+    let message = format!("{called} cannot fetch {}, {why}; {}", started.named, install(&called, &started));
+    Err(Error::new(Code::Forbidden, message))
+}
+
+/// A package without its version.
+fn package_of(named: &str) -> &str {
+    let at = named[1..].find('@').map_or(named.len(), |at| at + 1);
+    &named[..at]
+}
+
+/// How to install a server instead of fetching it at each start.
+fn install(runner: &str, started: &Started<'_>) -> String {
+    let (named, program) = (started.named, started.program.unwrap_or_else(|| package_of(started.named)));
     match runner {
-        "uvx" | "uv" => format!("`uv tool install {package}`, then {name}=\"$(uv tool dir --bin)/{program}\""),
-        "pipx" => {
-            format!("`pipx install {package}`, then {name}=\"$(pipx environment --value PIPX_BIN_DIR)/{program}\"")
+        "uvx" | "uv" => {
+            format!(
+                "install the package: `uv tool install {named}`; then start \"$(uv tool dir --bin)/{program}\" instead"
+            )
         }
-        _ => format!(
-            "`npm install -g {package}`, then {name}=\"$(npm prefix -g)/bin/PROGRAM\" with the program that this put there"
+        "pipx" => format!(
+            "install the package: `pipx install {named}`; then start \"$(pipx environment --value PIPX_BIN_DIR)/{program}\" instead"
         ),
+        _ => format!("install the package in the project: `npm install {named}`; then the same command starts it"),
     }
 }
 
@@ -98,13 +110,25 @@ mod tests {
             hint(&spec, &table, message).unwrap()
         };
         assert!(hinted("/root/.pyenv/shims/python3", "").contains("`pyenv which python3`"));
-        assert!(hinted("/usr/bin/npx", "").contains("sandbox = \"none\" in [mcp.s]"));
-        let install = |runner: &str, words: &str| {
-            installed(runner, "s", &words.split(' ').map(str::to_owned).collect::<Vec<_>>())
+        let hint_of = |line: &str| {
+            let argv = line.split(' ').map(str::to_owned).collect();
+            let spec = Spec { name: "s".into(), argv, ..Spec::default() };
+            check_fetch(&spec, &table, Path::new("/nowhere")).err().map(|e| e.message().to_owned())
         };
-        assert!(install("npx", "-y @a/b@1 x").starts_with("`npm install -g @a/b@1`, then s=\"$(npm prefix -g)/bin/"));
-        assert_eq!(install("uvx", "srv@1"), "`uv tool install srv@1`, then s=\"$(uv tool dir --bin)/srv\"");
-        assert_eq!(install("uvx", "--from pkg srv x"), "`uv tool install pkg`, then s=\"$(uv tool dir --bin)/srv\"");
+        assert!(hint_of("/usr/bin/npx -y @a/b@1 x").unwrap().contains("`npm install @a/b@1`"));
+        assert!(hint_of("uvx srv@1").unwrap().ends_with("start \"$(uv tool dir --bin)/srv\" instead"));
+        assert!(
+            hint_of("uvx --from pkg srv x")
+                .unwrap()
+                .contains("`uv tool install pkg`; then start \"$(uv tool dir --bin)/srv\"")
+        );
+        assert_eq!((hint_of("uv run srv.py"), hint_of("node srv.js"), hint_of("npm run srv")), (None, None, None));
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(place.path().join("node_modules/@a/b")).unwrap();
+        let npx = Spec { argv: ["npx", "-y", "@a/b@1"].map(str::to_owned).into(), ..Spec::default() };
+        assert!(check_fetch(&npx, &table, &place.path().join("below")).is_ok());
+        let networked: Table = toml::from_str("network = [\"r.example\"]").unwrap();
+        assert!(check_fetch(&npx, &networked, Path::new("/nowhere")).is_ok());
         assert!(hinted("/bin/x", "npm error code EAI_AGAIN").contains("network = [\"NAME\"] in [mcp.s]"));
         let hidden = hinted("/bin/x", "open '/etc/passwd': Permission denied");
         assert!(hidden.contains("read = [\"/etc/passwd\"] in [mcp.s]"), "{hidden}");

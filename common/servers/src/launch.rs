@@ -10,6 +10,7 @@ use cp_common::home::{Home, make_directory, resolved, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
 
+use crate::hints::check_fetch;
 use crate::narrowed::narrowed;
 use crate::policy::{LIFETIME, Policy, Sandbox, Table, matches};
 use crate::spec::{Configured, Spec, is_name, read};
@@ -136,6 +137,7 @@ impl Launcher {
             _ if is_cp_mcp(&spec) => (self.bridge(&spec), None),
             Sandbox::None => (outside(&spec, &table.env)?, None),
             Sandbox::Tool => {
+                check_fetch(&spec, &table, &self.base)?;
                 let home = self.scratch_home(&narrowed(&self.policy, &table, &spec, &self.home))?;
                 (self.inside(&home.0, &spec.argv)?, Some(home))
             }

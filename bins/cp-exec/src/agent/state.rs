@@ -4,16 +4,19 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use cp_common::home::{make_directory, write_whole};
 use cp_common::{Error, Result};
 use cp_hosts::Host;
+use serde_json::{Map, Value};
 
 use crate::digest::sha256;
 use crate::glob::name_matches;
 use crate::hosts::facts::{AgentFacts, Seed};
 use crate::policy::Policy;
+
+/// The most names of a message.
+const NAMED: usize = 8;
 
 /// The directory of a state.
 pub(super) struct State {
@@ -28,8 +31,10 @@ impl State {
         Self { directory: policy.cp_home.path("hosts").join(format!("{}-{project}", host.name())) }
     }
 
-    /// Creates what is missing. Returns a message for each file that could not be copied.
+    /// Creates what is missing. Returns messages about settings that could not be copied,
+    /// and at the first start about those that never are.
     pub(super) fn create(&self, host: Host, facts: &AgentFacts, home: &Path) -> Result<Vec<String>> {
+        let is_new = !self.directory.exists();
         make_directory(&self.directory)?;
         for below in facts.state.values() {
             make_directory(&self.directory.join(below))?;
@@ -43,16 +48,22 @@ impl State {
                 continue;
             }
             let Some((from, text)) = read_first(&own, seed)? else { continue };
-            match selected(&from, &text, &seed.members) {
-                Ok(text) => write_whole(&to, text.as_bytes())?,
+            match selected(&from, &text, seed) {
+                Ok((text, notes)) => {
+                    write_whole(&to, text.as_bytes())?;
+                    failed.extend(notes);
+                }
                 Err(why) => failed.push(format!("{} was not copied to the agent's state: {why}", from.display())),
             }
+        }
+        if is_new {
+            failed.extend(facts.left_out.iter().filter_map(|part| left_out(&own, part)));
         }
         Ok(failed)
     }
 
-    /// The transcripts that the host wrote since a time.
-    pub(super) fn transcripts(&self, facts: &AgentFacts, since: SystemTime) -> Vec<PathBuf> {
+    /// The transcripts of the host.
+    pub(super) fn transcripts(&self, facts: &AgentFacts) -> Vec<PathBuf> {
         let names = facts.transcripts.split('/').filter(|name| !name.is_empty());
         let mut found = if facts.transcripts.is_empty() { Vec::new() } else { vec![self.directory.clone()] };
         for name in names {
@@ -63,7 +74,6 @@ impl State {
                 entries.filter(|entry| name_matches(name, entry.file_name().as_encoded_bytes()) && is_own(entry));
             found = matching.map(|entry| entry.path()).collect();
         }
-        found.retain(|path| path.metadata().and_then(|meta| meta.modified()).is_ok_and(|time| time >= since));
         found
     }
 
@@ -88,11 +98,36 @@ impl State {
     }
 }
 
+/// A message about settings of the user that a new state does not get: the entries of a directory, or of the member of a
+/// file, which is named after `#`.
+fn left_out(own: &Path, part: &str) -> Option<String> {
+    let (file, member) = part.split_once('#').map_or((part, None), |(file, member)| (file, Some(member)));
+    let path = beside(own, file);
+    let names: Vec<String> = match member {
+        None => fs::read_dir(&path).ok()?.flatten().map(|entry| entry.file_name().display().to_string()).collect(),
+        Some(member) => {
+            let text = fs::read_to_string(&path).ok()?;
+            let all: Map<String, Value> = toml::from_str(&text).ok().or_else(|| serde_json::from_str(&text).ok())?;
+            all.get(member)?.as_object()?.keys().cloned().collect()
+        }
+    };
+    let (count, what) = (names.len(), member.map(|member| format!("{member} of ")).unwrap_or_default());
+    let shown =
+        format!("{what}{}: {}", path.display(), names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "));
+    let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
+    (count > 0).then(|| format!("not in the agent's private state: {shown}{more}"))
+}
+
+/// A file in the user's own directory of a host, or beside the directory.
+fn beside(own: &Path, name: &str) -> PathBuf {
+    // The directory itself need not exist.
+    name.strip_prefix("../").map_or_else(|| own.join(name), |beside| own.with_file_name(beside))
+}
+
 /// The first file of a seed that exists.
 fn read_first(own: &Path, seed: &Seed) -> Result<Option<(PathBuf, String)>> {
     for name in &seed.from {
-        // The directory itself need not exist.
-        let path = name.strip_prefix("../").map_or_else(|| own.join(name), |beside| own.with_file_name(beside));
+        let path = beside(own, name);
         match fs::read_to_string(&path) {
             Ok(text) => return Ok(Some((path, text))),
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
@@ -102,21 +137,94 @@ fn read_first(own: &Path, seed: &Seed) -> Result<Option<(PathBuf, String)>> {
     Ok(None)
 }
 
-/// The listed members of a JSON or TOML file; without a list the whole text.
-fn selected(path: &Path, text: &str, members: &[String]) -> std::result::Result<String, String> {
-    let is_listed = |name: &str| members.iter().any(|member| member == name);
-    match path.extension().and_then(|extension| extension.to_str()) {
-        _ if members.is_empty() => Ok(text.to_owned()),
-        Some("toml") => {
-            let mut document: toml_edit::DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| e.to_string())?;
-            document.retain(|name, _| is_listed(name));
-            Ok(document.to_string())
-        }
-        _ => {
-            let mut object: serde_json::Map<String, serde_json::Value> =
-                serde_json::from_str(text).map_err(|e| e.to_string())?;
-            object.retain(|name, _| is_listed(name));
-            serde_json::to_string_pretty(&object).map_err(|e| e.to_string())
+/// The listed members of a JSON or TOML file, and messages about those that were left out; without a list the whole
+/// text.
+fn selected(path: &Path, text: &str, seed: &Seed) -> std::result::Result<(String, Vec<String>), String> {
+    if seed.members.is_empty() {
+        return Ok((text.to_owned(), Vec::new()));
+    }
+    let is_toml = path.extension().is_some_and(|extension| extension == "toml");
+    let all: Map<String, Value> = if is_toml {
+        toml::from_str(text).map_err(|e| e.to_string())?
+    } else {
+        serde_json::from_str(text).map_err(|e| e.to_string())?
+    };
+    let patterns: Vec<Vec<&str>> = seed.members.iter().map(|member| member.split('.').collect()).collect();
+    let mut kept = listed(&all, &patterns.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let mut notes = Vec::new();
+    for (name, table) in &seed.definitions {
+        let chosen = kept.get(name).and_then(|value| value.as_str()?.split('/').next()).map(str::to_owned);
+        let Some(chosen) = chosen else { continue };
+        let definition = |of: &Map<String, Value>| of.get(table).and_then(|table| table.get(&chosen)).cloned();
+        let copied = definition(&kept);
+        if definition(&all) != copied || copied.as_ref().is_some_and(holds_secret) {
+            kept.remove(name);
+            if let Some(Value::Object(definitions)) = kept.get_mut(table) {
+                definitions.remove(&chosen);
+            }
+            notes.push(format!(
+                "{name} = {chosen} was not copied to the agent's state: [{table}.{chosen}] of {} holds more than names, \
+                 addresses and models; write it into the state without secrets, whose variable --env NAME passes",
+                path.display()
+            ));
+        } else if let Some(copied) = copied {
+            notes.push(format!("{name} = {chosen} was copied to the agent's state{}", needs(&copied)));
         }
     }
+    // Tables of other definitions could hold credentials in their addresses.
+    for table in seed.definitions.values() {
+        if let Some(Value::Object(definitions)) = kept.get_mut(table) {
+            definitions.retain(|_, definition| !holds_secret(definition));
+        }
+    }
+    let text = if is_toml { toml::to_string(&kept).map_err(|e| e.to_string()) } else { Ok(pretty(&kept)) };
+    Ok((text?, notes))
+}
+
+fn pretty(members: &Map<String, Value>) -> String {
+    format!("{:#}", Value::Object(members.clone()))
+}
+
+/// The members of an object that one of the patterns names; `*` stands for any name.
+fn listed(object: &Map<String, Value>, patterns: &[&[&str]]) -> Map<String, Value> {
+    let kept = object.iter().filter_map(|(name, value)| {
+        let matching = patterns.iter().filter_map(|pattern| {
+            let (first, rest) = pattern.split_first()?;
+            (*first == "*" || first == name).then_some(rest)
+        });
+        let rest: Vec<&[&str]> = matching.collect();
+        match value {
+            _ if rest.iter().any(|rest| rest.is_empty()) => Some((name.clone(), value.clone())),
+            Value::Object(below) => {
+                Some(listed(below, &rest)).filter(|below| !below.is_empty()).map(|below| (name.clone(), below.into()))
+            }
+            _ => None,
+        }
+    });
+    kept.collect()
+}
+
+/// True if an address has a user, or a key is not the name of a variable.
+fn holds_secret(definition: &Value) -> bool {
+    match definition {
+        Value::String(text) => text.contains("://") && text.contains(['@', '?']),
+        Value::Object(members) => members.iter().any(|(name, value)| {
+            let is_key = name == "apiKey" && !value.as_str().is_some_and(|key| key.starts_with("{env:"));
+            is_key || holds_secret(value)
+        }),
+        Value::Array(values) => values.iter().any(holds_secret),
+        _ => false,
+    }
+}
+
+/// The options that a provider needs: the variable of its key, and the name of its address.
+fn needs(definition: &Value) -> String {
+    let options = definition.get("options").unwrap_or(definition);
+    let text = |names: [&str; 2]| names.iter().find_map(|name| options.get(*name)?.as_str());
+    let key = text(["env_key", "apiKey"]).map(|key| key.trim_start_matches("{env:").trim_end_matches('}'));
+    let url = text(["base_url", "baseURL"]).and_then(|url| url.split("://").nth(1)?.split(['/', ':']).next());
+    let url = url.filter(|name| !["localhost", "127.0.0.1"].contains(name));
+    let key = key.map(|key| format!(" --env {key}")).unwrap_or_default();
+    let url = url.map(|name| format!(" --allow-host {name}")).unwrap_or_default();
+    if key.is_empty() && url.is_empty() { String::new() } else { format!("; it needs{key}{url}") }
 }

@@ -1,7 +1,7 @@
 //! The decision about a whole agent. Its owner types the command, so the policy need not list the program; the program
 //! is pinned, and its installation becomes readable and executable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use crate::nofollow::follow;
 use crate::policy::{Policy, node_of};
 use crate::request::Command;
 use crate::rules::Finding;
-use crate::sandbox::plan::{Profile, Terminals};
+use crate::sandbox::pieces::sees;
+use crate::sandbox::plan::{Plan, Profile, Terminals};
 
 /// The time limit of an agent without one: ten years.
 pub(crate) const UNLIMITED: Duration = Duration::from_hours(10 * 365 * 24);
@@ -39,8 +40,13 @@ pub(crate) struct AgentCommand {
     pub timeout: Duration,
 }
 
-/// Decides about an agent, and plans its run. The policy of this start gets the programs of the agent.
-pub(crate) fn decide_agent(policy: &mut Policy, hashes: &mut HashCache, agent: AgentCommand) -> Result<Ruling> {
+/// Decides about an agent, and plans its run. The policy of this start gets the programs of the agent. Returns the files
+/// of its command line that the sandbox does not show as well.
+pub(crate) fn decide_agent(
+    policy: &mut Policy,
+    hashes: &mut HashCache,
+    agent: AgentCommand,
+) -> Result<(Ruling, Vec<PathBuf>)> {
     if policy.loaded.file.is_none() {
         let error = Error::config("there is no policy, so nothing limits the agent").with("rule", "not_allowed");
         return Err(error.hint("run `cp-exec policy init --for .` in the project"));
@@ -81,7 +87,25 @@ pub(crate) fn decide_agent(policy: &mut Policy, hashes: &mut HashCache, agent: A
         view.execute.push(state.clone());
         view.state.push(state);
     }
-    Ok(ruling)
+    let is_absent = |value: &str| !Path::new(value).canonicalize().is_ok_and(|shell| sees(plan, &shell));
+    if let Some(at) = plan.env.iter().position(|(name, value)| name == "SHELL" && is_absent(value)) {
+        plan.env.remove(at);
+    }
+    let unseen = unseen_files(policy, plan);
+    Ok((ruling, unseen))
+}
+
+/// The files of a command line that the view does not have: each word, also within an argument, that is the path of a file.
+fn unseen_files(policy: &Policy, plan: &Plan) -> Vec<PathBuf> {
+    let words = plan.argv.iter().skip(1).flat_map(|argument| {
+        let parts = argument.split(|sign: char| sign.is_whitespace() || "\"'=,()".contains(sign));
+        std::iter::once(argument.as_str()).chain(parts)
+    });
+    let files = words.filter_map(|word| {
+        let path = policy.base.join(policy.expand(word.trim_start_matches('@')));
+        path.canonicalize().ok().filter(|real| real.is_file() && !real.starts_with("/proc") && !sees(plan, real))
+    });
+    files.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Pins the program, and adds its installation to the policy.
@@ -91,8 +115,14 @@ fn pin(policy: &mut Policy, hashes: &mut HashCache, agent: &AgentCommand) -> Res
     let lookup = ProgramLookup { path: &agent.path, pins: &policy.pins, owner: policy.loaded.owner };
     let path = if name.contains('/') { canonical(&named)? } else { lookup.resolve(name)? };
     let pinned = lookup.pin(&path, hashes, &|path| policy.writable_only(path))?;
-    let mut trees = vec![installation(&pinned.path), pinned.path.clone(), pinned.exe.path.clone()];
+    let packages = installation(&pinned.path);
+    let mut trees = vec![pinned.path.clone(), pinned.exe.path.clone()];
     add_pin(policy, &named);
+    if let Some(links) = links_of(&packages) {
+        policy.loaded.settings.exec.path.push(links.clone());
+        trees.push(links);
+    }
+    trees.push(packages);
     if pinned.script.is_some() {
         trees.push(prefix(policy, &pinned.exe.path));
         let interpreter = pinned.exe.path.file_name().and_then(OsStr::to_str).unwrap_or_default();
@@ -138,6 +168,13 @@ fn add_pin(policy: &mut Policy, named: &Path) {
 fn installation(program: &Path) -> PathBuf {
     let packages = program.ancestors().filter(|path| path.ends_with("node_modules")).last();
     packages.unwrap_or(program).to_owned()
+}
+
+/// The directory with the links to the programs of packages: `.bin` in them, or the `bin` of their npm prefix.
+fn links_of(packages: &Path) -> Option<PathBuf> {
+    let above = packages.parent().filter(|_| packages.ends_with("node_modules"))?;
+    let beside = above.parent().filter(|_| above.ends_with("lib")).map(|prefix| prefix.join("bin"));
+    [Some(packages.join(".bin")), beside].into_iter().flatten().find(|path| path.is_dir())
 }
 
 /// The directory in which an interpreter has its libraries: `PREFIX` of `PREFIX/bin/NAME`. Directories of the system are

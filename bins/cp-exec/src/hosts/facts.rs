@@ -50,6 +50,12 @@ pub(crate) struct AgentFacts {
     /// The pattern of its transcripts, below the state; empty if it writes them only on request.
     #[serde(default)]
     pub transcripts: String,
+    /// Names of telemetry and updates, whose refusal needs no message; `*.` stands for any name below.
+    #[serde(default)]
+    pub quiet: Vec<String>,
+    /// Directories and members of files (`FILE#MEMBER`) of the user's own that a new state does not get.
+    #[serde(default)]
+    pub left_out: Vec<String>,
     /// Files that a new state gets from the user's own.
     #[serde(default)]
     pub seed: Vec<Seed>,
@@ -63,10 +69,14 @@ pub(crate) struct Seed {
     pub from: Vec<String>,
     /// Its path in the state.
     pub to: String,
-    /// The top-level members that are copied; a file without this list is copied as a whole. Members that hold
-    /// credentials or run programs are not listed.
+    /// The members that are copied, as paths in which `*` stands for any name; a file without this list is copied as a
+    /// whole. Members that hold credentials or run programs are not listed.
     #[serde(default)]
     pub members: Vec<String>,
+    /// The members that name a definition, each with the table of the definitions. Without its definition a name is not
+    /// copied.
+    #[serde(default)]
+    pub definitions: BTreeMap<String, String>,
 }
 
 /// The tools of a host.

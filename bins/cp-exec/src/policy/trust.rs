@@ -21,7 +21,7 @@ pub(crate) fn check_directory(directory: &Path, owner: u32) -> Result<()> {
     const STICKY: u32 = 0o1000;
     for above in directory.ancestors() {
         let meta = fs::metadata(above).map_err(|e| Error::io("cannot read the attributes", e).in_file(above))?;
-        let trusted = meta.uid() == root_uid() || meta.uid() == owner;
+        let trusted = is_root(meta.uid()) || meta.uid() == owner;
         // A sticky directory above it is safe, because other users can add entries but not replace them.
         let shared = above != directory && meta.mode() & STICKY != 0;
         if !trusted || (others_write(&meta) && !shared) {
@@ -33,21 +33,23 @@ pub(crate) fn check_directory(directory: &Path, owner: u32) -> Result<()> {
     Ok(())
 }
 
-/// The uid of files of root in this user namespace, computed once.
-fn root_uid() -> u32 {
-    static ROOT: OnceLock<u32> = OnceLock::new();
-    *ROOT.get_or_init(find_root_uid)
+/// True if files with this uid are those of root in this user namespace, which is read once.
+fn is_root(uid: u32) -> bool {
+    static UNMAPPED: OnceLock<Option<u32>> = OnceLock::new();
+    let unmapped = UNMAPPED.get_or_init(|| {
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let nobody = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+        nobody.trim().parse().ok().filter(|_| leaves_out_root(&map))
+    });
+    uid == 0 || *unmapped == Some(uid)
 }
 
-/// In a user namespace that does not map root, files of root have the overflow uid.
-fn find_root_uid() -> u32 {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let knows_root = map.lines().any(|line| line.split_whitespace().next() == Some("0"));
-    if knows_root || map.is_empty() {
-        return 0;
-    }
-    let nobody = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
-    nobody.trim().parse().unwrap_or(0)
+/// True for a user namespace that maps only one other user, as `unshare -Ur` makes it, or no root: files of root have
+/// the overflow uid there.
+fn leaves_out_root(map: &str) -> bool {
+    let lines = || map.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let maps_root = lines().any(|line| line.first() == Some(&"0"));
+    !map.is_empty() && (!maps_root || lines().all(|line| line[1..] != ["0", "1"] && line.last() == Some(&"1")))
 }
 
 /// The name of a user, or the uid if the user is not listed.
@@ -68,4 +70,25 @@ fn field(uid: u32, index: usize) -> Option<String> {
     let uid = uid.to_string();
     let entry = users.lines().find(|line| line.split(':').nth(2) == Some(&uid))?;
     entry.split(':').nth(index).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leaves_out_root;
+
+    #[test]
+    fn root_is_unmapped_where_only_other_users_are_mapped() {
+        for (map, expected) in [
+            ("0 1000 1\n", true),
+            ("1000 1000 1\n", true),
+            ("1000 0 1\n", true),
+            ("0 0 1\n", false),
+            ("0 0 4294967295\n", false),
+            ("0 100000 65536\n", false),
+            ("0 1000 1\n1 100000 65536\n", false),
+            ("", false),
+        ] {
+            assert_eq!(leaves_out_root(map), expected, "{map}");
+        }
+    }
 }

@@ -14,33 +14,58 @@ const NAMED: usize = 10;
 
 /// The resolver and the forwarder of a run, and its connections so far.
 pub(super) struct RunConnections {
+    /// The names whose refusal needs no message.
+    quiet: &'static [String],
     egress: Egress,
     report: Connections,
 }
 
 impl RunConnections {
     /// Starts to serve the network namespace of a run.
-    pub(super) fn start(destinations: &[Destination], socket: OwnedFd) -> std::io::Result<Self> {
+    pub(super) fn start(
+        destinations: &[Destination],
+        quiet: &'static [String],
+        socket: OwnedFd,
+    ) -> std::io::Result<Self> {
         let (namespace, sockets) = NetworkNamespace::receive(socket)?;
         let egress = Egress::start(destinations.to_vec(), sockets, namespace)?;
-        Ok(Self { egress, report: Connections::default() })
+        Ok(Self { quiet, egress, report: Connections::default() })
     }
 
     /// Records the connections that ended and the refusals since the last call.
     /// `say` writes to the standard error of the run.
     pub(super) fn record(&mut self, steps: Option<&mut Steps>, say: &mut dyn FnMut(&str)) {
-        add(&mut self.report, &self.egress.records().collect::<Vec<_>>(), steps, say);
+        let mut say = unless_quiet(self.quiet, say);
+        add(&mut self.report, &self.egress.records().collect::<Vec<_>>(), steps, &mut say);
     }
 
     /// Ends the connections after the processes of the run have ended, and returns the report.
     pub(super) fn finish(self, steps: Option<&mut Steps>, say: &mut dyn FnMut(&str)) -> Connections {
-        let Self { egress, mut report } = self;
-        add(&mut report, &egress.finish(), steps, say);
+        let Self { quiet, egress, mut report } = self;
+        add(&mut report, &egress.finish(), steps, &mut unless_quiet(quiet, say));
         report
     }
 }
 
-fn add(report: &mut Connections, connections: &[Connection], steps: Option<&mut Steps>, say: &mut dyn FnMut(&str)) {
+/// Passes on the refusals whose names are not quiet.
+fn unless_quiet<'a>(quiet: &'static [String], say: &'a mut dyn FnMut(&str)) -> impl FnMut(&RefusedConnection) + 'a {
+    move |refused| {
+        let is_quiet = |pattern: &String| match pattern.strip_prefix('*') {
+            Some(end) => refused.name.ends_with(end),
+            None => *pattern == refused.name,
+        };
+        if !quiet.iter().any(is_quiet) {
+            say(&explain(refused));
+        }
+    }
+}
+
+fn add(
+    report: &mut Connections,
+    connections: &[Connection],
+    steps: Option<&mut Steps>,
+    say: &mut dyn FnMut(&RefusedConnection),
+) {
     for connection in connections {
         match connection.decision {
             Decision::Allow => {
@@ -57,7 +82,7 @@ fn add(report: &mut Connections, connections: &[Connection], steps: Option<&mut 
 }
 
 /// Adds a refusal to the report. The record of repeated refusals follows that of the first one.
-fn refuse(report: &mut Connections, connection: &Connection, say: &mut dyn FnMut(&str)) {
+fn refuse(report: &mut Connections, connection: &Connection, say: &mut dyn FnMut(&RefusedConnection)) {
     report.refused += connection.count;
     let Connection { name: Some(name), port, rule, .. } = connection else { return };
     let address = connection.address.map(|address| address.to_string());
@@ -74,7 +99,7 @@ fn refuse(report: &mut Connections, connection: &Connection, say: &mut dyn FnMut
             rule: rule.clone(),
             count: connection.count,
         };
-        say(&explain(&refused));
+        say(&refused);
         report.first_refused.push(refused);
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Run<'a, 'r> {
     pub steps: Option<Steps>,
     /// The time that the command gets to end by itself after this program received a signal to stop.
     pub patience: Duration,
+    /// The names whose refusal needs no message.
+    pub quiet: &'static [String],
     /// The marker of the run.
     pub open: Option<&'r OpenRun>,
 }
@@ -90,6 +92,7 @@ impl Helper {
         let (socket, pipes) = self.begin(plan, run.stdin)?;
         let limits = Deadlines::new(started, run.timeout, run.grace, run.patience, run.output_limit);
         let mut supervised = Supervised::new(socket, pipes, limits, run.steps, run.open);
+        supervised.quiet = run.quiet;
         supervised.follow(plan, run.watch, run.repositories);
         if let Some(group) = &group {
             group.kill();

@@ -59,6 +59,8 @@ pub(crate) struct Prepared {
     grace: Duration,
     /// The time that the command gets to end by itself after this program received a signal to stop.
     pub(crate) patience: Duration,
+    /// The names whose refusal needs no message.
+    pub(crate) quiet: &'static [String],
     policy: Policy,
     /// The marker of a run without a result. The next start reads it if this program is killed.
     open: Option<OpenRun>,
@@ -100,6 +102,7 @@ impl Prepared {
             helper,
             grace,
             patience: Duration::ZERO,
+            quiet: &[],
             policy,
             open: None,
             git,
@@ -141,6 +144,7 @@ impl Prepared {
             repositories: session.watch(),
             steps: self.steps.take(),
             patience: self.patience,
+            quiet: self.quiet,
             open: self.open.as_ref(),
         };
         let mut ran = self.helper.run(&self.ruling.plan, run);

@@ -51,6 +51,8 @@ pub(super) struct Supervised<'r> {
     listener: Option<Listener>,
     clients: Option<Clients>,
     connections: Option<RunConnections>,
+    /// The names whose refusal needs no message.
+    pub(super) quiet: &'static [String],
     connected: Option<Connections>,
     steps: Option<Steps>,
     failure: Option<Failure>,
@@ -126,6 +128,7 @@ impl<'r> Supervised<'r> {
             listener: None,
             clients: None,
             connections: None,
+            quiet: &[],
             connected: None,
             steps,
             failure: None,
@@ -349,7 +352,8 @@ impl<'r> Supervised<'r> {
                     }
                     Report::Namespace => {
                         let started = fd.ok_or(ErrorKind::UnexpectedEof.into());
-                        match started.and_then(|fd| RunConnections::start(plan.network.destinations(), fd)) {
+                        match started.and_then(|fd| RunConnections::start(plan.network.destinations(), self.quiet, fd))
+                        {
                             Ok(connections) => self.connections = Some(connections),
                             Err(e) => self.lose(format!("the network of its names cannot be served: {e}")),
                         }

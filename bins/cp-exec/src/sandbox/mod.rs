@@ -12,7 +12,7 @@ mod listener;
 mod lookup;
 mod mounts;
 mod namespace;
-mod pieces;
+pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod report;
 mod seccomp;

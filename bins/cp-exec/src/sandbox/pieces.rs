@@ -52,6 +52,13 @@ pub(super) fn detached(file: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::mount::open_tree(file, "", flags)?)
 }
 
+/// True if a file without links in its path is in the view of a plan.
+pub(crate) fn sees(plan: &Plan, file: &Path) -> bool {
+    let view = &plan.view;
+    let is_hidden = view.mask.iter().chain(&view.mask_found).any(|mask| file.starts_with(mask));
+    !is_hidden && wanted(plan, system(plan.profile, &[]).paths).iter().any(|(tree, _)| file.starts_with(tree))
+}
+
 fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
     let view = &plan.view;
     let system = system.into_iter().map(|(path, runs)| {

@@ -1,7 +1,7 @@
 //! `cp-exec agent`: runs a whole coding agent in the sandbox.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use cp_common::context::options::seconds;
 use cp_common::output::{Severity, line_to_stderr, to_stderr};
@@ -9,9 +9,10 @@ use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::{Context, Error, Result};
 use cp_hosts::Host;
 
-use super::run::{answer_live, begin, is_live, on_record, pass_live};
-use crate::agent::{Request, count_unseen, host_of, prepare};
+use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, pass_live};
+use crate::agent::{Request, Transcripts, host_of, prepare};
 use crate::decision::decide_agent;
+use crate::hosts::facts::Facts;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// A directory with state of the agent, which the agent may write (repeatable)
     #[arg(long, value_name = "DIR")]
     state: Vec<PathBuf>,
+    /// A file or directory that the agent may read (repeatable)
+    #[arg(long, value_name = "PATH")]
+    read: Vec<PathBuf>,
     /// A domain that the agent needs (repeatable)
     #[arg(long = "allow-host", value_name = "DOMAIN")]
     domains: Vec<String>,
@@ -65,6 +69,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let mut engine = Engine::new(context, &[])?;
     begin(&mut engine, false, context)?;
+    notice_of_repository(&engine, context);
     context.out.filtering();
     context.out.outlive_reader();
     let outcome =
@@ -74,6 +79,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Decides about the agent, and records its intent.
 fn start(args: &Args, host: Option<Host>, engine: &mut Engine, context: &mut Context) -> Result<Prepared> {
+    for path in &args.read {
+        let missing = |e| Error::io("--read", e).in_file(path);
+        let real = engine.policy.base.join(path).canonicalize().map_err(missing)?;
+        engine.policy.allow_reading(&real);
+    }
     let request = Request {
         host,
         argv: &args.command,
@@ -84,15 +94,15 @@ fn start(args: &Args, host: Option<Host>, engine: &mut Engine, context: &mut Con
         interactive: is_live(context),
     };
     let ruling = prepare(&request, &engine.policy).and_then(|(mut agent, notes)| {
-        for note in notes {
-            context.warn(&note);
-            context.out.notice("state", Severity::Warning, note);
-        }
+        say(context, "state", notes);
         if let Some(seconds) = args.timeout {
             agent.timeout = Duration::try_from_secs_f64(seconds)
                 .map_err(|_| Error::usage(format!("--timeout {seconds}: not a valid number of seconds")))?;
         }
-        decide_agent(&mut engine.policy, &mut engine.hashes, agent)
+        let (ruling, unseen) = decide_agent(&mut engine.policy, &mut engine.hashes, agent)?;
+        let shown = |path: PathBuf| format!("the agent cannot read {0}; --read {0} shows it", path.display());
+        say(context, "unseen_file", unseen.into_iter().map(shown));
+        Ok(ruling)
     });
     let ruling = on_record(engine, &args.command, ruling)?;
     // A terminal that the agent does not get is not a source of input.
@@ -100,7 +110,16 @@ fn start(args: &Args, host: Option<Host>, engine: &mut Engine, context: &mut Con
     let stdin = if is_terminal { None } else { Some(streams::copy_own_stdin()?) };
     let mut prepared = Prepared::new(engine, "agent", ruling, stdin, None)?;
     prepared.patience = PATIENCE;
+    prepared.quiet = host.map_or(&[], |host| &Facts::of(host).agent.quiet);
     Ok(prepared)
+}
+
+/// Warns on standard error and in the answer.
+fn say(context: &mut Context, kind: &'static str, messages: impl IntoIterator<Item = String>) {
+    for message in messages {
+        context.warn(&message);
+        context.out.notice(kind, Severity::Warning, message);
+    }
 }
 
 /// Runs the agent, and reports its end on standard error.
@@ -110,7 +129,7 @@ fn supervise(
     engine: &mut Engine,
     context: &mut Context,
 ) -> Result<FinishedRun> {
-    let since = SystemTime::now();
+    let transcripts = host.map(|host| Transcripts::of(host, &engine.policy));
     let (ran, passed) = pass_live(context, |watch| prepared.run(watch));
     let summary = summary(&ran);
     // At a terminal these are the messages of this program, which the screen of the agent did not show.
@@ -118,14 +137,14 @@ fn supervise(
     let finished = prepared.settle(engine, ran)?;
     if let Some(summary) = summary {
         to_stderr(&String::from_utf8_lossy(&kept.unwrap_or_default()));
-        let unseen = host.and_then(|host| count_unseen(host, &engine.policy, since));
+        let unseen = transcripts.and_then(|transcripts| transcripts.count_unseen(&engine.policy));
         let unseen = unseen.map(|count| format!(", {count} unseen")).unwrap_or_default();
         line_to_stderr(&format!("{summary}{unseen}"));
     }
     passed.map(|()| finished)
 }
 
-/// The line at the end of an agent: each count that the sandbox knows.
+/// The lines at the end of an agent: quarantined files, and each count that the sandbox knows.
 fn summary(ran: &RunResult) -> Option<String> {
     let outcome = ran.as_ref().ok()?;
     let steps = &outcome.steps;
@@ -135,10 +154,14 @@ fn summary(ran: &RunResult) -> Option<String> {
         decided(steps.calls, steps.calls_denied, "tool call", "tool calls"),
         decided(steps.line + steps.programs, steps.denied_count, "program", "programs"),
     ];
-    let connections = outcome.connections.as_ref();
+    let connections = outcome.connections.as_ref().filter(|all| all.allowed + all.refused > 0);
     parts.extend(connections.map(|all| decided(all.allowed + all.refused, all.refused, "connection", "connections")));
     parts.push(counted(outcome.enforcement.guard.len() as u64, "file quarantined", "files quarantined"));
     let ended = outcome.ended.and_then(|ended| serde_json::to_value(ended).ok()?.as_str().map(str::to_owned));
     parts.extend(ended.map(|ended| format!("ended ({ended})")));
-    Some(format!("cp-exec agent: {}", parts.join(", ")))
+    let files = outcome.enforcement.guard.iter().map(|file| {
+        let why = file.reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        format!("cp-exec: quarantined: {}{why}\n", file.path)
+    });
+    Some(format!("{}cp-exec agent: {}", files.collect::<String>(), parts.join(", ")))
 }

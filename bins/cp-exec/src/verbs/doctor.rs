@@ -107,6 +107,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         is_contained: false,
     };
     let run = Run {
+        quiet: &[],
         stdin: None,
         timeout: Duration::from_secs(5),
         grace: Duration::ZERO,

@@ -120,7 +120,8 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         }
         let line = command_line(&self.context.home, &approval.resume);
         if self.warned.insert(approval.id.clone()) {
-            self.context.warn(&format!("{why}; to see and accept it: {line}"));
+            let other = "another server needs another name, --server NAME";
+            self.context.warn(&format!("{why}; to see and accept it: {line}; {other}"));
         }
         Ok(Availability::Changed(why, Box::new(approval)))
     }

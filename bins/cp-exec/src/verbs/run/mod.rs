@@ -8,7 +8,7 @@ mod requests;
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
@@ -25,7 +25,7 @@ pub(crate) use self::client::run as run_as_client;
 use self::requests::{Overrides, Requests};
 use crate::decision;
 use crate::decision::confirm;
-use crate::policy::{HostCall, Policy};
+use crate::policy::{Access, HostCall, Policy};
 use crate::request::{Command, Form, word_text};
 use crate::run::approvals::paused;
 use crate::run::{Engine, FinishedRun, Prepared, Stream, Watch, streams, until_answered};
@@ -160,6 +160,21 @@ pub(super) fn begin(engine: &mut Engine, dry_run: bool, context: &mut Context) -
     Ok(())
 }
 
+/// Says that the project is a part of a repository that a run does not see.
+pub(super) fn notice_of_repository(engine: &Engine, context: &mut Context) {
+    let base = &engine.policy.base;
+    let is_repository = |directory: &&Path| directory.join(".git").exists();
+    let Some(root) = base.ancestors().find(is_repository).filter(|root| root != base) else { return };
+    if engine.policy.bounds.lists(Access::Read, &root.join(".git")) {
+        return;
+    }
+    let below = base.strip_prefix(root).unwrap_or(base).display();
+    let message =
+        format!("the repository {0} is not visible from here; cd {0}; cp-exec -C {below} ... shows it", root.display());
+    context.warn(&message);
+    context.out.notice("below_repository", Severity::Warning, message);
+}
+
 /// A line of another agent's shell.
 pub(crate) struct HostedLine {
     pub command: String,
@@ -210,6 +225,9 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
     context.out.filtering();
     context.out.outlive_reader();
     let outcome = once::run(engine, args, context);
+    if !outcome.as_ref().is_ok_and(|done| done.failure.is_none()) {
+        notice_of_repository(engine, context);
+    }
     if is_ignored {
         unread::note(READ_INPUT, context);
     }
