@@ -152,8 +152,8 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         );
         Some((Code::Forbidden, message))
     } else {
-        let kept = outcome.enforcement.guard.iter().filter_map(|found| found.moved_to.as_ref());
-        let kept = kept.map(|file| format!("; its new text is in {file}")).collect::<String>();
+        let kept = outcome.enforcement.guard.iter().find_map(|found| found.moved_to.as_ref());
+        let kept = kept.map_or(String::new(), |file| format!("; its new text is in {file}"));
         let failure = failure_of(name, outcome.ended, reason, outcome.status, seconds);
         failure.map(|(code, message)| (code, message + &kept))
     };
