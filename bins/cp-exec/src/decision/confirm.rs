@@ -5,6 +5,7 @@ use std::path::Path;
 
 use cp_common::program::approval::{self, Spent};
 use cp_common::program::confirm::{self, issue, redeem};
+use cp_common::program::terminal;
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
 use cp_common::{Code, Error, Result, clock};
 use cp_egress::Network;
@@ -171,7 +172,7 @@ pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option
         return Ok(());
     }
     // A model cannot request a token, so a person is asked, as at a terminal.
-    if ruling.level == Confirm::Agent && policy.actor.call.is_none() && !(typed && approval::has_terminal()) {
+    if ruling.level == Confirm::Agent && policy.actor.call.is_none() && !(typed && terminal::is_there()) {
         let Shown { rule, why, .. } = asked.shown;
         return Err(Error::new(Code::ConfirmationRequired, why.clone())
             .with("rule", rule)

@@ -12,6 +12,7 @@ mod identity;
 pub mod recording;
 mod standard;
 mod start;
+pub mod terminal;
 mod usage;
 
 pub use self::identity::{

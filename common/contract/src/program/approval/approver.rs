@@ -1,19 +1,13 @@
 //! The approvers: a program that answers by its exit status, or a person at the terminal.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{IsTerminal as _, Read as _, Write as _};
-use std::os::fd::AsFd as _;
 use std::time::Instant;
-
-use rustix::process::getpgrp;
-use rustix::termios::{QueueSelector, tcflush, tcgetpgrp};
 
 use crate::coprocess::{Said, question, reason};
 use crate::output::{printable, printable_line};
 use crate::program::idempotency::encoded;
-use crate::signals;
-use crate::wire::{Approval, Error, Level, Result, Scope};
+use crate::program::terminal;
+use crate::wire::{Approval, Level, Result, Scope};
 
 /// The outcome of an approver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,51 +94,5 @@ pub fn prompt(approval: &Approval) -> String {
 /// Asks at the terminal and waits until `until`. `None` if there is no terminal or no decision.
 pub fn at_terminal(approval: &Approval, until: Option<Instant>) -> Result<Option<Answer>> {
     let question = format!("{}\n{}", description(approval), prompt(approval));
-    ask_at_terminal(&question, until, |typed| Answer::of(typed, approval))
-}
-
-/// Asks a question that `y` answers with yes. `None` if there is no terminal.
-pub fn confirmed_at_terminal(question: &str) -> Result<Option<bool>> {
-    ask_at_terminal(question, None, |typed| Some(["y", "yes"].contains(&typed.trim().to_lowercase().as_str())))
-}
-
-/// Asks at the terminal until an answer can be parsed.
-fn ask_at_terminal<T>(question: &str, until: Option<Instant>, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
-    let Some(mut terminal) = terminal() else { return Ok(None) };
-    let failed = |e: std::io::Error| Error::io("asking at the terminal", e);
-    // Input that was typed before the question does not answer it.
-    let _ = tcflush(&terminal, QueueSelector::IFlush);
-    terminal.write_all(question.as_bytes()).map_err(failed)?;
-    let (mut typed, mut bytes) = (Vec::new(), [0; 256]);
-    loop {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        if !signals::wait_readable(terminal.as_fd(), left)? {
-            return Ok(None);
-        }
-        match terminal.read(&mut bytes).map_err(failed)? {
-            0 => return Ok(None),
-            read => typed.extend_from_slice(&bytes[..read]),
-        }
-        if typed.ends_with(b"\n") {
-            if let Some(answer) = parse(&String::from_utf8_lossy(&typed)) {
-                return Ok(Some(answer));
-            }
-            typed.clear();
-            terminal.write_all(b"Type one of the letters: ").map_err(failed)?;
-        }
-    }
-}
-
-/// True if a person can be asked.
-pub fn has_terminal() -> bool {
-    terminal().is_some()
-}
-
-/// Opens the controlling terminal; `None` in a pipeline without one, and in the background.
-fn terminal() -> Option<File> {
-    if !std::io::stdin().is_terminal() && !std::io::stderr().is_terminal() {
-        return None;
-    }
-    let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
-    (tcgetpgrp(&terminal).ok()? == getpgrp()).then_some(terminal)
+    terminal::ask(&question, until, |typed| Answer::of(typed, approval))
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::approver::{Answer, Verdict, ask, at_terminal, confirmed_at_terminal, description, has_terminal, prompt};
+pub use self::approver::{Answer, Verdict, ask, at_terminal, description, prompt};
 use crate::clock;
 use crate::home::{Home, write_whole};
 use crate::keys::hash;

@@ -14,9 +14,9 @@ use crate::clock;
 use crate::context::Context;
 use crate::context::options::WriteOptions;
 use crate::output::{Severity, printable};
-use crate::program::approval::confirmed_at_terminal;
 use crate::program::idempotency::policy;
 use crate::program::idempotency::{self, Begun};
+use crate::program::terminal;
 use crate::signals;
 use crate::wire::{Code, Error, Reply, Result};
 
@@ -225,7 +225,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
         let Some(token) = &options.confirm else {
             let question = format!("{}\nDo it? [y/N] ", printable(&changes.text().join("\n")));
             // A request id belongs to a program.
-            let answer = if options.request_id.is_none() { confirmed_at_terminal(&question)? } else { None };
+            let answer = if options.request_id.is_none() { terminal::confirms(&question)? } else { None };
             match answer {
                 Some(true) => {
                     std::mem::forget(signals::effect());
