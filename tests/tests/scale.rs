@@ -1,4 +1,4 @@
-//! Rows over many processes: what cp-scale(7) says of engines runs here as it stands there, and what it guarantees holds.
+//! Rows over many processes: the engines of cp-scale(7) run here as the page shows them, and keep its guarantees.
 
 use std::fs::File;
 use std::time::Duration;

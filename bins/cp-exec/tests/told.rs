@@ -31,7 +31,7 @@ except PermissionError: print(\"read:\", a.recv(999).decode())'",
             assert_eq!((ran.stdout.as_str(), ran.stderr.matches(REASON).count()), ("on\n", 1), "{closed}: {ran:?}");
         }
         let ran = exec.command(&["--format", "raw", "-c", "mount x; mount x 2>&1; true; echo on"]).run();
-        assert_eq!((ran.stdout + &ran.stderr).matches(REASON).count(), 2, "each is told once");
+        assert_eq!((ran.stdout + &ran.stderr).matches(REASON).count(), 2, "each reader gets it once");
         // Nobody empties the pipe, and the run goes on.
         let full = "python3 -c 'import os, subprocess
 r, w = os.pipe(); os.set_blocking(w, False)

@@ -175,7 +175,7 @@ pub(super) const STATES: [(&str, &str); 3] = [
 /// The fault of a state directory: a file or a value that git does not write there, or a command to execute.
 pub(super) fn fault_in_state(at: BorrowedFd<'_>, state: &Path) -> Option<String> {
     let (_, known) = STATES.iter().find(|(name, _)| state.ends_with(name))?;
-    let Ok(directory) = open_directory(at, state) else { return Some("is no directory".to_owned()) };
+    let Ok(directory) = open_directory(at, state) else { return Some("is not a directory".to_owned()) };
     let Ok(names) = names(&directory) else { return Some("cannot be inspected".to_owned()) };
     names.iter().find_map(|name| {
         let text = name.to_str().unwrap_or_default();
@@ -240,7 +240,7 @@ const OF_WORKTREE: &str = "HEAD ORIG_HEAD FETCH_HEAD MERGE_HEAD CHERRY_PICK_HEAD
 
 /// The fault of the directory of a linked working tree that was made during a run.
 pub(super) fn fault_in_worktree(directory: &Path) -> Option<String> {
-    let Ok(opened) = open_directory(CWD, directory) else { return Some("is no directory".to_owned()) };
+    let Ok(opened) = open_directory(CWD, directory) else { return Some("is not a directory".to_owned()) };
     let Ok(names) = names(&opened) else { return Some("cannot be inspected".to_owned()) };
     let odd = names.iter().find(|name| !has_word(OF_WORKTREE, name) && !is_transient(name));
     if let Some(odd) = odd {

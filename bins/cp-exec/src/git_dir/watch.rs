@@ -209,14 +209,14 @@ impl Bound {
             let file = File::from(rustix::fs::openat(&self.name.directory, self.name.last(), flags, Mode::empty())?);
             let meta = file.metadata()?;
             if !meta.is_file() || meta.len() > LONGEST {
-                return Err(io::Error::other("is no small regular file"));
+                return Err(io::Error::other("is not a small regular file"));
             }
             let mut text = String::new();
             (&file).take(LONGEST).read_to_string(&mut text)?;
             Ok((file, text))
         };
         let (file, text) = read().map_err(|e| wrong(&e.to_string()))?;
-        let before = self.text.as_ref().ok_or_else(|| wrong("it was no file"))?;
+        let before = self.text.as_ref().ok_or_else(|| wrong("it was not a file before"))?;
         let fault = if text == *before { None } else { fault_in_changed_settings(before, &text, &self.name.path) };
         fault.map_or(Ok((file, text)), |fault| Err(wrong(&fault)))
     }
