@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::outcome::records_of;
+use crate::spawn::spawn;
 
 /// A directory that a test writes to and reads from. It dereferences to [`Path`].
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl Directory {
         self.directory(path.parent().expect("a file lies in a directory"));
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "rm -f \"$0\" && cat >\"$0\" && chmod 755 \"$0\""]).arg(&path).stdin(Stdio::piped());
-        let mut child = command.spawn().expect("sh starts");
+        let mut child = spawn(&mut command).expect("sh starts");
         let mut stdin = child.stdin.take().expect("standard input is a pipe");
         stdin.write_all(text.as_ref()).expect("sh reads it");
         drop(stdin);

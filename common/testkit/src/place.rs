@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::directory::Directory;
 use crate::outcome::Outcome;
 use crate::program::{PROGRAMS, Program, SYSTEM_PATH, program};
+use crate::spawn::spawn;
 
 /// A fresh directory that is removed with the test.
 #[derive(Debug)]
@@ -107,8 +108,8 @@ impl Place {
         // A hard link if possible, because some programs are large. Otherwise another process copies it, for the reason
         // in `Directory::executable`.
         if !bin.join(name).exists() && std::fs::hard_link(program(name), bin.join(name)).is_err() {
-            let copied = Command::new("/bin/cp").arg(program(name)).arg(&bin).status().expect("cp starts");
-            assert!(copied.success(), "{name} cannot be copied to {}", bin.display());
+            let copied = spawn(Command::new("/bin/cp").arg(program(name)).arg(&bin)).and_then(|mut cp| cp.wait());
+            assert!(copied.expect("cp starts").success(), "{name} cannot be copied to {}", bin.display());
         }
     }
 
