@@ -60,11 +60,11 @@ fn two_projects(file: &str, text: &str) -> Exec {
 
 #[test]
 fn npm_installs_from_listed_registry_in_its_project_only() {
-    let (Some(_), Some(tar)) = (counterpart("npm"), counterpart("tar")) else { return };
+    cp_testkit::needs!("npm");
     let exec = two_projects("package.json", "{\"name\":\"x\",\"version\":\"1.0.0\"}");
     exec.root.write("pack/package/package.json", "{\"name\":\"left-pad\",\"version\":\"1.3.0\",\"main\":\"i.js\"}");
     exec.root.write("pack/package/i.js", "module.exports = text => ' ' + text;\n");
-    let mut packed = std::process::Command::new(tar);
+    let mut packed = std::process::Command::new("tar");
     packed.args(["-czf", "p.tgz", "package"]).current_dir(exec.root.join("pack"));
     assert!(packed.status().unwrap().success());
     let about = "{\"name\":\"left-pad\",\"dist-tags\":{\"latest\":\"1.3.0\"},\"versions\":{\"1.3.0\":{\"name\":\"left-pad\",\

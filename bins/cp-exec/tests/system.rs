@@ -18,9 +18,10 @@ execute = ["target/**"]
 forbidden = ["**/.env"]
 "#;
 
-/// What a program expects, the program that shows it, and a line that does so. Each line prints what must be the same.
+/// What a program expects, the program that shows it if not every machine has that, and a line that does so. Each line
+/// prints what must be the same.
 const EXPECTED: &[(&str, &str, &str)] = &[
-    ("a terminal for script", "script", "script -qec 'test -t 0 && tty' /dev/null </dev/null | sed 's/[0-9]*.$//'"),
+    ("a terminal for script", "", "script -qec 'test -t 0 && tty' /dev/null </dev/null | sed 's/[0-9]*.$//'"),
     ("a terminal for Python", "python3", "python3 -c 'import pty; print(pty.spawn([\"true\"]))' </dev/null"),
     ("many terminals", "python3", "python3 -c 'import pty; print(len([pty.openpty() for _ in range(40)]))'"),
     (
@@ -36,7 +37,7 @@ const EXPECTED: &[(&str, &str, &str)] = &[
     ),
     (
         "the directories above",
-        "ls",
+        "",
         "d=$PWD; while [ $d != / ]; do d=$(dirname $d); ls $d >/dev/null || exit 1; done; ls / /dev >/dev/null",
     ),
     ("the root to be opened", "python3", "python3 -c 'import os; print(os.fstatvfs(os.open(\"/\", 0)).f_namemax)'"),
@@ -46,7 +47,7 @@ const EXPECTED: &[(&str, &str, &str)] = &[
         "python3 -c 'import os, termios; termios.tcgetattr(0)' </dev/null 2>&1 | tail -n 1",
     ),
     ("its own name", "python3", "python3 -c 'import socket as s; print(s.gethostbyname(s.gethostname())[:4])'"),
-    ("settings behind links", "find", LINKED_SETTINGS),
+    ("settings behind links", "", LINKED_SETTINGS),
     (
         "Java",
         "javac",
@@ -54,25 +55,21 @@ const EXPECTED: &[(&str, &str, &str)] = &[
          && java A.java",
     ),
     ("Maven", "mvn", "mvn -B --version | grep -o Maven.3"),
-    ("the other temporary directory", "sh", "t=$(mktemp -p /var/tmp) && echo x >$t && cat $t && rm $t"),
-    ("its score for the killer", "sh", "echo 500 >/proc/self/oom_score_adj; cat /proc/self/oom_score_adj"),
-    ("its own name in the list", "sh", "echo another >/proc/$$/comm; cat /proc/$$/comm; :"),
-    ("no variable about colours", "env", "env | grep -c -E '^(NO_COLOR|TERM)='; date +%Z"),
-    ("limits of address space and files", "sh", "ulimit -d; ulimit -f; ulimit -v; ulimit -n; ulimit -Hn"),
-    (
-        "a large file with a hole",
-        "truncate",
-        "truncate -s 20G /tmp/hole-$$ && stat -c %s /tmp/hole-$$ && rm /tmp/hole-$$",
-    ),
+    ("the other temporary directory", "", "t=$(mktemp -p /var/tmp) && echo x >$t && cat $t && rm $t"),
+    ("its score for the killer", "", "echo 500 >/proc/self/oom_score_adj; cat /proc/self/oom_score_adj"),
+    ("its own name in the list", "", "echo another >/proc/$$/comm; cat /proc/$$/comm; :"),
+    ("no variable about colours", "", "env | grep -c -E '^(NO_COLOR|TERM)='; date +%Z"),
+    ("limits of address space and files", "", "ulimit -d; ulimit -f; ulimit -v; ulimit -n; ulimit -Hn"),
+    ("a large file with a hole", "", "truncate -s 20G /tmp/hole-$$ && stat -c %s /tmp/hole-$$ && rm /tmp/hole-$$"),
     (
         "an address sanitizer",
-        "cc",
+        "",
         "echo 'int main(void) { return 0; }' >a.c && cc -fsanitize=address a.c -o target/a \
          && ASAN_OPTIONS=detect_leaks=0 target/a",
     ),
     ("two thousand threads", "python3", THREADS),
-    ("no cores", "sh", "ulimit -c 0; echo $?"),
-    ("certificates", "sh", "test -r $SSL_CERT_FILE && test -r $NODE_EXTRA_CA_CERTS && grep -c BEGIN $SSL_CERT_FILE"),
+    ("no cores", "", "ulimit -c 0; echo $?"),
+    ("certificates", "", "test -r $SSL_CERT_FILE && test -r $NODE_EXTRA_CA_CERTS && grep -c BEGIN $SSL_CERT_FILE"),
     ("message queues", "python3", QUEUE),
 ];
 
@@ -137,7 +134,7 @@ fn programs_find_what_they_expect_of_a_system() {
         exec.own_all();
         let mut different = Vec::new();
         for (what, program, line) in EXPECTED {
-            if counterpart(program).is_none() {
+            if !program.is_empty() && counterpart(program).is_none() {
                 continue;
             }
             let [inside, outside] = both(&exec, line);
@@ -152,6 +149,7 @@ fn programs_find_what_they_expect_of_a_system() {
 
 #[test]
 fn what_must_stay_closed_is_closed() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
         exec.user.write(".ssh/id", "key");

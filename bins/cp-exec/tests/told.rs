@@ -6,6 +6,7 @@ const REASON: &str = "cp-exec: mount";
 
 #[test]
 fn refused_program_tells_reason_on_its_own_standard_error() {
+    cp_testkit::needs!("python3");
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
         for (way, script) in [
