@@ -35,7 +35,7 @@ fn no_test_fails_without_programs_that_it_can_name() {
         return;
     }
     let test = std::env::current_exe().unwrap();
-    let is_long = std::env::var_os("CP_LONG").is_some();
+    let is_long = cp_testkit::is_long();
     let own: [&[&str]; 2] =
         [&[test.to_str().unwrap(), "--show-output", "--skip", "programs::"], if is_long { &[] } else { &SAMPLE }];
     let cargo = std::env::var("CARGO").unwrap_or("cargo".to_owned());
