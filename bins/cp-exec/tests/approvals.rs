@@ -218,3 +218,23 @@ fn pending_approval_has_variable_names_without_values() {
     assert!(refused.contains("RUST_LOG") && refused.contains("\"shred\""), "{refused}");
     assert!(!std::fs::read_to_string(exec.ledger()).unwrap().contains("hunter2"));
 }
+
+#[test]
+fn approval_of_step_binds_variables_that_program_reads() {
+    for changed in ["ECHO_DIR=x", "HOME=/x", "XDG_CONFIG_HOME=/x"] {
+        let exec = confirmed_by_owner();
+        let plain = "/bin/echo a";
+        let moved = format!("{changed} {plain}");
+        let (asks, _) = exec.ask(&["-c", plain]);
+        let details = &asks["error"]["details"];
+        assert_eq!(details["approval"]["shown"]["variables"], json!(null), "{asks}");
+        approve(&exec, details["id"].as_str().unwrap(), "yes");
+        let (asks, status) = exec.ask(&["-c", &moved]);
+        assert_eq!(status, 9, "{changed}: {asks}");
+        let name = changed.split('=').next().unwrap();
+        assert_eq!(asks["error"]["details"]["approval"]["shown"]["variables"], json!([name]), "{asks}");
+        // The control: a variable that the program does not read changes nothing.
+        let (done, status) = exec.ask(&["-c", &format!("OTHER=1 {plain}")]);
+        assert_eq!((status, &done["data"]["stdout"]), (0, &json!("a\n")), "{changed}: {done}");
+    }
+}

@@ -83,18 +83,21 @@ pub(super) fn approval_of_step(
     policy: &Policy,
     argv: &[String],
     cwd: &Path,
+    variables: &[(String, String)],
     program: Option<&str>,
     finding: &Finding,
 ) -> Result<Approval> {
     let shown = Shown {
         argv: argv.to_vec(),
+        variables: variables.iter().map(|(name, _)| name.clone()).collect(),
         cwd: Some(cwd.display().to_string()),
         risk: finding.risk.name().to_owned(),
         rule: finding.rule.clone(),
         why: finding.reason.clone(),
         ..Shown::default()
     };
-    let request = ("step", argv, cwd, rustix::process::getuid().as_raw());
+    let variables = KeyedHasher::of_home(&policy.cp_home).tag_all(variables);
+    let request = ("step", argv, cwd, variables, rustix::process::getuid().as_raw());
     let binds = binds(policy, &request, program.map(str::to_owned), None)?;
     new_approval(policy, Action::Run, finding.is_final, shown, binds)
 }

@@ -16,7 +16,7 @@ use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;
 use crate::rules::{Arguments, Finding, Risk, Scope, is_multicall, is_shell, is_wrapper, judge};
-use crate::sandbox::plan::TMP;
+use crate::sandbox::plan::{HOME, TMP};
 use crate::sandbox::{ExecRequest, Role};
 
 /// Variables that load code into a program or run it before a shell's line. A line may not change them.
@@ -91,7 +91,9 @@ pub(crate) fn decide_step(
             (rule, error.message().to_owned(), StepVerdict::Deny(error))
         }
         Ok(finding) if finding.verdict == Verdict::Confirm => {
-            let approval = confirm::approval_of_step(policy, &argv, &request.cwd, sha256.as_deref(), &finding);
+            let variables = changed_variables(&argv[0], request, given);
+            let program = sha256.as_deref();
+            let approval = confirm::approval_of_step(policy, &argv, &request.cwd, &variables, program, &finding);
             let verdict = approval.map_or_else(StepVerdict::Deny, |approval| StepVerdict::Ask(Box::new(approval)));
             (finding.rule, finding.reason, verdict)
         }
@@ -171,6 +173,25 @@ fn of_readings(
         (argv, finding)
     });
     judged.max_by_key(strictness).unwrap_or_else(|| (Vec::new(), Ok(Finding::allowed(Risk::Low))))
+}
+
+/// The variables of a start that differ from those of the run and that the program reads: those with its name, as git
+/// reads `GIT_DIR`, and those that lead to its settings.
+fn changed_variables(program: &str, request: &ExecRequest, given: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    let own = format!("{}_", program.to_uppercase());
+    let is_read = |name: &str| name.to_uppercase().starts_with(&own) || ["HOME", "XDG_CONFIG_HOME"].contains(&name);
+    let home = ("HOME".to_owned(), HOME.to_owned());
+    let before: BTreeMap<_, _> =
+        given.iter().map(|(name, value)| (name.clone(), value.clone())).chain([home]).collect();
+    let now = request.env.iter().map(|variable| {
+        let text = String::from_utf8_lossy(variable);
+        let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+        (name.to_owned(), value.to_owned())
+    });
+    let now: BTreeMap<_, _> = now.collect();
+    let names = before.keys().chain(now.keys()).filter(|name| is_read(name) && before.get(*name) != now.get(*name));
+    let changed = names.map(|name| (name.clone(), now.get(name).cloned().unwrap_or_default()));
+    changed.collect::<BTreeMap<_, _>>().into_iter().collect()
 }
 
 /// Refuses a variable that loads code if the line changed it.

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::devices::{LEAST_PID_MAX, own_pid_limit};
-use super::plan::{Identity, Layer, Network, Plan, Profile, TMP};
+use super::plan::{HOME, Identity, Layer, Network, Plan, Profile, TMP};
 use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};
 use super::sys::{self, ExecArguments};
@@ -135,7 +135,7 @@ struct Scratch {
 impl Scratch {
     fn find(plan: &Plan, private: bool) -> Result<Self, Failure> {
         if private {
-            return Ok(Self { tmp: plan.tmpdir().into(), home: "/tmp/home".into() });
+            return Ok(Self { tmp: plan.tmpdir().into(), home: HOME.into() });
         }
         // Other users can write to the parent, so the directory must not exist yet.
         let make = || -> std::io::Result<()> {

@@ -94,6 +94,9 @@ impl Plan {
 /// The directory of this program in the view.
 pub(crate) const OWN_FILES: &str = "/run/cp-exec";
 
+/// The home directory of each run that has a view of its own.
+pub(crate) const HOME: &str = "/tmp/home";
+
 /// The directory for temporary files, which is private to each run.
 pub(crate) const TMP: &str = "/tmp";
 
