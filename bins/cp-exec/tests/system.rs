@@ -200,3 +200,30 @@ fn variable_for_certificates_shows_no_other_file() {
         assert_eq!(status == 0, what == "certificates", "{what}");
     }
 }
+
+#[test]
+fn hidden_file_that_repository_has_unchanged_is_shown() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        for name in [".env", "fixtures/.env", "changed/.env", "plain"] {
+            exec.write(name, name);
+        }
+        exec.own_all();
+        let made = "git init -q . && git add -f .env fixtures/.env changed/.env && \
+            git -c user.name=n -c user.email=n@x.y commit -qm one && echo SECRET=1 >>changed/.env && echo S=2 >later.env";
+        assert_eq!(exec.outside(made).run().status, 0);
+        exec.write("untracked/.env", "SECRET=3");
+        exec.own_all();
+        let shown = |name: &str| exec.command(&["--format", "raw", "-c", &format!("cat {name}")]).run();
+        for name in [".env", "fixtures/.env", "plain"] {
+            assert_eq!(shown(name).stdout, name, "{who:?}: {:?}", shown(name));
+        }
+        for name in ["changed/.env", "untracked/.env"] {
+            assert_eq!((shown(name).stdout.as_str(), shown(name).status), ("", 1), "{who:?} {name}");
+        }
+        // The control: what the run adds to the index does not show itself.
+        let added = "git update-index --add --cacheinfo 100644,$(git hash-object -w plain),untracked/.env";
+        assert_eq!(exec.command(&["--format", "raw", "-c", added]).run().status, 0);
+        assert_eq!(shown("untracked/.env").status, 1, "{who:?}");
+    }
+}

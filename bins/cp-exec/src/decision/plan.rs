@@ -14,6 +14,7 @@ use super::owner_git::{self, OwnerGit};
 use super::program::{Pinned, ProgramLookup};
 use super::watched::Watched;
 use crate::digest::sha256;
+use crate::git_dir::without_unchanged;
 use crate::glob::name_matches;
 use crate::guard::Guarded;
 use crate::nofollow::Node;
@@ -156,12 +157,16 @@ fn view(
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
     let (found, guarded) = policy.scan_trees(&roots, &write)?;
     mask.extend(found.hidden_pinned);
+    let mask_found = match policy.git().filter(|_| !found.hidden.is_empty()) {
+        Some(git) => without_unchanged(&git, found.hidden),
+        None => found.hidden,
+    };
     let mut view = View {
         protect: policy.protected()?.into_iter().chain(found.kept_pinned).chain(limits.read_only).collect(),
         writable: limits.writable,
         protect_found: found.kept,
         mask: policy.followed(mask)?,
-        mask_found: found.hidden,
+        mask_found,
         links: policy.bounds.links().chain(&policy.links).map(|link| (link.at.clone(), link.to.clone())).collect(),
         refuse_degraded: policy.exec().degraded == Degraded::Refuse,
         session_tmp: policy.session_tmp(),

@@ -1,7 +1,7 @@
 //! Searches commits, the stash and the index of a repository for guarded names that a run added, because a walk
 //! through files does not find them. Git reads the repository without any setting of it that names a program.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+
+use cp_common::keys::hex;
+use sha1::Sha1;
+use sha2::{Digest as _, Sha256};
 
 use super::keep::KeptHistory;
 use super::recover::{files_below, is_id};
@@ -76,6 +80,46 @@ pub(super) fn search(git: &Path, repository: &Path, directory: &Path, kept: &Kep
         report("a commit or the stash has", path);
     }
     Ok(found)
+}
+
+/// Leaves out of hidden files those that a repository has unchanged, because whoever reads the repository reads them.
+pub(crate) fn without_unchanged(git: &Path, mut hidden: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut by_top: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
+    for path in &hidden {
+        let top = path.ancestors().skip(1).find(|above| above.join(".git").symlink_metadata().is_ok());
+        by_top.entry(top.unwrap_or(Path::new("")).to_owned()).or_default().push(path.clone());
+    }
+    for (top, paths) in by_top {
+        let unchanged = unchanged(git, &top, &paths).unwrap_or_default();
+        hidden.retain(|path| !unchanged.contains(path));
+    }
+    hidden
+}
+
+/// The files of a working tree whose content is that of the index.
+fn unchanged(git: &Path, top: &Path, paths: &[PathBuf]) -> Option<BTreeSet<PathBuf>> {
+    let link = super::read_small(&top.join(".git"));
+    let directory = link.map_or_else(|| top.join(".git"), |text| top.join(text.trim().trim_start_matches("gitdir: ")));
+    let names = paths.iter().map(|path| path.strip_prefix(top).ok()?.to_str()).collect::<Option<Vec<_>>>()?;
+    let words = [&["--literal-pathspecs", "ls-files", "-s", "-z", "--"], names.as_slice()].concat();
+    let listed = Git { program: git, directory: &directory }.run(&words, None, b"").ok()?;
+    let listed = entries(&listed);
+    let is_unchanged = |entry: &&Vec<u8>| {
+        let text = String::from_utf8_lossy(entry);
+        let (known, name) = text.split_once('\t')?;
+        let ["100644" | "100755", id, "0"] = known.split(' ').collect::<Vec<_>>()[..] else { return None };
+        let path = top.join(name);
+        (blob_id(&path, id.len())? == id).then_some(path)
+    };
+    Some(listed.iter().filter_map(|entry| is_unchanged(&entry)).collect())
+}
+
+/// The id that a file would have as an object, with the hash of the repository.
+fn blob_id(path: &Path, length: usize) -> Option<String> {
+    let text = super::read_small(path)?;
+    let object = format!("blob {}\0{text}", text.len());
+    let id = if length == 40 { hex(&Sha1::digest(&object)) } else { hex(&Sha256::digest(&object)) };
+    Some(id)
 }
 
 fn entries(listed: &[u8]) -> BTreeSet<Vec<u8>> {

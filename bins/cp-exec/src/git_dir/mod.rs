@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags};
 
 pub(crate) use self::binds::{Repository, find};
-pub(crate) use self::history::output_of;
+pub(crate) use self::history::{output_of, without_unchanged};
 pub(crate) use self::keep::DIRECTORY as KEEP;
 use self::keep::{KeepDirectory, KeptHistory};
 pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
