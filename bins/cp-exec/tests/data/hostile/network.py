@@ -19,7 +19,6 @@ for name, layers, needs, f in [
     ("udp6", TWO, "", lambda: connect(socket.AF_INET6, socket.SOCK_DGRAM, ("::1", V["udp6"]))),
     ("udp_to", TWO, "", lambda: sends(socket.AF_INET, ("127.0.0.1", V["udp"]))),
     ("udp6_to", TWO, "", lambda: sends(socket.AF_INET6, ("::1", V["udp6"]))),
-    ("netlink", "seccomp", "", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)),
     ("netlink_diagnosis", "seccomp", "", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4)),
     ("netlink_events", "seccomp", "", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)),
     ("raw", "seccomp capabilities", "root", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)),
