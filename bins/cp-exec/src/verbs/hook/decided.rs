@@ -98,9 +98,9 @@ impl Question<'_> {
         }
         let input = Value::Object(self.tool.input.clone());
         let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
-        // Entries that contain words of runs prove nothing about an earlier answer.
+        // It holds until the call has a result. An entry that contains words of a run can only end it.
         let spent = "approval.spent";
-        if !(has_id && engine.journal.has(spent, &[spent], &[&approval.id])?) {
+        if !(has_id && engine.journal.has(spent, &[spent, "host.result"], &[&approval.id])?) {
             let spent = await_approval(engine, &approval, |engine| confirm::spend(&engine.policy, &approval))?;
             engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
         }
