@@ -168,7 +168,7 @@ fn reference_can_be_asked_for_one_verb_and_for_some_members() {
         assert_eq!(codes.closing()["data"].as_object().unwrap().keys().collect::<Vec<_>>(), ["exit_codes"]);
     }
     let policy = place.sh("cp-exec reference --verb policy --fields commands").closing();
-    assert_eq!(policy["data"]["commands"].as_array().unwrap().len(), 3);
+    assert_eq!(policy["data"]["commands"].as_array().unwrap().len(), 2);
     let main = place.sh("cp-llm reference --verb '' --fields commands").closing();
     assert_eq!(main["data"]["commands"].as_array().unwrap().len(), 1);
     let none = place.sh("cp-log reference --verb qurey");

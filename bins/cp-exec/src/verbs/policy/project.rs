@@ -87,7 +87,7 @@ fn needs(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) ->
     found.programs(group, home);
     let general = found.adds.len();
     if group.name == PYTHON {
-        found.environment(directory, home);
+        found.environment(group, directory, home);
     }
     if found.adds.is_empty() {
         return found;
@@ -127,13 +127,15 @@ impl Found {
         }
     }
 
-    /// Adds what the virtual environment of the project, or the active one, needs. Its programs run by their paths.
-    fn environment(&mut self, directory: &Path, home: &Path) {
+    /// Adds what the virtual environment of the project, or the active one, needs. Its programs run by their paths, and
+    /// those of the active one also by their names, because the shell finds them.
+    fn environment(&mut self, group: &Group, directory: &Path, home: &Path) {
         let is_environment = |root: &PathBuf| is_directory(&root.join("bin")) && is_file(&root.join("pyvenv.cfg"));
         let own = [".venv", "venv"].map(|name| directory.join(name)).into_iter();
         let own = own.filter(|root| is_directory(root)).find(is_environment);
-        let active = || std::env::var_os("VIRTUAL_ENV").and_then(|root| PathBuf::from(root).canonicalize().ok());
-        let Some(root) = own.or_else(|| active().filter(is_environment)) else { return };
+        let active = std::env::var_os("VIRTUAL_ENV").and_then(|root| PathBuf::from(root).canonicalize().ok());
+        let active = active.filter(is_environment);
+        let Some(root) = active.clone().or(own) else { return };
         let Some(text) = toolchains::below_home(&root, home) else {
             self.missing.push(format!("{}: the path is not UTF-8", root.display()));
             return;
@@ -144,6 +146,13 @@ impl Found {
             return;
         };
         self.adds.extend(program.files());
+        let bin = root.join("bin");
+        let is_active = active.as_ref() == Some(&root);
+        for name in group.names().filter(|name| is_active && bin.join(name).canonicalize().is_ok()) {
+            let why = "the active virtual environment";
+            self.adds.push(Addition::listed("exec.allowed_commands", name, why));
+            self.adds.push(Addition::named("exec.pin", name, &format!("{text}/bin/{name}"), why));
+        }
         if !root.starts_with(directory) {
             let (why, whole) = ("the active virtual environment", escaped(&text) + "/**");
             self.adds.extend(["paths.read", "paths.execute"].map(|key| Addition::listed(key, &whole, why)));
