@@ -25,7 +25,7 @@ macro_rules! needs {
     };
 }
 
-/// Locates a program of `tests/programs.tsv`. A missing program was reported if this returns `None`. [`needs`](crate::needs) is for a
+/// Locates a program of `tests/programs.tsv`. A missing program was reported if this returns `None`. [`needs!`] is for a
 /// test that uses the program by its name.
 ///
 /// ```
