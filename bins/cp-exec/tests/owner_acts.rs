@@ -154,10 +154,12 @@ fn beside(who: Who, run: Run, (name, line, check, expected): Act) -> Result<(), 
 #[test]
 fn owner_acts_beside_run_stay_and_run_goes_on() {
     let runs = [Run::Line, Run::Agent, Run::Killed, Run::KilledAgent];
-    let rounds: Vec<(Who, Run, Act)> = everyone()
+    let all = everyone()
         .into_iter()
-        .flat_map(|who| runs.into_iter().flat_map(move |run| ACTS.into_iter().map(move |act| (who, run, act))))
-        .collect();
+        .flat_map(|who| runs.into_iter().flat_map(move |run| ACTS.into_iter().map(move |act| (who, run, act))));
+    // The number of acts is no multiple of three, so each kind of run meets other acts.
+    let rounds: Vec<(Who, Run, Act)> =
+        all.enumerate().filter(|(at, _)| cp_testkit::is_sampled(*at, 0, 3)).map(|(_, round)| round).collect();
     let share = rounds.len().div_ceil(8);
     let wrong: Vec<String> = thread::scope(|scope| {
         let shares = rounds.chunks(share).map(|share| {

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use cp_testkit::times;
 use serde_json::json;
 
 use crate::exec::{Exec, POLICY, Who};
@@ -17,11 +18,11 @@ for my $n (1 .. 20) { fork or exec "/usr/bin/true", map { "$n-$_" . "x" x 90_000
 fn words_of_a_run_are_bounded_in_memory_and_on_disk() {
     let policy = POLICY.replace("argument_rules = \"off\"\n", "");
     for (name, count, words, length) in [
-        ("/usr/bin/mount", 40, 15, 100_000),
-        ("/usr/bin/mount", 20, 20_000, 1),
-        ("/usr/bin/mount", 1000, 1, 1),
-        ("/usr/bin/git push", 20, 15, 100_000),
-        ("/usr/bin/git push", 100, 1, 3000),
+        ("/usr/bin/mount", times(20, 200), 15, 100_000),
+        ("/usr/bin/mount", times(8, 80), 20_000, 1),
+        ("/usr/bin/mount", times(400, 4000), 1, 1),
+        ("/usr/bin/git push", times(10, 100), 15, 100_000),
+        ("/usr/bin/git push", times(40, 400), 1, 3000),
     ] {
         let exec = Exec::with_policy(Who::Me, &policy);
         exec.write("flood.pl", FLOOD);
