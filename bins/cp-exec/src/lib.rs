@@ -26,6 +26,7 @@ mod run;
 pub mod sandbox;
 #[cfg(test)]
 mod schemas;
+mod serde_paths;
 mod tools;
 mod verbs;
 

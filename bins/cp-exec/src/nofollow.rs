@@ -12,14 +12,19 @@ use std::path::{Component, Path, PathBuf};
 pub(crate) use cp_hosts::open_with;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::serde_paths::path_bytes;
 
 /// The most links that one path may have, as in the kernel.
 const LINKS: usize = 40;
 
 /// A symbolic link: its path and its target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Link {
+    #[serde(with = "path_bytes")]
     pub at: PathBuf,
+    #[serde(with = "path_bytes")]
     pub to: PathBuf,
 }
 

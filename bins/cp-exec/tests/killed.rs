@@ -77,6 +77,48 @@ fn killed_run_is_settled_by_next_start() {
     }
 }
 
+fn git(exec: &Exec, arguments: &[&str]) {
+    exec.program("git").args(["-c", "safe.directory=*"]).args(arguments).run().success();
+}
+
+#[test]
+fn repository_of_killed_run_is_settled_by_next_start() {
+    // What git would follow or start later, and where the next start finds it.
+    const PLANTED: [(&str, &str); 5] = [
+        (".git/rebase-merge", "mkdir .git/rebase-merge; echo 'exec ./evil' > .git/rebase-merge/git-rebase-todo"),
+        (".git/remotes", "mkdir .git/remotes; echo 'URL: ext::sh' > .git/remotes/zz"),
+        (".git/objects/info/http-alternates", "echo http://x > .git/objects/info/http-alternates"),
+        (".git/link", "ln -s /etc/passwd .git/link"),
+        (".git/modules/m", "mkdir -p .git/modules/m/refs .git/modules/m/objects; echo x > .git/modules/m/HEAD"),
+    ];
+    for who in everyone() {
+        let exec = Exec::new(who);
+        git(&exec, &["init", "-q"]);
+        exec.own_all();
+        let script: String = PLANTED.iter().map(|(_, line)| format!("{line}; ")).collect();
+        let packed = "echo \"$(echo x | git hash-object -w --stdin) refs/replace/x\" > .git/packed-refs";
+        let run = exec.command(&[
+            "--",
+            "sh",
+            "-c",
+            &format!("{script}{packed}; echo a > .git/plain; echo x > plain; sleep 60"),
+        ]);
+        let run = run.start();
+        wait_for(&exec, "plain");
+        run.kill();
+        git(&exec, &["config", "alias.owner", "!true"]);
+        let (answer, status) = exec.ask(&["--", "true"]);
+        assert_eq!(status, 0, "{who:?}: {answer}");
+        for (path, _) in PLANTED {
+            assert!(exec.work.join(path).symlink_metadata().is_err(), "{who:?}: {path} is left");
+        }
+        assert!(!exec.work.read(".git/packed-refs").contains("refs/replace"), "{who:?}");
+        // The control: harmless files of the run and settings of the owner stay.
+        assert_eq!(exec.work.read(".git/plain"), "a\n", "{who:?}");
+        assert!(exec.work.read(".git/config").contains("!true"), "{who:?}");
+    }
+}
+
 #[test]
 fn active_run_is_not_settled() {
     for who in everyone() {

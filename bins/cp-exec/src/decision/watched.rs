@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::git_dir::{self, Repository};
 use crate::guard::Guarded;
 use crate::policy::Policy;
-use crate::sandbox::plan::{Identity, View, any_bytes, path_bytes};
+use crate::sandbox::plan::{Identity, View};
+use crate::serde_paths::{any_bytes, path_bytes};
 
 /// A symbolic link and its target.
 #[derive(Clone, Deserialize, Serialize)]
@@ -27,7 +28,6 @@ pub(crate) struct Watched {
     /// The guarded paths that exist before the run.
     pub known: Vec<Identity>,
     /// Repositories that the run may write.
-    #[serde(skip)]
     pub repositories: Vec<Repository>,
     /// Dangerous parts of repositories that are hidden or read-only as a whole.
     pub closed: Vec<Identity>,

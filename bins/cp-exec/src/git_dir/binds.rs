@@ -6,10 +6,13 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::Node;
 use super::placeholder::{self, Placeholder};
 use super::settings::Settings;
-use crate::nofollow;
+use crate::nofollow::{self, Link};
+use crate::serde_paths::{any_bytes, path_bytes};
 
 /// The maximum depth at which directories of submodules and linked working trees are searched.
 const DEEPEST: usize = 8;
@@ -67,29 +70,37 @@ const HOOKS: [&str; 28] = [
 ];
 
 /// A repository that a run may write.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Repository {
     /// The directory named `.git`, or the target of the `.git` file of a linked working tree.
+    #[serde(with = "path_bytes")]
     pub path: PathBuf,
     pub node: Node,
     /// True if the repository lies outside of the writable paths of the policy and belongs to a working tree in them.
     pub is_outside: bool,
     /// Existing parts that are read-only.
+    #[serde(skip)]
     pub read_only: Vec<PathBuf>,
     /// Directories of hooks, and the targets of hooks that are links.
+    #[serde(skip)]
     pub hooks: Vec<PathBuf>,
     /// Parts that git would read and that do not exist. Placeholders for them are created before the run and removed
     /// after it.
+    #[serde(skip)]
     pub(super) absent: Vec<(PathBuf, Placeholder)>,
     /// Paths in the working tree that git would read and that do not exist. They get no placeholder.
+    #[serde(with = "any_bytes")]
     pub(super) without_placeholder: Vec<PathBuf>,
     /// Links to read-only parts. A run can replace such links.
-    pub(super) links: Vec<(PathBuf, PathBuf)>,
+    pub(super) links: Vec<Link>,
     /// The directory of the repository, and those of submodules and linked working trees that the run may write.
+    #[serde(with = "any_bytes")]
     pub(super) directories: Vec<PathBuf>,
     /// The directories of all submodules and linked working trees.
+    #[serde(with = "any_bytes")]
     pub(super) inner: Vec<PathBuf>,
     /// The working trees.
+    #[serde(skip)]
     pub(super) tops: Vec<PathBuf>,
 }
 
@@ -215,8 +226,7 @@ impl<'a> Finder<'a> {
     /// Records a path that git reads.
     fn add(&mut self, path: &Path) {
         let (real, links) = nofollow::follow(path);
-        let links = links.into_iter().filter(|link| self.is_writable(&link.at)).map(|link| (link.at, link.to));
-        let links: Vec<_> = links.collect();
+        let links: Vec<_> = links.into_iter().filter(|link| self.is_writable(&link.at)).collect();
         self.found.links.extend(links);
         if !self.is_writable(&real) {
             return;

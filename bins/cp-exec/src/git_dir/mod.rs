@@ -21,6 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::binds::{Repository, find};
 pub(crate) use self::history::{output_of, without_unchanged};
@@ -32,7 +33,8 @@ pub(crate) use self::recover::Recovery;
 use self::settings::fault_in_changed_settings;
 pub(crate) use self::settings::parts as key_parts;
 pub(crate) use self::watch::Watch;
-use crate::nofollow::{self, NewFile, Node};
+use crate::nofollow::{self, Link, NewFile, Node};
+use crate::serde_paths::any_bytes;
 
 /// The longest configuration file that is read.
 const LONGEST: u64 = 1 << 20;
@@ -59,26 +61,39 @@ impl Violation {
 
 /// The repositories of one run, while it is active.
 pub(crate) struct Session<'a> {
-    states: Vec<RepositoryState<'a>>,
+    repositories: &'a [Repository],
+    states: Vec<RepositoryState>,
     watch: Option<Watch>,
     /// Protection that could not be provided.
     missing: Vec<String>,
 }
 
 /// The state of a repository before a run.
-struct RepositoryState<'a> {
-    repository: &'a Repository,
+struct RepositoryState {
     /// The placeholders are held until the run has ended.
     placeholders: Option<Placeholders>,
     /// The kept references and indexes.
     kept: Option<KeptHistory>,
-    /// Parts that name programs and do not exist.
-    absent: Vec<PathBuf>,
+    /// The read-only files.
     files: Vec<(PathBuf, String)>,
+    known: KnownParts,
+}
+
+/// The parts of a repository before a run that the run could write. They are stored, to compare the repository after a
+/// run that was killed together with this program.
+#[derive(Clone, Deserialize, Serialize)]
+pub(crate) struct KnownParts {
+    /// Parts that name programs and do not exist.
+    #[serde(with = "any_bytes")]
+    absent: Vec<PathBuf>,
     /// Entries that are neither files nor directories.
-    special: BTreeSet<PathBuf>,
+    #[serde(with = "any_bytes")]
+    special: Vec<PathBuf>,
     /// State directories with files or values that git does not write.
+    #[serde(with = "any_bytes")]
     states: Vec<PathBuf>,
+    /// The kept references, if any are kept.
+    snapshot: Option<PathBuf>,
 }
 
 impl<'a> Session<'a> {
@@ -87,13 +102,19 @@ impl<'a> Session<'a> {
         let mut missing = Vec::new();
         let states: Vec<_> =
             repositories.iter().map(|repository| RepositoryState::of(repository, is_lasting, &mut missing)).collect();
-        let unused: Vec<PathBuf> = states.iter().flat_map(RepositoryState::unused).collect();
+        let unused = repositories.iter().zip(&states).flat_map(|(repository, state)| state.unused(repository));
+        let unused: Vec<PathBuf> = unused.collect();
         let watch = (!repositories.is_empty()).then(|| Watch::begin(repositories, &unused)).transpose();
         let watch = watch.unwrap_or_else(|e| {
             missing.push(format!("repository: changes of its settings beside the run are not noticed: {e}"));
             None
         });
-        Self { states, watch, missing }
+        Self { repositories, states, watch, missing }
+    }
+
+    /// The state before the run, for each repository.
+    pub(crate) fn known(&self) -> Vec<KnownParts> {
+        self.states.iter().map(|before| before.known.clone()).collect()
     }
 
     /// The watch for read-only parts that are replaced during the run.
@@ -106,14 +127,15 @@ impl<'a> Session<'a> {
     pub(crate) fn finish(mut self, private: bool, git: Option<&Path>) -> SessionReport {
         let unsettled = self.watch.as_mut().and_then(Watch::unsettled).filter(|_| private);
         let watch = self.watch.as_ref().filter(|_| private);
-        let findings = self.states.iter().flat_map(|before| before.compare(watch)).collect();
+        let states = || self.repositories.iter().zip(&self.states);
+        let findings = states().flat_map(|(repository, before)| before.compare(repository, watch)).collect();
         let (mut history, mut missing) = (Vec::new(), self.missing);
-        for before in &self.states {
-            match before.search(git) {
+        for (repository, before) in states() {
+            match before.search(repository, git) {
                 Ok(found) => history.extend(found),
                 Err(e) => missing.push(format!(
                     "repository: {}: new commits and the index are not searched for guarded names: {e}",
-                    before.repository.path.display()
+                    repository.path.display()
                 )),
             }
         }
@@ -132,8 +154,8 @@ pub(crate) struct SessionReport {
     pub missing: Vec<String>,
 }
 
-impl<'a> RepositoryState<'a> {
-    fn of(repository: &'a Repository, is_lasting: bool, missing: &mut Vec<String>) -> Self {
+impl RepositoryState {
+    fn of(repository: &Repository, is_lasting: bool, missing: &mut Vec<String>) -> Self {
         let path = repository.path.display();
         let begun = Placeholders::make(repository, is_lasting, &KeepDirectory::of(repository)).map_err(|e| {
             missing.push(format!(
@@ -153,31 +175,96 @@ impl<'a> RepositoryState<'a> {
         let parts =
             repository.directories.iter().flat_map(|directory| binds::part_names().map(|name| directory.join(name)));
         let files = repository.protected().filter_map(|path| Some((path.clone(), read_small(path)?)));
-        Self {
-            repository,
-            placeholders,
-            kept,
+        let files = files.collect();
+        let known = KnownParts {
             absent: parts.filter(|path| path.symlink_metadata().is_err()).collect(),
-            files: files.collect(),
-            special: special_entries(&repository.path),
+            special: special_entries(&repository.path).collect(),
             states: faulty_states(repository).map(|(path, _)| path).collect(),
-        }
+            snapshot: kept.as_ref().map(|kept| kept.snapshot.clone()),
+        };
+        Self { placeholders, kept, files, known }
     }
 
     /// The paths that have no placeholder although git would read them.
-    fn unused(&self) -> Vec<PathBuf> {
+    fn unused(&self, repository: &Repository) -> Vec<PathBuf> {
         let is_used = self.placeholders.as_ref().is_none_or(|placeholders| placeholders.has_common);
-        let absent = self.repository.absent.iter().filter(|_| !is_used).map(|(path, _)| path);
+        let absent = repository.absent.iter().filter(|_| !is_used).map(|(path, _)| path);
         absent.filter(|path| placeholder::is_common(path)).cloned().collect()
+    }
+
+    /// Searches new commits and index entries.
+    fn search(&self, repository: &Repository, git: Option<&Path>) -> io::Result<Vec<String>> {
+        if repository.path.join("reftable").symlink_metadata().is_ok() {
+            return Err(io::Error::other("its references are in a reftable, of which nothing is kept"));
+        }
+        let Some(kept) = &self.kept else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for directory in &repository.directories {
+            if kept.is_changed(&repository.path, directory)? {
+                let git = git.ok_or_else(|| io::Error::other("there is no git in exec.path"))?;
+                found.extend(history::search(git, &repository.path, directory, kept)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The parts that must not stay. Without a watch the run may have written each of them.
+    fn compare(&self, repository: &Repository, watch: Option<&Watch>) -> Vec<Violation> {
+        let mut found = self.known.compare(repository);
+        for (path, before) in &self.files {
+            let before = watch.and_then(|watch| watch.accepted(path)).unwrap_or(before);
+            let now = read_small(path);
+            if now.as_deref() == Some(before) || watch.is_some_and(|watch| !watch.may_be_written(path)) {
+                continue;
+            }
+            let wrong = match &now {
+                Some(now) => fault_in_changed_settings(before, now, path),
+                None => Some("is no longer a regular file".to_owned()),
+            };
+            let put_back = Some(before.to_owned());
+            found.extend(wrong.map(|reason| Violation { path: path.clone(), reason: Some(reason), put_back }));
+        }
+        found
+    }
+}
+
+impl KnownParts {
+    /// Compares a repository with its state before a run that was killed together with this program. Its settings were
+    /// read-only in the run, so the owner has changed them.
+    pub(crate) fn compare(&self, repository: &Repository) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let is_there = |path: &&PathBuf| path.symlink_metadata().is_ok();
+        found.extend(self.absent.iter().filter(is_there).cloned().map(Violation::unknown));
+        let without_placeholder = repository.without_placeholder.iter().filter(is_there).cloned();
+        found.extend(without_placeholder.map(|path| Violation::new(path, "the repository's configuration names it")));
+        let is_moved = |link: &&Link| fs::read_link(&link.at).ok().as_ref() != Some(&link.to);
+        let moved = repository.links.iter().filter(is_moved).map(|link| &link.at).filter(is_there);
+        found.extend(moved.map(|at| Violation::new(at.clone(), "is no longer the same link")));
+        let inner =
+            binds::inner_directories(&repository.path).into_iter().filter(|path| !repository.inner.contains(path));
+        let worktrees = repository.path.join("worktrees");
+        let (trees, modules): (Vec<_>, Vec<_>) = inner.partition(|path| path.parent() == Some(&worktrees));
+        let fault = |path: PathBuf| made::fault_in_worktree(&path).map(|fault| Violation::new(path, fault));
+        found.extend(trees.into_iter().filter_map(fault));
+        found.extend(modules.into_iter().map(|path| Violation::new(path, OF_OWNER)));
+        let special = special_entries(&repository.path).filter(|path| !self.special.contains(path));
+        found.extend(special.map(|path| Violation::new(path, "is a special file, or a link out of the repository")));
+        let states = faulty_states(repository).filter(|(path, _)| !self.states.contains(path));
+        found.extend(states.map(|(path, fault)| Violation::new(path, fault)));
+        found.extend(self.fault_in_packed_references(repository));
+        // The content of a directory is moved together with the directory.
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        found.dedup_by(|below, above| below.path.starts_with(&above.path));
+        found
     }
 
     /// Packed references that git does not make in ordinary work, such as those that replace objects, with the file
     /// without them.
-    fn fault_in_packed_references(&self) -> Option<Violation> {
+    fn fault_in_packed_references(&self, repository: &Repository) -> Option<Violation> {
         const ORDINARY: [&str; 5] = ["refs/heads/", "refs/tags/", "refs/remotes/", "refs/notes/", "refs/stash"];
-        let path = self.repository.path.join("packed-refs");
+        let path = repository.path.join("packed-refs");
         let now = read_bounded(&path, u64::MAX)?;
-        let snapshot = self.kept.as_ref().map(|kept| kept.snapshot.clone()).unwrap_or_default();
+        let snapshot = self.snapshot.clone().unwrap_or_default();
         let before = read_bounded(&snapshot.join("packed-refs"), u64::MAX).unwrap_or_default();
         let was_loose = |name: &str, id: &str| read_small(&snapshot.join(name)).is_some_and(|text| text.trim() == id);
         let is_fine = |line: &str| match line.split_once(' ') {
@@ -197,64 +284,6 @@ impl<'a> RepositoryState<'a> {
         }
         let reason = format!("has {odd}, which is no branch, tag, remote branch or note");
         Some(Violation { path, reason: Some(reason), put_back: Some(fine) })
-    }
-
-    /// Searches new commits and index entries.
-    fn search(&self, git: Option<&Path>) -> io::Result<Vec<String>> {
-        if self.repository.path.join("reftable").symlink_metadata().is_ok() {
-            return Err(io::Error::other("its references are in a reftable, of which nothing is kept"));
-        }
-        let (Some(kept), repository) = (&self.kept, self.repository) else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        for directory in &repository.directories {
-            if kept.is_changed(&repository.path, directory)? {
-                let git = git.ok_or_else(|| io::Error::other("there is no git in exec.path"))?;
-                found.extend(history::search(git, &repository.path, directory, kept)?);
-            }
-        }
-        Ok(found)
-    }
-
-    /// The parts that must not stay. Without a watch the run may have written each of them.
-    fn compare(&self, watch: Option<&Watch>) -> Vec<Violation> {
-        let repository = self.repository;
-        let mut found = Vec::new();
-        for (path, before) in &self.files {
-            let before = watch.and_then(|watch| watch.accepted(path)).unwrap_or(before);
-            let now = read_small(path);
-            if now.as_deref() == Some(before) || watch.is_some_and(|watch| !watch.may_be_written(path)) {
-                continue;
-            }
-            let wrong = match &now {
-                Some(now) => fault_in_changed_settings(before, now, path),
-                None => Some("is no longer a regular file".to_owned()),
-            };
-            let put_back = Some(before.to_owned());
-            found.extend(wrong.map(|reason| Violation { path: path.clone(), reason: Some(reason), put_back }));
-        }
-        let is_there = |path: &&PathBuf| path.symlink_metadata().is_ok();
-        found.extend(self.absent.iter().filter(is_there).cloned().map(Violation::unknown));
-        let without_placeholder = repository.without_placeholder.iter().filter(is_there).cloned();
-        found.extend(without_placeholder.map(|path| Violation::new(path, "the repository's configuration names it")));
-        let is_moved = |(at, to): &&(PathBuf, PathBuf)| fs::read_link(at).ok().as_ref() != Some(to);
-        let moved = repository.links.iter().filter(is_moved).filter(|(at, _)| is_there(&at));
-        found.extend(moved.map(|(at, _)| Violation::new(at.clone(), "is no longer the same link")));
-        let inner =
-            binds::inner_directories(&repository.path).into_iter().filter(|path| !repository.inner.contains(path));
-        let worktrees = repository.path.join("worktrees");
-        let (trees, modules): (Vec<_>, Vec<_>) = inner.partition(|path| path.parent() == Some(&worktrees));
-        let fault = |path: PathBuf| made::fault_in_worktree(&path).map(|fault| Violation::new(path, fault));
-        found.extend(trees.into_iter().filter_map(fault));
-        found.extend(modules.into_iter().map(|path| Violation::new(path, OF_OWNER)));
-        let special = special_entries(&repository.path).into_iter().filter(|path| !self.special.contains(path));
-        found.extend(special.map(|path| Violation::new(path, "is a special file, or a link out of the repository")));
-        let states = faulty_states(repository).filter(|(path, _)| !self.states.contains(path));
-        found.extend(states.map(|(path, fault)| Violation::new(path, fault)));
-        found.extend(self.fault_in_packed_references());
-        // The content of a directory is moved together with the directory.
-        found.sort_by(|a, b| a.path.cmp(&b.path));
-        found.dedup_by(|below, above| below.path.starts_with(&above.path));
-        found
     }
 }
 
@@ -280,7 +309,7 @@ pub(crate) fn is_harmless_link(file: &Path, repositories: &[Repository]) -> bool
 }
 
 /// Links, pipes and other special files in a repository. The many fan-out directories of objects are not entered.
-fn special_entries(repository: &Path) -> BTreeSet<PathBuf> {
+fn special_entries(repository: &Path) -> impl Iterator<Item = PathBuf> {
     let (mut found, mut waiting) = (BTreeSet::new(), vec![repository.to_owned()]);
     while let Some(directory) = waiting.pop() {
         let in_objects = directory.ends_with("objects");
@@ -294,7 +323,7 @@ fn special_entries(repository: &Path) -> BTreeSet<PathBuf> {
             }
         }
     }
-    found
+    found.into_iter()
 }
 
 /// The text of a small regular file. Does not block, and does not follow a link.

@@ -14,7 +14,8 @@ use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::finish;
-use crate::decision::{Watched, identity};
+use crate::decision::Watched;
+use crate::git_dir::KnownParts;
 use crate::sandbox::report::Quarantined;
 use crate::sandbox::{has_ended, processes};
 
@@ -36,6 +37,8 @@ struct Record {
     /// The process session of the run's first process.
     processes: u32,
     watched: Watched,
+    /// For each repository of `watched`.
+    parts: Vec<KnownParts>,
 }
 
 /// A run without a result on the ledger.
@@ -46,15 +49,18 @@ pub(crate) struct OpenRun {
 
 impl OpenRun {
     /// Stores the state before a run. `processes` is the process session in which the run will start.
-    pub(crate) fn begin(home: &Home, ledger: &Path, intent: u64, processes: u32, watched: &Watched) -> Result<Self> {
+    pub(crate) fn begin(
+        (home, ledger): (&Home, &Path),
+        intent: u64,
+        processes: u32,
+        watched: &Watched,
+        parts: Vec<KnownParts>,
+    ) -> Result<Self> {
         let directory = home.state("runs");
         make_directory(&directory)?;
         let name = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
         let (hidden, path) = (directory.join(format!(".{name}")), directory.join(format!("{name}.json")));
-        let mut watched = watched.clone();
-        // An existing repository is not checked for the contents that a new one must not have.
-        watched.closed.extend(watched.repositories.iter().filter_map(|repository| identity(&repository.path)));
-        let record = Record { ledger: ledger.to_owned(), intent, processes, watched };
+        let record = Record { ledger: ledger.to_owned(), intent, processes, watched: watched.clone(), parts };
         let write = || -> std::io::Result<File> {
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&hidden)?;
             file.lock()?;
@@ -124,7 +130,9 @@ fn settle_one(path: PathBuf, home: &Home, ledger: &Path) -> Option<Settled> {
     // A file is incomplete only after a power failure. It is removed.
     let record = record.ok()?;
     wait_for_end(&sessions.chain([record.processes]).collect::<Vec<u32>>());
-    let quarantined = finish(&record.watched, Vec::new(), home, true).quarantined;
+    let repositories = record.watched.repositories.iter().zip(&record.parts);
+    let in_repositories = repositories.flat_map(|(repository, known)| known.compare(repository)).collect();
+    let quarantined = finish(&record.watched, in_repositories, home, true).quarantined;
     Some(Settled { intent: record.intent, quarantined, _open: open })
 }
 

@@ -124,7 +124,10 @@ impl Prepared {
     /// Runs the command until all of its processes have ended.
     pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> RunResult {
         let helper = self.helper.session();
-        match OpenRun::begin(&self.policy.cp_home, &self.policy.ledger, self.intent.seq, helper, &self.ruling.watched) {
+        let watched = &self.ruling.watched;
+        let mut session = Session::begin(&watched.repositories, self.is_agent);
+        let place = (&self.policy.cp_home, self.policy.ledger.as_path());
+        match OpenRun::begin(place, self.intent.seq, helper, watched, session.known()) {
             Ok(open) => self.open = Some(open),
             Err(error) => return Err(NotRun::Lost(error)),
         }
@@ -134,7 +137,6 @@ impl Prepared {
         let (store, exclude) = (Store::of_home(&self.policy.cp_home), |path: &Path| hidden.contains(path));
         let recorded: Vec<PathBuf> = view.write.iter().filter(|path| !view.state.contains(path)).cloned().collect();
         let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, &exclude, &store, walk));
-        let mut session = Session::begin(&self.ruling.watched.repositories, self.is_agent);
         let run = Run {
             stdin: self.stdin.take(),
             timeout: self.ruling.command.timeout,

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Layer, Network, Profile, path_bytes};
+use super::plan::{Layer, Network, Profile};
+use crate::serde_paths::path_bytes;
 
 /// The layers under which a command ran.
 #[expect(clippy::struct_excessive_bools, reason = "each is a member of the record")]

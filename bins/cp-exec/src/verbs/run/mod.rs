@@ -150,7 +150,8 @@ pub(super) fn begin(engine: &mut Engine, dry_run: bool, context: &mut Context) -
         let killed = engine.settle_killed_runs()?;
         if !killed.is_empty() {
             let message = format!(
-                "a run that was killed had left behind what other programs execute ({}): {}; it is in state/quarantine of the home",
+                "a run that was killed had left behind what other programs execute ({}): {}; it is in state/quarantine \
+                 of the home. `cp-exec undo` does not put back other changes of that run",
                 killed.len(),
                 killed.iter().take(3).cloned().collect::<Vec<_>>().join(", ")
             );
