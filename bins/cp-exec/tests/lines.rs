@@ -165,14 +165,21 @@ fn loader_variable_of_line_is_refused() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     for line in [
         "LD_PRELOAD=x env true",
-        "export LD_LIBRARY_PATH=.; env true",
+        "export LD_LIBRARY_PATH=/usr/lib/x; env true",
+        "LD_LIBRARY_PATH=.:/usr/lib/x env true",
+        "LD_LIBRARY_PATH=../x env true",
         "env BASH_ENV=x bash -c :",
         "GLIBC_TUNABLES=x env true",
     ] {
         let (answer, _) = exec.ask(&["-c", line]);
         assert_eq!(denied_rules(&answer), ["env_never"], "{line}: {answer}");
     }
-    for line in ["PYTHONPATH=src env true", "export NODE_ENV=test; env true", "ENV=prod env true"] {
+    for line in [
+        "PYTHONPATH=src env true",
+        "LD_LIBRARY_PATH=.:lib env true",
+        "export NODE_ENV=test; env true",
+        "ENV=prod env true",
+    ] {
         assert!(denied_rules(&exec.ask(&["-c", line]).0).is_empty(), "{line}");
     }
     // A program may set it for its own children, as cargo does.

@@ -46,6 +46,33 @@ except PermissionError: print(\"on\")'";
 }
 
 #[test]
+fn failed_command_that_names_hidden_or_read_only_path_gets_guess() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        exec.write(".env", "secret\n");
+        exec.own_all();
+        for (script, guess) in [
+            ("cat .env", "which the policy hides"),
+            ("echo x > /usr/lib/x", "`cp-exec allow write /usr/lib/x`"),
+            ("mkdir /usr/share/x", "`cp-exec allow write /usr/share/x`"),
+            ("cat .env; true", ""),
+            ("touch mine; chmod 0 mine; rm -f mine; cat mine", ""),
+        ] {
+            for format in ["raw", "text", "json"] {
+                let ran = exec.command(&["--format", format, "-c", script]).run();
+                let told = ran.stdout.clone() + &ran.stderr;
+                assert_eq!(
+                    told.matches("a guess: ").count(),
+                    usize::from(!guess.is_empty()),
+                    "{who:?} {script}: {ran:?}"
+                );
+                assert!(told.contains(guess), "{who:?} {format} {script}: {ran:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn ended_processes_are_reported_in_every_format() {
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);

@@ -1,7 +1,9 @@
 //! The decision about a program at the time it is started, when its arguments are final.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 
 use cp_common::wire::Approval;
 use cp_common::{Error, Result};
@@ -157,7 +159,7 @@ fn of_readings(
                 by_rules(policy, argv, request, Scope::Line)
             }
             Caller::Line => {
-                check_environment(request, given)?;
+                check_environment(policy, request, given)?;
                 of_line(policy, argv, request)
             }
             Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed(Risk::Low)),
@@ -194,12 +196,23 @@ fn changed_variables(program: &str, request: &ExecRequest, given: &BTreeMap<Stri
     changed.collect::<BTreeMap<_, _>>().into_iter().collect()
 }
 
+/// True for directories of libraries that all lie where commands can write. Their code is that of the project.
+fn are_of_project(policy: &Policy, cwd: &Path, directories: &[u8]) -> bool {
+    let trees = policy.bounds.trees(Access::Write);
+    let is_of_project = |directory: &[u8]| {
+        let path = cwd.join(OsStr::from_bytes(directory));
+        !path.components().any(|part| part == Component::ParentDir) && trees.iter().any(|tree| path.starts_with(tree))
+    };
+    directories.split(|byte| *byte == b':').all(is_of_project)
+}
+
 /// Refuses a variable that loads code if the line changed it.
-fn check_environment(request: &ExecRequest, given: &BTreeMap<String, String>) -> Result<()> {
+fn check_environment(policy: &Policy, request: &ExecRequest, given: &BTreeMap<String, String>) -> Result<()> {
     for variable in &request.env {
         let mut parts = variable.splitn(2, |byte| *byte == b'=');
         let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        if LOADERS.iter().any(|loader| name_matches(loader, name)) {
+        let is_of_project = name == b"LD_LIBRARY_PATH" && are_of_project(policy, &request.cwd, value);
+        if !is_of_project && LOADERS.iter().any(|loader| name_matches(loader, name)) {
             let name = String::from_utf8_lossy(name);
             if given.get(name.as_ref()).is_none_or(|given| given.as_bytes() != value) {
                 return Err(refuse("env_never", format!("`{name}` changes the code that programs load"))

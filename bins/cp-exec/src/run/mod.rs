@@ -2,6 +2,7 @@
 //! An [`Engine`] has the policy in force, and a [`Prepared`] is a command from its intent to its result.
 
 pub(crate) mod approvals;
+mod blocked;
 mod budget;
 pub(crate) mod client;
 mod clients;

@@ -75,6 +75,12 @@ impl Capture {
         }
     }
 
+    /// The kept end of the stream.
+    pub(crate) fn end(&self) -> Vec<u8> {
+        let (after, before) = self.tail.split_at(if self.tail.len() < TAIL { 0 } else { self.turn });
+        if self.tail.is_empty() { self.head.clone() } else { [before, after].concat() }
+    }
+
     /// Ends the capture.
     pub(crate) fn finish(self) -> Captured {
         let sha256 = format_digest(self.hash);

@@ -13,6 +13,7 @@ use cp_common::{Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
+use super::blocked;
 use super::clients::Clients;
 use super::connections::RunConnections;
 use super::result::{EarlyEnd, NotRun, Outcome, Stream, Watch};
@@ -200,6 +201,13 @@ impl<'r> Supervised<'r> {
         if let Some(message) = self.outlived() {
             let ([_, err], on_screen) = (&mut self.pipes, self.relay.is_some());
             err.say(&message, on_screen, &mut watch);
+        }
+        let has_failed = self.status.as_ref().is_some_and(|status| status.code != Some(0));
+        if has_failed && self.deadlines.ended.is_none() && self.relay.is_none() {
+            let [_, err] = &mut self.pipes;
+            if let Some(guess) = blocked::guess(&err.capture.end(), &plan.cwd.path, &plan.view) {
+                err.say(&guess, false, &mut watch);
+            }
         }
     }
 

@@ -1,0 +1,84 @@
+//! A guess why a command failed: its standard error names a path that the sandbox hides or keeps read-only.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::sandbox::plan::View;
+
+/// The errors of a hidden and of a read-only path, in lower case.
+const OF_HIDDEN: [&str; 2] = ["permission denied", "eacces"];
+const OF_READ_ONLY: [&str; 2] = ["read-only file system", "erofs"];
+
+/// The most bytes at the end of standard error that are read.
+const READ: usize = 8 << 10;
+
+/// The guess in a sentence, for the last line that names such a path. Relative paths start at `cwd`.
+pub(super) fn guess(stderr: &[u8], cwd: &Path, view: &View) -> Option<String> {
+    let text = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(READ)..]);
+    text.lines()
+        .rev()
+        .find_map(|line| paths(line).map(|path| plain(&cwd.join(path))).find_map(|path| about(line, &path, view)))
+}
+
+fn about(line: &str, path: &Path, view: &View) -> Option<String> {
+    let line = line.to_lowercase();
+    let has = |errors: [&str; 2]| errors.iter().any(|error| line.contains(error));
+    let is_below = |roots: &[PathBuf]| roots.iter().any(|root| path.starts_with(root));
+    let shown = path.display();
+    if has(OF_HIDDEN) && (is_below(&view.mask) || is_below(&view.mask_found)) {
+        return Some(format!("a guess: it failed because commands cannot read {shown}, which the policy hides"));
+    }
+    if !has(OF_READ_ONLY) || !path.parent().is_some_and(Path::is_dir) {
+        return None;
+    }
+    if is_below(&view.protect) || is_below(&view.protect_found) {
+        let reason = "because other programs run what it names";
+        return Some(format!("a guess: it failed because {shown} is read-only for commands, {reason}"));
+    }
+    let cure = format!("`cp-exec allow write {shown}` makes it writable");
+    (!is_below(&view.write)).then(|| format!("a guess: it failed because {shown} is read-only for commands; {cure}"))
+}
+
+/// The words of a line that can be paths.
+fn paths(line: &str) -> impl Iterator<Item = &str> {
+    let is_border = |letter: char| letter.is_whitespace() || "'\"`,;()‘’".contains(letter);
+    let words = line.split(is_border).map(|word| word.trim_end_matches([':', '.']));
+    words.filter(|word| word.contains('/') || word.contains('.'))
+}
+
+/// A path without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guess_names_path_of_error() {
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+        let view = View {
+            write: paths(&["/p", "/var/tmp"]),
+            mask: paths(&["/p/.env"]),
+            protect: paths(&["/p/.git/config"]),
+            ..View::default()
+        };
+        let guess = |text: &str| guess(text.as_bytes(), Path::new("/p/sub"), &view).unwrap_or_default();
+        assert!(guess("Error: EACCES: permission denied, open '/p/.env'\n  at open").contains("hides"));
+        assert!(guess("cat: ../.env: Permission denied").contains("/p/.env"));
+        assert!(guess("touch: cannot touch '/usr/x': Read-only file system").contains("`cp-exec allow write /usr/x`"));
+        // Errors that a command brings about itself, and paths that it only mentions.
+        for text in ["cat: /p/mine: Permission denied", "reads /p/.env", "touch: /var/tmp/a: Read-only file system", ""]
+        {
+            assert_eq!(guess(text), "", "{text}");
+        }
+    }
+}
