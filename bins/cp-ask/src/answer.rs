@@ -82,6 +82,12 @@ impl<'a> Printer<'a> {
     /// Keeps the hints of a failure. Its program prints the message.
     fn fail(&mut self, record: &Record<'_>) {
         let error = record.failure();
+        // The text of an answer that was cut is printed, and the exit status says that it is not whole.
+        if let Some(Value::String(text)) = error.details().remove("partial").filter(|_| error.code() == Code::Partial)
+            && !self.is_inside
+        {
+            self.write(&line_of(text));
+        }
         let hint = error.hint_text().map(|hint| format!("  Hint: {hint}"));
         let resume = error.details().get("resume").and_then(Value::as_str).map(|line| format!("  Resume: {line}"));
         for line in hint.into_iter().chain(resume).map(|text| text.replace('\n', "\n  ")) {

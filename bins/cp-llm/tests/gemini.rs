@@ -118,7 +118,7 @@ fn gemini_errors_blocks_and_cuts_are_reported() {
     let (records, _, status) = ask(json_answer(429, &quota), &[], &hi());
     assert_eq!((status, &records[0]["error"]["details"]["retry_after_ms"]), (7, &json!(3_600_000)));
     let (records, ..) = ask(json_answer(200, &json!({"promptFeedback":{"blockReason":"SAFETY"}})), &[], &hi());
-    assert_eq!(records[0]["data"]["stop_reason"], "refusal", "{records:?}");
+    assert_eq!(records[0]["error"]["code"], "E_FORBIDDEN", "{records:?}");
     let cut = format!("data: {}\n\n", part(&json!({"text":"Hel"}), &json!({})));
     let (records, _, status) = ask(events(&[cut.as_bytes()]), &["--stream"], &hi());
     assert_eq!((status, &records[1]["error"]["details"]["partial"]), (7, &json!("Hel")), "{records:?}");

@@ -12,6 +12,7 @@ mod conveniences;
 mod counterparts;
 mod embed;
 mod endpoints;
+mod ends;
 mod failures;
 mod gemini;
 mod interrupt;

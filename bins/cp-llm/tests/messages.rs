@@ -178,13 +178,13 @@ fn stop_reasons_are_normalized_and_fail_on_makes_errors() {
     let openai = |reason: &str| {
         json_answer(200, &json!({"id":"m","choices":[{"message":{"content":"abc"},"finish_reason":reason}]}))
     };
-    for (theirs, ours) in [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "refusal")] {
-        let (records, _) = ask("openai", openai(theirs), &[]);
+    for (theirs, ours) in [("stop", "end_turn"), ("length", "max_tokens")] {
+        let (records, _) = ask("openai", openai(theirs), &["--max-tokens", "3"]);
         assert_eq!(records[0]["data"]["stop_reason"], ours);
     }
-    for (theirs, exit, code) in [("length", 2, "E_VALIDATION"), ("content_filter", 4, "E_FORBIDDEN")] {
+    for (theirs, exit, code) in [("length", 2, "E_VALIDATION"), ("stop", 2, "E_VALIDATION")] {
         let server = Server::playing(vec![openai(theirs)]);
-        let ran = Llm::asking("openai", &server).run(&["-m", "m", "--fail-on", "max_tokens,refusal", "hi"]);
+        let ran = Llm::asking("openai", &server).run(&["-m", "m", "--fail-on", "max_tokens,end_turn", "hi"]);
         let error = ran.only()["error"].clone();
         assert_eq!(
             (ran.status, error["code"].as_str().unwrap(), &error["details"]["partial"]),
@@ -195,19 +195,17 @@ fn stop_reasons_are_normalized_and_fail_on_makes_errors() {
 }
 
 #[test]
-fn refusal_member_becomes_text_and_stop_reason() {
+fn refusal_member_is_refusal_and_its_text_is_kept() {
     let body = json!({"id":"m","choices":[{"message":{"content":null,"refusal":"I cannot"},"finish_reason":"stop"}]});
-    let (records, _) = ask("openai", json_answer(200, &body), &[]);
-    assert_eq!(
-        (&records[0]["data"]["content"], &records[0]["data"]["stop_reason"]),
-        (&json!("I cannot"), &json!("refusal"))
-    );
+    let server = Server::playing(vec![json_answer(200, &body)]);
+    let error = Llm::asking("openai", &server).run(&["-m", "m", "hi"]).first_error();
+    assert_eq!((&error["code"], &error["details"]["partial"]), (&json!("E_FORBIDDEN"), &json!("I cannot")));
 }
 
 #[test]
 fn tool_call_cut_off_at_token_limit_is_dropped() {
     let piece = "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\"}}]},\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n";
-    let (records, _) = ask("openai", events(&[piece.as_bytes()]), &["--stream"]);
+    let (records, _) = ask("openai", events(&[piece.as_bytes()]), &["--stream", "--max-tokens", "9"]);
     assert_eq!(
         (&records[0]["data"]["tool_calls"], &records[0]["data"]["stop_reason"]),
         (&json!([]), &json!("max_tokens"))

@@ -96,13 +96,13 @@ fn responses_errors_and_refusals_are_reported() {
         response("completed", &json!([{"type":"message","content":[{"type":"refusal","refusal":"I cannot"}]}]));
     let (records, ..) = ask(json_answer(200, &refusal), &[], &hi);
     assert_eq!(
-        (&records[0]["data"]["stop_reason"], &records[0]["data"]["content"]),
-        (&json!("refusal"), &json!("I cannot"))
+        (&records[0]["error"]["code"], &records[0]["error"]["details"]["partial"]),
+        (&json!("E_FORBIDDEN"), &json!("I cannot"))
     );
     let mut short =
         response("incomplete", &json!([{"type":"message","content":[{"type":"output_text","text":"abc"}]}]));
     short["incomplete_details"] = json!({"reason":"max_output_tokens"});
-    assert_eq!(ask(json_answer(200, &short), &[], &hi).0[0]["data"]["stop_reason"], "max_tokens");
+    assert_eq!(ask(json_answer(200, &short), &["--max-tokens", "9"], &hi).0[0]["data"]["stop_reason"], "max_tokens");
 }
 
 #[test]

@@ -270,7 +270,7 @@ impl Server {
         let mut decoder = self.api.decoder();
         let whole = decoder.whole(&Payload { value: &value, bytes: body, has_halves: false });
         *usage = decoder.partial().usage;
-        whole?;
+        whole.map_err(|error| with_partial(error, decoder.partial().text.as_str()))?;
         finish(decoder.as_mut(), &self.origin())
     }
 

@@ -23,6 +23,7 @@ use super::work::Attempt;
 use super::{Engine, Listener, Work};
 use crate::backend::{Backend, Ready};
 use crate::pause;
+use crate::wire_api::ends::remark;
 use crate::wire_api::{TextKind, thoughts};
 
 /// Failures that every other request would meet too.
@@ -52,7 +53,11 @@ impl From<Error> for Failed {
 impl Engine {
     /// Answers one prompt, as JSON that matches the schema if there is one.
     pub(crate) fn message(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        self.matching(work, listener).map_err(|error| work.failure(error))
+        let message = self.matching(work, listener).map_err(|error| work.failure(error))?;
+        if let Some(remark) = remark(&message) {
+            listener.warn(remark);
+        }
+        Ok(message)
     }
 
     fn matching(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
@@ -251,7 +256,8 @@ impl Engine {
         };
         // The next request in this slot sees the pause or the shared failure.
         drop(slot);
-        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer)).map_err(|error| match &usage {
+        exchange.outcome = exchange.outcome.and_then(|answer| answer.whole(request, &self.fail_on));
+        exchange.outcome = exchange.outcome.map_err(|error| match &usage {
             Some(usage) => error.with("usage", json!(usage)),
             None => error,
         });

@@ -30,7 +30,7 @@ pub(crate) use self::work::Work;
 use crate::backend::endpoint::Target;
 use crate::backend::price::{Price, Prices};
 use crate::backend::{Backend, Backends, Exchange, Ready};
-use crate::wire_api::{Answer, Lowered, Request};
+use crate::wire_api::{Lowered, Request};
 
 /// Receives the progress of an answer.
 pub(crate) trait Listener {
@@ -170,20 +170,6 @@ impl Engine {
         Usage { cost_usd: usage.cost_usd.filter(|_| !self.is_free(backend)), ..*usage }
     }
 
-    /// Fails if the stop reason of an answer is one of `--fail-on`.
-    fn accepted(&self, answer: Answer) -> Result<Answer> {
-        if !self.fail_on.contains(&answer.stop) {
-            return Ok(answer);
-        }
-        let code = if answer.stop == "refusal" { Code::Forbidden } else { Code::Validation };
-        let error = Error::new(code, format!("the answer ended with {}", answer.stop))
-            .with("origin", "upstream")
-            .with("reason", answer.stop)
-            .with("partial", answer.content.text())
-            .with("_untrusted", vec!["/partial"]);
-        Err(error.hint("--fail-on lists this stop reason"))
-    }
-
     /// Adds the cost to a usage.
     fn usage(&self, used: Usage, answered_by: Option<&str>, target: &Target) -> Usage {
         // A program may report the cost of its answer itself.
@@ -287,7 +273,7 @@ impl Engine {
     ) -> Result<Result<Message>> {
         let ready = self.ready(work)?;
         let this = attempt_of_row(&ready, row, request_hash);
-        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer));
+        exchange.outcome = exchange.outcome.and_then(|answer| answer.whole(work.request(), &self.fail_on));
         let usage = exchange.outcome.as_ref().ok().map(|answer| {
             let price = answer.usage.and_then(|_| self.price(answer.model.as_deref(), work.target()));
             let usage = answer.usage.unwrap_or_default();

@@ -5,6 +5,8 @@ use std::time::Duration;
 use cp_common::keys::random;
 use cp_common::{Code, Error};
 
+use crate::wire_api::ends::is_billed;
+
 /// The longest first delay. It doubles with each retry.
 const BASE: Duration = Duration::from_millis(500);
 
@@ -26,7 +28,7 @@ impl RetryPolicy {
         let has_effects = error.details().get("tool_calls").is_some_and(|calls| calls != 0);
         let may_help =
             error.code().row().retryable && !is_missing && error.code() != Code::Interrupted && !error.is_fatal();
-        if !may_help || has_effects || tried > self.retries {
+        if !may_help || has_effects || is_billed(error) || tried > self.retries {
             return None;
         }
         self.length(error, tried, jitter)

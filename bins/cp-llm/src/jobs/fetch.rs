@@ -18,6 +18,8 @@ use super::job::{Item, Job, Progress, State};
 use super::unfinished;
 use crate::backend::Exchange;
 use crate::backend::server::Server;
+use crate::send::print_cut;
+use crate::wire_api::ends::remark;
 use crate::wire_api::{bad_answer, exact, parsed, text_of};
 
 /// The entry of this verb in `reference`.
@@ -112,10 +114,17 @@ fn print_answers(job: &Job, context: &mut Context) -> Result<()> {
         }
         match outcome {
             Outcome::Message(message) => {
+                if let Some(remark) = remark(&message) {
+                    context.warn(remark);
+                }
                 context.out.record(Kind::Message, &*message)?;
                 context.out.item_succeeded();
             }
-            Outcome::Error(error) => context.out.item_failed(Error::from_value(&error))?,
+            Outcome::Error(error) => {
+                let error = Error::from_value(&error);
+                print_cut(&error, context)?;
+                context.out.item_failed(error)?;
+            }
         }
     }
     if source.is_some() {

@@ -186,6 +186,9 @@ impl Send<'_> {
         if is_printed {
             context.out.raw(b"\n")?;
         }
+        if let (Err(error), false, None) = (&outcome, is_printed, &self.writer) {
+            print_cut(error, context)?;
+        }
         let mut message = self.checked(outcome, context)?;
         if self.args.extract {
             message.extracted = code_block::first_block(&message.content.text());
@@ -211,7 +214,8 @@ impl Send<'_> {
             && !error.is_fatal()
         {
             let row = error.details().get("row").and_then(|row| to_raw_value(row).ok());
-            context.out.raw(&writer.record(row.as_deref(), &Map::new(), error.message()))?;
+            let answer = Map::from_iter(cut_text(error).map(|text| ("answer".to_owned(), text.into())));
+            context.out.raw(&writer.record(row.as_deref(), &answer, error.message()))?;
         }
         outcome
     }
@@ -327,6 +331,20 @@ impl Filter for Send<'_> {
         }
         Ok(())
     }
+}
+
+/// The text of an answer that was cut.
+fn cut_text(error: &Error) -> Option<String> {
+    let mut details = error.details();
+    let text = details.remove("partial")?;
+    text.as_str().filter(|_| error.code() == Code::Partial).map(str::to_owned)
+}
+
+/// Prints the text of an answer that was cut. Without an envelope a failed line ends with a line feed anyway.
+pub(crate) fn print_cut(error: &Error, context: &mut Context) -> Result<()> {
+    let Some(text) = cut_text(error).filter(|_| context.out.format() != Format::Json) else { return Ok(()) };
+    context.out.piece(&text)?;
+    if context.out.place().line.is_some() { Ok(()) } else { context.out.raw(b"\n") }
 }
 
 /// Describes the usage of an answer.

@@ -85,7 +85,7 @@ pub(crate) struct Args {
     /// The longest wait before a retry
     #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "60s", help_heading = "Limits", hide_short_help = true)]
     retry_max_wait: f64,
-    /// Stop reasons that are failures, such as `max_tokens,refusal`
+    /// Ends that are failures although the answer is whole, or was cut at --max-tokens
     #[arg(long, value_name = "REASON,…", value_delimiter = ',', help_heading = "Output", hide_short_help = true)]
     fail_on: Vec<String>,
     /// The tools that the model may call, as a JSON list

@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::json::{self as loose, Body, TextBuffer};
-use super::{OnText, TextKind, UpstreamError, bad_answer, cut, text_of};
+use super::{OnText, TextKind, UpstreamError, bad_answer, cut, ends, text_of};
 
 /// A complete answer.
 #[derive(Clone, Debug)]
@@ -107,9 +107,15 @@ impl Answer {
         if text.is_empty() { Ok(()) } else { show(TextKind::Answer, &text) }
     }
 
+    /// True if the answer has nothing but reasoning.
+    fn is_empty(&self) -> bool {
+        let is_thought = |block: &Block| block.view().is_ok_and(|view| view.kind == "thinking");
+        self.content.is_empty() && self.calls.is_empty() && self.blocks.iter().all(is_thought)
+    }
+
     /// Completes the stop reason. Fails if the answer is empty and has no stop reason; with one the model had nothing to say.
     pub(crate) fn checked(mut self) -> Result<Self> {
-        if self.content.is_empty() && self.calls.is_empty() && self.blocks.is_empty() && self.stop.is_empty() {
+        if self.is_empty() && self.stop.is_empty() {
             return Err(bad_answer("empty", "the answer is empty"));
         }
         if self.stop.is_empty() || (self.stop == "end_turn" && !self.calls.is_empty()) {
@@ -293,7 +299,8 @@ impl Partial {
 
 /// Makes the answer from a decoder. Fails if the answer is incomplete.
 pub(crate) fn finish(decoder: &mut dyn Decoder, here: &Origin) -> Result<Answer> {
-    let partial = std::mem::take(decoder.partial());
+    let mut partial = std::mem::take(decoder.partial());
+    partial.stop = partial.stop.map(|stop| ends::named(&here.dialect, &stop));
     let reached_limit = matches!(partial.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
     if !partial.ended {
         let nothing =

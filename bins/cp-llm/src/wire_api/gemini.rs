@@ -162,17 +162,6 @@ fn part(block: &Value) -> Result<Value> {
     }
 }
 
-fn stop(reason: &str) -> String {
-    match reason {
-        "STOP" => "end_turn",
-        "FUNCTION_CALL" | "TOOL_CALL" => "tool_use",
-        "MAX_TOKENS" => "max_tokens",
-        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => "refusal",
-        other => return other.to_ascii_lowercase(),
-    }
-    .to_owned()
-}
-
 fn tokens(usage: &Value) -> Usage {
     let output = count_of(usage, "/candidatesTokenCount") + count_of(usage, "/thoughtsTokenCount");
     with_cached(count_of(usage, "/promptTokenCount"), output, count_of(usage, "/cachedContentTokenCount"))
@@ -287,7 +276,7 @@ impl Decoder for GeminiDecoder {
             self.citations.extend(citations.into_iter().flatten().cloned());
         }
         if let Some(reason) = text_of(candidate, "finishReason") {
-            self.partial.stop = Some(stop(reason));
+            self.partial.stop = Some(reason.to_owned());
             // The last chunk has a finish reason. Some models send one in earlier chunks too, which the stream does not distinguish.
             self.partial.ended = true;
         }

@@ -6,6 +6,7 @@
 mod answer;
 pub(crate) mod anthropic;
 pub(crate) mod embeddings;
+pub(crate) mod ends;
 pub(crate) mod gemini;
 mod history;
 pub(crate) mod json;
@@ -78,7 +79,7 @@ pub(crate) struct Request {
 impl Request {
     /// The limit of output tokens, under any of its names.
     pub(crate) fn most_tokens(&self) -> Option<u64> {
-        let names = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+        let names = ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"];
         names.iter().find_map(|name| self.params.get(*name)?.as_u64())
     }
 

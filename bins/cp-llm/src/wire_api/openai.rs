@@ -10,8 +10,8 @@ use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::Body;
 use super::openai_message::Message;
 use super::{
-    ApiFacts, BatchApi, Decoder, OnText, Part, Partial, Payload, Request, WireApi, bad_answer, check_source, count_of,
-    data_url, file_name, schema, text_of, with_cached, with_function,
+    ApiFacts, BatchApi, Decoder, OnText, Part, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
+    check_source, count_of, data_url, file_name, schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct OpenAi {
@@ -70,17 +70,6 @@ impl WireApi for OpenAi {
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(ChatDecoder::default())
     }
-}
-
-fn stop(reason: &str) -> String {
-    match reason {
-        "stop" | "eos" => "end_turn",
-        "length" => "max_tokens",
-        "tool_calls" | "function_call" => "tool_use",
-        "content_filter" => "refusal",
-        other => other,
-    }
-    .to_owned()
 }
 
 fn tokens(usage: &Value) -> Usage {
@@ -215,7 +204,10 @@ impl ChatDecoder {
         self.message.delta(delta, piece, &mut self.partial, show)?;
         if let Some(reason) = text_of(choice, "finish_reason").filter(|reason| !reason.is_empty()) {
             let is_refused = !self.message.refusal.is_empty();
-            self.partial.stop = Some(if is_refused { "refusal".to_owned() } else { stop(reason) });
+            self.partial.stop = Some(if is_refused { "refusal" } else { reason }.to_owned());
+        }
+        if let Some(error) = UpstreamError::find(choice, false) {
+            return Err(error.into_error(200).with("reason", "end"));
         }
         Ok(())
     }

@@ -199,14 +199,9 @@ fn part(block: &Value) -> Result<Value> {
     })
 }
 
-fn stop(response: &Value) -> String {
-    match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
-        None => "",
-        Some("max_output_tokens") => "max_tokens",
-        Some("content_filter") => "refusal",
-        Some(other) => other,
-    }
-    .to_owned()
+fn stop(response: &Value) -> &str {
+    let reason = response.pointer("/incomplete_details/reason").and_then(Value::as_str);
+    reason.or_else(|| text_of(response, "status")).unwrap_or_default()
 }
 
 fn tokens(usage: &Value) -> Usage {
@@ -295,7 +290,7 @@ impl ResponsesDecoder {
         }
         let parts = self.items.values().flat_map(|item| item.given["content"].as_array().into_iter().flatten());
         let is_refused = self.is_refused || parts.into_iter().any(|part| part["type"] == "refusal");
-        self.partial.stop = Some(if is_refused { "refusal".to_owned() } else { stop(response) });
+        self.partial.stop = Some(if is_refused { "refusal" } else { stop(response) }.to_owned());
         self.partial.ended = true;
     }
 }

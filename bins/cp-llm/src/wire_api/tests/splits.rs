@@ -94,8 +94,15 @@ const GEMINI_WHOLE: &str = r#"{"candidates":[{"content":{"parts":[{"text":"hm","
     {"functionCall":{"id":"t","name":"f","args":{ "a":1e2 }},"thoughtSignature":"c=="}]},"finishReason":"STOP"}],
     "responseId":"g","modelVersion":"x","usageMetadata":{"promptTokenCount":7,"candidatesTokenCount":3}}"#;
 
-fn here() -> Origin {
-    Origin { endpoint: "http://127.0.0.1".to_owned(), dialect: "d".to_owned() }
+/// The origin of an API, which has its name.
+fn here(api: &dyn WireApi) -> Origin {
+    let dialect = match api.path(&Request::default()).as_str() {
+        "/messages" => "anthropic",
+        "/responses" => "openai-responses",
+        "/chat/completions" => "openai",
+        _ => "gemini",
+    };
+    Origin { endpoint: "http://127.0.0.1".to_owned(), dialect: dialect.to_owned() }
 }
 
 /// The answer in a whole body.
@@ -103,7 +110,7 @@ pub(super) fn whole(dialect: &dyn WireApi, body: &str) -> Answer {
     let mut decoder = dialect.decoder();
     let value: Value = serde_json::from_str(body).unwrap();
     decoder.whole(&Payload { value: &value, bytes: body.as_bytes(), has_halves: false }).unwrap();
-    finish(decoder.as_mut(), &here()).unwrap()
+    finish(decoder.as_mut(), &here(dialect)).unwrap()
 }
 
 /// The answer, and the text and the reasoning that were passed on.
@@ -119,7 +126,7 @@ pub(super) fn decoded(dialect: &dyn WireApi, pieces: &[&[u8]]) -> Result<(Answer
     if let Some(event) = parser.finish() {
         decode_event(decoder.as_mut(), &event, &mut show)?;
     }
-    Ok((finish(decoder.as_mut(), &here())?, shown))
+    Ok((finish(decoder.as_mut(), &here(dialect))?, shown))
 }
 
 #[test]
@@ -278,7 +285,7 @@ fn attachment_without_bytes_is_refused() {
     let body = |api: &dyn WireApi, block: Value| {
         let turn = serde_json::json!({"role": "user", "content": [block]});
         let request = Request { messages: vec![serde_json::from_value(turn).unwrap()], ..Request::default() };
-        api.body(&request, &here())
+        api.body(&request, &here(api))
     };
     let sources = [
         Value::Null,

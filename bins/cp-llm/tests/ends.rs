@@ -1,0 +1,244 @@
+//! How answers end: exit status 0 is a whole answer, in every API, whole, streamed and in a batch, as JSON and as text.
+
+use cp_testkit::server::{Step, events, json as json_answer};
+use cp_testkit::{BatchProvider, Conduct, Server};
+use serde_json::{Value, json};
+
+use crate::llm::Llm;
+
+/// What an end means for the caller.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Meaning {
+    Whole,
+    /// At a limit, which is a success only with the caller's own limit.
+    Limit,
+    Window,
+    Refused,
+    Unknown,
+}
+
+use Meaning::{Limit, Refused, Unknown, Whole, Window};
+
+const MATRIX: [(&str, &[(&str, Meaning)]); 4] = [
+    (
+        "openai",
+        &[
+            ("stop", Whole),
+            ("STOP", Whole),
+            ("COMPLETE", Whole),
+            ("eos_token", Whole),
+            ("eos", Whole),
+            ("end_turn", Whole),
+            ("", Whole),
+            ("stop_sequence", Whole),
+            ("tool_calls", Whole),
+            ("length", Limit),
+            ("MAX_TOKENS", Limit),
+            ("model_length", Window),
+            ("content_filter", Refused),
+            ("SAFETY", Refused),
+            ("error", Unknown),
+            ("abort", Unknown),
+            ("insufficient_system_resource", Unknown),
+            ("never heard of", Unknown),
+        ],
+    ),
+    (
+        "anthropic",
+        &[
+            ("end_turn", Whole),
+            ("stop_sequence", Whole),
+            ("tool_use", Whole),
+            ("max_tokens", Limit),
+            ("model_context_window_exceeded", Window),
+            ("refusal", Refused),
+            ("pause_turn", Unknown),
+            ("never heard of", Unknown),
+        ],
+    ),
+    (
+        "openai-responses",
+        &[
+            ("completed", Whole),
+            ("", Whole),
+            ("max_output_tokens", Limit),
+            ("content_filter", Refused),
+            ("cancelled", Unknown),
+            ("never heard of", Unknown),
+        ],
+    ),
+    (
+        "gemini",
+        &[
+            ("STOP", Whole),
+            ("MAX_TOKENS", Limit),
+            ("SAFETY", Refused),
+            ("RECITATION", Refused),
+            ("MALFORMED_FUNCTION_CALL", Unknown),
+            ("OTHER", Unknown),
+        ],
+    ),
+];
+
+/// A whole body with this text and end.
+fn body(api: &str, text: &str, end: &str) -> Value {
+    let reason = if end.is_empty() { Value::Null } else { end.into() };
+    match api {
+        "openai" => json!({"id": "c", "choices": [{"index": 0, "message": {"content": text}, "finish_reason": reason}],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3}}),
+        "anthropic" => json!({"id": "m", "content": [{"type": "text", "text": text}], "stop_reason": reason,
+            "usage": {"input_tokens": 7, "output_tokens": 3}}),
+        "openai-responses" => {
+            let mut whole = json!({"id": "r", "status": reason, "usage": {"input_tokens": 7, "output_tokens": 3},
+                "output": [{"type": "message", "content": [{"type": "output_text", "text": text}]}]});
+            if ["max_output_tokens", "content_filter"].contains(&end) {
+                (whole["status"], whole["incomplete_details"]) = ("incomplete".into(), json!({"reason": end}));
+            }
+            whole
+        }
+        _ => json!({"candidates": [{"content": {"parts": [{"text": text}]}, "finishReason": reason}],
+            "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3}}),
+    }
+}
+
+/// The same as a stream.
+fn stream(api: &str, text: &str, end: &str) -> Vec<Step> {
+    let whole = body(api, text, end);
+    let pieces = match api {
+        "openai" => {
+            let mut choice = whole["choices"][0].clone();
+            choice["delta"] = choice["message"].take();
+            let piece = json!({"id": "c", "choices": [choice], "usage": whole["usage"]});
+            vec![piece.to_string(), "[DONE]".to_owned()]
+        }
+        "anthropic" => {
+            let start = json!({"id": "m", "usage": whole["usage"]});
+            let stop = json!({"stop_reason": whole["stop_reason"]});
+            [
+                json!({"type": "message_start", "message": start}),
+                json!({"type": "content_block_start", "index": 0, "content_block": whole["content"][0]}),
+                json!({"type": "message_delta", "delta": stop}),
+                json!({"type": "message_stop"}),
+            ]
+            .map(|piece| piece.to_string())
+            .into()
+        }
+        "openai-responses" => [
+            json!({"type": "response.output_text.delta", "delta": text}),
+            json!({"type": "response.completed", "response": whole}),
+        ]
+        .map(|piece| piece.to_string())
+        .into(),
+        _ => vec![whole.to_string()],
+    };
+    let pieces: Vec<String> = pieces.iter().map(|piece| format!("data: {piece}\n\n")).collect();
+    events(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
+}
+
+/// The exit status and the code of an end.
+fn expected(meaning: Meaning, has_own_limit: bool) -> (i32, &'static str) {
+    match meaning {
+        Whole => (0, ""),
+        Limit if has_own_limit => (0, ""),
+        Limit | Window => (1, "E_PARTIAL"),
+        Refused => (4, "E_FORBIDDEN"),
+        Unknown => (7, "E_SERVER"),
+    }
+}
+
+#[test]
+fn each_end_has_its_status_in_each_api_and_format() {
+    for (api, ends) in MATRIX {
+        for (end, meaning) in ends {
+            for streams in [false, true] {
+                for has_own_limit in [false, true] {
+                    for format in ["json", "text"] {
+                        let what = format!("{api} {end} {streams} {has_own_limit} {format}");
+                        let script =
+                            if streams { stream(api, "half", end) } else { json_answer(200, &body(api, "half", end)) };
+                        let server = Server::playing(vec![script.clone(), script]);
+                        let mut words = vec!["-m", "m", "--format", format];
+                        words.extend(streams.then_some("--stream"));
+                        words.extend(has_own_limit.then_some("--max-tokens=5"));
+                        words.extend(["--", "hi"]);
+                        let ran = Llm::asking(api, &server).run(&words);
+                        let (status, code) = expected(*meaning, has_own_limit);
+                        assert_eq!((ran.status, server.requests().len()), (status, 1), "{what}: {ran:?}");
+                        let warns = *meaning == Limit && has_own_limit;
+                        assert_eq!(ran.stderr.contains("cut at the limit"), warns, "{what}: {ran:?}");
+                        if format == "text" {
+                            let printed = streams || status <= 1;
+                            assert_eq!(ran.stdout, if printed { "half\n" } else { "" }, "{what}: {ran:?}");
+                        } else if status != 0 {
+                            let error = ran.first_error();
+                            assert_eq!(
+                                (&error["code"], &error["details"]["partial"]),
+                                (&json!(code), &json!("half")),
+                                "{what}"
+                            );
+                            assert_eq!(error["details"]["origin"], "upstream", "{what}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn each_end_has_its_status_in_batch() {
+    for (api, ends) in MATRIX.into_iter().filter(|(api, _)| *api != "gemini") {
+        for (end, meaning) in ends {
+            let provider = BatchProvider::new(Conduct { answer: Some(body(api, "half", end)), ..Conduct::default() });
+            let llm = Llm::asking(api, &provider.server);
+            // A row of a batch needs no limit of its own here, except where the API requires one.
+            let row = json!({"messages": [{"role": "user", "content": "hi"}]}).to_string();
+            let submitted = llm.feed(&["batch", "submit", "-m", "m", "--rows"], &(row + "\n"));
+            let item = submitted.records().into_iter().find(|record| record["type"] == "item").unwrap();
+            let fetched = llm.run(&["batch", "fetch", item["data"]["id"].as_str().unwrap()]);
+            let (status, code) = expected(*meaning, false);
+            assert_eq!(fetched.status, status, "{api} {end}: {fetched:?}");
+            if status != 0 {
+                let error = fetched.first_error();
+                assert_eq!(
+                    (&error["code"], &error["details"]["partial"]),
+                    (&json!(code), &json!("half")),
+                    "{api} {end}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn error_inside_choice_is_failure_and_not_paid_twice() {
+    for (streams, tokens, requests) in [(false, 3, 1), (true, 3, 1), (false, 0, 2)] {
+        let mut whole = body("openai", "Par", "error");
+        whole["choices"][0]["error"] = json!({"code": 502, "message": "Provider returned error"});
+        whole["usage"] = json!({"prompt_tokens": tokens, "completion_tokens": tokens});
+        let mut piece = whole.clone();
+        piece["choices"][0]["delta"] = piece["choices"][0]["message"].take();
+        let piece = format!("data: {piece}\n\n");
+        let script = if streams { events(&[piece.as_bytes()]) } else { json_answer(200, &whole) };
+        let server = Server::playing(vec![script.clone(), script]);
+        let mut words = vec!["-m", "m", "--retries", "1"];
+        words.extend(streams.then_some("--stream"));
+        words.extend(["--", "hi"]);
+        let ran = Llm::asking("openai", &server).run(&words);
+        let error = ran.first_error();
+        assert_eq!((ran.status, &error["details"]["partial"]), (7, &json!("Par")), "{ran:?}");
+        assert_eq!(server.requests().len(), requests, "{streams} {tokens}");
+    }
+}
+
+#[test]
+fn answer_without_text_needs_end_of_its_own() {
+    for (api, end, status) in
+        [("openai", "", 7), ("openai", "stop", 0), ("anthropic", "", 7), ("anthropic", "end_turn", 0)]
+    {
+        let server = Server::playing(vec![json_answer(200, &body(api, "", end))]);
+        let ran = Llm::asking(api, &server).run(&["-m", "m", "--", "hi"]);
+        assert_eq!((ran.status, server.requests().len()), (status, 1), "{api} {end}: {ran:?}");
+        assert_eq!(ran.stderr.contains("has no text"), status == 0, "{api} {end}: {ran:?}");
+    }
+}
