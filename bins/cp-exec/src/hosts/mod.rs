@@ -3,7 +3,6 @@
 
 mod canary;
 pub(crate) mod facts;
-pub(crate) mod rules;
 pub(crate) mod shell;
 #[cfg(test)]
 mod tests;

@@ -3,13 +3,11 @@
 
 use std::path::Path;
 
-use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 use cp_hosts::{Args, Edit, Host, change, own};
 
 use super::doctor::{person, test_routes};
-use crate::hosts::rules::rules_of;
 use crate::hosts::{Command, add_hook, file_of, remove_hook, shell};
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
@@ -51,11 +49,6 @@ pub(super) fn install(InstallArgs { args, no_check }: &InstallArgs, context: &mu
     });
     let script = (host == Host::Claude).then(|| (shell::file(Path::new(&home)), shell::text(&command)));
     let project = args.place.project.clone();
-    let here = project.clone().map_or_else(|| context.base(), Ok)?;
-    for rule in rules_of(host, &here, &person(context)?) {
-        let message = format!("a rule of {} still applies to the words of a command: {rule}", host.name());
-        context.out.notice("host_rule", Severity::Info, message);
-    }
     let check = |context: &Context| test_routes(host, project.clone(), context);
     let edit = Edit { next, script, check: (!no_check).then_some(&check), ..edit(&INSTALL, context)? };
     change(&edit, args, context, |text| add_hook(&command, text).map(Some))
