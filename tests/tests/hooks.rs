@@ -16,7 +16,7 @@ allow = ["Todo*", "mcp__*"]
 approve = ["mcp__prod__*"]
 "#;
 
-const HOSTS: [&str; 5] = ["claude", "codex", "gemini", "copilot", "opencode"];
+const HOSTS: [&str; 2] = ["claude", "codex"];
 
 /// A command string is one command, so the hook decides about it before it runs.
 const SINGLE: &str = "strings = \"single\"";
@@ -39,11 +39,7 @@ fn question(place: &Place, host: &str, moment: &str, command: &str) -> Value {
     };
     let mut question = lines.find(is_shell).unwrap()["question"].take();
     question["cwd"] = place.work.display().to_string().into();
-    for tool in ["/tool_input/command", "/toolArgs/command", "/output/args/command", "/input/args/command"] {
-        if let Some(found) = question.pointer_mut(tool) {
-            *found = command.into();
-        }
-    }
+    question["tool_input"]["command"] = command.into();
     question
 }
 
@@ -64,13 +60,7 @@ fn asking(place: &Place, host: &str, question: &Value) -> Program {
 /// The command that the host is told to run, or none.
 fn rewritten(ran: &Outcome) -> Option<String> {
     let words: Value = serde_json::from_str(&ran.stdout).ok()?;
-    let places = [
-        "/hookSpecificOutput/updatedInput/command",
-        "/hookSpecificOutput/tool_input/command",
-        "/modifiedArgs/command",
-        "/args/command",
-    ];
-    places.iter().find_map(|place| words.pointer(place)?.as_str().map(str::to_owned))
+    words["hookSpecificOutput"]["updatedInput"]["command"].as_str().map(str::to_owned)
 }
 
 #[track_caller]
@@ -120,17 +110,14 @@ fn what_is_allowed_runs_in_our_sandbox_on_the_record_of_the_hosts_session() {
 
 #[test]
 fn what_is_refused_is_refused_with_status_two_a_text_and_the_hosts_words() {
-    for (host, words) in [
-        ("claude", r#""permissionDecision":"deny""#),
-        ("codex", r#""permissionDecision":"deny""#),
-        ("gemini", r#""decision":"deny""#),
-        ("copilot", r#""permissionDecision":"deny""#),
-        ("opencode", r#""decision":"deny""#),
-    ] {
+    for host in HOSTS {
         let place = place_with(SINGLE);
         let ran = ask(&place, host, &question(&place, host, "before", "curl http://example.com"));
         denied(&ran, "`curl` is not in allowed_commands");
-        assert!(ran.stdout.contains(words) && ran.stdout.contains("allowed_commands"), "{ran:?}");
+        assert!(
+            ran.stdout.contains(r#""permissionDecision":"deny""#) && ran.stdout.contains("allowed_commands"),
+            "{ran:?}"
+        );
         assert_eq!(events(&place, "exec.refused").len(), 1, "{host}");
         assert!(events(&place, "host.intent").is_empty());
     }
@@ -200,15 +187,11 @@ fn two_hooks_of_one_call_make_one_record_and_one_session() {
     place.sh(&rewritten(&first[0]).unwrap());
     both(&question(&place, "claude", "after", "echo hi"));
     assert_eq!(events(&place, "host.result").len(), 1);
-    // The control: another call, and the same words of a host that has no ids.
+    // The control: another call.
     let mut other = question(&place, "claude", "before", "echo hi");
     other["tool_use_id"] = "another".into();
     ask(&place, "claude", &other).code(0);
     assert_eq!(events(&place, "host.intent").len(), 2);
-    for _ in 0..2 {
-        ask(&place, "copilot", &question(&place, "copilot", "before", "echo hi")).code(0);
-    }
-    assert_eq!(events(&place, "host.intent").len(), 4);
 }
 
 #[test]
@@ -220,7 +203,6 @@ fn file_tools_meet_the_file_rules() {
         ("Write", json!({"file_path":place.work.join("new").display().to_string(),"content":"x"})),
         ("Read", json!({"file_path":"lib/a"})),
         ("Glob", json!({"pattern":"**/*.rs"})),
-        ("apply_patch", json!({"command":"*** Add File: a\n+x"})),
         ("TodoWrite", json!({"todos":[]})),
         ("mcp__docs__find", json!({"query":"/etc/shadow","path":"src"})),
     ] {
@@ -236,7 +218,6 @@ fn file_tools_meet_the_file_rules() {
         ("Read", json!({"file_path":"/etc/passwd"}), "paths.read"),
         ("Read", json!({"file_path":"~/.ssh/id_ed25519"}), "paths.read"),
         ("Glob", json!({"pattern":"/etc/*"}), "paths.read"),
-        ("apply_patch", json!({"command":"*** Update File: ok\n*** Move to: lib/x"}), "pristine"),
         ("Write", json!({"content":"x"}), "host_tool"),
         ("WebFetch", json!({"url":"http://example.com"}), "tools.allow"),
         ("mcp__docs__find", json!({"path":"/etc/shadow"}), "paths.read"),
@@ -307,7 +288,9 @@ fn no_failure_lets_a_tool_run() {
     let mut slash = question(&place);
     slash["session_id"] = "../x".into();
     denied(&ask(&place, "claude", &slash), "slash");
-    denied(&place.feed(&["hook", "nobody"], "{}"), "invalid value");
+    for host in ["nobody", "gemini", "copilot", "opencode"] {
+        denied(&place.feed(&["hook", host], "{}"), "invalid value");
+    }
     denied(&place.subject().args(["hook", "claude"]).env("CP_FORMAT", "json").stdin("{").run(), "✗");
 
     let broken = |break_it: &dyn Fn(&Place)| {
@@ -371,9 +354,6 @@ fn what_is_no_question_about_a_tool_passes() {
     let other = json!({"hook_event_name":"Notification","session_id":"s1","message":"hello"});
     assert_eq!(ask(&place, "claude", &other).code(0).stdout, "");
     assert!(!place.home.exists() || place.home.at("planes").names().is_empty(), "nothing is made for it");
-    let copilot = question(&place, "copilot", "before", "echo hi");
-    let ran = ask(&place, "claude", &copilot).code(0);
-    assert!(ran.stdout.contains("modifiedArgs"), "who really asks is answered: {ran:?}");
 }
 
 #[test]

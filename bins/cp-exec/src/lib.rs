@@ -88,10 +88,10 @@ pub static PROGRAM: Program = Program {
         ("CLAUDE_CODE_SHELL_PREFIX", "The program that Claude Code puts before each line, as `hook install` sets it"),
         ("CLAUDE_CODE_SESSION_ATTENDED", "`1` if a person can answer questions, for `hook claude`; set by Claude Code"),
         ("CLAUDE_CONFIG_DIR", "Where Claude Code has its settings"),
-        ("CODEX_HOME", "Where Codex has its hooks"),
-        ("COPILOT_HOME", "Where Copilot has its hooks"),
+        ("CODEX_HOME", "Where Codex has its settings and hooks"),
+        ("COPILOT_HOME", "Where Copilot has its settings"),
         ("GEMINI_CLI_HOME", "The directory whose `.gemini` has the settings of Gemini CLI"),
-        ("XDG_CONFIG_HOME", "The directory whose `opencode` has the plugins of opencode"),
+        ("XDG_CONFIG_HOME", "The directory whose `opencode` has the settings of opencode"),
         ("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active"),
     ],
     schemas: &[

@@ -116,7 +116,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         "cp-exec hook remove",
         &[
             "cp-exec hook remove claude",
-            "cp-exec hook install gemini --confirm $(cp-exec hook install gemini --dry-run | token) >/dev/null; cp-exec hook remove gemini --dry-run",
+            "cp-exec hook install codex --confirm $(cp-exec hook install codex --dry-run | token) >/dev/null; cp-exec hook remove codex --dry-run",
         ],
     ),
     (

@@ -26,8 +26,13 @@ pub(super) fn hosts() -> Vec<Host> {
     all.into_iter().filter(|host| host.is_there()).collect()
 }
 
+/// Those that ask a hook of ours.
+pub(super) fn hooked() -> impl Iterator<Item = Host> {
+    [Claude, Codex].into_iter().filter(|host| host.is_there())
+}
+
 impl Host {
-    /// What `cp-exec hook` calls it.
+    /// What cp-exec calls it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Claude => "claude",
@@ -93,17 +98,9 @@ impl Agent {
         Self { host, place: Place::new() }
     }
 
-    /// Asks this command before each tool, and gives it so many seconds. Of opencode the plugin of a careless author.
+    /// Asks this command before each tool, and gives it so many seconds.
     pub(super) fn hook(&self, command: &str, seconds: u32) {
-        self.hook_with(command, seconds, &json!({}));
-    }
-
-    /// The same with more members in the host's entry.
-    pub(super) fn hook_with(&self, command: &str, seconds: u32, more: &Value) {
-        let mut entry = json!({"type": "command", "command": command, "timeout": seconds});
-        for (name, value) in more.as_object().into_iter().flatten() {
-            entry[name] = value.clone();
-        }
+        let entry = json!({"type": "command", "command": command, "timeout": seconds});
         let user = &self.place.user;
         match self.host {
             Claude => {
@@ -114,17 +111,7 @@ impl Agent {
                 let hooks = json!({"hooks": {"PreToolUse": [{"hooks": [entry]}]}});
                 user.write(".codex/hooks.json", hooks.to_string());
             }
-            Gemini => {
-                entry["timeout"] = (seconds * 1000).into();
-                let hooks = json!({"hooks": {"BeforeTool": [{"matcher": "*", "hooks": [entry]}]}});
-                user.write(".gemini/settings.json", hooks.to_string());
-            }
-            Copilot => {
-                let entry = json!({"type": "command", "bash": command, "timeoutSec": seconds});
-                let hooks = json!({"version": 1, "hooks": {"preToolUse": [entry]}});
-                user.write(".copilot/hooks/test.json", hooks.to_string());
-            }
-            Opencode => panic!("it has no hooks, it has plugins"),
+            Gemini | Opencode | Copilot => panic!("{} asks no hook of ours", self.host.name()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::agent::{Agent, Host, hosts};
+use super::agent::{Agent, Host, hooked};
 
 const POLICY: &str = "[exec]\nallowed_commands = [\"*\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n";
 
@@ -28,7 +28,7 @@ fn examine(agent: &Agent) -> (i32, Vec<(String, String)>, String) {
 
 #[test]
 fn doctor_tries_each_route_and_finds_host_that_does_not_call_hook() {
-    for host in hosts() {
+    for host in hooked() {
         let agent = Agent::new(host);
         agent.govern(POLICY);
         let (status, routes, shown) = examine(&agent);

@@ -1,6 +1,6 @@
 //! What an agent does when its hook fails: the table of HOOKS in cp-exec(1).
 
-use super::agent::{Agent, Host, hosts};
+use super::agent::{Agent, Host, hooked};
 
 /// Fails as the command asks that the call would run. In the place of our shell, it runs each line.
 const FAILING: &str = "#!/bin/sh
@@ -14,7 +14,6 @@ case $(cat) in
 *try-slow*) exec sleep 20 ;;
 *try-broken*) printf '{\"hookSpecificOutput\":' ;;
 *try-denied*) echo '{\"decision\": \"deny\", \"reason\": \"not today\", \"permissionDecision\": \"deny\", \"permissionDecisionReason\": \"not today\"}'; echo 'not today' >&2; exit 2 ;;
-*callID*try-passed*) echo '{\"decision\": \"allow\"}' ;;
 esac
 ";
 
@@ -41,29 +40,14 @@ fn runs_without_the_program(agent: &Agent) -> bool {
     agent.place.work.join("try-missing").exists()
 }
 
-/// Those that run a command as their hook.
-fn with_commands() -> impl Iterator<Item = Agent> {
-    hosts().into_iter().filter(|host| *host != Host::Opencode).map(Agent::new)
-}
-
 /// What stands in the configuration of an agent that this hook was installed in, where this program takes our place.
 fn installed(host: Host, program: Option<&str>) -> Agent {
     let agent = Agent::new(host);
     agent.govern("");
     // Nobody waits half a minute here.
-    for file in [
-        ".claude/settings.json",
-        ".codex/hooks.json",
-        ".gemini/settings.json",
-        ".copilot/hooks/cp-exec.json",
-        ".config/opencode/plugin/cp-exec.js",
-    ] {
-        let text = agent.place.user.read_if_there(file);
-        if !text.is_empty() {
-            let text = text.replace(": 30000,", ": 2000,").replace(": 30,", ": 2,").replace(": 30\n", ": 2\n");
-            agent.place.user.write(file, text);
-        }
-    }
+    let file = if host == Host::Claude { ".claude/settings.json" } else { ".codex/hooks.json" };
+    let text = agent.place.user.read(file).replace(": 30,", ": 2,").replace(": 30\n", ": 2\n");
+    agent.place.user.write(file, text);
     let ours = agent.place.root.join("bin/cp-exec");
     std::fs::remove_file(&ours).unwrap();
     if let Some(text) = program {
@@ -74,33 +58,25 @@ fn installed(host: Host, program: Option<&str>) -> Agent {
 
 #[test]
 fn our_installed_hook_is_closed_by_all_that_it_can_be_closed_by() {
-    for host in hosts() {
+    for host in hooked() {
         let agent = installed(host, Some(FAILING));
-        let open: &[&str] = match host {
-            Host::Claude => &["broken"],
-            Host::Codex | Host::Gemini => &["silent", "slow", "broken", "shell"],
-            Host::Copilot => &["slow", "broken"],
-            Host::Opencode => &[],
-        };
+        let open: &[&str] = if host == Host::Claude { &["broken"] } else { &["silent", "slow", "broken", "shell"] };
         assert_eq!(opened(&agent, &FAILURES), open, "{host:?}");
         assert!(!runs_without_the_program(&installed(host, None)), "{host:?}");
     }
 }
 
 #[test]
-fn a_hook_that_fails_leaves_most_agents_open() {
-    for agent in with_commands() {
+fn a_hook_that_fails_leaves_agents_open() {
+    for agent in hooked().map(Agent::new) {
         let program = agent.place.root.executable("hook", FAILING);
         agent.hook(program.to_str().unwrap(), LIMIT);
-        let (open, missing): (&[&str], bool) = match agent.host {
-            Host::Claude => (&["status", "killed", "cut", "slow", "broken"], true),
-            Host::Codex => (&["status", "killed", "cut", "silent", "slow", "broken"], true),
-            Host::Gemini => (&["status", "killed", "cut", "silent", "slow", "broken"], false),
-            Host::Copilot => (&["slow", "broken"], false),
-            Host::Opencode => unreachable!("it has plugins"),
-        };
+        let mut open = vec!["status", "killed", "cut", "slow", "broken"];
+        if agent.host == Host::Codex {
+            open.insert(3, "silent");
+        }
         assert_eq!(opened(&agent, &FAILURES[..6]), open, "{:?}", agent.host);
         agent.hook(agent.place.root.join("nothing").to_str().unwrap(), LIMIT);
-        assert_eq!(runs_without_the_program(&agent), missing, "{:?}", agent.host);
+        assert!(runs_without_the_program(&agent), "{:?}", agent.host);
     }
 }

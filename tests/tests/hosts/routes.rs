@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::agent::{Agent, Host, hosts};
+use super::agent::{Agent, Host, hooked};
 use super::model::{Call, Turn};
 
 /// Any program may run, so only the sandbox keeps a command from the files outside of the project.
@@ -91,37 +91,27 @@ fn rules_of_the_person_hold_under_the_hook() {
     }
 }
 
-/// Denies `mkdir` by a rule of the host itself. Returns the arguments that it needs for that.
-fn deny_mkdir(agent: &Agent) -> &'static [&'static str] {
+/// Denies `mkdir` by a rule of the host itself.
+fn deny_mkdir(agent: &Agent) {
     let user = &agent.place.user;
-    match agent.host {
-        Host::Claude => {
-            user.write(".claude/settings.json", json!({"permissions": {"deny": ["Bash(mkdir:*)"]}}).to_string());
-        }
-        Host::Codex => {
-            user.write(".codex/rules/own.rules", "prefix_rule(pattern=[\"mkdir\"], decision=\"forbidden\")\n");
-        }
-        Host::Gemini => {
-            let rule = "[[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"mkdir\"\ndecision = \"deny\"\npriority = 900\n";
-            user.write(".gemini/policies/own.toml", rule);
-        }
-        Host::Copilot => return &["--deny-tool", "shell(mkdir:*)"],
-        // `hook doctor` tries its rules.
-        Host::Opencode => {}
+    if agent.host == Host::Claude {
+        user.write(".claude/settings.json", json!({"permissions": {"deny": ["Bash(mkdir:*)"]}}).to_string());
+    } else {
+        user.write(".codex/rules/own.rules", "prefix_rule(pattern=[\"mkdir\"], decision=\"forbidden\")\n");
     }
-    &[]
 }
 
 #[test]
 fn rules_of_each_host_hold_under_the_hook() {
-    for host in hosts().into_iter().filter(|host| *host != Host::Opencode) {
+    for host in hooked() {
         for denied in [true, false] {
             let agent = Agent::new(host);
-            let mut words = if denied { deny_mkdir(&agent).to_vec() } else { Vec::new() };
+            if denied {
+                deny_mkdir(&agent);
+            }
             agent.govern(POLICY);
-            words.extend((host == Host::Codex).then_some("--dangerously-bypass-hook-trust"));
             let lines = ["mkdir plain", "true && mkdir listed; true", "touch free"];
-            let (outcome, model) = agent.run_as_it_is(lines.map(|line| vec![host.shell(line)]).to_vec(), &words);
+            let (outcome, model) = agent.run(lines.map(|line| vec![host.shell(line)]).to_vec());
             let made = ["plain", "listed", "free"].map(|name| agent.place.work.join(name).exists());
             assert_eq!(made, [!denied, !denied, true], "{host:?} {denied} {outcome:?}\n{model:?}");
             // Each line that ran was in the sandbox.

@@ -5,12 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
-use cp_hosts::Host;
 use serde_json::{Map, Value};
 
 use super::Tool;
 use super::words::{Line, original_of};
-use crate::hosts::facts::{Does, Facts, ToolRow};
+use crate::hosts::facts::{Does, ToolRow};
 use crate::policy::Access;
 use crate::refusal::refuse;
 
@@ -38,14 +37,13 @@ const CODE_MEMBERS: [&str; 2] = ["script", "code"];
 /// Parts of the names of members that hold paths.
 const PATH_PARTS: [&str; 5] = ["path", "file", "dir", "folder", "cwd"];
 
-/// The row of a tool in the first table that has it.
-fn row_of(hosts: [Host; 3], name: &str) -> Option<&'static ToolRow> {
-    hosts.into_iter().find_map(|host| Facts::of(host).tools.row(name))
+fn row_of(tool: &Tool) -> Option<&'static ToolRow> {
+    tool.host.facts().tools.row(&tool.name)
 }
 
 /// The command line that a tool would run.
 pub(crate) fn command(tool: &Tool) -> Option<&str> {
-    let is_shell = row_of(tool.hosts, &tool.name).is_none_or(|row| row.does == Does::Shell);
+    let is_shell = row_of(tool).is_none_or(|row| row.does == Does::Shell);
     LINE_MEMBERS.iter().filter(|_| is_shell).find_map(|member| text_of(&tool.input, member))
 }
 
@@ -59,7 +57,7 @@ pub(crate) fn call_identity(tool: &Tool) -> String {
 /// The effect of a tool call in a directory. A call without the expected command or file is refused.
 pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
     let Tool { name, input, .. } = tool;
-    let Some(row) = row_of(tool.hosts, name) else { return unknown(tool, cwd) };
+    let Some(row) = row_of(tool) else { return unknown(tool, cwd) };
     let access = |access| texts(input, &row.paths).map(move |path| (access, path.to_owned())).collect::<Vec<_>>();
     let paths = match row.does {
         Does::Shell => return line_of(tool, &row.directory, cwd).map(|line| ToolEffect::Shell(line, true)),

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use cp_common::wire::quoted;
 use serde_json::{Map, Value, json};
 
-use super::Host;
 use super::commands::simple_commands;
 
 /// The decision about a tool call.
@@ -38,36 +37,15 @@ impl Verdict {
 
 /// The line that the host reads from standard output; empty if it expects none. For a denial the exit status is also
 /// 2, with a message on standard error, which all hosts accept as a denial.
-pub(crate) fn response(host: Host, verdict: &Verdict) -> String {
-    let is_claude = matches!(host, Host::Claude | Host::Codex);
+pub(crate) fn response(verdict: &Verdict) -> String {
     let (decision, why, input) = match verdict {
-        // Our plugin for opencode accepts only an explicit `allow`.
-        Verdict::Pass if host == Host::Opencode => return format!("{}\n", json!({ "decision": "allow" })),
         Verdict::Pass => return String::new(),
         Verdict::Rewrite(input) => ("allow", "cp-exec runs it in its sandbox", Some(input)),
-        Verdict::Ask(input, why) if is_claude => ("ask", why.as_str(), Some(input)),
-        Verdict::Defer(why) if is_claude => ("defer", why.as_str(), None),
-        Verdict::Ask(_, why) | Verdict::Defer(why) | Verdict::Deny(why) => ("deny", why.as_str(), None),
+        Verdict::Ask(input, why) => ("ask", why.as_str(), Some(input)),
+        Verdict::Defer(why) => ("defer", why.as_str(), None),
+        Verdict::Deny(why) => ("deny", why.as_str(), None),
     };
-    let words = match (host, input) {
-        (Host::Claude | Host::Codex, _) => permission(decision, why, input),
-        (Host::Gemini, Some(input)) => {
-            json!({ "hookSpecificOutput": { "hookEventName": "BeforeTool", "tool_input": input } })
-        }
-        (Host::Copilot, Some(input)) => json!({ "modifiedArgs": input }),
-        (Host::Copilot, None) => json!({ "permissionDecision": decision, "permissionDecisionReason": why }),
-        (Host::Opencode, Some(input)) => json!({ "decision": decision, "args": input }),
-        (Host::Gemini | Host::Opencode, None) => json!({ "decision": decision, "reason": why }),
-    };
-    format!("{words}\n")
-}
-
-/// The message to the user after a tool ran; empty if only standard error is shown to the user.
-pub(crate) fn report_text(host: Host, report: &str) -> String {
-    match host {
-        Host::Claude | Host::Codex | Host::Gemini => format!("{}\n", json!({ "systemMessage": report })),
-        Host::Copilot | Host::Opencode => String::new(),
-    }
+    format!("{}\n", permission(decision, why, input))
 }
 
 fn permission(decision: &str, why: &str, input: Option<&Map<String, Value>>) -> Value {
@@ -100,8 +78,6 @@ pub(crate) struct Rewriter<'a> {
     pub context: &'a [String],
     /// The value of `--hosted`.
     pub hosted: &'a str,
-    /// True for a host that asks about a program outside of the project unless a variable has its path.
-    pub in_variable: bool,
 }
 
 impl Rewriter<'_> {
@@ -122,8 +98,7 @@ impl Rewriter<'_> {
         listed.extend(commands.iter().map(|command| in_one_text(&mut command.iter().map(String::as_str))));
         let listed = listed.join(" && ");
         let (words, program) = (in_one_text(&mut words.into_iter()), quoted(&program));
-        let ours = if self.in_variable { format!("cp={program}; \"$cp\"") } else { program };
-        format!("{listed}; {ours} {words} -c '{}'", line.command.replace('\'', r"'\''"))
+        format!("{listed}; {program} {words} -c '{}'", line.command.replace('\'', r"'\''"))
     }
 }
 

@@ -1,10 +1,9 @@
 //! Tests that a host calls its hook: runs the real program with a local model that requests tool calls, each of which
 //! would create a file outside of the sandbox.
 //!
-//! The model is a local server for the four APIs that hosts use. It requests one call after the other, and
+//! The model is a local server for the APIs of the hosts. It requests one call after the other, and
 //! records the results that it receives.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -13,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, Grace};
-use cp_common::home::write_whole;
 use cp_common::{Error, Result, signals};
-use cp_hosts::Host;
 use serde_json::{Value, json};
+
+use super::HookHost;
 
 /// The time limit of a host.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -32,12 +31,10 @@ pub(crate) struct CanaryResult {
 
 /// The parameters of a canary run.
 pub(crate) struct Canary<'a> {
-    pub host: Host,
+    pub host: HookHost,
     pub program: &'a Path,
     /// The directory in which the host is started.
     pub cwd: &'a Path,
-    /// The host's configuration file of the user.
-    pub file: &'a Path,
     /// A temporary directory of the test.
     pub place: &'a Path,
     /// A command that the rules of the user deny, if the host takes such rules for one run.
@@ -70,7 +67,7 @@ pub(crate) fn run_canary(canary: &Canary<'_>, calls: Vec<Call>) -> Result<Canary
     let model = Model::start(calls).map_err(|e| Error::io("listening on loopback", e))?;
     let mut command = Command::new(program);
     command.current_dir(cwd).stderr(Stdio::piped());
-    configure(host, &mut command, &format!("http://{}", model.address), canary)?;
+    configure(host, &mut command, &format!("http://{}", model.address), canary);
     let grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_secs(2) };
     let mut child = Child::start_group(&mut command, grace)?;
     child.close_input();
@@ -88,11 +85,11 @@ pub(crate) fn run_canary(canary: &Canary<'_>, calls: Vec<Call>) -> Result<Canary
 }
 
 /// Configures a host to use the model at `url`, without questions to the user, and with its existing configuration.
-fn configure(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) -> Result<()> {
+fn configure(host: HookHost, command: &mut Command, url: &str, canary: &Canary<'_>) {
     let v1 = format!("{url}/v1");
     let server = json!({"command": "sh", "args": ["-c", canary.server]});
     match host {
-        Host::Claude => {
+        HookHost::Claude => {
             let servers = json!({"mcpServers": {"canary": server}});
             let rules = json!({"deny": [format!("Bash({}:*)", canary.denied)]});
             let env = json!({"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none"});
@@ -103,7 +100,7 @@ fn configure(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) 
             command.env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", "none").env("IS_SANDBOX", "1");
             command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("DISABLE_AUTOUPDATER", "1");
         }
-        Host::Codex => {
+        HookHost::Codex => {
             let provider = format!(
                 "model_providers.canary={{name=\"canary\",base_url=\"{v1}\",wire_api=\"responses\",request_max_retries=0,stream_max_retries=0}}"
             );
@@ -121,51 +118,7 @@ fn configure(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) 
             );
             command.args(["-c", &server, PROMPT]);
         }
-        Host::Gemini => {
-            // The settings select the login and cannot be overridden, so a changed copy of them is used.
-            let text = fs::read_to_string(canary.file).unwrap_or_else(|_| "{}".to_owned());
-            let mut settings: Value = serde_json::from_str(&text)
-                .map_err(|e| Error::config(format!("not strict JSON: {e}")).in_file(canary.file))?;
-            settings["security"]["auth"]["selectedType"] = "gemini-api-key".into();
-            settings["mcpServers"]["canary"] = server;
-            let copy = canary.place.join(".gemini/settings.json");
-            write_whole(&copy, settings.to_string().as_bytes())?;
-            let rule = format!(
-                "[[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"{}\"\ndecision = \"deny\"\npriority = 900\n",
-                canary.denied
-            );
-            write_whole(&canary.place.join(".gemini/policies/canary.toml"), rule.as_bytes())?;
-            command.args(["-p", PROMPT, "--yolo", "--skip-trust"]).env("GEMINI_CLI_HOME", canary.place);
-            command.env("GEMINI_API_KEY", "none").env("GOOGLE_GEMINI_BASE_URL", url);
-            command.env("GEMINI_TELEMETRY_ENABLED", "false");
-        }
-        Host::Copilot => {
-            let mut server = server;
-            server["type"] = "local".into();
-            server["tools"] = json!(["*"]);
-            let servers = json!({"mcpServers": {"canary": server}}).to_string();
-            // Its rules name a program.
-            let denied = format!("shell({}:*)", canary.denied.split(' ').next().unwrap_or_default());
-            command.args(["-p", PROMPT, "--allow-all-tools", "--allow-all-paths", "--deny-tool", &denied]);
-            command.args(["--additional-mcp-config", &servers]).env("COPILOT_PROVIDER_BASE_URL", v1);
-            command.env("COPILOT_PROVIDER_TYPE", "openai").env("COPILOT_PROVIDER_API_KEY", "none");
-            command.env("COPILOT_MODEL", "gpt-5").env("COPILOT_OFFLINE", "true").env("COPILOT_AUTO_UPDATE", "false");
-        }
-        Host::Opencode => {
-            let models = json!({"m": {"name": "m", "tool_call": true}});
-            let provider = json!({"npm": "@ai-sdk/openai-compatible", "name": "canary",
-                "options": {"baseURL": v1, "apiKey": "none"}, "models": models});
-            let mut rules = json!({"*": "allow"});
-            rules[format!("{}*", canary.denied)] = "deny".into();
-            let server = json!({"type": "local", "command": ["sh", "-c", canary.server]});
-            let config: Value = json!({"model": "canary/m", "small_model": "canary/m",
-                "permission": {"*": "allow", "bash": rules}, "mcp": {"canary": server},
-                "share": "disabled", "autoupdate": false, "provider": {"canary": provider}});
-            command.args(["run", PROMPT]).env("OPENCODE_CONFIG_CONTENT", config.to_string());
-            command.env("OPENCODE_DISABLE_AUTOUPDATE", "1").env("OPENCODE_DISABLE_MODELS_FETCH", "1");
-        }
     }
-    Ok(())
 }
 
 /// The longest request that is read.
@@ -301,9 +254,9 @@ fn texts_of(value: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// The answers in each API, one event per line: the end of the path, the call, and the final message. `TOOL`,
-/// `OBJECT` and `STRING` are replaced by the tool, and by its arguments as an object and as text.
-const LANGUAGES: [(&str, &str, &str); 4] = [
+/// The answers in each API, one event per line: the end of the path, the call, and the final message. `TOOL` and
+/// `STRING` are replaced by the tool, and by its arguments as text.
+const LANGUAGES: [(&str, &str, &str); 2] = [
     (
         "/messages",
         r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}}
@@ -328,16 +281,6 @@ const LANGUAGES: [(&str, &str, &str); 4] = [
 {"type":"response.output_item.done","item":{"type":"message","role":"assistant","id":"m","content":[{"type":"output_text","text":"done"}]}}
 {"type":"response.completed","response":{"id":"r","usage":{"input_tokens":1,"input_tokens_details":null,"output_tokens":1,"output_tokens_details":null,"total_tokens":2}}}"#,
     ),
-    (
-        "enerateContent",
-        r#"{"candidates":[{"index":0,"content":{"role":"model","parts":[{"functionCall":{"name":TOOL,"args":OBJECT}}]},"finishReason":"STOP"}]}"#,
-        r#"{"candidates":[{"index":0,"content":{"role":"model","parts":[{"text":"{}"}]},"finishReason":"STOP"}]}"#,
-    ),
-    (
-        "/chat/completions",
-        r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":TOOL,"arguments":STRING}}]},"finish_reason":"tool_calls"}]}"#,
-        r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"done"},"finish_reason":"stop"}]}"#,
-    ),
 ];
 
 /// The answer for a path: the call with this number, or the final message.
@@ -358,14 +301,10 @@ fn answer(path: &str, call: Option<&Call>, number: usize) -> (&'static str, Stri
             (*asks).to_owned()
         };
         asks.replace("TOOL", &tool)
-            .replace("OBJECT", &arguments.to_string())
             .replace("STRING", &string.to_string())
             .replace("call_1", &format!("call_{number}"))
             .replace("toolu_1", &format!("toolu_{number}"))
     });
-    if path.ends_with(":generateContent") {
-        return ("application/json", text);
-    }
     let event = |line: &str| match line.strip_prefix(r#"{"type":""#).and_then(|rest| rest.split_once('"')) {
         Some((name, _)) => format!("event: {name}\ndata: {line}\n\n"),
         None => format!("data: {line}\n\n"),

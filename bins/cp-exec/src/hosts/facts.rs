@@ -13,12 +13,13 @@ use serde::Deserialize;
 pub(crate) struct Facts {
     /// The version with which the tables were tried.
     pub version: String,
-    /// The routes that `hook doctor` tries, in order.
-    #[serde(rename = "route")]
+    /// The routes that `hook doctor` tries, in order; none of a host without a hook.
+    #[serde(default, rename = "route")]
     pub routes: Vec<RouteFacts>,
     /// The sandbox of a whole agent.
     pub agent: AgentFacts,
-    /// The tools of the host.
+    /// The tools of a host with a hook.
+    #[serde(default)]
     pub tools: ToolFacts,
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct Seed {
 }
 
 /// The tools of a host.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ToolFacts {
     pub row: Vec<ToolRow>,

@@ -3,7 +3,6 @@
 
 mod canary;
 pub(crate) mod facts;
-pub(crate) mod rules;
 pub(crate) mod shell;
 #[cfg(test)]
 mod tests;
@@ -11,47 +10,71 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use cp_common::wire::quoted;
-use cp_common::{Code, Error, Result, words};
+use cp_common::{Result, words};
 use cp_hosts::{Host, Text, pretty, uneditable};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::canary::{Call, Canary, CanaryResult, run_canary, server_script};
+use self::facts::Facts;
 use self::shell::SHELL_PREFIX;
 
 /// The time limit that the host applies to the hook, in seconds. It is several times our own limit.
 const LIMIT: u64 = 30;
-/// The message after a hook failed, so that a refusal is never silent. Some hosts continue without a message.
+/// The message after a hook failed, so that a refusal is never silent. Codex continues without a message.
 const FAILED: &str = "cp-exec hook failed";
 /// The sign before the text of a file that some editors write, which JSON does not allow.
 const BYTE_ORDER_MARK: char = '\u{feff}';
-const PLUGIN: &str = include_str!("opencode.js");
-/// The text before the command words in that file.
-const WORDS: &str = "const [program, ...words] = ";
 
-/// The file in which a host looks for hooks, of a project or of the user.
-pub(crate) fn file_of(host: Host, project: Option<&Path>, home: &Path) -> PathBuf {
-    host.directory(project, home).join(match host {
-        Host::Claude | Host::Gemini => "settings.json",
-        Host::Codex => "hooks.json",
-        Host::Copilot => "hooks/cp-exec.json",
-        Host::Opencode => "plugin/cp-exec.js",
-    })
+/// A host that asks a hook before each tool call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "Host"))]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum HookHost {
+    /// Claude Code
+    Claude,
+    /// Codex
+    Codex,
 }
 
-/// The events for which a host calls the hook.
-fn events(host: Host) -> &'static [&'static str] {
-    match host {
-        Host::Claude => &["PreToolUse", "PostToolUse", "PostToolUseFailure", "SessionStart", "SessionEnd"],
-        Host::Codex => &["PreToolUse", "PostToolUse", "SessionStart", "SessionEnd"],
-        Host::Gemini => &["BeforeTool", "AfterTool", "SessionStart", "SessionEnd"],
-        Host::Copilot => &["preToolUse", "postToolUse", "postToolUseFailure", "sessionStart", "sessionEnd"],
-        Host::Opencode => &[],
+impl HookHost {
+    pub(crate) const fn agent(self) -> Host {
+        match self {
+            Self::Claude => Host::Claude,
+            Self::Codex => Host::Codex,
+        }
+    }
+
+    /// The name on the command line and in the ledger.
+    pub(crate) const fn name(self) -> &'static str {
+        self.agent().name()
+    }
+
+    pub(crate) fn facts(self) -> &'static Facts {
+        Facts::of(self.agent())
+    }
+
+    /// The file in which the host looks for hooks, of a project or of the user.
+    pub(crate) fn file(self, project: Option<&Path>, home: &Path) -> PathBuf {
+        self.agent().directory(project, home).join(match self {
+            Self::Claude => "settings.json",
+            Self::Codex => "hooks.json",
+        })
+    }
+
+    /// The events for which the host calls the hook.
+    const fn events(self) -> &'static [&'static str] {
+        match self {
+            Self::Claude => &["PreToolUse", "PostToolUse", "PostToolUseFailure", "SessionStart", "SessionEnd"],
+            Self::Codex => &["PreToolUse", "PostToolUse", "SessionStart", "SessionEnd"],
+        }
     }
 }
 
 /// The hook command: this program with its home, which no variable of a project can change.
 pub(crate) struct Command<'a> {
-    pub host: Host,
+    pub host: HookHost,
     pub program: &'a str,
     pub home: &'a str,
 }
@@ -70,34 +93,17 @@ impl Command<'_> {
 
     /// The configuration entry for one event of the host.
     fn entry(&self) -> Value {
-        let line = self.line();
-        match self.host {
-            Host::Claude => group(&json!({"type": "command", "command": line, "timeout": LIMIT, "onFailure": "block"})),
-            Host::Codex => group(&json!({"type": "command", "command": line, "timeout": LIMIT})),
-            Host::Gemini => group(&json!({"type": "command", "command": line, "timeout": LIMIT * 1000})),
-            Host::Copilot | Host::Opencode => json!({"type": "command", "bash": line, "timeoutSec": LIMIT}),
+        let mut handler = json!({"type": "command", "command": self.line(), "timeout": LIMIT});
+        if self.host == HookHost::Claude {
+            handler["onFailure"] = "block".into();
         }
+        json!({"matcher": "*", "hooks": [handler]})
     }
-
-    fn plugin(&self) -> String {
-        PLUGIN.replacen("PROGRAM", &json!(self.words()).to_string(), 1)
-    }
-}
-
-fn group(handler: &Value) -> Value {
-    json!({"matcher": "*", "hooks": [handler]})
 }
 
 /// Returns the text with our hook, once for each event. Replaces earlier entries of our hook.
 pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<String> {
     let host = command.host;
-    if host == Host::Opencode {
-        return match text {
-            Some(text) if !is_plugin(text) => Err(Error::new(Code::Conflict, "the file is not one that cp-exec wrote")
-                .hint("move it away, or give it another name: opencode loads every file of this directory")),
-            _ => Ok(command.plugin()),
-        };
-    }
     match text {
         Some(text) if text.trim().is_empty() => return add_hook(command, None),
         Some(text) if text.starts_with(BYTE_ORDER_MARK) => {
@@ -107,7 +113,7 @@ pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<Stri
         _ => {}
     }
     let entry = command.entry();
-    let lists = events(host).iter().map(|event| ((*event).to_owned(), json!([entry])));
+    let lists = host.events().iter().map(|event| ((*event).to_owned(), json!([entry])));
     let mut all = json!({ "hooks": lists.collect::<Map<_, _>>() });
     let variables = shell::variables(command);
     if let Some(variables) = &variables {
@@ -121,21 +127,20 @@ pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<Stri
             let has = |event: &&str| value["hooks"][event].as_array().is_some_and(|list| list.contains(&entry));
             let has_shell = variables.as_ref().is_none_or(|all| value["env"][SHELL_PREFIX] == all[SHELL_PREFIX]);
             let count = hook_entries(host, &edited).len();
-            if has_shell && events(host).iter().all(has) && count == events(host).len() {
+            if has_shell && host.events().iter().all(has) && count == host.events().len() {
                 return Ok(text.to_owned());
             }
             remove_hook(host, text)?
         }
     };
     let Some(rest) = rest else {
-        let whole = if host == Host::Copilot { json!({"version": 1, "hooks": all["hooks"]}) } else { all };
-        return Ok(pretty(&whole, "  ") + "\n");
+        return Ok(pretty(&all, "  ") + "\n");
     };
     let mut text = checked(&rest, &all)?;
     match text.member(&[], "hooks") {
         None => text.append(&[], Some("hooks"), &all["hooks"]),
         Some(hooks) => {
-            for event in events(host) {
+            for event in host.events() {
                 match text.member(&[hooks], event) {
                     Some(event) => text.append(&[hooks, event], None, &entry),
                     None => text.append(&[hooks], Some(event), &json!([entry])),
@@ -150,15 +155,13 @@ pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<Stri
 }
 
 /// Returns the text without our hook; `None` if the file would be empty.
-pub(crate) fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
-    if host == Host::Opencode {
-        return Ok((!is_plugin(text)).then(|| text.to_owned()));
-    }
+pub(crate) fn remove_hook(host: HookHost, text: &str) -> Result<Option<String>> {
     if let Some(text) = text.strip_prefix(BYTE_ORDER_MARK) {
         return Ok(remove_hook(host, text)?.map(|text| format!("{BYTE_ORDER_MARK}{text}")));
     }
     let mut edited = checked(text, &Value::Null)?;
-    if let Some((way, _)) = shell::setting(&edited).filter(|(_, value)| host == Host::Claude && shell::is_ours(value))
+    if let Some((way, _)) =
+        shell::setting(&edited).filter(|(_, value)| host == HookHost::Claude && shell::is_ours(value))
         && !edited.remove(&way)
     {
         return Ok(None);
@@ -169,22 +172,17 @@ pub(crate) fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
             return Ok(None);
         }
     }
-    let text = edited.into_text();
-    let is_bare = serde_json::from_str::<Value>(&text).is_ok_and(|value| value == json!({"version": 1}));
-    Ok((host != Host::Copilot || !is_bare).then_some(text))
+    Ok(Some(edited.into_text()))
 }
 
-/// The parts of a text that run this program: command lines, or a whole plugin.
-pub(crate) fn lines(host: Host, text: &str) -> Result<Vec<String>> {
-    if host == Host::Opencode {
-        return Ok(is_plugin(text).then(|| text.to_owned()).into_iter().collect());
-    }
+/// The command lines of a text that run this program.
+pub(crate) fn lines(host: HookHost, text: &str) -> Result<Vec<String>> {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     Ok(hook_entries(host, &checked(text, &Value::Null)?).into_iter().map(|(_, line)| line).collect())
 }
 
 /// Our entries: the path of the element to remove for each, and its command line.
-fn hook_entries(host: Host, text: &Text) -> Vec<(Vec<usize>, String)> {
+fn hook_entries(host: HookHost, text: &Text) -> Vec<(Vec<usize>, String)> {
     let Some(hooks) = text.member(&[], "hooks") else { return Vec::new() };
     let mut all = Vec::new();
     for event in 0..text.children(&[hooks]).len() {
@@ -209,24 +207,16 @@ fn hook_entries(host: Host, text: &Text) -> Vec<(Vec<usize>, String)> {
 }
 
 /// The command line of a handler that runs `cp-exec hook HOST`, at any path and with any ending.
-fn line_of(host: Host, raw: &str) -> Option<String> {
+fn line_of(host: HookHost, raw: &str) -> Option<String> {
     let handler: Value = serde_json::from_str(raw).ok()?;
-    let line = handler["command"].as_str().or_else(|| handler["bash"].as_str())?;
+    let line = handler["command"].as_str()?;
     program_in(host, line).is_some_and(|program| program.ends_with("cp-exec")).then(|| line.to_owned())
 }
 
 /// The program that a line runs with `hook HOST`.
-pub(crate) fn program_in(host: Host, line: &str) -> Option<PathBuf> {
-    if host == Host::Opencode {
-        let words = line.lines().find_map(|line| line.strip_prefix(WORDS))?;
-        return serde_json::from_str::<Vec<String>>(words).ok()?.into_iter().next().map(PathBuf::from);
-    }
+pub(crate) fn program_in(host: HookHost, line: &str) -> Option<PathBuf> {
     let (before, _) = line.split_once(&format!(" hook {}", host.name()))?;
     words::split(before).ok()?.argv.into_iter().next().map(PathBuf::from)
-}
-
-fn is_plugin(text: &str) -> bool {
-    PLUGIN.lines().next().is_some_and(|first| text.starts_with(first))
 }
 
 /// Parses a text that can be edited. `paste` is the text for the user to insert if it cannot be edited.

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use cp_common::wire::quoted;
 use cp_common::{Code, Error, Result};
-use cp_hosts::{Host, Text};
+use cp_hosts::Text;
 use serde_json::{Value, json};
 
-use super::Command;
+use super::{Command, HookHost};
 
 /// The environment variable with the program.
 pub(crate) const SHELL_PREFIX: &str = "CLAUDE_CODE_SHELL_PREFIX";
@@ -23,7 +23,7 @@ pub(crate) fn file(home: &Path) -> PathBuf {
 
 /// The variables for the settings of the host; `None` if it has no such variable.
 pub(super) fn variables(command: &Command<'_>) -> Option<Value> {
-    (command.host == Host::Claude).then(|| json!({ SHELL_PREFIX: file(Path::new(command.home)) }))
+    (command.host == HookHost::Claude).then(|| json!({ SHELL_PREFIX: file(Path::new(command.home)) }))
 }
 
 /// The value of the variable in the settings of the host, and the path of its member.
@@ -81,7 +81,7 @@ pub(crate) enum HostShell {
 impl HostShell {
     /// The program that Claude Code uses, according to the environment of this process.
     pub(crate) fn of(command: &Command<'_>) -> Self {
-        match std::env::var_os(SHELL_PREFIX).filter(|_| command.host == Host::Claude) {
+        match std::env::var_os(SHELL_PREFIX).filter(|_| command.host == HookHost::Claude) {
             Some(prefix) if prefix == file(Path::new(command.home)) && is_written(command) => Self::Sandboxed,
             Some(_) => Self::Foreign,
             None => Self::Default,

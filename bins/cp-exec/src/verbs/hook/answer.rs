@@ -7,11 +7,11 @@ use std::fs::File;
 use std::path::Path;
 
 use cp_common::home::lock;
-use cp_common::output::{Severity, line_to_stderr};
+use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result, coprocess, keys};
-use cp_hosts::{Host, own};
+use cp_hosts::own;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -19,8 +19,8 @@ use super::decided::{HookDecision, Question, in_one_text};
 use crate::digest::sha256;
 use crate::guard::session_tmp;
 use crate::hook::{self, Event, Moment, Output, Tool, Verdict};
-use crate::hosts;
 use crate::hosts::shell::HostShell;
+use crate::hosts::{self, HookHost};
 use crate::policy::HostCall;
 use crate::run::Engine;
 use crate::run::approvals::paused;
@@ -59,7 +59,7 @@ const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.i
 #[cfg_attr(test, schemars(rename = "hook_answer"))]
 pub(crate) struct Answer {
     /// The host, recognized by the members of the question.
-    pub(super) host: Host,
+    pub(super) host: HookHost,
     /// The decision: `pass`, `rewrite`, `ask`, `defer`, `deny`, or null if no decision was needed.
     pub(super) decision: Option<&'static str>,
     /// The line for the host; empty if it expects none.
@@ -78,7 +78,7 @@ impl Reply for Answer {
     }
 }
 
-pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
+pub(super) fn run(named: HookHost, context: &mut Context) -> Result<()> {
     let event = hook::decode(&question()?, named)?;
     if named != event.host {
         let message = format!("asked as {}, in the words of {}", named.name(), event.host.name());
@@ -112,7 +112,7 @@ pub(super) fn question() -> Result<Vec<u8>> {
 
 /// Continues the session of the host's conversation, which the first question creates. Returns a lock, so that the
 /// questions of one conversation are answered one after the other.
-pub(super) fn enter(host: Host, id: &str, cwd: Option<&Path>, context: &mut Context) -> Result<Option<File>> {
+pub(super) fn enter(host: HookHost, id: &str, cwd: Option<&Path>, context: &mut Context) -> Result<Option<File>> {
     let host = host.name();
     if context.options.session.is_some() {
         return Ok(None);
@@ -146,7 +146,7 @@ pub(super) fn hosted(event: &Event, told: &str) -> Result<HostCall> {
     Ok(HostCall { host: event.host.name().to_owned(), session: event.session.clone(), call })
 }
 
-fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context: &mut Context) -> Result<()> {
+fn before(engine: &mut Engine, event: &Event, named: HookHost, tool: &Tool, context: &mut Context) -> Result<()> {
     let base = context.base()?;
     let cwd = event.cwd.as_deref().unwrap_or(&base);
     let handed_on = context.handed_on().into_iter().map(OsString::into_string);
@@ -210,19 +210,13 @@ fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, conte
         engine.journal.host_event("host.result", &result)?;
     }
     let counted = secrets.iter().map(|(kind, count)| format!("{kind}: {count}")).collect::<Vec<_>>().join(", ");
-    let mut words = String::new();
-    if !secrets.is_empty() {
-        let report = format!("cp-exec: the output of {} holds what looks like secrets ({counted})", tool.name);
-        words = hook::report_text(event.host, &report);
-        if words.is_empty() {
-            line_to_stderr(&report);
-        }
-    }
+    let report = format!("cp-exec: the output of {} holds what looks like secrets ({counted})", tool.name);
+    let words = if secrets.is_empty() { String::new() } else { format!("{}\n", json!({ "systemMessage": report })) };
     context.out.answer(&Answer { host: event.host, decision: None, words, secrets })
 }
 
-pub(super) fn answer(host: Host, verdict: &Verdict) -> Answer {
-    Answer { host, decision: Some(verdict.name()), words: hook::response(host, verdict), secrets: BTreeMap::new() }
+pub(super) fn answer(host: HookHost, verdict: &Verdict) -> Answer {
+    Answer { host, decision: Some(verdict.name()), words: hook::response(verdict), secrets: BTreeMap::new() }
 }
 
 /// True if the inputs and outputs of tools are recorded unredacted in full.

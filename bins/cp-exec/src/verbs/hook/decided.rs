@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use cp_common::program::approval;
 use cp_common::wire::Approval;
 use cp_common::{Code, Error, Result};
-use cp_hosts::Host;
 use cp_ledger::format::approval::Said;
 use serde_json::{Map, Value};
 
@@ -111,8 +110,7 @@ impl Question<'_> {
     /// is, so that the host applies its own rules to it.
     fn shell(&self, engine: &mut Engine, line: Line, contained: bool) -> Result<HookDecision> {
         let hosted = engine.policy.actor.host.as_ref().map(HostCall::word).unwrap_or_default();
-        let in_variable = self.tool.hosts[0] == Host::Copilot;
-        let rewriting = Rewriter { program: &program()?, context: self.handed_on, hosted: &hosted, in_variable };
+        let rewriting = Rewriter { program: &program()?, context: self.handed_on, hosted: &hosted };
         let line = Line { timeout: line.timeout.map(|limit| limit.min(LONGEST)), ..line };
         let line = original_of(&line).filter(|original| rewriting.of(original, None) == line.command).unwrap_or(line);
         let command = Command {

@@ -9,12 +9,11 @@ use cp_common::home::{resolved, write_whole};
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::{Code, Context, Error, Result};
-use cp_hosts::Host;
 use serde::Deserialize;
 
-use crate::hosts::facts::{Facts, RouteFacts};
+use crate::hosts::facts::RouteFacts;
 use crate::hosts::{
-    Call, Canary, CanaryResult, Command, add_hook, file_of, lines, program_in, run_canary, server_script, shell,
+    Call, Canary, CanaryResult, Command, HookHost, add_hook, lines, program_in, run_canary, server_script, shell,
 };
 use crate::policy;
 use crate::sandbox::SUPERVISOR;
@@ -36,34 +35,34 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) struct Args {
     /// Only this one (default: those that are installed or configured)
     #[arg(value_name = "HOST", value_enum)]
-    host: Option<Host>,
+    host: Option<HookHost>,
 }
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut checks = vec![policy_check(context)];
     let person = person(context)?;
     let here = context.base()?;
-    for host in args.host.map_or_else(|| Host::value_variants().to_vec(), |host| vec![host]) {
-        let files = [("person", file_of(host, None, &person)), ("project", file_of(host, Some(&here), &person))];
+    for host in args.host.map_or_else(|| HookHost::value_variants().to_vec(), |host| vec![host]) {
+        let files = [("person", host.file(None, &person)), ("project", host.file(Some(&here), &person))];
         let program = on_path(host.name());
         if args.host.is_some() || program.is_some() || files.iter().any(|(_, file)| has_hook(host, file)) {
             host_checks(host, program.as_deref(), &files, &here, context, &mut checks)?;
         }
     }
     if checks.len() == 1 {
-        let message = "none of claude, codex, gemini, copilot and opencode is on the path or has the hook";
+        let message = "neither claude nor codex is on the path or has the hook";
         checks.push(Check::not_fine("hosts", Status::Warn, message, "`cp-exec hook install HOST` puts the hook in"));
     }
     Doctor::of(checks).report(context)
 }
 
-fn has_hook(host: Host, file: &Path) -> bool {
+fn has_hook(host: HookHost, file: &Path) -> bool {
     let text = std::fs::read_to_string(file);
     text.is_ok_and(|text| lines(host, &text).map_or(true, |lines| !lines.is_empty()))
 }
 
 fn host_checks(
-    host: Host,
+    host: HookHost,
     program: Option<&Path>,
     files: &[(&str, PathBuf); 2],
     here: &Path,
@@ -92,7 +91,7 @@ fn host_checks(
         });
     }
     if let Some(program) = program {
-        match routes(host, program, &files[0].1, here, context) {
+        match routes(host, program, here, context) {
             Err(error) if error.code() == Code::Interrupted => return Err(error),
             Err(error) => {
                 let fix = error.hint_text().unwrap_or("try again").to_owned();
@@ -105,10 +104,10 @@ fn host_checks(
 }
 
 /// Tests the routes of a host that is on the path, in a project or here.
-pub(super) fn test_routes(host: Host, project: Option<PathBuf>, context: &Context) -> Result<()> {
+pub(super) fn test_routes(host: HookHost, project: Option<PathBuf>, context: &Context) -> Result<()> {
     let Some(program) = on_path(host.name()) else { return Ok(()) };
     let here = project.map_or_else(|| context.base(), Ok)?;
-    let checks = routes(host, &program, &file_of(host, None, &person(context)?), &here, context)?;
+    let checks = routes(host, &program, &here, context)?;
     let open: Vec<Check> = checks.into_iter().filter(|check| check.status == Status::Fail).collect();
     let Some(first) = open.first() else { return Ok(()) };
     let named: Vec<String> = open.iter().map(|Check { check, message, .. }| format!("{check}: {message}")).collect();
@@ -122,8 +121,8 @@ pub(super) fn person(context: &Context) -> Result<PathBuf> {
 }
 
 /// The program and its version, and the version with which the routes were tried if it is another one.
-fn installed(host: Host, program: &Path) -> String {
-    let (own, tried) = (version(program), &Facts::of(host).version);
+fn installed(host: HookHost, program: &Path) -> String {
+    let (own, tried) = (version(program), &host.facts().version);
     let other = if own.contains(tried.as_str()) { String::new() } else { format!(" (tried with {tried})") };
     format!("{} {own}{other}", program.display())
 }
@@ -141,7 +140,7 @@ fn version(program: &Path) -> String {
 }
 
 /// Checks that the hook in a file is the one that would be installed now.
-fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result<(), String> {
+fn configured(host: HookHost, file: &Path, context: &Context) -> std::result::Result<(), String> {
     let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
     let found = lines(host, &text).map_err(|e| e.message().to_owned())?;
     let own = std::env::current_exe().and_then(|own| own.canonicalize()).map_err(|e| e.to_string())?;
@@ -156,7 +155,7 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
     let home = resolved(context.home.root());
     let command = Command { host, program: &own.to_string_lossy(), home: &home.to_string_lossy() };
     let same = add_hook(&command, Some(&text)).map_err(|e| e.message().to_owned())? == text;
-    if host == Host::Claude && !shell::is_written(&command) {
+    if host == HookHost::Claude && !shell::is_written(&command) {
         return Err("the program of CLAUDE_CODE_SHELL_PREFIX is missing or changed, so no command runs".to_owned());
     }
     if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
@@ -164,7 +163,7 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
 
 /// Runs the host with a model that tries each of its routes. With the hook, no call has an effect outside of the project,
 /// and the model receives the output of a line from our sandbox, or the refusal.
-fn routes(host: Host, program: &Path, file: &Path, here: &Path, context: &Context) -> Result<Vec<Check>> {
+fn routes(host: HookHost, program: &Path, here: &Path, context: &Context) -> Result<Vec<Check>> {
     #[derive(Deserialize)]
     struct Decision {
         decision: String,
@@ -173,13 +172,13 @@ fn routes(host: Host, program: &Path, file: &Path, here: &Path, context: &Contex
     // The name of the directory does not contain a mark, because a host tells its model the working directory.
     let place = std::env::temp_dir().join(format!("cp-exec-{}-hook", std::process::id()));
     std::fs::create_dir(&place).map_err(|e| Error::io("creating the directory", e).in_file(&place))?;
-    let facts = Facts::of(host);
+    let facts = host.facts();
     let tried: Vec<Route> = facts.routes.iter().map(|route| Route::of(route, &place, here)).collect();
     let line = |name: &str| tried.iter().find(|route| route.facts.name == name).map_or("", |route| &route.line);
     let skill = place.join(".claude/skills/canary/SKILL.md");
     write_whole(&skill, format!("---\nname: canary\ndescription: a test\n---\n!`{}`\n", line("skill")).as_bytes())?;
     let server = server_script(line("mcp tool"));
-    let canary = Canary { host, program, cwd: here, file, place: &place, denied: DENIED, server: &server };
+    let canary = Canary { host, program, cwd: here, place: &place, denied: DENIED, server: &server };
     let home = ["--home".into(), context.home.root().into()];
     let shell = tried.last().map(|route| route.line.clone()).unwrap_or_default();
     let seen = ask_with("cp-exec", &["check", "-c", &shell], b"", home)
@@ -243,7 +242,7 @@ impl Route {
 
     /// Judges the results of the call. `ran`: it had an effect outside. `refusal`: the reason for which the policy refuses
     /// a command line.
-    fn judge(&self, host: Host, ran: bool, index: usize, seen: &CanaryResult, refusal: Option<&str>) -> Check {
+    fn judge(&self, host: HookHost, ran: bool, index: usize, seen: &CanaryResult, refusal: Option<&str>) -> Check {
         let name = &self.facts.name;
         let check = format!("{}_{}", host.name(), name.replace(' ', "_"));
         let results = &seen.results[index];
@@ -265,10 +264,12 @@ impl Route {
             let fix = match host {
                 _ if is_tool => "write `[tools] allow = [\"@default\"]` in the policy, and add the tools that may run",
                 _ if is_denied => "deny the command in the policy, by restricted_commands or a rule",
-                Host::Codex => {
+                HookHost::Codex => {
                     "start codex and trust the hook (/hooks): it passes over one that was not trusted, and says nothing"
                 }
-                _ => "look whether the host has its hooks switched off, or does not trust this directory",
+                HookHost::Claude => {
+                    "look whether the host has its hooks switched off, or does not trust this directory"
+                }
             };
             return refused(Status::Fail, message.to_owned(), fix);
         }

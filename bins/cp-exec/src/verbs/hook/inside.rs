@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 
 use cp_common::{Context, Result};
-use cp_hosts::Host;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, answer, hosted, question};
 use super::decided::in_one_text;
 use crate::digest::sha256;
 use crate::hook::{self, Event, Moment, Tool, ToolEffect, Verdict};
+use crate::hosts::HookHost;
 use crate::run::client::{Message, ToolCall, ask};
 
-pub(crate) fn run(named: Host, context: &mut Context) -> Result<()> {
+pub(crate) fn run(named: HookHost, context: &mut Context) -> Result<()> {
     let event = hook::decode(&question()?, named)?;
     let silent = Answer { host: event.host, decision: None, words: String::new(), secrets: BTreeMap::new() };
     let message = match &event.moment {

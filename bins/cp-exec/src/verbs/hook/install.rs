@@ -1,16 +1,15 @@
 //! `cp-exec hook install` and `hook remove`: add the hook to the configuration of a host, or remove it, after a preview
 //! and confirmation. Other entries stay unchanged.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use cp_common::output::Severity;
+use cp_common::context::options::WriteOptions;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
-use cp_hosts::{Args, Edit, Host, change, own};
+use cp_hosts::{Edit, Host, Place, change, own};
 
 use super::doctor::{person, test_routes};
-use crate::hosts::rules::rules_of;
-use crate::hosts::{Command, add_hook, file_of, remove_hook, shell};
+use crate::hosts::{Command, HookHost, add_hook, remove_hook, shell};
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
     path: "hook install",
@@ -28,46 +27,58 @@ pub(crate) const REMOVE: VerbDoc = VerbDoc {
     ..INSTALL
 };
 
+/// The configuration to change.
+#[derive(clap::Args)]
+pub(crate) struct EditArgs {
+    /// The agent
+    #[arg(value_name = "HOST", value_enum)]
+    host: HookHost,
+    /// The configuration of a project, not your own
+    #[arg(long, value_name = "DIR")]
+    project: Option<PathBuf>,
+    #[command(flatten)]
+    write: WriteOptions,
+}
+
+impl EditArgs {
+    fn agent(&self) -> cp_hosts::Args {
+        let place = Place { host: self.host.agent(), project: self.project.clone() };
+        cp_hosts::Args { place, write: self.write.clone() }
+    }
+}
+
 /// Put the hook into the configuration of a host
 #[derive(clap::Args)]
 pub(crate) struct InstallArgs {
     #[command(flatten)]
-    args: Args,
+    args: EditArgs,
     /// Do not start the host afterwards to test its routes
     #[arg(long)]
     no_check: bool,
 }
 
 pub(super) fn install(InstallArgs { args, no_check }: &InstallArgs, context: &mut Context) -> Result<()> {
-    let host = args.place.host;
+    let host = args.host;
     let (program, home) = own(context)?;
     let command = Command { host, program: &program, home: &home };
     let next = Some(match host {
-        Host::Codex => "start codex and trust the hook (/hooks): until then codex passes it over",
-        Host::Copilot => {
-            "trust the directory in copilot, then run `cp-exec hook doctor copilot`, which tries each route"
-        }
-        Host::Claude | Host::Gemini | Host::Opencode => "run `cp-exec hook doctor`, which tries each route of the host",
+        HookHost::Codex => "start codex and trust the hook (/hooks): until then codex passes it over",
+        HookHost::Claude => "run `cp-exec hook doctor`, which tries each route of the host",
     });
-    let script = (host == Host::Claude).then(|| (shell::file(Path::new(&home)), shell::text(&command)));
-    let project = args.place.project.clone();
-    let here = project.clone().map_or_else(|| context.base(), Ok)?;
-    for rule in rules_of(host, &here, &person(context)?) {
-        let message = format!("a rule of {} still applies to the words of a command: {rule}", host.name());
-        context.out.notice("host_rule", Severity::Info, message);
-    }
+    let script = (host == HookHost::Claude).then(|| (shell::file(Path::new(&home)), shell::text(&command)));
+    let project = args.project.clone();
     let check = |context: &Context| test_routes(host, project.clone(), context);
-    let edit = Edit { next, script, check: (!no_check).then_some(&check), ..edit(&INSTALL, context)? };
-    change(&edit, args, context, |text| add_hook(&command, text).map(Some))
+    let edit = Edit { next, script, check: (!no_check).then_some(&check), ..edit(&INSTALL, host, context)? };
+    change(&edit, &args.agent(), context, |text| add_hook(&command, text).map(Some))
 }
 
-pub(super) fn remove(args: &Args, context: &mut Context) -> Result<()> {
-    let host = args.place.host;
-    let edit = edit(&REMOVE, context)?;
-    change(&edit, args, context, |text| text.map_or(Ok(None), |text| remove_hook(host, text)))
+pub(super) fn remove(args: &EditArgs, context: &mut Context) -> Result<()> {
+    let host = args.host;
+    let edit = edit(&REMOVE, host, context)?;
+    change(&edit, &args.agent(), context, |text| text.map_or(Ok(None), |text| remove_hook(host, text)))
 }
 
-fn edit(doc: &VerbDoc, context: &Context) -> Result<Edit<'static>> {
+fn edit(doc: &VerbDoc, host: HookHost, context: &Context) -> Result<Edit<'static>> {
     let person = person(context)?;
     Ok(Edit {
         verb: doc.path,
@@ -75,7 +86,10 @@ fn edit(doc: &VerbDoc, context: &Context) -> Result<Edit<'static>> {
         resource: "hook",
         next: None,
         person,
-        file: file_of,
+        file: match host {
+            HookHost::Claude => |_: Host, project, home| HookHost::Claude.file(project, home),
+            HookHost::Codex => |_: Host, project, home| HookHost::Codex.file(project, home),
+        },
         script: None,
         check: None,
     })

@@ -8,14 +8,15 @@ pub(crate) mod install;
 pub(crate) mod shell;
 
 use cp_common::{Context, Error, Result};
-use cp_hosts::Host;
+
+use crate::hosts::HookHost;
 
 /// Decide about the tool calls of another agent, or configure its hook
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The agent that asks: its question is one JSON object on standard input
     #[arg(value_name = "HOST", value_enum)]
-    host: Option<Host>,
+    host: Option<HookHost>,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -25,7 +26,7 @@ enum Verb {
     Install(install::InstallArgs),
     Doctor(doctor::Args),
     /// Take the hook out of the configuration of a host
-    Remove(cp_hosts::Args),
+    Remove(install::EditArgs),
     Shell(shell::Args),
 }
 
@@ -45,8 +46,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         (Some(Verb::Remove(args)), _) => install::remove(args, context),
         (Some(Verb::Shell(args)), _) => shell::run(args, context),
         (None, Some(host)) => answer::run(host, context),
-        (None, None) => {
-            Err(Error::usage("which agent asks?").hint("cp-exec hook claude, codex, gemini, copilot or opencode"))
-        }
+        (None, None) => Err(Error::usage("which agent asks?").hint("cp-exec hook claude or cp-exec hook codex")),
     }
 }

@@ -9,13 +9,13 @@ use std::process::Command;
 
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result, words};
-use cp_hosts::{Host, own};
+use cp_hosts::own;
 use rustix::fs::OFlags;
 
 use super::answer::enter;
 use crate::glob::name_matches;
 use crate::hook::WrappedLine;
-use crate::hosts;
+use crate::hosts::{self, HookHost};
 use crate::nofollow;
 use crate::policy::{Access, HostCall, Policy};
 use crate::run::Engine;
@@ -40,7 +40,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     /// The agent
     #[arg(value_name = "HOST", value_enum)]
-    host: Host,
+    host: HookHost,
     /// The line, as the agent writes it for its shell
     #[arg(value_name = "LINE", allow_hyphen_values = true)]
     line: String,
