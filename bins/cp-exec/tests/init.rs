@@ -39,16 +39,18 @@ fn policy_init_never_overwrites_policy() {
 }
 
 #[test]
-fn starter_policy_asks_before_overwriting() {
+fn starter_policy_asks_before_removing_and_not_before_overwriting() {
     let exec = without_policy();
     exec.ask(&["policy", "init"]);
     exec.write("a", "a");
-    for words in [&["mkdir", "d"][..], &["cp", "a", "d/b"], &["mv", "d/b", "d/c"]] {
-        assert_eq!(exec.ask(&[&["--"], words].concat()).1, 0, "{words:?}");
-    }
-    for words in [&["cp", "a", "d/c"][..], &["mv", "a", "d/c"]] {
-        assert_eq!(exec.ask(&[&["--"], words].concat()).1, 5, "{words:?}");
-    }
+    exec.write("b", "b");
+    assert_eq!(exec.ask(&["--", "rm", "b"]).1, 5);
+    let (answer, status) = exec.ask(&["--", "cp", "a", "b"]);
+    assert_eq!(status, 0, "{answer}");
+    let token = exec.ask(&["undo", "last", "--dry-run"]).0["data"]["confirm_token"].as_str().unwrap().to_owned();
+    let (answer, status) = exec.ask(&["undo", "last", "--confirm", &token]);
+    assert_eq!(status, 0, "{answer}");
+    assert_eq!(std::fs::read_to_string(exec.work.join("b")).unwrap(), "b");
 }
 
 #[test]

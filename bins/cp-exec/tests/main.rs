@@ -32,7 +32,6 @@ mod links;
 mod missing;
 mod nested;
 mod once;
-mod options;
 mod outer;
 mod own_repositories;
 mod owner_acts;

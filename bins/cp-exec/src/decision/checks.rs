@@ -14,7 +14,7 @@ use super::program::ProgramLookup;
 use crate::policy::{Access, Intent, Policy, allowable, normal};
 use crate::refusal::{denied, denied_by, owner_hint, refuse};
 use crate::request::Command;
-use crate::rules::{Arguments, Served, escalation, written_paths};
+use crate::rules::{Arguments, Served, escalation};
 
 /// Checks the base command. A restricted command stays restricted even if another list allows it.
 pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
@@ -223,16 +223,6 @@ pub(super) fn check_script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Pat
     let full = resolve_word(cwd, &policy.expand(script));
     policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, arguments))?;
     policy.check_tree_script(&full, arguments)
-}
-
-/// Refuses a command whose arguments name a governed file that it would write. The sandbox makes these files
-/// read-only; this check reports the reason before the command starts.
-pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
-    let Some(governed) = &policy.governed else { return Ok(()) };
-    written_paths(policy, arguments, cwd).iter().try_for_each(|path| {
-        governed.check_writable(path)?;
-        policy.check_tree(Access::Write, path)
-    })
 }
 
 /// Refuses arguments that name a forbidden path. The sandbox hides these paths; this check reports the reason before

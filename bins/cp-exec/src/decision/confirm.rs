@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::Ruling;
 use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Confirm, Policy};
-use crate::rules::{Finding, hash_of_lost_files};
+use crate::rules::Finding;
 use crate::sandbox::plan::Profile;
 
 /// The hint that describes how to get a token for a command.
@@ -49,14 +49,7 @@ pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
         stdin: ruling.stdin.as_deref(),
         uid: rustix::process::getuid().as_raw(),
     };
-    let lost = ruling
-        .command
-        .finding
-        .target
-        .as_ref()
-        .map(|_| hash_of_lost_files(policy, &ruling.command.argv, &plan.cwd.path))
-        .transpose()?;
-    binds(policy, &request, Some(ruling.command.pinned.sha256.clone()), lost)
+    binds(policy, &request, Some(ruling.command.pinned.sha256.clone()), None)
 }
 
 fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {

@@ -298,8 +298,8 @@ mod tests {
     #[test]
     fn options_are_parsed_as_by_their_program() {
         for (line, read) in [
-            ("sort -uo b a", "-u= -o=b a"),
-            ("sort -k1 --outp b a", "-k=1 --outp=b a"),
+            ("shred -un 3 a", "-u= -n=3 a"),
+            ("truncate -s1 --refer b a", "-s=1 --refer=b a"),
             ("git -C sub --no-pager push -fo x origin", "-C=sub --no-pager= push -f= -o=x origin"),
             ("git checkout -- -f", "checkout -f"),
             ("cargo +nightly -q publish --token x", "-q= publish --token=x"),

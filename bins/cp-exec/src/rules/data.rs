@@ -1,8 +1,8 @@
 //! The data of the rules: one file for each program or small family, parsed when a rule is needed for one of its
 //! programs.
 //!
-//! The first line of a file lists its programs. The file then has the grammar of their options (`[[program]]`), the rules
-//! (`[[rule]]`) and the files that a program writes (`[[write]]`). Roles that need no arguments are in `roles.toml`.
+//! The first line of a file lists its programs. The file then has the grammar of their options (`[[program]]`) and the rules
+//! (`[[rule]]`). Roles that need no arguments are in `roles.toml`.
 //!
 //! A family has a [`Program`], with the syntax of its options, for each program that has its own options.
 
@@ -37,7 +37,6 @@ pub(crate) struct Family {
     programs: Vec<String>,
     program: Vec<Program>,
     pub rule: Vec<Rule>,
-    pub(super) write: Vec<Write>,
 }
 
 /// A rule about arguments.
@@ -83,42 +82,12 @@ pub(crate) enum Kind {
     Publishes,
     /// Discards changes that exist nowhere else.
     Discards,
-    /// Overwrites or removes files of the write paths, which a run keeps for undo.
-    Overwrites,
+    /// Removes or changes files of the write paths, which a run keeps for undo.
+    Removes,
     /// Gains privileges, leaves the sandbox, or changes the machine.
     Escalates,
     /// Changes the configuration of the repository.
     WritesConfig,
-}
-
-/// The operands that a program writes.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Write {
-    pub commands: Vec<String>,
-    #[serde(default)]
-    pub when: Vec<Clause>,
-    #[serde(default)]
-    pub operands: Operands,
-    /// Options whose value is a file that is written.
-    #[serde(default)]
-    pub options: Vec<String>,
-    /// The prefix of an operand whose rest names a file that is written.
-    pub prefix: Option<String>,
-    /// An existing file is overwritten.
-    #[serde(default)]
-    pub loses: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Operands {
-    #[default]
-    None,
-    All,
-    /// The last operand, or the operands' names in it if it is a directory.
-    Last,
-    Second,
 }
 
 /// Programs by their role, independent of their arguments.
@@ -375,7 +344,6 @@ mod tests {
             assert!(!first.programs.is_empty() && first.programs == family.programs, "{text}");
             let named = family.program.iter().flat_map(|program| &program.names);
             let named = named.chain(family.rule.iter().flat_map(|rule| &rule.commands));
-            let named = named.chain(family.write.iter().flat_map(|write| &write.commands));
             for name in named {
                 assert!(family.programs.contains(name), "{name} is not in the first line of its file");
             }

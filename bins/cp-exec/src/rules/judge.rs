@@ -1,12 +1,12 @@
 //! The verdict on a command: the policy's own rules, then the built-in rules, and the finding that they lead to.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::Result;
 
 use super::arguments::Arguments;
+use super::clause::Places;
 use super::data::{self, Kind, Rule as BuiltIn, is_named, roles};
-use super::written::{Places, lost_files};
 use crate::policy::{Access, ArgumentRules, Policy, Rule, Verdict};
 use crate::refusal::{TO_ALLOW, allow_line, denied, refuse};
 
@@ -15,7 +15,7 @@ use crate::refusal::{TO_ALLOW, allow_line, denied, refuse};
 pub(crate) enum Scope {
     /// A request for this one command: all rules apply.
     Single,
-    /// A command line: overwritten files are kept for undo, so overwriting needs no confirmation.
+    /// A command line: removed files are kept for undo, so that removing them needs no confirmation.
     Line,
     /// Another program, such as make or npm: only rules about destruction, publication and escalation apply.
     Child,
@@ -25,7 +25,7 @@ impl Scope {
     fn includes(self, rule: &BuiltIn) -> bool {
         match self {
             Self::Single => true,
-            Self::Line => rule.kind != Kind::Overwrites,
+            Self::Line => rule.kind != Kind::Removes,
             Self::Child => rule.in_children && matches!(rule.kind, Kind::Destroys | Kind::Publishes | Kind::Escalates),
         }
     }
@@ -46,13 +46,6 @@ pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) 
     }
     if scope == Scope::Single {
         finding = finding.or(script(policy, &arguments, cwd));
-    }
-    let lost = lost_files(&arguments, &places).into_iter().find(|path| policy.bounds.lists(Access::Write, path));
-    if let Some(path) = lost {
-        if scope == Scope::Single {
-            finding = finding.or(overwrites(&arguments, &path));
-        }
-        finding.target = (finding.verdict == Verdict::Confirm).then_some(path);
     }
     if is_named(&roles().builders, arguments.name()) {
         finding.risk = finding.risk.max(Risk::Medium);
@@ -75,7 +68,6 @@ pub(super) fn of_data<'a>(
         risk: Risk::High,
         is_final: rule.is_final && rule.decision == Verdict::Confirm,
         hint: rule.hint.clone(),
-        target: None,
     })
 }
 
@@ -90,16 +82,6 @@ fn of_policy(rule: &Rule, arguments: &Arguments<'_>, places: &Places<'_>) -> Fin
         risk: if rule.decision == Verdict::Confirm { Risk::High } else { Risk::Low },
         is_final,
         hint: None,
-        target: None,
-    }
-}
-
-fn overwrites(arguments: &Arguments<'_>, path: &Path) -> Finding {
-    Finding {
-        verdict: Verdict::Confirm,
-        rule: "overwrite".to_owned(),
-        reason: format!("`{}`: overwrites {}", arguments.name(), path.display()),
-        ..Finding::allowed(Risk::High)
     }
 }
 
@@ -129,7 +111,7 @@ pub(crate) enum Risk {
     Low,
     /// It runs code of the repository, or reaches other systems.
     Medium,
-    /// It destroys, overwrites or publishes.
+    /// It destroys or publishes.
     High,
 }
 
@@ -157,8 +139,6 @@ pub(crate) struct Finding {
     pub is_final: bool,
     /// The recommended alternative.
     pub hint: Option<String>,
-    /// The existing file that the command destroys.
-    pub target: Option<PathBuf>,
 }
 
 impl Finding {
@@ -170,7 +150,7 @@ impl Finding {
     pub(crate) fn allowed(risk: Risk) -> Self {
         let reason = "allowed by allowed_commands, and no rule is against it".to_owned();
         let rule = "allowed_commands".to_owned();
-        Self { verdict: Verdict::Allow, rule, reason, risk, is_final: false, hint: None, target: None }
+        Self { verdict: Verdict::Allow, rule, reason, risk, is_final: false, hint: None }
     }
 
     /// The stricter of two.

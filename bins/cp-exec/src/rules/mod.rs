@@ -2,13 +2,13 @@
 //!
 //! - `data/`: the rules, and how their programs read arguments, one file for each family; [`mod@data`] loads them.
 //! - [`Arguments`]: a command line, read by the grammar of its program.
-//! - [`mod@written`]: the files that a command writes, and which of them it destroys.
+//! - [`mod@clause`]: whether a clause of a rule holds for them.
 //! - [`judge()`]: the verdict on a command.
 
 mod arguments;
+mod clause;
 mod data;
 mod judge;
-mod written;
 
 #[cfg(test)]
 mod spellings;
@@ -17,7 +17,6 @@ pub(crate) use self::arguments::{Arguments, is_multicall};
 use self::data::{Kind, families, family_of, is_named, roles};
 pub(crate) use self::data::{Rule as BuiltIn, Served};
 pub(crate) use self::judge::{Finding, Risk, Scope, judge};
-pub(crate) use self::written::{hash_of_lost_files, written_paths};
 
 /// Every built-in rule.
 pub(crate) fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
@@ -58,7 +57,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::written::Places;
+    use super::clause::Places;
     use super::*;
     use crate::policy::Verdict;
 

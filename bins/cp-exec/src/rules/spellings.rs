@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::arguments::Arguments;
+use super::clause::Places;
 use super::judge::of_data;
-use super::written::Places;
 
 /// An option of a command, and the rule that applies because of it.
 struct Meaning {
