@@ -48,7 +48,7 @@ impl Answer {
             "max_tokens" | "model_context_window_exceeded" if !listed => (
                 Code::Partial,
                 "the answer was cut at a limit of the model".to_owned(),
-                "details.partial has its text; --max-tokens sets a limit at which a cut is no failure",
+                "a limit of your own, --max-tokens N, makes an answer that is cut there a success",
             ),
             "refusal" => (
                 Code::Forbidden,
