@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::program::approval::Spent;
-use cp_common::wire::quoted;
 use cp_common::{Error, Result, words};
 
 pub(crate) use self::agent::{AgentCommand, UNLIMITED, decide_agent};
@@ -94,18 +93,7 @@ pub(crate) fn assess(policy: &Policy, hashes: &mut HashCache, command: &Command)
     let cwd = requested_cwd(policy, command)?;
     match &command.form {
         Form::Words(argv) => assess_words(policy, hashes, command, argv, cwd),
-        Form::Line(line) => {
-            let finding =
-                Finding::contained("the sandbox contains the line, and each program is decided about when it starts");
-            assess_line(policy, hashes, command, line.clone(), finding, cwd)
-        }
-        Form::Pipeline(stages) => {
-            let mut finding = Finding::allowed(Risk::Low);
-            for argv in stages {
-                finding = finding.or(assess_words(policy, hashes, command, argv, cwd.clone())?.finding);
-            }
-            assess_line(policy, hashes, command, line_of(stages), finding, cwd)
-        }
+        Form::Line(line) => assess_line(policy, hashes, command, line.clone(), cwd),
         Form::Strict(_) => Err(Error::validation("the string of the command was not read").with("rule", "request")),
     }
 }
@@ -116,7 +104,6 @@ fn assess_line(
     hashes: &mut HashCache,
     command: &Command,
     line: String,
-    finding: Finding,
     cwd: PathBuf,
 ) -> Result<Assessment> {
     if policy.exec().allowed_commands.is_empty() {
@@ -125,10 +112,11 @@ fn assess_line(
     policy.check_base()?;
     check_cwd(policy, &cwd)?;
     let text = command.shell_text.as_deref().unwrap_or(&line);
-    let (shell, argv) = shell_words(text, matches!(command.form, Form::Pipeline(_)))?;
+    let (shell, argv) = shell_words(text)?;
     let pinned = ProgramLookup::of(policy).pin(&shell, hashes, &|path| policy.writable_only(path))?;
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;
+    let finding = Finding::contained("the sandbox contains the line, and each program is decided about when it starts");
     Ok(Assessment { argv, finding, pinned, cwd, timeout, notices: command.notices.clone(), line: Some(line) })
 }
 
@@ -229,7 +217,6 @@ pub(crate) fn read_string(policy: &Policy, mut command: Command) -> Result<Comma
     command.form = match command.form {
         Form::Line(text) if policy.exec().strings == Strings::Single => strict(policy, &text, &mut command.notices)?,
         Form::Strict(text) => strict(policy, &text, &mut command.notices)?,
-        Form::Pipeline(mut stages) if stages.len() == 1 => Form::Words(stages.remove(0)),
         other => other,
     };
     command.check()?;
@@ -242,30 +229,16 @@ fn strict(policy: &Policy, text: &str, notices: &mut Vec<String>) -> Result<Form
     Ok(Form::Words(words.with_home(&policy.home_text())))
 }
 
-/// Shell code that makes a pipeline return the status of the first stage that fails. The status of SIGPIPE (141) is
-/// not a failure.
-const FIRST_FAILURE: &str = r#"; for s in "${PIPESTATUS[@]}"; do [ $s = 0 ] || [ $s = 141 ] || exit $s; done"#;
-
 /// The shell of this machine, and the arguments with which it runs a line.
-pub(crate) fn shell_words(line: &str, is_pipeline: bool) -> Result<(PathBuf, Vec<String>)> {
+pub(crate) fn shell_words(line: &str) -> Result<(PathBuf, Vec<String>)> {
     let shell = SHELLS.iter().find_map(|path| Path::new(path).canonicalize().ok());
     let shell = shell.ok_or_else(|| Error::not_found("this machine has neither bash nor sh").with("rule", "shell"))?;
     let name = shell.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut line = line.to_owned();
-    if is_pipeline && name == "bash" {
-        line.push_str(FIRST_FAILURE);
-    }
     let mut words = vec![name, "-c".to_owned()];
     // A shell would parse such a line as an option.
     if line.starts_with(['-', '+']) {
         words.push("--".to_owned());
     }
-    words.push(line);
+    words.push(line.to_owned());
     Ok((shell, words))
-}
-
-/// The command line of a pipeline, with each word quoted.
-pub(crate) fn line_of(stages: &[Vec<String>]) -> String {
-    let stage = |argv: &Vec<String>| argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
-    stages.iter().map(stage).collect::<Vec<_>>().join(" | ")
 }

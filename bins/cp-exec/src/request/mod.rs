@@ -55,8 +55,6 @@ pub(crate) struct Command {
 pub(crate) enum Form {
     /// The arguments of one program.
     Words(Vec<String>),
-    /// Programs connected by pipes.
-    Pipeline(Vec<Vec<String>>),
     /// A string with the arguments of one program, from the tool `shell`. No shell parses it.
     Strict(String),
     /// A line for a shell in the sandbox.
@@ -125,7 +123,6 @@ struct Envelope {
 struct Shell {
     command: Option<String>,
     argv: Option<Vec<String>>,
-    pipeline: Option<Vec<Vec<String>>>,
     cwd: Option<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -201,19 +198,18 @@ struct Nothing {}
 /// Parses a command of the tool `shell`, or a line for a shell of the tool `bash`.
 fn shell(tool: &str, operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
     known(tool, operation.or(Some("execute_command")), &["execute_command"])?;
-    let Shell { command, argv, pipeline, cwd, env, timeout, stdin, confirm } = read(arguments.get(), "arguments")?;
-    let form = match (command, argv, pipeline) {
-        (Some(line), None, None) if tool == "bash" && confirm.is_none() => Form::Line(line),
+    let Shell { command, argv, cwd, env, timeout, stdin, confirm } = read(arguments.get(), "arguments")?;
+    let form = match (command, argv) {
+        (Some(line), None) if tool == "bash" && confirm.is_none() => Form::Line(line),
         _ if tool == "bash" => {
             return Err(
                 Error::validation("the tool `bash` takes one `command`, and no `confirm`").with("rule", "request")
             );
         }
-        (Some(text), None, None) => Form::Strict(text),
-        (None, Some(argv), None) => Form::Words(argv),
-        (None, None, Some(stages)) => Form::Pipeline(stages),
+        (Some(text), None) => Form::Strict(text),
+        (None, Some(argv)) => Form::Words(argv),
         _ => {
-            return Err(Error::validation("give one of `command`, `argv` and `pipeline`")
+            return Err(Error::validation("give either `command` or `argv`")
                 .with("rule", "request")
                 .hint(r#"{"command":"git status"} or {"argv":["git","status"]}"#));
         }
@@ -226,19 +222,18 @@ fn shell(tool: &str, operation: Option<&str>, arguments: &RawValue) -> Result<Re
 impl Command {
     /// Checks that there is a command without NUL bytes.
     pub(crate) fn check(&self) -> Result<()> {
-        let stages = match &self.form {
+        let argv = match &self.form {
             Form::Strict(_) => return Ok(()),
             Form::Line(line) => {
                 let rule = if line.trim().is_empty() { "empty" } else { "nul_byte" };
                 return if rule == "empty" || line.contains('\0') { Err(wrong_words(rule)) } else { Ok(()) };
             }
-            Form::Words(argv) => std::slice::from_ref(argv),
-            Form::Pipeline(stages) => stages,
+            Form::Words(argv) => argv,
         };
-        if stages.is_empty() || stages.iter().any(|argv| argv.first().is_none_or(String::is_empty)) {
+        if argv.first().is_none_or(String::is_empty) {
             return Err(wrong_words("empty"));
         }
-        if stages.iter().flatten().any(|word| word.contains('\0')) {
+        if argv.iter().any(|word| word.contains('\0')) {
             return Err(wrong_words("nul_byte"));
         }
         Ok(())

@@ -22,7 +22,7 @@ use super::journal::Journal;
 use super::provenance::Provenance;
 use super::result::StepsReport;
 use crate::decision::{
-    Caller, HashCache, OwnerGit, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
+    Caller, HashCache, OwnerGit, Ruling, StepRuling, StepVerdict, decide_step, read_string, shell_words,
 };
 use crate::policy::{Access, HostCall, Policy};
 use crate::refusal::refuse;
@@ -409,8 +409,7 @@ impl Steps {
     fn assess(&mut self, process: Process, form: Form) -> Result<ClientDecision> {
         let (line, argv, name) = match read_string(&self.policy, Command { form, ..Command::default() })?.form {
             Form::Words(argv) => (None, argv.clone(), PathBuf::from(&argv[0])),
-            Form::Pipeline(stages) => of_shell(line_of(&stages), true)?,
-            Form::Strict(line) | Form::Line(line) => of_shell(line, false)?,
+            Form::Strict(line) | Form::Line(line) => of_shell(line)?,
         };
         let request = ExecRequest::find(process, &name, argv).map_err(|e| Error::io("looking up a program", e))?;
         let Some(request) = request else {
@@ -549,8 +548,8 @@ fn explain(listener: &Listener, call: &ExecCall, text: &str, say: &mut dyn FnMut
 }
 
 /// A command line, the arguments of its shell, and the path of the shell.
-fn of_shell(line: String, is_pipeline: bool) -> Result<(Option<String>, Vec<String>, PathBuf)> {
-    let (shell, argv) = shell_words(&line, is_pipeline)?;
+fn of_shell(line: String) -> Result<(Option<String>, Vec<String>, PathBuf)> {
+    let (shell, argv) = shell_words(&line)?;
     Ok((Some(line), argv, shell))
 }
 

@@ -434,7 +434,7 @@ fn other_home(at: usize) -> Refusal {
 
 fn operator(c: char, at: usize) -> Refusal {
     let (reason, hint) = match c {
-        '|' => ("`|` makes a pipeline", "this is a pipeline; send pipeline:[[…],[…]]"),
+        '|' => ("`|` makes a pipeline", "send the line to the tool `bash`, or as cp-exec -c LINE"),
         '<' | '>' => ("a redirection needs a shell", "send `stdin`, or read the output from the answer"),
         '&' | ';' => ("this is more than one command", "send one request for each command"),
         '\n' => ("a newline ends a command", "send one request for each command, or quote the newline"),
