@@ -95,13 +95,13 @@ fn repository_of_killed_run_is_settled_by_next_start() {
         let exec = Exec::new(who);
         git(&exec, &["init", "-q"]);
         exec.own_all();
-        let script: String = PLANTED.iter().map(|(_, line)| format!("{line}; ")).collect();
+        let script = PLANTED.map(|(_, line)| line).join("; ");
         let packed = "echo \"$(echo x | git hash-object -w --stdin) refs/replace/x\" > .git/packed-refs";
         let run = exec.command(&[
             "--",
             "sh",
             "-c",
-            &format!("{script}{packed}; echo a > .git/plain; echo x > plain; sleep 60"),
+            &format!("{script}; {packed}; echo a > .git/plain; echo x > plain; sleep 60"),
         ]);
         let run = run.start();
         wait_for(&exec, "plain");

@@ -43,7 +43,6 @@ mod repositories;
 mod requests;
 mod run;
 mod said;
-mod search;
 mod session_tmp;
 mod shared_memory;
 mod starts;

@@ -147,7 +147,7 @@ fn each_reading_tool_answers_in_text_and_structure_alike_and_the_ledger_says_who
             let of_kind = tools.iter().filter(|tool| read_only(tool) == is_reading);
             of_kind.map(|tool| tool["name"].as_str().unwrap()).collect()
         };
-        let reading = ["cp_check", "cp_read", "cp_search", "cp_ledger_query", "cp_verify", "cp_session_search"];
+        let reading = ["cp_check", "cp_read", "cp_ledger_query", "cp_verify", "cp_session_search"];
         assert_eq!(names(true), reading, "{library:?}");
         assert_eq!(names(false), ["cp_run", "cp_write", "cp_edit", "cp_prompt"], "{library:?}");
 

@@ -112,7 +112,6 @@ fn refused_call_has_next_step() {
         ("filesystem", json!({"operation": "read_file", "path": "a", "colour": 1})),
         ("filesystem", json!({"operation": "read_file", "path": "weathr.sh"})),
         ("shell", json!({"command": "cat a"})),
-        ("shell", json!({"command": "find . -name '*.sh'"})),
     ]);
     place.work.write("a", "1\n");
     place.work.write("weather.sh", "");
@@ -123,11 +122,10 @@ fn refused_call_has_next_step() {
         "the arguments are operation, path",
         "did you mean `weather.sh`?",
         r#"filesystem {"operation":"read_file","path":"a"}"#,
-        r#"filesystem {"operation":"find","path":".","glob":"*.sh"}"#,
     ]) {
         assert!(result.contains(step), "{step}: {result}");
     }
-    assert_eq!(results.len(), 6);
+    assert_eq!(results.len(), 5);
     // The call of the hint is accepted.
     let hint = results[4].split("send filesystem ").nth(1).unwrap();
     let input = hint.split('}').next().unwrap().to_owned() + "}";

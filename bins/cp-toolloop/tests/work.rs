@@ -75,8 +75,8 @@ impl Project {
         let file = |input: Value| json!({"tool_calls": [{"name": "filesystem", "input": input}]});
         let shell = |command: &str| json!({"tool_calls": [{"name": "shell", "input": {"command": command}}]});
         let script = [
-            file(json!({"operation": "find", "kind": "file"})),
-            file(json!({"operation": "search", "pattern": old, "literal": true})),
+            file(json!({"operation": "list_directory", "path": "."})),
+            json!({"tool_calls": [{"name": "bash", "input": {"command": "find . -type f"}}]}),
             shell("dd if=/dev/zero of=zeros count=1"),
             shell(self.test),
             file(json!({"operation": "read_file", "path": path, "line": 1, "lines": 20})),

@@ -29,9 +29,9 @@ pub(crate) use self::file::{
     ArgumentRules, Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Strings, Verdict, load, parse,
 };
 pub(crate) use self::grant::allowable;
-pub(crate) use self::hidden::{Hidden, node_of, readable, visible, writable};
+pub(crate) use self::hidden::{node_of, readable, writable};
 use self::patterns::{Anchors, Pattern};
-pub(crate) use self::patterns::{covering, escaped, expand, normal};
+pub(crate) use self::patterns::{escaped, expand, normal};
 pub(crate) use self::trust::{check_directory, name_of, others_write};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};

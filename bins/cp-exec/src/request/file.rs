@@ -10,14 +10,12 @@ pub(crate) enum FileOperation {
     WriteFile(WriteFile),
     EditFile(EditFile),
     RemoveFile(RemoveFile),
-    Search(Search),
-    Find(Find),
     RestoreFiles(RestoreFiles),
 }
 
 /// The names of the operations.
-pub(super) const FILE_OPERATIONS: [&str; 8] =
-    ["read_file", "list_directory", "write_file", "edit_file", "remove_file", "search", "find", "restore_files"];
+pub(super) const FILE_OPERATIONS: [&str; 6] =
+    ["read_file", "list_directory", "write_file", "edit_file", "remove_file", "restore_files"];
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -134,52 +132,6 @@ pub(crate) struct RemoveFile {
     pub expected_sha256: Option<String>,
 }
 
-/// Searches the lines of files.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Search {
-    pub pattern: String,
-    #[serde(default = "here")]
-    pub path: String,
-    /// True if the pattern is literal text and not a regular expression.
-    #[serde(default)]
-    pub literal: bool,
-    /// The files to search.
-    pub glob: Option<String>,
-    /// The number of context lines around each match.
-    #[serde(default)]
-    pub context: usize,
-    /// True if files whose names begin with a dot are searched.
-    #[serde(default)]
-    pub hidden: bool,
-    /// The most lines to return.
-    pub limit: Option<usize>,
-}
-
-/// Searches files by name.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Find {
-    pub glob: Option<String>,
-    #[serde(default = "here")]
-    pub path: String,
-    pub kind: Option<EntryKind>,
-    /// True if names that begin with a dot are included.
-    #[serde(default)]
-    pub hidden: bool,
-    /// The most files to return.
-    pub limit: Option<usize>,
-}
-
-/// The type of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum EntryKind {
-    File,
-    Directory,
-    Symlink,
-}
-
 /// Restores files to contents that the ledger keeps: all of them, or none if one differs from its expected state.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -198,8 +150,4 @@ pub(crate) struct Restore {
     pub to: Option<String>,
     /// The restored permissions, in octal. By default they are unchanged.
     pub permissions: Option<String>,
-}
-
-fn here() -> String {
-    ".".to_owned()
 }

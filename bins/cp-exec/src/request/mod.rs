@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 
 use self::file::FILE_OPERATIONS;
 pub(crate) use self::file::{
-    EditFile, Encoding, EntryKind, FileOperation, Find, ListDirectory, ReadFile, RemoveFile, Replacement, RestoreFiles,
-    Search, WriteFile, WriteMode,
+    EditFile, Encoding, FileOperation, ListDirectory, ReadFile, RemoveFile, Replacement, RestoreFiles, WriteFile,
+    WriteMode,
 };
 pub(crate) use self::source::{Call, Source, of_line};
 

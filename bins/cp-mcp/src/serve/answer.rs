@@ -148,13 +148,11 @@ impl Answer {
 
 /// The hint of cp-exec at the end of a text, with the tool names of this server.
 fn in_our_names(text: &str) -> String {
-    const CALLS: [(&str, &str); 3] = [
+    const CALLS: [(&str, &str); 2] = [
         (r#"send filesystem {"operation":"read_file","#, "use cp_read {"),
         (r#"send filesystem {"operation":"list_directory","#, "use cp_read {"),
-        (r#"send filesystem {"operation":"find","#, "use cp_search {"),
     ];
-    const NAMES: [(&str, &str); 3] =
-        [("use find ", "use cp_search "), ("edit_file", "cp_edit"), ("write_file", "cp_write")];
+    const NAMES: [(&str, &str); 2] = [("edit_file", "cp_edit"), ("write_file", "cp_write")];
     let (before, hint) = text.rfind("\nHint: ").map_or((text, ""), |at| text.split_at(at));
     before.to_owned()
         + &CALLS.iter().chain(&NAMES).fold(hint.to_owned(), |hint, (theirs, ours)| hint.replace(theirs, ours))
@@ -228,14 +226,13 @@ mod tests {
 
     #[test]
     fn hint_uses_names_of_this_server() {
-        let text = "x\nHint: send filesystem {\"operation\":\"find\",\"glob\":\"*.rs\",\"path\":\".\"}";
-        assert_eq!(in_our_names(text), "x\nHint: use cp_search {\"glob\":\"*.rs\",\"path\":\".\"}");
+        let text = "x\nHint: send filesystem {\"operation\":\"read_file\",\"path\":\".\"}";
+        assert_eq!(in_our_names(text), "x\nHint: use cp_read {\"path\":\".\"}");
         let text = "write_file said edit_file\nHint: use edit_file to change it";
         assert_eq!(in_our_names(text), "write_file said edit_file\nHint: use cp_edit to change it");
         assert_eq!(in_our_names("edit_file"), "edit_file");
-        let data =
-            Answer::of_data(json!({"hint": "use find to look for it, or write_file", "code": null, "index": 0})).data;
-        assert_eq!(Value::Object(data), json!({"hint": "use cp_search to look for it, or cp_write"}));
+        let data = Answer::of_data(json!({"hint": "write_file creates it", "code": null, "index": 0})).data;
+        assert_eq!(Value::Object(data), json!({"hint": "cp_write creates it"}));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["summary"],
     examples: &[
         r#"echo '{"jsonrpc":"2.0","id":1,"method":"server/discover"}' | {} serve --json"#,
-        r#"echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | {} serve --only cp_read,cp_search >lines"#,
+        r#"echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | {} serve --only cp_read,cp_check >lines"#,
     ],
     input: &[Input::Bytes],
     events: &["mcp.session", "mcp.call", "mcp.result", "approval.granted", "approval.denied"],

@@ -136,7 +136,6 @@ fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> ToolActi
             let is_directory = root.join(path).is_dir();
             files(if is_directory { "list_directory" } else { "read_file" }, arguments)
         }
-        "cp_search" => files(if arguments.contains_key("pattern") { "search" } else { "find" }, arguments),
         "cp_write" => files("write_file", arguments),
         "cp_edit" => files("edit_file", arguments),
         "cp_run" => ToolAction::Do { tool: command_tool(&arguments), input: arguments },

@@ -10,7 +10,7 @@ const FILESYSTEM: &str = "filesystem";
 const SHELL: &str = "shell";
 
 /// Names of tools and operations, with the operation of `filesystem` that each means.
-const OPERATIONS: [(&str, &[&str]); 7] = [
+const OPERATIONS: [(&str, &[&str]); 5] = [
     (
         "edit_file",
         &[
@@ -29,8 +29,6 @@ const OPERATIONS: [(&str, &[&str]); 7] = [
     ("read_file", &["read", "view", "open", "open_file", "view_file", "read_many_files"]),
     ("remove_file", &["remove", "delete", "delete_file"]),
     ("list_directory", &["ls", "list", "list_dir", "list_files"]),
-    ("search", &["grep", "grep_search", "search_file_content", "search_files"]),
-    ("find", &["glob", "file_search", "find_files"]),
 ];
 
 /// Names of tools whose operation is an argument.
@@ -41,15 +39,13 @@ const SHELLS: [&str; 6] =
     ["bash", "run_shell_command", "run_terminal_cmd", "execute_command", "run_command", "terminal"];
 
 /// Names of arguments, with the name that each means.
-const MEMBERS: [(&str, &[&str]); 11] = [
+const MEMBERS: [(&str, &[&str]); 9] = [
     ("path", &["file_path", "filepath", "filename", "file", "absolute_path", "target_file", "dir_path", "directory"]),
     ("old", &["old_string", "old_str", "oldstring", "old_text", "oldtext"]),
     ("new", &["new_string", "new_str", "newstring", "new_text", "newtext", "insert_text"]),
     ("all", &["replace_all", "replaceall", "allow_multiple"]),
     ("patch", &["input", "diff", "patch_text", "patchtext"]),
     ("content", &["file_text", "contents", "file_content"]),
-    ("glob", &["include", "file_pattern"]),
-    ("context", &["-c"]),
     ("limit", &["head_limit", "max_results"]),
     ("command", &["cmd", "command_line"]),
     ("cwd", &["workdir", "working_directory", "directory", "dir_path"]),
@@ -146,10 +142,9 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
         // Other programs count lines here.
         Some("read_file") if is_foreign && name == "offset" => Some("line"),
         Some("read_file") if is_foreign && name == "limit" => Some("lines"),
-        Some("find") if name == "pattern" => Some("glob"),
         Some("edit_file") => member_of(name, &["path", "old", "new", "all", "patch"]),
         Some("write_file") => member_of(name, &["path", "content"]),
-        _ => member_of(name, &["path", "glob", "context", "limit"]),
+        _ => member_of(name, &["path", "limit"]),
     };
     rename(&mut members, own);
     let edits = members.get_mut("edits").and_then(Value::as_array_mut).into_iter().flatten();
@@ -297,13 +292,6 @@ mod tests {
                 json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": "a"}}),
                 FILESYSTEM,
                 json!({"operation": "read_file", "path": "a"}),
-            ),
-            ("Glob", json!({"pattern": "*.rs"}), FILESYSTEM, json!({"operation": "find", "glob": "*.rs"})),
-            (
-                "Grep",
-                json!({"pattern": "x", "-C": 3, "-n": true, "output_mode": "content"}),
-                FILESYSTEM,
-                json!({"operation": "search", "pattern": "x", "context": 3}),
             ),
             (
                 "Bash",

@@ -1,4 +1,4 @@
-//! The tool `filesystem`: reads, searches and changes files under the policy's paths, without a process.
+//! The tool `filesystem`: reads and changes files under the policy's paths, without a process.
 //!
 //! Files are changed atomically, after their previous contents are stored and synced, and only if a run knows the content
 //! that it changes.
@@ -9,7 +9,6 @@ mod hunk;
 mod missing;
 mod place;
 mod read;
-mod search;
 mod undo;
 mod view;
 mod write;
@@ -32,8 +31,8 @@ use serde_json::{Value, json};
 pub(crate) use self::undo::{Step, Undo};
 use super::Item;
 use crate::nofollow;
+pub(super) use crate::policy::readable;
 use crate::policy::{Access, Policy, normal, writable};
-pub(super) use crate::policy::{readable, visible};
 use crate::refusal::denied;
 use crate::request::FileOperation;
 use crate::run::{Engine, quoted};
@@ -44,8 +43,6 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<
     match operation {
         FileOperation::ReadFile(read) => read::read_file(engine, read),
         FileOperation::ListDirectory(list) => read::list_directory(engine, list),
-        FileOperation::Search(search) => search::search(engine, search),
-        FileOperation::Find(find) => search::find(engine, find),
         FileOperation::WriteFile(write) => write::write_file(engine, write),
         FileOperation::EditFile(edit) => edit::edit_file(engine, edit),
         FileOperation::RemoveFile(remove) => write::remove_file(engine, remove),
