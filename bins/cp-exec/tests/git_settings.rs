@@ -1,17 +1,10 @@
-//! The paths that a repository's settings name, its hooks, and harmful changes of a run to its history.
+//! The paths that a repository's settings name, and its hooks.
 
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::exec::{Exec, POLICY, Who, everyone};
 use crate::guard::{owner, repository, trusted, undone};
-
-fn history(answer: &Value) -> String {
-    let details = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
-    details["enforcement"]["history"].to_string()
-}
 
 #[test]
 fn paths_in_git_settings_are_read_only() {
@@ -53,33 +46,6 @@ fn owner_hooks_run_inside_sandbox() {
         assert_eq!(commit("fine"), 0, "{who:?}");
         assert_eq!(owner(&exec, "git log --format=%s; cat ran"), "fine\na\nin\n", "{who:?}");
         assert!(!outside.exists(), "{who:?}: the hook left the sandbox");
-    }
-}
-
-#[test]
-fn history_with_guarded_names_or_hidden_changes_is_reported() {
-    const SCRIPTS: [(&str, &str); 5] = [
-        ("sub/.envrc", "mkdir sub && echo x > sub/.envrc && git add -f sub/.envrc && git commit -qm e && rm -r sub"),
-        (
-            ".envrc",
-            "b=$(echo x | git hash-object -w --stdin) && git update-index --add --cacheinfo 100644,$b,.envrc && t=$(git write-tree) && \
-             git update-ref refs/heads/feature $(git commit-tree -m x $t) && git reset -q",
-        ),
-        (".vscode/tasks.json", "mkdir .vscode && echo x > .vscode/tasks.json && git stash -q -u"),
-        (".mcp.json", "git update-index --add --cacheinfo 100644,$(echo x | git hash-object -w --stdin),.mcp.json"),
-        ("no longer shows changes of f", "git update-index --skip-worktree f && echo evil > f"),
-    ];
-    for who in everyone() {
-        for (named, script) in SCRIPTS {
-            let exec = repository(who);
-            let (answer, _) = exec.ask(&["--", "sh", "-c", script]);
-            assert!(history(&answer).contains(named), "{who:?} {named}: {answer}");
-            let later = exec.ask(&["--", "git", "status"]).0;
-            assert_eq!(history(&later), "null", "it is reported once: {later}");
-        }
-        let exec = repository(who);
-        let control = exec.ask(&["--", "sh", "-c", "echo b > g && git add g && git commit -qm b && git stash list"]).0;
-        assert_eq!(history(&control), "null", "{control}");
     }
 }
 

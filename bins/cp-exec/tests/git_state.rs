@@ -119,11 +119,11 @@ fn references_that_replace_objects_do_not_stay() {
 }
 
 #[test]
-fn reftable_is_said_not_to_be_searched() {
+fn reftable_is_said_not_to_be_kept() {
     for (format, is_said) in [("reftable", true), ("files", false)] {
         let exec = crate::exec::Exec::new(crate::exec::Who::Me);
         owner(&exec, &format!("git init -q --ref-format={format} ."));
         let missing = exec.inside("true")["enforcement"]["missing"].to_string();
-        assert_eq!(missing.contains("not searched"), is_said, "{format}: {missing}");
+        assert_eq!(missing.contains("reftable, of which nothing is kept"), is_said, "{format}: {missing}");
     }
 }

@@ -61,17 +61,6 @@ pub(super) struct KeptHistory {
     pub snapshot: PathBuf,
     /// The number of objects that share their file with the repository, so that a run can damage both.
     pub linked: u64,
-    files: BTreeMap<PathBuf, Stamp>,
-}
-
-impl KeptHistory {
-    /// True if references, logs or the index in a directory have changed.
-    pub(super) fn is_changed(&self, repository: &Path, directory: &Path) -> io::Result<bool> {
-        let now = files_of(repository, directory)?;
-        let relative = directory.strip_prefix(repository).unwrap_or(directory);
-        let is_its = |path: &Path| CHANGING.iter().any(|name| path.starts_with(relative.join(name)));
-        Ok(!now.iter().eq(self.files.iter().filter(|(path, _)| is_its(path))))
-    }
 }
 
 /// The directory with the kept history of one repository.
@@ -113,7 +102,7 @@ impl<'a> KeepDirectory<'a> {
             super::put_back(&file, &mut serde_json::to_vec(&state)?.as_slice(), None)?;
         }
         let snapshot = self.path.join(SNAPSHOTS).join(&state.snapshot);
-        Ok(KeptHistory { snapshot, linked: state.linked, files: state.files })
+        Ok(KeptHistory { snapshot, linked: state.linked })
     }
 
     /// Keeps new objects, and moves removed ones aside. True if anything changed.

@@ -5,12 +5,12 @@
 //! A [`Watch`] observes the read-only parts during a run, and covers those anew that another process replaces.
 
 mod binds;
-mod history;
 mod keep;
 mod made;
 mod placeholder;
 mod recover;
 mod settings;
+mod unchanged;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -24,14 +24,14 @@ use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::binds::{Repository, find};
-pub(crate) use self::history::{output_of, without_unchanged};
 pub(crate) use self::keep::DIRECTORY as KEEP;
-use self::keep::{KeepDirectory, KeptHistory};
+use self::keep::KeepDirectory;
 pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
 use self::placeholder::Placeholders;
 pub(crate) use self::recover::Recovery;
 use self::settings::fault_in_changed_settings;
 pub(crate) use self::settings::parts as key_parts;
+pub(crate) use self::unchanged::{output_of, without_unchanged};
 pub(crate) use self::watch::Watch;
 use crate::nofollow::{self, Link, NewFile, Node};
 use crate::serde_paths::any_bytes;
@@ -72,8 +72,6 @@ pub(crate) struct Session<'a> {
 struct RepositoryState {
     /// The placeholders are held until the run has ended.
     placeholders: Option<Placeholders>,
-    /// The kept references and indexes.
-    kept: Option<KeptHistory>,
     /// The read-only files.
     files: Vec<(PathBuf, String)>,
     known: KnownParts,
@@ -122,24 +120,13 @@ impl<'a> Session<'a> {
         self.watch.as_mut()
     }
 
-    /// Compares the repositories with their state before the run. `private`: the run had its own mounts. `git`: the
-    /// program that reads new commits.
-    pub(crate) fn finish(mut self, private: bool, git: Option<&Path>) -> SessionReport {
+    /// Compares the repositories with their state before the run. `private`: the run had its own mounts.
+    pub(crate) fn finish(mut self, private: bool) -> SessionReport {
         let unsettled = self.watch.as_mut().and_then(Watch::unsettled).filter(|_| private);
         let watch = self.watch.as_ref().filter(|_| private);
-        let states = || self.repositories.iter().zip(&self.states);
-        let findings = states().flat_map(|(repository, before)| before.compare(repository, watch)).collect();
-        let (mut history, mut missing) = (Vec::new(), self.missing);
-        for (repository, before) in states() {
-            match before.search(repository, git) {
-                Ok(found) => history.extend(found),
-                Err(e) => missing.push(format!(
-                    "repository: {}: new commits and the index are not searched for guarded names: {e}",
-                    repository.path.display()
-                )),
-            }
-        }
-        SessionReport { findings, unsettled, history, missing }
+        let states = self.repositories.iter().zip(&self.states);
+        let findings = states.flat_map(|(repository, before)| before.compare(repository, watch)).collect();
+        SessionReport { findings, unsettled, missing: self.missing }
     }
 }
 
@@ -149,8 +136,6 @@ pub(crate) struct SessionReport {
     pub findings: Vec<Violation>,
     /// The fault of a setting that another process replaced at the end of the run.
     pub unsettled: Option<String>,
-    /// New commits or index entries that are harmful if they are checked out.
-    pub history: Vec<String>,
     pub missing: Vec<String>,
 }
 
@@ -172,6 +157,9 @@ impl RepositoryState {
                 "repository: {path}: {linked} objects are kept as second names only: a run that writes into one spoils both"
             ));
         }
+        if repository.path.join("reftable").symlink_metadata().is_ok() {
+            missing.push(format!("repository: {path}: its references are in a reftable, of which nothing is kept"));
+        }
         let parts =
             repository.directories.iter().flat_map(|directory| binds::part_names().map(|name| directory.join(name)));
         let files = repository.protected().filter_map(|path| Some((path.clone(), read_small(path)?)));
@@ -182,7 +170,7 @@ impl RepositoryState {
             states: faulty_states(repository).map(|(path, _)| path).collect(),
             snapshot: kept.as_ref().map(|kept| kept.snapshot.clone()),
         };
-        Self { placeholders, kept, files, known }
+        Self { placeholders, files, known }
     }
 
     /// The paths that have no placeholder although git would read them.
@@ -190,22 +178,6 @@ impl RepositoryState {
         let is_used = self.placeholders.as_ref().is_none_or(|placeholders| placeholders.has_common);
         let absent = repository.absent.iter().filter(|_| !is_used).map(|(path, _)| path);
         absent.filter(|path| placeholder::is_common(path)).cloned().collect()
-    }
-
-    /// Searches new commits and index entries.
-    fn search(&self, repository: &Repository, git: Option<&Path>) -> io::Result<Vec<String>> {
-        if repository.path.join("reftable").symlink_metadata().is_ok() {
-            return Err(io::Error::other("its references are in a reftable, of which nothing is kept"));
-        }
-        let Some(kept) = &self.kept else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        for directory in &repository.directories {
-            if kept.is_changed(&repository.path, directory)? {
-                let git = git.ok_or_else(|| io::Error::other("there is no git in exec.path"))?;
-                found.extend(history::search(git, &repository.path, directory, kept)?);
-            }
-        }
-        Ok(found)
     }
 
     /// The parts that must not stay. Without a watch the run may have written each of them.

@@ -105,7 +105,7 @@ fn packed(directory: &Path) -> Vec<(String, String)> {
     lines.map(|(id, name)| (name.to_owned(), id.to_owned())).collect()
 }
 
-pub(super) fn is_id(text: &str) -> bool {
+fn is_id(text: &str) -> bool {
     [40, 64].contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
@@ -229,7 +229,7 @@ impl Finder<'_> {
 }
 
 /// The files below a directory, except for the kept history.
-pub(super) fn files_below(root: &Path) -> Vec<PathBuf> {
+fn files_below(root: &Path) -> Vec<PathBuf> {
     let (mut found, mut waiting) = (Vec::new(), vec![root.to_owned()]);
     while let Some(directory) = waiting.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {

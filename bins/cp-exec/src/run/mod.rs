@@ -65,8 +65,6 @@ pub(crate) struct Prepared {
     policy: Policy,
     /// The marker of a run without a result. The next start reads it if this program is killed.
     open: Option<OpenRun>,
-    /// The program that reads the history of repositories.
-    git: Option<PathBuf>,
     /// True for a whole agent, which may run all day.
     is_agent: bool,
     _effect: signals::Effect,
@@ -94,7 +92,6 @@ impl Prepared {
         let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent);
         let grace = grace.unwrap_or(GRACE.min(ruling.command.timeout / 10)).min(ruling.command.timeout);
         let policy = engine.policy.clone();
-        let git = policy.git();
         Ok(Self {
             ruling,
             intent,
@@ -106,7 +103,6 @@ impl Prepared {
             quiet: &[],
             policy,
             open: None,
-            git,
             is_agent: tool == "agent",
             _effect: effect,
         })
@@ -164,7 +160,7 @@ impl Prepared {
     /// started.
     fn guard(&self, session: Session<'_>, ran: &mut RunResult) {
         let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.has(Layer::Mount));
-        let after = session.finish(private, self.git.as_deref());
+        let after = session.finish(private);
         let found = guard::finish(&self.ruling.watched, after.findings, &self.policy.cp_home, private);
         match ran {
             Ok(outcome) => {
@@ -173,7 +169,6 @@ impl Prepared {
                 }
                 let enforcement = &mut outcome.enforcement;
                 enforcement.missing.extend(after.missing);
-                enforcement.history = after.history;
                 enforcement.guard = found.quarantined;
                 enforcement.new_hidden = found.new_hidden;
                 enforcement.repositories_made = found.repositories_made;

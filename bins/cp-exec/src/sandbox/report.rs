@@ -47,10 +47,6 @@ pub(crate) struct Enforcement {
     /// Repositories that the run created and that contain nothing that git would execute.
     #[serde(default)]
     pub repositories_made: Vec<String>,
-    /// New parts of the history or the index of a repository that are harmful if they are checked out, or that hide
-    /// changes. They are not removed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<String>,
     /// Layers that were requested but are not available, and rules that the kernel does not enforce.
     pub missing: Vec<String>,
 }

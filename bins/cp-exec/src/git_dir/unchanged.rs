@@ -1,11 +1,9 @@
-//! Searches commits, the stash and the index of a repository for guarded names that a run added, because a walk
-//! through files does not find them. Git reads the repository without any setting of it that names a program.
+//! Compares files with the index of their repository. Git reads the repository without any setting of it that names a
+//! program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -15,23 +13,17 @@ use cp_common::keys::hex;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
-use super::keep::KeptHistory;
-use super::recover::{files_below, is_id};
-use crate::guard::is_guarded;
-
 /// The time limit of git, and the limit of its output.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const LONGEST: u64 = 16 << 20;
 
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 7] = [
     "safe.directory=*",
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "core.attributesFile=/dev/null",
     "core.sshCommand=false",
     "core.untrackedCache=false",
-    "log.showSignature=false",
-    "log.showRoot=true",
     "protocol.allow=never",
 ];
 
@@ -46,41 +38,6 @@ const ENVIRONMENT: [(&str, &str); 9] = [
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_TERMINAL_PROMPT", "0"),
 ];
-
-/// The harmful changes of a run to the history and the index of a git directory.
-pub(super) fn search(git: &Path, repository: &Path, directory: &Path, kept: &KeptHistory) -> io::Result<Vec<String>> {
-    let relative = directory.strip_prefix(repository).unwrap_or(directory);
-    let before = kept.snapshot.join(relative);
-    let git = Git { program: git, directory };
-    let mut found = Vec::new();
-    let mut report = |what: &str, path: &[u8]| {
-        let path = Path::new(OsStr::from_bytes(path)).display();
-        found.push(format!("{}: {what} {path}", directory.display()));
-    };
-    let had: BTreeSet<Vec<u8>> =
-        entries(&git.run(&["ls-files", "-s", "-v", "-z"], Some(&before.join("index")), b"")?);
-    let has = entries(&git.run(&["ls-files", "-s", "-v", "-z"], None, b"")?);
-    for entry in has.difference(&had) {
-        let Some(at) = entry.iter().position(|byte| *byte == b'\t') else { continue };
-        let path = &entry[at + 1..];
-        if is_guarded(Path::new(OsStr::from_bytes(path))) {
-            report("the index has", path);
-        }
-        if !entry.starts_with(b"H") && !entry.starts_with(b"M") {
-            report("git status no longer shows changes of", path);
-        }
-    }
-    let known = ids_below(&before).into_iter().map(|id| format!("^{id}")).collect::<Vec<_>>().join("\n");
-    let log =
-        ["log", "--all", "--reflog", "--ignore-missing", "--max-count=10000", "--format=", "--name-only", "-m", "-z"];
-    let log = [&log[..], &["--no-renames", "--no-ext-diff", "--no-textconv", "--diff-filter=d", "--stdin"]].concat();
-    let names = git.run(&log, None, known.as_bytes())?;
-    let names: BTreeSet<&[u8]> = names.split(|byte| matches!(byte, 0 | b'\n')).collect();
-    for path in names.into_iter().filter(|path| is_guarded(Path::new(OsStr::from_bytes(path)))) {
-        report("a commit or the stash has", path);
-    }
-    Ok(found)
-}
 
 /// Leaves out of hidden files those that a repository has unchanged, because whoever reads the repository reads them.
 pub(crate) fn without_unchanged(git: &Path, mut hidden: Vec<PathBuf>) -> Vec<PathBuf> {
@@ -102,7 +59,7 @@ fn unchanged(git: &Path, top: &Path, paths: &[PathBuf]) -> Option<BTreeSet<PathB
     let directory = link.map_or_else(|| top.join(".git"), |text| top.join(text.trim().trim_start_matches("gitdir: ")));
     let names = paths.iter().map(|path| path.strip_prefix(top).ok()?.to_str()).collect::<Option<Vec<_>>>()?;
     let words = [&["--literal-pathspecs", "ls-files", "-s", "-z", "--"], names.as_slice()].concat();
-    let listed = Git { program: git, directory: &directory }.run(&words, None, b"").ok()?;
+    let listed = Git { program: git, directory: &directory }.run(&words).ok()?;
     let listed = entries(&listed);
     let is_unchanged = |entry: &&Vec<u8>| {
         let text = String::from_utf8_lossy(entry);
@@ -126,35 +83,20 @@ fn entries(listed: &[u8]) -> BTreeSet<Vec<u8>> {
     listed.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-/// The ids in the references and logs of a snapshot.
-fn ids_below(snapshot: &Path) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for file in files_below(snapshot).into_iter().filter(|path| path.file_name() != Some(OsStr::new("index"))) {
-        let text = fs::read(snapshot.join(file)).unwrap_or_default();
-        for line in String::from_utf8_lossy(&text).lines() {
-            let ids = line.split(' ').take(2).map(|word| word.trim_start_matches('^'));
-            let is_known = |id: &&str| is_id(id) && id.bytes().any(|digit| digit != b'0');
-            found.extend(ids.filter(is_known).map(str::to_owned));
-        }
-    }
-    found
-}
-
 struct Git<'a> {
     program: &'a Path,
     directory: &'a Path,
 }
 
 impl Git<'_> {
-    fn run(&self, words: &[&str], index: Option<&PathBuf>, input: &[u8]) -> io::Result<Vec<u8>> {
+    fn run(&self, words: &[&str]) -> io::Result<Vec<u8>> {
         let settings = SETTINGS.iter().flat_map(|setting| ["-c", setting]);
         let words: Vec<&str> = settings.chain(words.iter().copied()).collect();
         let mut environment: Vec<(&str, &OsStr)> =
             ENVIRONMENT.iter().map(|(name, value)| (*name, OsStr::new(*value))).collect();
         environment.push(("GIT_DIR", self.directory.as_os_str()));
-        environment.extend(index.map(|index| ("GIT_INDEX_FILE", index.as_os_str())));
         let command = duct::cmd(self.program, words).dir(self.directory).full_env(environment);
-        output_of(&command.stdin_bytes(input).stderr_null())
+        output_of(&command.stdin_null().stderr_null())
     }
 }
 
