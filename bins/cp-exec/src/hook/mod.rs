@@ -1,7 +1,6 @@
 //! Hooks of other agents: decodes their JSON events, and encodes answers for them. This module decides nothing and
 //! has no side effects.
 
-mod commands;
 #[cfg(test)]
 mod tests;
 mod tools;

@@ -157,48 +157,16 @@ fn line(command: &str) -> Line {
 }
 
 /// Parts of lines, of which each could end a quote, a list or a block if it were not quoted.
-const SHELL_WORDS: [&str; 40] = [
-    "touch FILE",
-    "; touch FILE",
-    "|| touch FILE",
-    "&& touch FILE",
-    "\ntouch FILE",
-    "$(touch FILE)",
-    "`touch FILE`",
-    ">FILE",
-    "<FILE",
-    "2>&1",
-    "'",
-    "\"",
-    "\\",
-    "}",
-    "{",
-    ")",
-    "(",
-    "if",
-    "then",
-    "fi",
-    "for",
-    "do",
-    "done",
-    "case",
-    "esac",
-    "in",
-    "function",
-    "#",
-    "&",
-    "|",
-    "<<E",
-    "\nE\n",
-    "-c 'x'",
-    "--hosted",
-    "' -c '",
-    "!",
-    "$x",
-    "a=b",
-    "[[",
-    "exec",
+#[rustfmt::skip]
+const SHELL_WORDS: [&str; 47] = [
+    "touch FILE", "; touch FILE", "|| touch FILE", "&& touch FILE", "\ntouch FILE", "$(touch FILE)", "`touch FILE`",
+    "fi; touch FILE; if false; then :", "done; touch FILE", "} ; touch FILE", "'; touch FILE; '", ">FILE", "<FILE",
+    "2>&1", "'", "\"", "\\", "\\\n", "}", "{", ")", "(", "if", "then", "fi", "for", "do", "done", "case", "esac", "in",
+    "function", "#", "# it's\n", "\n\n", "&", "|", "<<E", "<<'E'\nit's", "\nE\n", "-c 'x'", "--hosted", "' -c '", "!", "$x",
+    "[[", "exec",
 ];
+/// Texts after which a shell runs what follows.
+const STARTS: [&str; 12] = [";", "\n", "&&", "||", "|", "&", "$(", "(", "; then", "; do", "; A=1", "; >FILE"];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -223,17 +191,31 @@ proptest! {
     }
 
     #[test]
-    fn words_for_rules_of_host_never_run(words in prop::collection::vec(prop::sample::select(&SHELL_WORDS), 1..8)) {
+    fn words_for_rules_of_host_are_complete_and_never_run(
+        before in prop::collection::vec(prop::sample::select(&SHELL_WORDS), 0..6),
+        start in prop::sample::select(&STARTS),
+        after in prop::collection::vec(prop::sample::select(&SHELL_WORDS), 0..4),
+    ) {
         let place = tempfile::tempdir().unwrap();
-        let command = words.join(" ").replace("FILE", &place.path().join("ran").to_string_lossy());
-        let rewritten = rewriting(&[]).of(&line(&command), None).replacen("'/opt/my tools/cp-exec'", ":", 1);
-        for shell in ["sh", "bash"] {
-            let output = Command::new(shell).args(["-c", &rewritten]).output().unwrap();
-            prop_assert!(output.status.success() && output.stderr.is_empty(), "{} {:?}", rewritten, output);
+        let file = place.path().join("ran").display().to_string();
+        let text = |words: Vec<&str>| words.join(" ").replace("FILE", &file);
+        let (before, after) = (text(before), text(after));
+        let denied = "g'it' \"pu\"s\\h origin";
+        for (command, is_denied) in
+            [(format!("{before} {} {denied} {after}", start.replace("FILE", &file)), true), (format!("{before} {after}"), false)]
+        {
+            let rewritten = rewriting(&[]).of(&line(&command), None);
+            let (listed, _) = rewritten.split_once("; '/opt/my tools/cp-exec'").unwrap();
+            let has_words = listed.split(" && ").any(|words| words.starts_with("git 'push' 'origin'"));
+            prop_assert_eq!(has_words, is_denied, "{}", rewritten);
+            prop_assert_eq!(&original_of(&line(&rewritten)).unwrap().command, &command);
+            let script = rewritten.replacen("'/opt/my tools/cp-exec'", ":", 1);
+            for shell in ["sh", "bash"] {
+                let output = Command::new(shell).args(["-c", &script]).output().unwrap();
+                prop_assert!(output.status.success() && output.stderr.is_empty(), "{} {:?}", rewritten, output);
+            }
+            prop_assert!(place.path().read_dir().unwrap().next().is_none(), "{}", rewritten);
         }
-        prop_assert!(place.path().read_dir().unwrap().next().is_none(), "{}", rewritten);
-        let rewritten = rewriting(&[]).of(&line(&command), None);
-        prop_assert_eq!(&original_of(&line(&rewritten)).unwrap().command, &command);
     }
 
     #[test]

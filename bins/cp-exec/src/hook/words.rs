@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use cp_common::wire::quoted;
 use serde_json::{Map, Value, json};
 
-use super::commands::simple_commands;
-
 /// The decision about a tool call.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
@@ -91,15 +89,37 @@ impl Rewriter<'_> {
         words.extend(["--hosted", self.hosted, "--format", "raw", "--cwd", &cwd]);
         words.extend(timeout.iter().flat_map(|limit| ["--timeout", limit.as_str()]));
         words.extend(token.iter().flat_map(|token| ["--confirm", *token]));
-        let in_one_text = |words: &mut dyn Iterator<Item = &str>| words.map(quoted).collect::<Vec<_>>().join(" ");
-        // The host compares its rules with the words of every command of a line, so they are there, and never run.
-        let mut listed = vec!["false".to_owned()];
-        let commands = simple_commands(&line.command);
-        listed.extend(commands.iter().map(|command| in_one_text(&mut command.iter().map(String::as_str))));
-        let listed = listed.join(" && ");
-        let (words, program) = (in_one_text(&mut words.into_iter()), quoted(&program));
+        let words: Vec<String> = words.into_iter().map(quoted).collect();
+        let (listed, program, words) = (words_for_rules(&line.command), quoted(&program), words.join(" "));
         format!("{listed}; {program} {words} -c '{}'", line.command.replace('\'', r"'\''"))
     }
+}
+
+/// Words that a shell does not take for the name of a command.
+#[rustfmt::skip]
+const RESERVED: [&str; 23] = [
+    "if", "then", "elif", "else", "fi", "while", "until", "for", "foreach", "select", "repeat", "do", "done", "end", "case",
+    "in", "esac", "function", "coproc", "time", "!", "{", "}",
+];
+
+/// The words of each command of a line, for the rules of the host: a list that never runs. The name of a command is
+/// quoted only if it has other characters than names have, because Codex has no rules for a quoted name; such a name can
+/// end no list. Quotes of the line are left out, because one that the shell ends elsewhere would hide a command;
+/// therefore a rule may also match text in quotes and here-documents.
+fn words_for_rules(line: &str) -> String {
+    let plain = line.replace("\\\n", "").replace(['\'', '"', '\\'], "");
+    // A file descriptor is no word, and the target of a redirection no command.
+    let plain = plain.replace("2>", ">").replace(">&", ">");
+    let mut listed = "false".to_owned();
+    for part in plain.split([';', '&', '|', '(', ')', '`', '\n']) {
+        for (number, part) in part.split(['<', '>']).enumerate() {
+            let words = part.split_whitespace().skip(usize::from(number > 0));
+            let mut words = words.skip_while(|word| RESERVED.contains(word) || word.contains('='));
+            listed.extend(words.next().map(|name| format!(" && {}", quoted(name))));
+            listed.extend(words.map(|word| format!(" '{word}'")));
+        }
+    }
+    listed
 }
 
 /// The original of a command line that may be a rewritten one. The caller verifies it by rewriting it again.
