@@ -12,15 +12,12 @@ fn prompts(words: &[&str], input: &str) -> Vec<(Value, Value)> {
 
 #[test]
 fn record_becomes_prompt_and_is_kept() {
-    for (option, delimiter) in [("--csv", ","), ("--tsv", "\t")] {
-        let table = format!("name{delimiter}a b\n\"x{delimiter}y\"{delimiter}\"two\nlines\"\n");
-        let found = prompts(&[option, "{{name}}: {{row[\"a b\"]}}"], &table);
-        let name = format!("x{delimiter}y");
-        assert_eq!(
-            found,
-            [(json!(format!("{name}: two\nlines")), json!({"name": name, "a b": "two\nlines"}))],
-            "{option}"
-        );
+    for (option, table, name, text) in [
+        ("--csv", "name,a b\n\"x,y\",\"two\nlines\"\n", "x,y", "two\nlines"),
+        ("--tsv", "name\ta b\nx,y\t\"two\\n\n", "x,y", "\"two\\n"),
+    ] {
+        let found = prompts(&[option, "{{name}}: {{row[\"a b\"]}}"], table);
+        assert_eq!(found, [(json!(format!("{name}: {text}")), json!({"name": name, "a b": text}))], "{option}");
     }
     let found = prompts(&["--lines", "-s", "s"], "one\n\ntwo\n");
     assert_eq!(found, [(json!("one"), json!({"text": "one"})), (json!("two"), json!({"text": "two"}))]);

@@ -207,7 +207,7 @@ fn register(items: Vec<Item>, context: &mut Context) -> Result<Registered> {
                 cells.extend([("title", prompt_id.as_str()), ("created", &day)]);
             }
             registry = table.with(&cells);
-            table = Table::parse(&registry);
+            table = Table::parse(&registry)?;
         }
         write_whole(prompts.registry(), registry.as_bytes())?;
         for Item { prompt_id, hash, .. } in &items {

@@ -25,7 +25,7 @@ impl Prompts {
             Code::NotFound => e.hint("`cp-shell init` makes it"),
             _ => e,
         })?;
-        let table = Table::parse(&text);
+        let table = Table::parse(&text).map_err(|e| e.in_file(&registry))?;
         Ok(Self { registry, texts: home.path("governed_prompts"), table })
     }
 

@@ -1,9 +1,9 @@
 //! A thread converts the table to JSON rows, one a line, and standard input of the process becomes the pipe that it writes
 //! to. Empty lines pad the rows, so that a row has the line number of its record in the table.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Read, Write};
+use std::io::{self, BufReader, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cp_common::context::options::StreamOptions;
@@ -15,6 +15,7 @@ use serde::Serializer as _;
 use serde_json::value::RawValue;
 
 use crate::output::Writer;
+use crate::records::{Format, Records};
 use crate::template::{Template, values};
 
 /// The options that select a table on standard input.
@@ -28,7 +29,7 @@ pub struct TableOptions {
     /// Standard input is CSV with a header row; {{column}} stands for a field
     #[arg(long)]
     csv: bool,
-    /// The same with tabs instead of commas
+    /// The same with tabs instead of commas, and quotes as text
     #[arg(long, hide_short_help = true)]
     tsv: bool,
 }
@@ -87,24 +88,28 @@ impl TableOptions {
             return Ok(None);
         }
         let stdin = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
-        let records = if self.lines { Records::of_lines(stdin) } else { Records::of_table(stdin, self.delimiter())? };
+        let rows = Rows::new(stdin, self.format())?;
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::stdio::dup2_stdin(&reader)?;
-        let table = Table { columns: records.columns.clone(), faults: Faults::default() };
+        let table = Table { columns: rows.columns.clone(), faults: Faults::default() };
         let faults = Arc::clone(&table.faults);
         // The thread ends with the table, or when nobody reads its rows anymore.
-        let convert = move || drop(records.convert(&mut File::from(writer), &faults));
+        let convert = move || drop(rows.convert(&mut File::from(writer), &faults));
         std::thread::Builder::new().name("table".to_owned()).spawn(convert)?;
         Ok(Some(table))
     }
 
-    const fn delimiter(self) -> u8 {
-        if self.tsv { b'\t' } else { b',' }
+    const fn format(self) -> Format {
+        match self {
+            Self { lines: true, .. } => Format::Lines,
+            Self { tsv: true, .. } => Format::Tsv,
+            _ => Format::Csv,
+        }
     }
 
     /// A writer of the columns of a table and the columns of its answers. Lines have no table.
     pub fn writer(self, table: &Table, answers: &[String]) -> Option<Writer> {
-        (!self.lines).then(|| Writer::new(self.delimiter(), &table.columns, answers))
+        (!self.lines).then(|| Writer::new(self.format(), &table.columns, answers))
     }
 }
 
@@ -122,119 +127,53 @@ impl Table {
     }
 }
 
-/// A file that knows the lines of its bytes. The line that the parser reports is the previous one after CR LF and empty lines.
-struct Numbered {
-    file: File,
-    /// The number of bytes that were read.
-    length: u64,
-    /// The line ends after the last record: the offset, and true for LF.
-    ends: VecDeque<(u64, bool)>,
-    line: u64,
-}
-
-impl Numbered {
-    const fn of(file: File) -> Self {
-        Self { file, length: 0, ends: VecDeque::new(), line: 1 }
-    }
-
-    /// The line of the record that follows the line ends at this offset.
-    fn line_at(&mut self, mut start: u64) -> u64 {
-        while let Some((at, is_feed)) = self.ends.pop_front_if(|(at, _)| *at <= start) {
-            self.line += u64::from(is_feed);
-            start += u64::from(at == start);
-        }
-        self.line
-    }
-}
-
-impl Read for Numbered {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read(buffer)?;
-        let ends = (self.length..).zip(&buffer[..count]).filter(|(_, byte)| matches!(byte, b'\r' | b'\n'));
-        self.ends.extend(ends.map(|(at, byte)| (at, *byte == b'\n')));
-        self.length += count as u64;
-        Ok(count)
-    }
-}
-
-/// The records of a table, or the lines of a text.
-struct Records {
+/// The rows of a table.
+struct Rows {
     columns: Vec<String>,
-    source: Format,
+    records: Records<BufReader<File>>,
 }
 
-enum Format {
-    Lines(BufReader<File>),
-    Table(Box<csv::Reader<Numbered>>),
-}
-
-impl Records {
-    fn of_lines(file: File) -> Self {
-        Self { columns: vec!["text".to_owned()], source: Format::Lines(BufReader::new(file)) }
-    }
-
-    /// Reads the header row.
-    fn of_table(file: File, delimiter: u8) -> Result<Self> {
-        let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(Numbered::of(file));
+impl Rows {
+    /// Reads the header row. Lines have none.
+    fn new(file: File, format: Format) -> Result<Self> {
+        let mut records = Records::new(BufReader::new(file), format);
+        if format == Format::Lines {
+            return Ok(Self { columns: vec!["text".to_owned()], records });
+        }
         let wrong = |what: &str| Error::validation(format!("the header row of the table {what}"));
-        let header = reader.byte_headers().map_err(io::Error::from)?;
-        let mut columns: Vec<String> = Vec::with_capacity(header.len());
-        for name in header {
-            let name = text_of(name)?;
+        let Some((line, header)) = records.read()? else {
+            return Err(wrong("is missing").hint("the first line has the names of the columns"));
+        };
+        let mut columns: Vec<String> = Vec::new();
+        for name in header.map_err(|error| error.at_line(line))? {
+            let name = text_of(&name)?;
             if name.trim().is_empty() || columns.iter().any(|known| known == name) {
                 return Err(wrong(&format!("has an empty or repeated name: `{name}`")));
             }
             columns.push(name.to_owned());
         }
-        if columns.is_empty() {
-            return Err(wrong("is missing").hint("the first line has the names of the columns"));
-        }
-        Ok(Self { columns, source: Format::Table(Box::new(reader)) })
+        Ok(Self { columns, records })
     }
 
     /// Writes the rows.
     fn convert(mut self, into: &mut impl Write, faults: &Faults) -> io::Result<()> {
-        let (mut at, mut line, mut record) = (0, Vec::new(), csv::ByteRecord::new());
-        loop {
-            let (number, fields) = match &mut self.source {
-                Format::Lines(lines) => {
-                    line.clear();
-                    if lines.read_until(b'\n', &mut line)? == 0 {
-                        return Ok(());
-                    }
-                    let text = line.strip_suffix(b"\n").unwrap_or(&line);
-                    let text = text.strip_suffix(b"\r").unwrap_or(text);
-                    let text = if at == 0 { text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text) } else { text };
-                    if text.trim_ascii().is_empty() {
-                        at += 1;
-                        into.write_all(b"\n")?;
-                        continue;
-                    }
-                    (at + 1, vec![text])
-                }
-                Format::Table(table) => {
-                    if !table.read_byte_record(&mut record)? {
-                        return Ok(());
-                    }
-                    let start = record.position().map_or(0, csv::Position::byte);
-                    (table.get_mut().line_at(start), record.iter().collect())
-                }
-            };
-            let row = self.row(&fields).unwrap_or_else(|error| {
-                faults.lock().unwrap_or_else(PoisonError::into_inner).insert(number, error.at_line(number));
+        let mut at = 0;
+        while let Some((line, fields)) = self.records.read()? {
+            let row = fields.and_then(|fields| self.row(&fields)).unwrap_or_else(|error| {
+                faults.lock().unwrap_or_else(PoisonError::into_inner).insert(line, error.at_line(line));
                 b"{}\n".to_vec()
             });
-            while at + 1 < number {
-                at += 1;
+            for _ in at + 1..line {
                 into.write_all(b"\n")?;
             }
-            at += 1;
+            at = line;
             into.write_all(&row)?;
         }
+        Ok(())
     }
 
     /// The JSON object of a record and a line feed.
-    fn row(&self, fields: &[&[u8]]) -> Result<Vec<u8>> {
+    fn row(&self, fields: &[Vec<u8>]) -> Result<Vec<u8>> {
         if fields.len() != self.columns.len() {
             let (found, expected) = (fields.len(), self.columns.len());
             return Err(Error::validation(format!("fields of the record: {found}, of the header: {expected}")));
@@ -268,7 +207,7 @@ mod tests {
     /// The rows and the faults of a table, by line.
     type Converted = (BTreeMap<u64, Map<String, Value>>, BTreeMap<u64, String>);
 
-    fn converted(records: Records) -> Converted {
+    fn converted(records: Rows) -> Converted {
         let (mut rows, faults) = (Vec::new(), Faults::default());
         records.convert(&mut rows, &faults).unwrap();
         let text = String::from_utf8(rows).unwrap();
@@ -278,41 +217,16 @@ mod tests {
         (rows, faults)
     }
 
-    fn table(text: &str, delimiter: u8) -> Result<Converted> {
-        Records::of_table(file(text.as_bytes()), delimiter).map(converted)
+    fn table(text: &str) -> Result<Converted> {
+        Rows::new(file(text.as_bytes()), Format::Csv).map(converted)
     }
 
     proptest! {
         #[test]
-        fn table_that_was_written_is_read_with_its_lines(
-            fields in prop::collection::vec(prop::collection::vec("[a-c,;\t\"\n\r é{}]{0,6}", 2), 0..8),
-            is_tsv: bool,
-        ) {
-            let delimiter = if is_tsv { b'\t' } else { b',' };
-            let columns = ["a b".to_owned(), "c".to_owned()];
-            let writer = Writer::new(delimiter, &columns, &[]);
-            let mut text = String::from_utf8(writer.header()).unwrap();
-            let mut expected = BTreeMap::new();
-            for record in &fields {
-                let line = text.matches('\n').count() as u64 + 1;
-                let mut row: Map<String, Value> =
-                    columns.iter().cloned().zip(record.iter().map(|field| field.as_str().into())).collect();
-                let raw = serde_json::value::to_raw_value(&row).unwrap();
-                text.push_str(std::str::from_utf8(&writer.record(Some(&raw), &Map::new(), "")).unwrap());
-                row.insert("error".to_owned(), "".into());
-                expected.insert(line, row);
-            }
-            let (rows, faults) = table(&text, delimiter).unwrap();
-            prop_assert_eq!(rows, expected);
-            prop_assert!(faults.is_empty());
-        }
-
-        #[test]
         fn any_bytes_are_rows_or_errors(bytes in prop::collection::vec(prop::sample::select(&b"a,\"\n\r\t\xFF {"[..]), 0..40)) {
-            if let Ok(records) = Records::of_table(file(&bytes), b',') {
-                converted(records);
+            for format in [Format::Csv, Format::Tsv, Format::Lines] {
+                drop(Rows::new(file(&bytes), format).map(converted));
             }
-            converted(Records::of_lines(file(&bytes)));
         }
     }
 
@@ -321,7 +235,7 @@ mod tests {
         let text = "a,b\n1,\"x\ny\"\n\n2,3\n4\n5,6\n";
         for text in [text.to_owned(), text.replace('\n', "\r\n"), format!("\u{feff}{text}"), text.trim_end().to_owned()]
         {
-            let (rows, faults) = table(&text, b',').unwrap();
+            let (rows, faults) = table(&text).unwrap();
             assert_eq!(rows.keys().copied().collect::<Vec<_>>(), [2, 5, 6, 7], "{text:?}");
             assert_eq!(rows[&5]["a"], "2", "{text:?}");
             let fault = "line 6: fields of the record: 1, of the header: 2";
@@ -332,14 +246,15 @@ mod tests {
     #[test]
     fn unusable_header_is_error() {
         for text in ["", "\n\n", "a,a\n1,2\n", "a,\n1,2\n", "a, \n"] {
-            assert!(table(text, b',').is_err(), "{text:?}");
+            assert!(table(text).is_err(), "{text:?}");
         }
-        assert!(table("a,b\n", b',').unwrap().0.is_empty());
+        assert!(table("a,b\n").unwrap().0.is_empty());
     }
 
     #[test]
     fn lines_are_texts() {
-        let (rows, faults) = converted(Records::of_lines(file(b"\xEF\xBB\xBFone\r\n\n \ntwo, \"x\"\n\xFF\nlast")));
+        let lines = file(b"\xEF\xBB\xBFone\r\n\n \ntwo, \"x\"\n\xFF\nlast");
+        let (rows, faults) = converted(Rows::new(lines, Format::Lines).unwrap());
         let texts: Vec<(u64, &str)> =
             rows.iter().filter_map(|(line, row)| Some((*line, row.get("text")?.as_str()?))).collect();
         assert_eq!(texts, [(1, "one"), (4, "two, \"x\""), (6, "last")]);

@@ -1,14 +1,17 @@
-//! Tables on standard input: lines, CSV (RFC 4180) and tab-separated values.
+//! Tables: lines, CSV (RFC 4180) and tab-separated values, which have no quotes.
 //!
 //! - [`TableOptions`] selects the format, and [`Table`] replaces standard input by its rows as JSON objects, so that a filter
 //!   reads them like other rows
 //! - [`Template`] makes a text of a row and variables
 //! - [`Writer`] writes rows as a table
+//! - [`Records`] reads the records of a table, and refuses damaged ones
 
 mod input;
 mod output;
+mod records;
 mod template;
 
 pub use self::input::{Table, TableOptions};
 pub use self::output::Writer;
+pub use self::records::{Format, Record, Records};
 pub use self::template::{Template, values};

@@ -1,19 +1,21 @@
-//! Rows as a table, with the same delimiter and quotes as on input.
+//! Rows as a table, in the format of the input.
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::records::Format;
+
 /// Writes records of a table.
 #[derive(Debug)]
 pub struct Writer {
-    delimiter: u8,
+    format: Format,
     columns: Vec<String>,
     answers: Vec<String>,
 }
 
 impl Writer {
-    pub(crate) fn new(delimiter: u8, columns: &[String], answers: &[String]) -> Self {
-        Self { delimiter, columns: columns.to_vec(), answers: answers.to_vec() }
+    pub(crate) fn new(format: Format, columns: &[String], answers: &[String]) -> Self {
+        Self { format, columns: columns.to_vec(), answers: answers.to_vec() }
     }
 
     /// The header row: the columns of the table, those of the answers, and `error`.
@@ -37,9 +39,6 @@ impl Writer {
     }
 
     fn line<'a>(&self, cells: impl Iterator<Item = &'a str>) -> Vec<u8> {
-        let mut writer = csv::WriterBuilder::new().delimiter(self.delimiter).from_writer(Vec::new());
-        // Memory does not fail, and each line is a table of its own.
-        let _ = writer.write_record(cells);
-        writer.into_inner().unwrap_or_default()
+        self.format.line(cells).into_bytes()
     }
 }

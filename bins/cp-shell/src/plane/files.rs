@@ -120,7 +120,9 @@ impl Plane {
 
     /// The rows of a registry; none if the file does not exist.
     pub(crate) fn table(&self, below: impl AsRef<Path>) -> Result<Table, Failure> {
-        Ok(self.parsed(below, |bytes| text(bytes).map(Table::parse))?.unwrap_or_default())
+        Ok(self
+            .parsed(below, |bytes| Table::parse(text(bytes)?).map_err(|e| e.message().to_owned()))?
+            .unwrap_or_default())
     }
 
     /// Reads the entries of a ledger of any length. A last line without a line feed is left out, because it is still being written.

@@ -1,0 +1,226 @@
+//! Records of CSV (RFC 4180), of tab-separated values and of lines, each with the line on which it begins.
+
+use std::io::{self, BufRead, Read as _};
+use std::mem::take;
+
+use cp_common::{Error, Result};
+
+/// The format of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Each line is one field. A line of blanks is not a record.
+    Lines,
+    /// Commas, and quotes around a field that contains a comma, a quote or a line end.
+    Csv,
+    /// Tabs. A quote is text.
+    Tsv,
+}
+
+impl Format {
+    const fn delimiter(self) -> char {
+        if matches!(self, Self::Tsv) { '\t' } else { ',' }
+    }
+
+    /// A record as a line. Values between tabs have no quotes, so that tabs and line ends in them are escaped, as by jq.
+    pub fn line<'a>(self, cells: impl Iterator<Item = &'a str>) -> String {
+        let cells: Vec<String> = cells.map(|cell| self.cell(cell)).collect();
+        cells.join(&self.delimiter().to_string()) + "\n"
+    }
+
+    fn cell(self, text: &str) -> String {
+        match self {
+            Self::Tsv => text.replace('\\', "\\\\").replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r"),
+            _ if text.contains([',', '"', '\n', '\r']) => format!("\"{}\"", text.replace('"', "\"\"")),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+/// The line on which a record begins, and its fields.
+pub type Record = (u64, Result<Vec<Vec<u8>>>);
+
+/// The records of a table. A damaged record is an error, because what follows its quote may be other records.
+pub struct Records<R> {
+    input: R,
+    format: Format,
+    /// The number of line feeds that were read.
+    feeds: u64,
+}
+
+/// The place within a record.
+#[derive(Clone, Copy)]
+enum State {
+    FieldStart,
+    Unquoted,
+    Quoted,
+    /// After a quote in quotes, which closes the field unless a second one follows.
+    Closed,
+    CarriageReturn,
+    /// Something is wrong, and the rest of the line is skipped.
+    Damaged(&'static str),
+}
+
+const MARK: &[u8] = b"\xEF\xBB\xBF";
+
+impl<R: BufRead> Records<R> {
+    /// The records of an input, which may begin with a byte order mark.
+    pub const fn new(input: R, format: Format) -> Self {
+        Self { input, format, feeds: 0 }
+    }
+
+    /// The next record. Empty lines are not records.
+    pub fn read(&mut self) -> io::Result<Option<Record>> {
+        if self.format == Format::Lines { self.read_line() } else { self.read_fields() }
+    }
+
+    fn read_line(&mut self) -> io::Result<Option<Record>> {
+        let mut line = Vec::new();
+        while self.input.read_until(b'\n', &mut line)? > 0 {
+            self.feeds += 1;
+            let text = line.strip_suffix(b"\n").unwrap_or(&line);
+            let text = text.strip_suffix(b"\r").unwrap_or(text);
+            let text = text.strip_prefix(MARK).filter(|_| self.feeds == 1).unwrap_or(text);
+            if !text.trim_ascii().is_empty() {
+                return Ok(Some((self.feeds, Ok(vec![text.to_owned()]))));
+            }
+            line.clear();
+        }
+        Ok(None)
+    }
+
+    fn read_fields(&mut self) -> io::Result<Option<Record>> {
+        use State::{CarriageReturn, Closed, Damaged, FieldStart, Quoted, Unquoted};
+
+        let (mut fields, mut field, mut state) = (Vec::new(), Vec::new(), FieldStart);
+        let (mut start, mut length) = (self.feeds + 1, 0);
+        for byte in self.input.by_ref().bytes() {
+            let byte = byte?;
+            self.feeds += u64::from(byte == b'\n');
+            length += 1;
+            state = match (state, byte) {
+                (Quoted, b'"') => Closed,
+                (Closed, b'"') | (Quoted, _) => {
+                    field.push(byte);
+                    Quoted
+                }
+                // An empty line.
+                (FieldStart | CarriageReturn, b'\n') if length <= 2 && fields.is_empty() => {
+                    (start, length) = (start + 1, 0);
+                    FieldStart
+                }
+                (_, b'\n') => break,
+                (Damaged(_), _) => state,
+                (CarriageReturn, _) => Damaged("a carriage return is not followed by a line feed"),
+                (_, b'\r') => CarriageReturn,
+                (_, byte) if char::from(byte) == self.format.delimiter() => {
+                    fields.push(take(&mut field));
+                    FieldStart
+                }
+                (Closed, _) => Damaged("text follows the closing quote of a field"),
+                (FieldStart, b'"') if self.format == Format::Csv => Quoted,
+                (FieldStart | Unquoted, _) => {
+                    field.push(byte);
+                    Unquoted
+                }
+            };
+            if self.feeds == 0 && length == 3 && field == MARK {
+                (state, length) = (FieldStart, 0);
+                field.clear();
+            }
+        }
+        if length == 0 || length == 1 && matches!(state, CarriageReturn) {
+            return Ok(None);
+        }
+        fields.push(field);
+        Ok(Some((
+            start,
+            match state {
+                Quoted => Err("a quote opens a field and none closes it"),
+                Damaged(what) => Err(what),
+                _ => Ok(fields),
+            }
+            .map_err(|what| Error::validation(what).hint("a field with a quote or a line end is in quotes, and a quote in it is doubled")),
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The records of a text, each with its line; `None` for a damaged one.
+    fn read(text: &str, format: Format) -> Vec<(u64, Option<Vec<String>>)> {
+        let mut records = Records::new(text.as_bytes(), format);
+        let texts = |fields: Vec<Vec<u8>>| fields.into_iter().map(|field| String::from_utf8(field).unwrap()).collect();
+        std::iter::from_fn(|| records.read().unwrap()).map(|(line, fields)| (line, fields.ok().map(texts))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn record_that_was_written_is_read_with_its_line(
+            records in prop::collection::vec(prop::collection::vec("[a-c,;\t\"\n\r\\\\ é{}]{0,6}", 2), 0..8),
+            is_tsv: bool,
+            has_mark: bool,
+        ) {
+            let format = if is_tsv { Format::Tsv } else { Format::Csv };
+            let (mut text, mut expected) = (String::new(), Vec::new());
+            for cells in records {
+                let line = text.matches('\n').count() as u64 + 1;
+                text += &format.line(cells.iter().map(String::as_str));
+                // What is escaped is read as it is written.
+                let cells = if is_tsv { cells.iter().map(|cell| format.cell(cell)).collect() } else { cells };
+                expected.push((line, Some(cells)));
+            }
+            let mark = if has_mark { "\u{feff}" } else { "" };
+            prop_assert_eq!(read(&format!("{mark}{text}"), format), expected);
+        }
+    }
+
+    /// One and two quotes at each place of a table. A quote that is not at the start of a field is text.
+    #[test]
+    fn quote_at_any_place_takes_no_record_for_text() {
+        let table = "i,t\n1,open\n2,b\n3,c\n";
+        let lines = |text: &str| text.matches('\n').count();
+        let plain = read(table, Format::Csv);
+        assert_eq!(plain.len(), 4, "the control");
+        let places = 0..table.len();
+        for (first, second) in places.clone().flat_map(|first| (first..=table.len()).map(move |second| (first, second)))
+        {
+            // A second quote at the end is none.
+            let (start, rest) = table.split_at(first);
+            let (between, end) = rest.split_at(second - first);
+            let quote = if end.is_empty() { "" } else { "\"" };
+            let text = format!("{start}\"{between}{quote}{end}");
+            let opens = start.is_empty() || start.ends_with([',', '\n']);
+            let closes = end.starts_with([',', '\n']);
+            let is_damaged = opens && !closes;
+            let found = read(&text, Format::Csv);
+            let (line, record) = &found[lines(start)];
+            // The second quote may open a field of its own.
+            let opens_later = !opens && !quote.is_empty() && between.ends_with([',', '\n']);
+            assert_eq!(*line, lines(start) as u64 + 1, "{text:?}");
+            assert_eq!(record.is_none(), is_damaged || opens_later && !between.contains('\n'), "{text:?}: {found:?}");
+            assert_eq!(
+                found.iter().any(|(_, record)| record.is_none()),
+                is_damaged || opens_later,
+                "{text:?}: {found:?}"
+            );
+            assert_eq!(found[..lines(start)], plain[..lines(start)], "{text:?}");
+
+            let tabs = read(&text.replace(',', "\t"), Format::Tsv);
+            let quotes: usize =
+                tabs.iter().flat_map(|(_, cells)| cells.iter().flatten()).map(|cell| cell.matches('"').count()).sum();
+            assert_eq!((tabs.len(), quotes), (4, 1 + quote.len()), "{text:?}: {tabs:?}");
+        }
+    }
+
+    #[test]
+    fn carriage_return_without_line_feed_is_damage() {
+        let found = read("a,b\r\n\r\n1,\"x\ry\r\n\"\r\n2\r3,4\n5,6\r", Format::Csv);
+        let cells = |cells: [&str; 2]| Some(cells.map(str::to_owned).to_vec());
+        let expected = [(1, cells(["a", "b"])), (3, cells(["1", "x\ry\r\n"])), (5, None), (6, cells(["5", "6"]))];
+        assert_eq!(found, expected);
+    }
+}
