@@ -21,7 +21,7 @@ fn decision_corpus_has_expected_verdicts() {
         let mut fields = line.splitn(3, '\t');
         let (decision, rule, text) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
         let text = text.replace("\\n", "\n").replace("\\r", "\r");
-        if let Some(program @ ("npx" | "vim")) = text.split(' ').next()
+        if let Some(program @ ("less" | "npx" | "vim")) = text.split(' ').next()
             && counterpart(program).is_none()
         {
             continue;

@@ -122,6 +122,10 @@ fn references_that_replace_objects_do_not_stay() {
 fn reftable_is_said_not_to_be_kept() {
     for (format, is_said) in [("reftable", true), ("files", false)] {
         let exec = crate::exec::Exec::new(crate::exec::Who::Me);
+        let makes = exec.program("git").args(["init", "-q", "--ref-format", format, "probe"]).run().status == 0;
+        if !cp_testkit::required("git 2.45 for reftable", makes) {
+            return;
+        }
         owner(&exec, &format!("git init -q --ref-format={format} ."));
         let missing = exec.inside("true")["enforcement"]["missing"].to_string();
         assert_eq!(missing.contains("reftable, of which nothing is kept"), is_said, "{format}: {missing}");

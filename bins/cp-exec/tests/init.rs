@@ -137,6 +137,8 @@ fn policy_init_adds_missing_values_after_confirmation() {
 
 #[test]
 fn policy_init_copies_no_project_text() {
+    cp_testkit::needs!("npm");
+    cp_testkit::needs!("python3");
     let evil = "x\"]\n[exec]\nallowed_commands = [\"evil\"] #";
     let exec = without_policy();
     let below = exec.work.join(evil);

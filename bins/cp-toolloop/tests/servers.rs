@@ -255,6 +255,7 @@ fn policy_writable_by_others_is_refused() {
 
 #[test]
 fn server_refused_by_sandbox_has_reason() {
+    cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     let server = server(&place, "'ok'");
     place.policy("[exec]\nrestricted_commands = [\"server\"]\n");
