@@ -238,6 +238,10 @@ fn hook_doctor_detects_host_that_does_not_call_hook() {
         assert!(canary["message"].as_str().unwrap().contains(said), "{mode}: {canary}");
     }
     exec.policy(POLICY);
+    let ran = exec.command(&["hook", "doctor", "claude"]).env("PATH", &bin).run();
+    let checks = ran.data()["checks"].as_array().unwrap().clone();
+    let routes = checks.iter().find(|check| check["check"] == "claude_routes").unwrap();
+    assert_eq!((&routes["status"], &routes["message"]), (&json!("warn"), &json!("not tried: there is no python3")));
     // A host that runs in the sandbox what a rule of the user denies.
     exec.work.write("mode", "rules");
     let ran = exec.command(&["hook", "doctor", "claude", "--format", "text"]).also_on_path(&bin).run();

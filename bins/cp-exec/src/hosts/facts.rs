@@ -13,24 +13,11 @@ use serde::Deserialize;
 pub(crate) struct Facts {
     /// The version with which the tables were tried.
     pub version: String,
-    /// The routes that `hook doctor` tries, in order; none of a host without a hook.
-    #[serde(default, rename = "route")]
-    pub routes: Vec<RouteFacts>,
     /// The sandbox of a whole agent.
     pub agent: AgentFacts,
     /// The tools of a host with a hook.
     #[serde(default)]
     pub tools: ToolFacts,
-}
-
-/// A route by which a model reaches this machine.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RouteFacts {
-    pub name: String,
-    pub tool: String,
-    /// The arguments as JSON, with words that stand for values of the test.
-    pub input: String,
 }
 
 /// The sandbox of a whole agent.

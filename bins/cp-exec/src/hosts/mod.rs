@@ -1,7 +1,6 @@
 //! The configuration of the hosts: the files of their hooks, edits that add and remove our hook, and the test that a
 //! host calls it.
 
-mod canary;
 pub(crate) mod facts;
 pub(crate) mod shell;
 #[cfg(test)]
@@ -15,7 +14,6 @@ use cp_hosts::{Host, Text, pretty, uneditable};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::canary::{Call, Canary, CanaryResult, run_canary, server_script};
 use self::facts::Facts;
 use self::shell::SHELL_PREFIX;
 

@@ -1,20 +1,18 @@
 //! `cp-exec hook doctor`: checks which hosts have the hook, if it fails closed, and if the host really calls it.
 
 use std::path::{Path, PathBuf};
+use std::process::{self, Stdio};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use cp_common::coprocess::{ask_with, on_path};
-use cp_common::home::{resolved, write_whole};
+use cp_common::coprocess::{Child, Grace, on_path};
+use cp_common::home::resolved;
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
-use cp_common::{Code, Context, Error, Result};
-use serde::Deserialize;
+use cp_common::{Code, Context, Error, Result, signals};
+use cp_hosts::own;
 
-use crate::hosts::facts::RouteFacts;
-use crate::hosts::{
-    Call, Canary, CanaryResult, Command, HookHost, add_hook, lines, program_in, run_canary, server_script, shell,
-};
+use crate::hosts::{Command, HookHost, add_hook, lines, program_in, shell};
 use crate::policy;
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
@@ -161,145 +159,41 @@ fn configured(host: HookHost, file: &Path, context: &Context) -> std::result::Re
     if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
 }
 
-/// Runs the host with a model that tries each of its routes. With the hook, no call has an effect outside of the project,
-/// and the model receives the output of a line from our sandbox, or the refusal.
+/// Runs the host with a model that tries each of its routes, by a script that every installation has. With the hook, no
+/// call has an effect outside of the project, and the model receives the output of a line from our sandbox, or the refusal.
 fn routes(host: HookHost, program: &Path, here: &Path, context: &Context) -> Result<Vec<Check>> {
-    #[derive(Deserialize)]
-    struct Decision {
-        decision: String,
-        reason: String,
+    let not_run = |why: &str, fix: &str| {
+        vec![Check::not_fine(&format!("{}_routes", host.name()), Status::Warn, format!("not tried: {why}"), fix)]
+    };
+    let (own, home) = own(context)?;
+    let Some(python) = on_path("python3") else {
+        return Ok(not_run("there is no python3", "install it, or add its directory to PATH"));
+    };
+    let Some(script) = script(Path::new(&own)) else {
+        return Ok(not_run("the script hook-canary is not there", "install the programs as a release does"));
+    };
+    let mut command = process::Command::new(python);
+    command.arg("-I").arg(script).arg(host.name()).arg(program).args([&own, &home, SUPERVISOR]);
+    command.current_dir(here).stderr(Stdio::piped());
+    let grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_secs(2) };
+    let mut child = Child::start(&mut command, grace)?;
+    child.close_input();
+    let mut checks = Vec::new();
+    loop {
+        signals::check()?;
+        if !child.wait_line(Duration::from_millis(200))? {
+            continue;
+        }
+        let Some(line) = child.next_line()? else { break };
+        let check = serde_json::from_slice(line);
+        checks.push(check.map_err(|e| Error::new(Code::Unknown, format!("hook-canary: {e}")))?);
     }
-    // The name of the directory does not contain a mark, because a host tells its model the working directory.
-    let place = std::env::temp_dir().join(format!("cp-exec-{}-hook", std::process::id()));
-    std::fs::create_dir(&place).map_err(|e| Error::io("creating the directory", e).in_file(&place))?;
-    let facts = host.facts();
-    let tried: Vec<Route> = facts.routes.iter().map(|route| Route::of(route, &place, here)).collect();
-    let line = |name: &str| tried.iter().find(|route| route.facts.name == name).map_or("", |route| &route.line);
-    let skill = place.join(".claude/skills/canary/SKILL.md");
-    write_whole(&skill, format!("---\nname: canary\ndescription: a test\n---\n!`{}`\n", line("skill")).as_bytes())?;
-    let server = server_script(line("mcp tool"));
-    let canary = Canary { host, program, cwd: here, place: &place, denied: DENIED, server: &server };
-    let home = ["--home".into(), context.home.root().into()];
-    let shell = tried.last().map(|route| route.line.clone()).unwrap_or_default();
-    let seen = ask_with("cp-exec", &["check", "-c", &shell], b"", home)
-        .and_then(|answer| answer.data::<Decision>())
-        .and_then(|decision| Ok((decision, run_canary(&canary, tried.iter().map(Route::call).collect())?)));
-    let ran: Vec<bool> = tried.iter().map(|route| route.file.exists()).collect();
-    tried
-        .iter()
-        .filter(|route| !route.file.starts_with(&place))
-        .for_each(|route| drop(std::fs::remove_file(&route.file)));
-    std::fs::remove_dir_all(&place).map_err(|e| Error::io("removing the directory", e).in_file(&place))?;
-    let (decision, seen) = seen?;
-    let refusal = (decision.decision != "allow").then_some(decision.reason);
-    let check = |(index, route): (usize, &Route)| route.judge(host, ran[index], index, &seen, refusal.as_deref());
-    Ok(tried.iter().enumerate().map(check).collect())
+    if checks.is_empty() { Err(child.gone()) } else { Ok(checks) }
 }
 
-/// The command that the rules of the user deny during the test.
-const DENIED: &str = "true cp-exec-denies";
-
-/// Names of files in a project that another program executes. The first that the project does not have is tried.
-const GUARDED: [&str; 4] = [".perldb", ".octaverc", ".lldbinit", ".kshrc"];
-
-/// A route that is tried.
-struct Route {
-    facts: &'static RouteFacts,
-    mark: String,
-    /// The command line, which creates the file if it runs outside.
-    line: String,
-    /// The file that exists afterwards if the route is open.
-    file: PathBuf,
-}
-
-impl Route {
-    fn of(facts: &'static RouteFacts, place: &Path, here: &Path) -> Self {
-        let mark = format!("cp-exec-canary-{}-{}", std::process::id(), facts.name.replace(' ', "-"));
-        let mut guarded = GUARDED.iter().map(|name| here.join(name)).filter(|file| !file.exists());
-        let file = guarded.next().filter(|_| facts.input.contains("GUARDED")).unwrap_or_else(|| place.join(&mark));
-        let quoted = cp_common::wire::quoted(&file.to_string_lossy());
-        let line = format!("echo ran > {quoted}; test -S {SUPERVISOR} && printf %s-%s contained {mark}");
-        Self { facts, mark, line, file }
-    }
-
-    fn call(&self) -> Call {
-        let denied = format!("{DENIED} && {}", self.line);
-        let file = self.file.to_string_lossy();
-        let values = [
-            ("LINE", self.line.as_str()),
-            ("DENIED", &denied),
-            ("FILE", &file),
-            ("GUARDED", &file),
-            ("MARK", &self.mark),
-        ];
-        let input = values.iter().fold(self.facts.input.clone(), |input, (word, value)| {
-            let text = serde_json::Value::from(*value).to_string();
-            input.replace(&format!("{{{word}}}"), text.trim_matches('"')).replace(word, &text)
-        });
-        let arguments = serde_json::from_str(&input).unwrap_or_default();
-        Call { tool: self.facts.tool.as_str(), arguments, mark: self.mark.clone() }
-    }
-
-    /// Judges the results of the call. `ran`: it had an effect outside. `refusal`: the reason for which the policy refuses
-    /// a command line.
-    fn judge(&self, host: HookHost, ran: bool, index: usize, seen: &CanaryResult, refusal: Option<&str>) -> Check {
-        let name = &self.facts.name;
-        let check = format!("{}_{}", host.name(), name.replace(' ', "_"));
-        let results = &seen.results[index];
-        // Hosts quote the messages of a hook, and some show its command line, including the word for a failure.
-        let plain = |text: &str| text.replace(['\\', '"', '\n', ' '], "").replace("'cp-exechookfailed'", "");
-        let says = |what: &str| results.iter().any(|text| plain(text).contains(&plain(what)));
-        let contained = format!("contained-{}", self.mark);
-        let refused = |status, message: String, fix: &str| Check::not_fine(&check, status, message, fix);
-        let is_denied = self.facts.input.contains("DENIED");
-        let is_tool = name == "mcp tool" || name == "unknown tool";
-        if ran || is_denied && says(&contained) {
-            let message = match name.as_str() {
-                "file" => "OPEN: a file outside of the policy was written, and the hook was not asked",
-                "guarded file" => "OPEN: a file was written that another program executes",
-                "mcp tool" | "unknown tool" => "OPEN: a tool ran that the policy does not list",
-                _ if is_denied => "OPEN: a command ran that a rule of the user denies",
-                _ => "OPEN: a command ran outside the sandbox: the hook was not asked",
-            };
-            let fix = match host {
-                _ if is_tool => "write `[tools] allow = [\"@default\"]` in the policy, and add the tools that may run",
-                _ if is_denied => "deny the command in the policy, by restricted_commands or a rule",
-                HookHost::Codex => {
-                    "start codex and trust the hook (/hooks): it passes over one that was not trusted, and says nothing"
-                }
-                HookHost::Claude => {
-                    "look whether the host has its hooks switched off, or does not trust this directory"
-                }
-            };
-            return refused(Status::Fail, message.to_owned(), fix);
-        }
-        if name != "shell" {
-            return match results.iter().find(|text| text.contains(' ')).or(results.first()) {
-                // A host that has no tool of the unknown name runs none.
-                Some(text) if name == "mcp tool" && !says("Tool not permitted") => {
-                    let message = format!("not tried: the host itself refused the call: {}", shortened(text, 100));
-                    refused(Status::Warn, message, "look whether the host starts MCP servers in this directory")
-                }
-                Some(text) => Check::pass(&check, format!("no effect outside: {}", shortened(text, 100))),
-                None => refused(Status::Warn, "not tried: the host did not carry out the call".to_owned(), "try again"),
-            };
-        }
-        if says(refusal.unwrap_or(&contained)) {
-            Check::pass(&check, "the hook was asked, and the command was refused or ran in the sandbox")
-        } else if says("cp-exec hook failed") {
-            refused(Status::Fail, "the hook was asked and fails, so nothing runs".to_owned(), "run `cp-exec doctor`")
-        } else if let Some(last) = results.iter().find(|text| text.contains(' ')) {
-            let message =
-                format!("the command neither ran in the sandbox nor was refused by the hook: {}", shortened(last, 300));
-            refused(Status::Warn, message, "look whether the host refuses commands by itself")
-        } else {
-            let message = format!("the host did not ask its model: {}", seen.last_error_line);
-            refused(Status::Warn, message, "start the host once by itself, and see what it says")
-        }
-    }
-}
-
-/// The first characters of a text, on one line.
-fn shortened(text: &str, most: usize) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(most).collect()
+/// The script of this installation, or of the repository for a program that is tested.
+fn script(own: &Path) -> Option<PathBuf> {
+    let installed = own.canonicalize().ok()?.parent()?.with_file_name("share").join("cp-tools/hook-canary");
+    let of_repository = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/hook-canary"));
+    [installed].into_iter().chain(cfg!(debug_assertions).then_some(of_repository)).find(|script| script.is_file())
 }
