@@ -127,6 +127,47 @@ fn answer_that_failed_is_an_error_and_not_a_grade() {
     assert_eq!((&summary["mean"], &summary["errors"], &summary["cases"]), (&json!(1), &json!(1), &json!(2)));
 }
 
+/// Each table with its damaged line, and the control, whose cells come to the model as they are.
+#[test]
+fn damaged_table_stops_before_the_first_request_with_its_line() {
+    let evaluate = |file: &str, table: &str| {
+        let place = suite("[[graders]]\ntype = \"contains\"\nvalue = \"stub\"\n");
+        place.work.write("suite.toml", place.work.read("suite.toml").replace("cases.csv", file));
+        place.work.write(file, table);
+        let ran = place.shell("sh", "cp-eval suite.toml --min 1").run();
+        (ran, place)
+    };
+    for (file, table, line) in [
+        ("t.csv", "id,question\n1,a\n2,\"b\n3,c\n", 3),
+        ("t.csv", "id,question\n1,\"a\" b\n2,b\n", 2),
+        ("t.csv", "id,question\n1,a\n2,b,x\n", 3),
+        ("t.csv", "id,question\n1\n2,b\n", 2),
+        ("t.csv", "id,\"question\n1,a\n", 1),
+        ("t.tsv", "id\tquestion\n1\ta\n2\tb\tx\n", 3),
+        ("t.jsonl", "{\"question\":\"a\"}\n{\"question\":\n{\"question\":\"c\"}\n", 2),
+    ] {
+        let (ran, place) = evaluate(file, table);
+        let error = ran.first_error();
+        let message = error["message"].as_str().unwrap();
+        assert_eq!((ran.status, &error["code"]), (2, &json!("E_VALIDATION")), "{table:?}: {ran:?}");
+        assert!(message.contains(&format!("line {line}: ")), "{table:?}: {message}");
+        assert!(!place.work.join("suite.eval/answers.jsonl").exists(), "{table:?}");
+    }
+    for (file, table) in [
+        ("t.csv", "id,question\n1,\"{\"\"k\"\":\"\"\"\"}\"\n2,a \"\" b\n"),
+        ("t.tsv", "id\tquestion\n1\t{\"k\":\"\"}\n2\ta \"\" b\n"),
+        ("t.jsonl", "{\"question\":\"{\\\"k\\\":\\\"\\\"}\"}\n{\"question\":\"a \\\"\\\" b\"}\n"),
+    ] {
+        let (ran, place) = evaluate(file, table);
+        assert_eq!(ran.status, 0, "the control: {table:?}: {ran:?}");
+        let answers = place.work.records("suite.eval/answers.jsonl");
+        let sent: Vec<_> = answers.iter().filter_map(|answer| answer["data"]["input"][0]["content"].as_str()).collect();
+        assert_eq!(sent, ["{\"k\":\"\"}", "a \"\" b"], "{table:?}");
+        // A price that is not known is not a cost of 0.
+        assert_eq!(place.work.records("suite.eval/summary.jsonl")[0]["cost_usd"], Value::Null);
+    }
+}
+
 #[test]
 fn wrong_suite_is_an_error_with_its_reason() {
     for (text, exit) in [("cases = 1x\n", 2), ("cases = \"cases.csv\"\n", 2), ("nonsense\n", 2)] {
