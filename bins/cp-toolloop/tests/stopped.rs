@@ -33,7 +33,8 @@ const WORK: [&str; 9] = ["model", "shell", "bash", "argv", "filesystem", "tool",
 const ROWS: &str = "{\"messages\":[{\"role\":\"user\",\"content\":\"a row\"}]}\n{\"messages\":[{\"role\":\"user\",\"content\":\"a row\"}]}\n";
 
 /// A place whose model asks for this work first, and the words of the command line.
-fn place(work: &str, seconds: f64) -> (ToolLoop, Vec<String>) {
+fn place(work: &str, milliseconds: u64) -> (ToolLoop, Vec<String>) {
+    let seconds = format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000);
     let place = ToolLoop::new();
     place.policy(
         "[exec]\nallowed_commands = [\"sh\", \"tee\", \"sleep\", \"echo\"]\nargument_rules = \"off\"\n[[exec.rule]]\ncommand = \"tee\"\n\
@@ -57,7 +58,7 @@ fn place(work: &str, seconds: f64) -> (ToolLoop, Vec<String>) {
         _ => json!([call("shell", json!({"command": format!("sh -c '{line}'")}))]),
     };
     let usage = json!({"input_tokens": 3, "output_tokens": 2});
-    let first = json!({"content": "first", "tool_calls": calls, "delay_ms": if work == "model" { (seconds * 1000.0) as u64 } else { 0 }, "usage": usage});
+    let first = json!({"content": "first", "tool_calls": calls, "delay_ms": if work == "model" { milliseconds } else { 0 }, "usage": usage});
     place.script(&[&first.to_string(), r#"{"content":"done"}"#]);
     let mut words = vec!["--tools".to_owned(), place.tools()];
     match work {
@@ -176,7 +177,7 @@ fn judge_forged(place: &ToolLoop, at: &str) {
 fn judge(work: &str, stop: Stop) -> Sums {
     let at = format!("{stop:?} at {work}");
     // A deadline has to pass before the work ends by itself.
-    let (place, mut words) = place(work, if stop == Stop::Deadline { 2.5 } else { 0.5 });
+    let (place, mut words) = place(work, if stop == Stop::Deadline { 2500 } else { 500 });
     let mut sums = Sums::default();
     let mut ended = stopped(&place, work, stop, &words);
     sums.audit(&place, &at);
