@@ -2,7 +2,6 @@
 //! what each of them does when a hook fails.
 
 mod agent;
-mod audited;
 mod called;
 mod contained;
 mod examined;

@@ -17,7 +17,6 @@ mod scan;
 mod schemas;
 mod statement;
 mod stats;
-mod transcript;
 mod values;
 mod verified;
 mod verify;
@@ -73,7 +72,6 @@ pub static PROGRAM: Program = Program {
         cp_common::wire::schemas::BUNDLE[2],
         cp_common::wire::schemas::BUNDLE[3],
         ("bundled", include_str!("../schemas/bundled.json")),
-        ("call", include_str!("../schemas/call.json")),
         ("checked", include_str!("../schemas/checked.json")),
         ("checked-bundle", include_str!("../schemas/checked-bundle.json")),
         ("claim", include_str!("../schemas/claim.json")),

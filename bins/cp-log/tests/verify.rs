@@ -212,3 +212,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn ledger_that_was_removed_whole_is_missed_where_something_of_it_is_left() {
+    for left in ["checkpoint", "blobs"] {
+        let place = Ledgers::new();
+        place.work.directory("d");
+        place.run(&["keygen", "K"]).success();
+        let long = "x".repeat(2 << 20);
+        for (name, text) in [("a", long.as_str()), ("b", "short")] {
+            place.feed(&["append", "-f", &format!("d/{name}.jsonl")], text).success();
+        }
+        if left == "checkpoint" {
+            place.run(&["checkpoint", "-f", "d/a.jsonl", "--sign-with", "K"]).success();
+            std::fs::remove_dir_all(place.path("d/a.jsonl.blobs")).unwrap();
+        }
+        let ledger = std::fs::read(place.path("d/a.jsonl")).unwrap();
+        std::fs::remove_file(place.path("d/a.jsonl")).unwrap();
+        for verb in ["verify", "audit"] {
+            let error = place.run(&[verb, "d"]).failed(1, "E_INTEGRITY");
+            assert!(error["message"].as_str().unwrap().contains("its ledger d/a.jsonl is not"), "{left}: {error}");
+        }
+        place.run(&["query", "d"]).success();
+        if left == "blobs" {
+            std::fs::write(place.path("d/a.jsonl"), ledger).unwrap();
+            place.run(&["verify", "d"]).success();
+            place.run(&["audit", "d"]).success();
+        }
+    }
+}

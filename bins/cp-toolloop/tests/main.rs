@@ -17,6 +17,7 @@ mod resume;
 mod rows;
 mod run;
 mod servers;
+mod stopped;
 mod sweep;
 mod toolloop;
 mod tools;

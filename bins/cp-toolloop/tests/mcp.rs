@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::toolloop::{Results, ToolLoop};
 
 /// A server with these tools, one a line of JSON; `calls` is the body of a function of the tool's name and its arguments.
-fn server(place: &ToolLoop, tools: &Value, calls: &str) -> String {
+pub(crate) fn server(place: &ToolLoop, tools: &Value, calls: &str) -> String {
     let text = format!(
         r#"#!/usr/bin/python3
 import json, os, sys, threading, time
@@ -34,7 +34,7 @@ for line in sys.stdin:
 }
 
 /// A tool of that name, with these annotations.
-fn tool(name: &str, annotations: &Value) -> Value {
+pub(crate) fn tool(name: &str, annotations: &Value) -> Value {
     json!({"name": name, "inputSchema": {"type": "object"}, "annotations": annotations})
 }
 

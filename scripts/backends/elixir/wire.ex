@@ -7,7 +7,7 @@ defmodule CpLoop.Wire do
   # The exit statuses of errors; all others have 1.
   @statuses ~w(E_USAGE 2 E_VALIDATION 2 E_NOT_FOUND 3 E_AUTH 4 E_FORBIDDEN 4 E_CONFIG 4 E_CONFIRMATION_REQUIRED 5
                E_CONFLICT 6 E_NETWORK 7 E_RATE_LIMITED 7 E_SERVER 7 E_TIMEOUT 8 E_HUMAN_REQUIRED 9
-               E_BUDGET_EXHAUSTED 9 E_UNSEEN 10 E_INTERRUPTED 130)
+               E_BUDGET_EXHAUSTED 9 E_INTERRUPTED 130)
             |> Enum.chunk_every(2)
             |> Map.new(fn [code, status] -> {code, String.to_integer(status)} end)
 

@@ -86,17 +86,6 @@ fn every_route_of_agent_is_inside_of_sandbox() {
             };
             let shown = format!("{host:?} {sandbox:?}: {outcome:?}\n{model:?}");
             assert_eq!(outcome.status, 0, "{shown}");
-            // Without a hook inside, each call of the transcript is unseen; opencode writes none.
-            let unseen =
-                outcome.stderr.lines().rev().find_map(|line| line.rsplit_once(", ")?.1.strip_suffix(" unseen"));
-            let calls = (routes.len() - 1).to_string();
-            let expected = match (sandbox, host) {
-                (Sandbox::None, _) | (_, Host::Opencode) => None,
-                (Sandbox::AgentAndHook, Host::Claude) => Some("0"),
-                (Sandbox::Agent, _) => Some(calls.as_str()),
-                (Sandbox::AgentAndHook, _) => unseen,
-            };
-            assert_eq!(unseen, expected, "{shown}");
             // Codex leaves out hooks of a project that its user has not trusted.
             if sandbox == Sandbox::AgentAndHook && host == Host::Claude {
                 let entries = agent.place.home.records("ledger/cp-exec.jsonl");

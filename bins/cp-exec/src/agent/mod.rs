@@ -4,16 +4,11 @@ mod state;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use cp_common::home::make_directory;
-use cp_common::keys::{hex, random};
-use cp_common::{Error, Result, coprocess};
+use cp_common::{Error, Result};
 use cp_egress::{Destination, Network};
 use cp_hosts::Host;
-use serde_json::Value;
 
 use self::state::State;
 use crate::decision::{AgentCommand, UNLIMITED};
@@ -88,78 +83,6 @@ pub(crate) fn prepare(request: &Request<'_>, policy: &Policy) -> Result<(AgentCo
         timeout: UNLIMITED,
     };
     Ok((command, notes))
-}
-
-/// The transcripts of a host at the start of a run, with their sizes.
-pub(crate) struct Transcripts {
-    state: State,
-    facts: &'static AgentFacts,
-    sizes: BTreeMap<PathBuf, u64>,
-}
-
-impl Transcripts {
-    pub(crate) fn of(host: Host, policy: &Policy) -> Self {
-        let (state, facts) = (State::of(host, policy), &Facts::of(host).agent);
-        let found = state.transcripts(facts).into_iter();
-        let sizes = found.flat_map(|path| with_subagents(&path)).filter_map(|path| Some((path.clone(), size(&path)?)));
-        Self { sizes: sizes.collect(), state, facts }
-    }
-
-    /// The number of tool calls that the host recorded since the start and that have no entry in the ledger; `None` if
-    /// it is not known, for example because the host wrote no transcript.
-    pub(crate) fn count_unseen(&self, policy: &Policy) -> Option<u64> {
-        let is_new = |path: &PathBuf| size(path) != self.sizes.get(path).copied();
-        let mut changed = self.state.transcripts(self.facts);
-        changed.retain(|path| with_subagents(path).iter().any(is_new));
-        let all = count_unseen(&changed, policy)?;
-        // What the transcripts had at the start is counted in copies, because a session that is resumed appends to its own.
-        let copies = policy.cp_home.path("tmp").join(format!("transcripts-{}", hex(&random::<8>().ok()?)));
-        let before = self.copy(&changed, &copies).and_then(|before| count_unseen(&before, policy));
-        let _ = fs::remove_dir_all(copies);
-        Some(all.saturating_sub(before.unwrap_or_default()))
-    }
-
-    /// Copies transcripts as they were at the start.
-    fn copy(&self, transcripts: &[PathBuf], copies: &Path) -> Option<Vec<PathBuf>> {
-        let mut before = Vec::new();
-        for path in transcripts.iter().filter(|path| self.sizes.contains_key(*path)) {
-            let to = |path: &Path| Some(copies.join(path.strip_prefix(&self.state.directory).ok()?));
-            for (part, length) in with_subagents(path).iter().filter_map(|part| Some((part, *self.sizes.get(part)?))) {
-                let copy = to(part)?;
-                make_directory(copy.parent()?).ok()?;
-                std::io::copy(&mut File::open(part).ok()?.take(length), &mut File::create(copy).ok()?).ok()?;
-            }
-            before.push(to(path)?);
-        }
-        Some(before)
-    }
-}
-
-fn size(path: &Path) -> Option<u64> {
-    fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file).map(|meta| meta.len())
-}
-
-/// A transcript, and those that Claude Code writes for the subagents of its session.
-fn with_subagents(transcript: &Path) -> Vec<PathBuf> {
-    let below = fs::read_dir(transcript.with_extension("").join("subagents")).into_iter().flatten().flatten();
-    std::iter::once(transcript.to_owned()).chain(below.map(|entry| entry.path())).collect()
-}
-
-/// The number of tool calls of transcripts that have no entry in the ledger.
-fn count_unseen(transcripts: &[PathBuf], policy: &Policy) -> Option<u64> {
-    let mut words = vec![OsString::from("audit"), policy.ledger.clone().into()];
-    for transcript in transcripts {
-        words.extend(["--transcript".into(), transcript.into()]);
-    }
-    let home = ["--home".into(), policy.cp_home.root().into()];
-    if transcripts.is_empty() {
-        return None;
-    }
-    let counts = match coprocess::ask_with("cp-log", &words, b"", home) {
-        Ok(answer) => answer.data::<BTreeMap<String, Value>>().ok()?.remove("unseen"),
-        Err(error) => error.details().get("unseen").cloned(),
-    };
-    counts?.as_u64()
 }
 
 /// The network of an agent: that of the policy, with the domains of its host and those of the request. A login needs the

@@ -11,7 +11,6 @@ use cp_hosts::Host;
 use serde_json::{Map, Value};
 
 use crate::digest::sha256;
-use crate::glob::name_matches;
 use crate::hosts::facts::{AgentFacts, Seed};
 use crate::policy::Policy;
 
@@ -60,21 +59,6 @@ impl State {
             failed.extend(facts.left_out.iter().filter_map(|part| left_out(&own, part)));
         }
         Ok(failed)
-    }
-
-    /// The transcripts of the host.
-    pub(super) fn transcripts(&self, facts: &AgentFacts) -> Vec<PathBuf> {
-        let names = facts.transcripts.split('/').filter(|name| !name.is_empty());
-        let mut found = if facts.transcripts.is_empty() { Vec::new() } else { vec![self.directory.clone()] };
-        for name in names {
-            let entries = found.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
-            // A link of the agent could point to another directory.
-            let is_own = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| !kind.is_symlink());
-            let matching =
-                entries.filter(|entry| name_matches(name, entry.file_name().as_encoded_bytes()) && is_own(entry));
-            found = matching.map(|entry| entry.path()).collect();
-        }
-        found
     }
 
     /// True if the directory of a file is in the state, and is not behind a link that the agent made.

@@ -35,9 +35,6 @@ pub(crate) struct AgentFacts {
     pub set: BTreeMap<String, String>,
     /// The variables that name the private state, each with its directory in the state.
     pub state: BTreeMap<String, String>,
-    /// The pattern of its transcripts, below the state; empty if it writes them only on request.
-    #[serde(default)]
-    pub transcripts: String,
     /// Names of telemetry and updates, whose refusal needs no message; `*.` stands for any name below.
     #[serde(default)]
     pub quiet: Vec<String>,

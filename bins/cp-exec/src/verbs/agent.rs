@@ -10,7 +10,7 @@ use cp_common::{Context, Error, Result};
 use cp_hosts::Host;
 
 use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, pass_live};
-use crate::agent::{Request, Transcripts, host_of, prepare};
+use crate::agent::{Request, host_of, prepare};
 use crate::decision::decide_agent;
 use crate::hosts::facts::Facts;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams};
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.filtering();
     context.out.outlive_reader();
     let outcome =
-        start(args, host, &mut engine, context).and_then(|prepared| supervise(host, prepared, &mut engine, context));
+        start(args, host, &mut engine, context).and_then(|prepared| supervise(prepared, &mut engine, context));
     answer_live(outcome, context)
 }
 
@@ -123,13 +123,7 @@ fn say(context: &mut Context, kind: &'static str, messages: impl IntoIterator<It
 }
 
 /// Runs the agent, and reports its end on standard error.
-fn supervise(
-    host: Option<Host>,
-    mut prepared: Prepared,
-    engine: &mut Engine,
-    context: &mut Context,
-) -> Result<FinishedRun> {
-    let transcripts = host.map(|host| Transcripts::of(host, &engine.policy));
+fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<FinishedRun> {
     let (ran, passed) = pass_live(context, |watch| prepared.run(watch));
     let summary = summary(&ran);
     // At a terminal these are the messages of this program, which the screen of the agent did not show.
@@ -137,9 +131,7 @@ fn supervise(
     let finished = prepared.settle(engine, ran)?;
     if let Some(summary) = summary {
         to_stderr(&String::from_utf8_lossy(&kept.unwrap_or_default()));
-        let unseen = transcripts.and_then(|transcripts| transcripts.count_unseen(&engine.policy));
-        let unseen = unseen.map(|count| format!(", {count} unseen")).unwrap_or_default();
-        line_to_stderr(&format!("{summary}{unseen}"));
+        line_to_stderr(&summary);
     }
     passed.map(|()| finished)
 }

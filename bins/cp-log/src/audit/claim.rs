@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cp_common::output::{Format, Severity};
+use cp_common::output::Format;
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, json};
@@ -11,8 +11,6 @@ use cp_ledger::format::line::{Line, inside, members};
 use cp_ledger::store::blob;
 use serde::Serialize;
 use serde_json::{Map, Value};
-
-use super::judged_call::{CallState, JudgedCall, mark};
 
 /// A claim of an entry, computed again.
 #[derive(Clone, Debug, Serialize)]
@@ -26,7 +24,7 @@ pub(crate) struct Judged {
     seq: Option<u64>,
     /// True if it holds; null where that cannot be found out any more.
     holds: Option<bool>,
-    /// Why it does not hold, or cannot be judged; of one that holds, that its entry has an older form.
+    /// Why it does not hold, or cannot be judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -42,7 +40,12 @@ impl Judged {
 
 impl Reply for Judged {
     fn text(&self) -> String {
-        format!("{} {}", mark(self.holds), self.words())
+        let mark = match self.holds {
+            Some(true) => '✓',
+            Some(false) => '✗',
+            None => '?',
+        };
+        format!("{mark} {}", self.words())
     }
 }
 
@@ -57,11 +60,7 @@ pub(super) struct Source {
 #[derive(Clone, Debug)]
 pub(super) enum Verdict {
     Holds,
-    /// Holds, on an entry of a form that no program writes any more.
-    HoldsInOlderForm(&'static str),
     Broken(String),
-    /// Does not hold: a call took effect without the approval that it requires.
-    Unapproved(String),
     /// Cannot be judged any more, for this reason.
     Unknown(String),
 }
@@ -90,16 +89,6 @@ pub(super) struct Claims<'a> {
     unknown: u64,
     /// The first claim that does not hold, in words.
     first: Option<String>,
-    /// The first effect without its approval, in words.
-    first_unapproved: Option<String>,
-    /// True if the bytes of a ledger are not those that were written, which explains other claims.
-    is_damaged: bool,
-    /// The first call that no decision accounts for, in words.
-    first_call: Option<String>,
-    /// The calls of transcripts by their state.
-    calls: BTreeMap<CallState, u64>,
-    /// True if calls of transcripts are judged.
-    pub(super) is_of_transcripts: bool,
 }
 
 impl<'a> Claims<'a> {
@@ -113,16 +102,7 @@ impl<'a> Claims<'a> {
             broken: 0,
             unknown: 0,
             first: None,
-            first_unapproved: None,
-            is_damaged: false,
-            first_call: None,
-            calls: BTreeMap::new(),
-            is_of_transcripts: false,
         }
-    }
-
-    pub(super) fn context(&self) -> &Context {
-        self.context
     }
 
     /// Takes the name of a ledger of a bundle. True if it is the first of its bundle.
@@ -134,11 +114,9 @@ impl<'a> Claims<'a> {
     }
 
     pub(super) fn record(&mut self, at: Source, claim: &'static str, verdict: Verdict) -> Result<()> {
-        let is_unapproved = matches!(verdict, Verdict::Unapproved(_));
         let (holds, why) = match verdict {
             Verdict::Holds => (Some(true), None),
-            Verdict::HoldsInOlderForm(form) => (Some(true), Some(format!("older form: {form}"))),
-            Verdict::Broken(why) | Verdict::Unapproved(why) => (Some(false), Some(why)),
+            Verdict::Broken(why) => (Some(false), Some(why)),
             Verdict::Unknown(why) => (None, Some(why)),
         };
         let Source { ledger, seq } = at;
@@ -149,28 +127,11 @@ impl<'a> Claims<'a> {
         };
         let claim = Judged { claim, ledger: ledger.display().to_string(), seq, holds, why };
         if holds == Some(false) {
-            let first = if is_unapproved { &mut self.first_unapproved } else { &mut self.first };
-            first.get_or_insert_with(|| claim.words());
-            self.is_damaged |= ["chain", "blob"].contains(&claim.claim);
+            self.first.get_or_insert_with(|| claim.words());
         }
         // For a person the sum at the end stands for the claims that hold.
-        let is_shown = holds != Some(true) || claim.why.is_some() || self.context.out.format() != Format::Text;
+        let is_shown = holds != Some(true) || self.context.out.format() != Format::Text;
         self.count(holds, Some(&claim).filter(|_| is_shown))
-    }
-
-    /// Records a call of a transcript.
-    pub(super) fn call(&mut self, call: &JudgedCall) -> Result<()> {
-        if call.holds == Some(false) {
-            self.first_call.get_or_insert_with(|| call.words());
-        }
-        *self.calls.entry(call.state).or_default() += 1;
-        self.count(call.holds, Some(call))
-    }
-
-    /// Reports that the last line of a transcript is not whole.
-    pub(super) fn notice_torn(&mut self, path: &Path, line: u64) {
-        let message = format!("{}: line {line} is not whole and was ignored", path.display());
-        self.context.out.notice("torn_line", Severity::Warning, message);
     }
 
     fn count(&mut self, holds: Option<bool>, record: Option<&impl Reply>) -> Result<()> {
@@ -186,7 +147,7 @@ impl<'a> Claims<'a> {
         Ok(())
     }
 
-    /// Ends the stream: with a failure if a claim does not hold. Damage of a ledger comes first, because it voids its entries.
+    /// Ends the stream: with a failure if a claim does not hold.
     pub(super) fn close(self) -> Result<()> {
         let out = &mut self.context.out;
         for (name, count) in
@@ -194,20 +155,15 @@ impl<'a> Claims<'a> {
         {
             out.extra(name, count);
         }
-        for state in CallState::ALL.into_iter().filter(|_| self.is_of_transcripts) {
-            out.extra(state.name(), self.calls.get(&state).copied().unwrap_or_default());
-        }
         if out.format() == Format::Text {
             let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
             let (ledgers, held) = (counted(self.ledgers, "ledger"), counted(self.held, "claim"));
             out.piece(&format!("{ledgers}: {held} true, {} unknown, {} false\n", self.unknown, self.broken))?;
         }
         let (count, all) = (self.broken, self.held + self.broken + self.unknown);
-        match (&self.first_unapproved, &self.first, &self.first_call) {
-            (Some(first), ..) if !self.is_damaged => Err(super::unapproved(count, all, first)),
-            (_, Some(first), _) | (Some(first), None, _) => Err(super::broken(count, all, first)),
-            (None, None, Some(first)) => Err(super::unseen(count, first)),
-            (None, None, None) => Ok(()),
+        match &self.first {
+            Some(first) => Err(super::broken(count, all, first)),
+            None => Ok(()),
         }
     }
 }
@@ -216,15 +172,10 @@ impl<'a> Claims<'a> {
 pub(super) struct Entry<'a> {
     pub(super) seq: u64,
     pub(super) event: String,
-    pub(super) ts: String,
     pub(super) hash: String,
-    pub(super) agent: Option<String>,
     pub(super) run: Option<String>,
-    pub(super) session: Option<String>,
     pub(super) turn: Option<u64>,
-    pub(super) role: Option<String>,
-    pub(super) message: Option<String>,
-    /// The content of an entry of a run or a session; null for others.
+    /// The content of the response of a model; null for others.
     pub(super) content: Value,
     /// Everything that belongs to the event, blobs resolved.
     pub(super) data: Map<String, Value>,
@@ -242,14 +193,9 @@ impl<'a> Entry<'a> {
         let mut entry = Self {
             seq: line.seq(),
             event: String::new(),
-            ts: line.ts().to_owned(),
             hash: line.hash().to_string(),
-            agent: None,
             run: None,
-            session: None,
             turn: None,
-            role: None,
-            message: None,
             content: Value::Null,
             data: Map::new(),
             ledger,
@@ -258,20 +204,13 @@ impl<'a> Entry<'a> {
         for (name, value) in line.members() {
             match name {
                 b"event" => entry.event = json::unquote(value).unwrap_or_default(),
-                b"agent" => entry.agent = json::unquote(value),
-                b"turn" => entry.turn = serde_json::from_slice(value).ok(),
-                b"role" => entry.role = json::unquote(value),
                 b"run" => entry.run = json::unquote(value),
-                b"session" => entry.session = json::unquote(value),
-                b"content" if entry.run.is_some() || entry.session.is_some() => {
+                b"turn" => entry.turn = serde_json::from_slice(value).ok(),
+                b"content" if entry.event == "llm.response" => {
                     let resolved = entry.resolved(value)?;
                     entry.content = serde_json::from_slice(resolved.as_deref().unwrap_or(value)).unwrap_or_default();
                 }
-                b"message" => {
-                    let resolved = entry.resolved(value)?;
-                    entry.message = json::unquote(resolved.as_deref().unwrap_or(value));
-                }
-                b"content" => drop(entry.resolved(value)?),
+                b"message" | b"content" => drop(entry.resolved(value)?),
                 b"data" => entry.read_data(value)?,
                 _ => {}
             }
@@ -342,11 +281,5 @@ impl<'a> Entry<'a> {
     /// True if a secret was taken out of it.
     pub(super) fn is_redacted(&self) -> bool {
         self.number("redactions").is_some_and(|count| count > 0)
-    }
-
-    /// The scope of the entry: its run, else its session, else its ledger.
-    pub(super) fn scope(&self) -> String {
-        let part = |name: &Option<String>| name.clone().unwrap_or_default();
-        format!("{}\n{}\n{}", self.ledger.display(), part(&self.run), part(&self.session))
     }
 }

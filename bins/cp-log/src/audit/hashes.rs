@@ -2,7 +2,7 @@
 
 use cp_common::Result;
 use cp_ledger::format::canonical::{hash_normal, hash_value};
-use cp_ledger::format::claims::{ExecResult, Form, command_hash, exec_command, exec_plan, exec_result};
+use cp_ledger::format::claims::{ExecResult, Form, command_hash, exec_command, exec_result};
 use cp_ledger::format::line::Hash;
 use serde_json::Value;
 
@@ -19,11 +19,7 @@ pub(super) fn judge(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
             command(entry, computed, claims)
         }
         "llm.response" => response(entry, claims),
-        "exec.intent" | "exec.expanded" => command(entry, || exec(entry), claims),
-        "exec.part" => {
-            command(entry, || exec(entry), claims)?;
-            ended(entry, claims)
-        }
+        "exec.intent" => command(entry, || exec(entry), claims),
         "exec.result" => ended(entry, claims),
         "WO_APPLIED" => {
             let (Some(claimed), Some(payload)) = (entry.text("payload_hash"), entry.data.get("payload")) else {
@@ -59,20 +55,12 @@ fn command(entry: &Entry<'_>, computed: impl FnOnce() -> Option<String>, claims:
         return claims.record(entry.source(), "command_hmac", taken_out());
     }
     let verdict = match (entry.text("command_hash"), computed()) {
-        (Some(claimed), Some(computed)) if computed == claimed && is_of_plan(entry) => {
-            Verdict::HoldsInOlderForm("plan")
-        }
         (Some(claimed), Some(computed)) => Verdict::same(&computed, claimed),
         (None, _) if entry.is_redacted() => taken_out(),
         (None, _) => Verdict::Broken("there is no hash".to_owned()),
         (Some(_), None) => Verdict::Broken("the command that it is over is not there".to_owned()),
     };
     claims.record(entry.source(), "command_hash", verdict)
-}
-
-/// True if an entry is about a plan: a list of commands that cp-exec started itself, before lines were run by a shell.
-fn is_of_plan(entry: &Entry<'_>) -> bool {
-    entry.data.contains_key("plan") || ["exec.expanded", "exec.part"].contains(&entry.event.as_str())
 }
 
 /// The result of a command.
@@ -87,9 +75,6 @@ fn ended(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
 
 fn exec(entry: &Entry<'_>) -> Option<String> {
     let names: Vec<&String> = entry.data.get("env")?.as_object()?.keys().collect();
-    if let Some(plan) = entry.data.get("plan") {
-        return Some(hash_normal(&exec_plan(plan, entry.text("cwd")?, &names)));
-    }
     let argv = entry.data.get("argv")?.as_array()?;
     let argv: Vec<&str> = argv.iter().map(Value::as_str).collect::<Option<_>>()?;
     Some(hash_normal(&exec_command(&argv, entry.text("cwd")?, &names)))

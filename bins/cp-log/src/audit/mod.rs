@@ -1,17 +1,12 @@
-//! `cp-log audit`: recompute the claims of entries: hashes, files that were read, receipts, exits, and the edges of the model of a run.
+//! `cp-log audit`: recompute the claims of entries: hashes, files that were read, receipts, pairs and approvals. No claim needs the order of
+//! entries or compares texts, so that a run that was stopped anywhere has no false one.
 
-mod calls;
-mod check;
 mod claim;
+mod grants;
 mod hashes;
-mod input;
-mod judged_call;
+mod pairs;
 mod references;
-mod run;
-mod sessions;
-mod steps;
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use cp_common::program::{Class, VerbDoc};
@@ -24,21 +19,16 @@ use cp_ledger::read::source::lines_of;
 
 use self::claim::{Claims, Entry, Source};
 use crate::bundle::check::first_fault;
-use crate::reading::{Target, by_ledger, is_ledger, run_ledger, to_prove, to_read};
+use crate::reading::{Target, by_ledger, is_ledger, run_ledger, to_prove};
 
 #[cfg(test)]
 pub(crate) use self::claim::Judged;
-#[cfg(test)]
-pub(crate) use self::judged_call::JudgedCall;
-use crate::transcript;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "audit",
     class: Class::Query,
     output: "claim",
-    also: &["call", "summary"],
-    exits: &[10],
     examples: &["{} append hello && {} audit", "{} append hello && {} audit --format text"],
     sort: Some("ledger, then seq; what needs a whole ledger comes after it"),
     ..VerbDoc::EMPTY
@@ -53,23 +43,16 @@ pub(crate) struct Args {
     /// Sessions, runs, ledgers, bundles or directories of them (default: the session's, else all of home's)
     #[arg(value_name = "SESSION|RUN|LEDGER|BUNDLE")]
     subjects: Vec<String>,
-    /// Compare the tool calls of an agent's own transcript with the decisions of its hook (repeatable)
-    #[arg(long, value_name = "FILE")]
-    transcript: Vec<PathBuf>,
 }
 
 /// The state that is kept from one entry to the next.
 #[derive(Default)]
 struct Auditor {
-    pairs: steps::Pairs,
-    steps: steps::Steps,
+    pairs: pairs::Pairs,
+    grants: grants::Grants,
     reads: references::Reads,
     receipts: references::Receipts,
     keys: references::LedgerKeys,
-    sessions: sessions::Sessions,
-    runs: run::Runs,
-    /// The ledgers of agents that were begun, which are read after the others.
-    agents: Vec<PathBuf>,
 }
 
 impl Auditor {
@@ -81,16 +64,13 @@ impl Auditor {
         self.receipts.gather(entry);
         self.keys.judge(entry, claims)?;
         self.pairs.judge(entry, claims)?;
-        self.steps.judge(entry, claims)?;
-        self.sessions.judge(entry, claims)?;
-        self.runs.judge(entry, &mut self.agents, claims)
+        self.grants.judge(entry, claims)
     }
 
     /// Judges what could not be before all entries were seen.
     fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
         self.pairs.finish(claims)?;
-        self.sessions.finish(claims)?;
-        self.runs.finish(claims)?;
+        self.grants.finish(claims)?;
         self.receipts.finish(claims)
     }
 }
@@ -98,55 +78,16 @@ impl Auditor {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let ledgers = to_prove(&paths(&args.subjects, context)?, context)?;
     context.out.streaming()?;
-    if !args.transcript.is_empty() {
-        return transcripts(args, ledgers, context);
-    }
     let mut claims = Claims::new(context);
     let mut auditor = Auditor::default();
     // The files of a bundle are there until the end.
     let bundles: Vec<_> = ledgers.iter().filter_map(|target| target.bundle.clone()).collect();
-    let mut waiting = ledgers;
-    let mut seen: HashSet<PathBuf> = waiting.iter().map(|target| ledger_of(&target.path)).collect();
-    while !waiting.is_empty() {
-        each_line(
-            std::mem::take(&mut waiting),
-            &mut claims,
-            &mut |line, ledger, claims| match Entry::of(line, ledger)? {
-                Some(entry) => auditor.entry(&entry, claims),
-                None => Ok(()),
-            },
-        )?;
-        let begun = std::mem::take(&mut auditor.agents).into_iter();
-        let new: Vec<PathBuf> = begun.filter(|path| path.is_file() && seen.insert(path.clone())).collect();
-        waiting = if new.is_empty() { Vec::new() } else { to_read(&new, claims.context())? };
-    }
+    each_line(ledgers, &mut claims, &mut |line, ledger, claims| match Entry::of(line, ledger)? {
+        Some(entry) => auditor.entry(&entry, claims),
+        None => Ok(()),
+    })?;
     auditor.finish(&mut claims)?;
     drop(bundles);
-    claims.close()
-}
-
-/// Compares transcripts with the decisions on ledgers. Of the other claims only those of the chains are judged.
-fn transcripts(args: &Args, ledgers: Vec<Target>, context: &mut Context) -> Result<()> {
-    let files: Vec<PathBuf> =
-        args.transcript.iter().map(|path| transcript::files_of(path)).collect::<Result<Vec<_>>>()?.concat();
-    let mut claims = Claims::new(context);
-    claims.is_of_transcripts = true;
-    let mut calls = calls::Calls::default();
-    each_line(ledgers, &mut claims, &mut |line, ledger, _| {
-        if calls::EVENTS.iter().any(|event| line.is_event(event))
-            && let Some(entry) = Entry::of(line, ledger)?
-        {
-            calls.gather(&entry, line.ts());
-        }
-        Ok(())
-    })?;
-    for path in &files {
-        let each = &mut |host, item| calls.judge(path, host, item, &mut claims);
-        if let Some(line) = transcript::read(path, each)? {
-            claims.notice_torn(path, line);
-        }
-    }
-    calls.finish(&mut claims)?;
     claims.close()
 }
 
@@ -213,22 +154,6 @@ fn broken(count: u64, all: u64, first: &str) -> Error {
     };
     Error::new(Code::Integrity, which + first)
         .hint("each is a record with `holds` false; cp-ledger(5) has every formula")
-}
-
-/// The failure that stands for the effects without an approval.
-fn unapproved(count: u64, all: u64, first: &str) -> Error {
-    let which = format!("{count} of {all} claims do not hold; the first effect without its approval: ");
-    Error::new(Code::Unseen, which + first).hint("each is a record with `holds` false; cp-ledger(5) has every formula")
-}
-
-/// The failure that stands for the calls that no decision accounts for.
-fn unseen(count: u64, first: &str) -> Error {
-    let which = match count {
-        1 => "1 call of the transcript is unseen or contradicts its decision: ".to_owned(),
-        _ => format!("{count} calls of the transcript are unseen or contradict their decisions; the first: "),
-    };
-    Error::new(Code::Unseen, which + first)
-        .hint("each is a record with `holds` false; cp-exec hook doctor checks the routes of the host")
 }
 
 /// The paths that the operands stand for.

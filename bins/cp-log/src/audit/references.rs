@@ -50,7 +50,7 @@ impl Reads {
             }
         }
         match entry.data.get("exe") {
-            Some(exe) if ["exec.intent", "exec.step", "exec.expanded", "exec.part"].contains(&entry.event.as_str()) => {
+            Some(exe) if ["exec.intent", "exec.step"].contains(&entry.event.as_str()) => {
                 self.file("executable", exe, entry, claims)
             }
             _ => Ok(()),

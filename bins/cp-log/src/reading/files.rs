@@ -9,7 +9,7 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::output::Severity;
 use cp_common::stream::unread;
-use cp_common::{Context, Error, Result, json, signals};
+use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::home::session_directory;
 use cp_ledger::read::segments::{self, ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
@@ -86,9 +86,16 @@ pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<(Rank, Vec<Target>)> {
     ledgers.into_iter().collect()
 }
 
-/// The files to read for a proof. Fails if there are none, because nothing would be proved.
+/// The files to read for a proof. Fails if there are none, because nothing would be proved, and if a directory has what belongs to a
+/// ledger that is not there, because the whole ledger was removed.
 pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Target>> {
-    let targets = to_read(operands, context)?;
+    let Operands { targets, lost, .. } = found(operands, context)?;
+    if let Some((part, ledger)) = lost {
+        let message = format!("{} is there, and its ledger {} is not", part.display(), ledger.display());
+        return Err(Error::new(Code::Integrity, message)
+            .with("kind", "rollback")
+            .hint("put the ledger back, or move this file away if you removed the ledger"));
+    }
     if !targets.is_empty() {
         return Ok(targets);
     }
@@ -100,7 +107,11 @@ pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Ta
 /// The files to read: the operands, where a directory is replaced by the ledgers below it and a ledger by its segments
 /// first; without operands the named ledger, the session's ledgers, or all of home's.
 pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Target>> {
-    let mut found = Operands { targets: Vec::new(), operand: 0 };
+    Ok(found(operands, context)?.targets)
+}
+
+fn found(operands: &[PathBuf], context: &Context) -> Result<Operands> {
+    let mut found = Operands::default();
     if operands.is_empty() {
         refuse_waiting_input()?;
         match (&context.options.ledger, session_directory(context)?) {
@@ -124,7 +135,7 @@ pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Tar
         found.add(operand)?;
         found.operand += 1;
     }
-    Ok(found.targets)
+    Ok(found)
 }
 
 /// True if a file is a ledger. One that was named has to be.
@@ -164,9 +175,12 @@ pub(crate) fn refuse_waiting_input() -> Result<()> {
     Ok(())
 }
 
+#[derive(Default)]
 struct Operands {
     targets: Vec<Target>,
     operand: usize,
+    /// The first checkpoint, or directory of blobs, without its ledger, and that ledger.
+    lost: Option<(PathBuf, PathBuf)>,
 }
 
 impl Operands {
@@ -202,6 +216,10 @@ impl Operands {
         // The name of a segment sorts before that of its ledger, because digits sort before letters.
         paths.sort();
         for path in paths {
+            if self.lost.is_none() {
+                self.lost =
+                    ledger_beside(&path).filter(|ledger| !is_there(ledger)).map(|ledger| (path.clone(), ledger));
+            }
             // A link would bring the same file twice, or lead out of the directory.
             let Ok(metadata) = path.symlink_metadata() else { continue };
             if metadata.is_dir() && path.extension().is_none_or(|extension| extension != "blobs") {
@@ -212,6 +230,25 @@ impl Operands {
         }
         Ok(())
     }
+}
+
+/// The ledger that a checkpoint or a directory of blobs belongs to.
+fn ledger_beside(part: &Path) -> Option<PathBuf> {
+    match part.extension()?.to_str()? {
+        "checkpoint" => Some(part.with_extension("jsonl")),
+        "blobs" => Some(part.with_extension("")).filter(|ledger| is_lines(ledger)),
+        _ => None,
+    }
+}
+
+/// True if a ledger is there, packed or not.
+fn is_there(ledger: &Path) -> bool {
+    let packed = |end: &str| {
+        let mut name = ledger.as_os_str().to_owned();
+        name.push(end);
+        Path::new(&name).exists()
+    };
+    ["", ".gz", ".zst"].into_iter().any(packed)
 }
 
 /// True if the name of a file says that it holds lines of JSON, packed or not.

@@ -165,7 +165,7 @@ pub fn answer<T: Reply + DeserializeOwned>(
 /// which the same request may be repeated.
 const fn is_final(code: Code) -> bool {
     match code {
-        Code::Validation | Code::NotFound | Code::Conflict | Code::CommandFailed | Code::Partial | Code::Unseen => true,
+        Code::Validation | Code::NotFound | Code::Conflict | Code::CommandFailed | Code::Partial => true,
         Code::Usage
         | Code::Auth
         | Code::Forbidden

@@ -59,8 +59,6 @@ pub enum Code {
     HumanRequired,
     /// A budget is exhausted.
     BudgetExhausted,
-    /// Tool calls were neither decided nor approved, or no ledger accounts for them.
-    Unseen,
 }
 
 /// A row of the table: the representation of a [`Code`] outside the program.
@@ -84,7 +82,7 @@ const fn row(code: Code, name: &'static str, exit: u8, retryable: bool, is_core:
 
 impl Code {
     /// The table: each code at its own place, core first.
-    pub const ROWS: [Row; 21] = [
+    pub const ROWS: [Row; 20] = [
         row(Self::Usage, "E_USAGE", 2, false, true),
         row(Self::Validation, "E_VALIDATION", 2, false, true),
         row(Self::NotFound, "E_NOT_FOUND", 3, false, true),
@@ -105,7 +103,6 @@ impl Code {
         row(Self::Partial, "E_PARTIAL", 1, false, false),
         row(Self::HumanRequired, "E_HUMAN_REQUIRED", 9, false, false),
         row(Self::BudgetExhausted, "E_BUDGET_EXHAUSTED", 9, false, false),
-        row(Self::Unseen, "E_UNSEEN", 10, false, false),
     ];
 
     /// Returns the row of the table.
@@ -126,7 +123,7 @@ impl fmt::Display for Code {
 }
 
 /// The meaning of each exit status. `reference` must repeat these texts of the public contract exactly.
-pub const EXITS: [(u8, &str); 12] = [
+pub const EXITS: [(u8, &str); 11] = [
     (0, "success"),
     (1, "generic / integrity / io / unknown (non-retryable, read the envelope)"),
     (2, "usage / validation (fix args, do not retry)"),
@@ -137,7 +134,6 @@ pub const EXITS: [(u8, &str); 12] = [
     (7, "retryable transient (network / rate-limit / server)"),
     (8, "timeout (back off, retry)"),
     (9, "human action required (optional; relay to user, run resume)"),
-    (10, "unseen (calls that nothing decided or approved)"),
     (130, "interrupted by signal (retryable; nothing half-applied)"),
 ];
 

@@ -4,7 +4,6 @@
 use cp_common::json;
 use cp_common::keys::Key;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::canonical::{hash_normal, hash_value, tag_of_normal};
 
@@ -59,14 +58,6 @@ pub fn exec_command(argv: &[impl AsRef<str>], cwd: &str, variables: &[impl AsRef
     strings(names.into_iter(), &mut text);
     text.push(b'}');
     text
-}
-
-/// The input of the hash of a plan, in normal form: its directory, the sorted names of its variables, and its steps as they are in
-/// the entry. No program writes plans any more; the formula is kept to verify the entries of earlier versions.
-pub fn exec_plan(steps: &Value, cwd: &str, variables: &[impl AsRef<str>]) -> Vec<u8> {
-    let mut names: Vec<&str> = variables.iter().map(AsRef::as_ref).collect();
-    names.sort_unstable();
-    serde_json::json!({ "cwd": cwd, "env": names, "plan": steps }).to_string().into_bytes()
 }
 
 fn strings<'a>(words: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
