@@ -254,12 +254,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-log keygen C >/dev/null; cp-toolloop --backend stub hi >/dev/null; cp-log --run $(cp-toolloop runs --limit 1 --format text | cut -d ' ' -f 1) checkpoint --sign-with C",
         ],
     ),
-    (
-        "cp-log audit",
-        &[
-            r#"cp-log append hello >a; printf '{"type":"assistant","sessionId":"s","message":{"content":[{"type":"tool_use","id":"c","name":"Read","input":{}}]}}\n' >t; cp-log audit --transcript t"#,
-        ],
-    ),
+    ("cp-log audit", &[]),
     (
         "cp-log create",
         &[

@@ -29,6 +29,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "audit",
     class: Class::Query,
     output: "claim",
+    also: &["summary"],
     examples: &["{} append hello && {} audit", "{} append hello && {} audit --format text"],
     sort: Some("ledger, then seq; what needs a whole ledger comes after it"),
     ..VerbDoc::EMPTY
