@@ -139,7 +139,10 @@ impl<R: BufRead> Records<R> {
                 Damaged(what) => Err(what),
                 _ => Ok(fields),
             }
-            .map_err(|what| Error::validation(what).hint("a field with a quote or a line end is in quotes, and a quote in it is doubled")),
+            .map_err(|what| {
+                Error::validation(what)
+                    .hint("a field with a quote or a line end is in quotes, and a quote in it is doubled")
+            }),
         )))
     }
 }
