@@ -134,7 +134,12 @@ fn batch_fetch_reports_failed_row_as_failed_item() {
         assert_eq!(ran.records()[4]["error"]["details"]["reason"], "missing");
         assert_eq!(ran.records()[1]["error"]["details"]["index"], 1);
         assert!(ran.records()[1]["error"]["message"].as_str().unwrap().contains("not this"), "{}", ran.stdout);
-        assert_eq!(ran.closing()["data"], json!({"total":6,"succeeded":2,"failed":4,"skipped":0}));
+        let closing = ran.closing();
+        assert_eq!((ran.status, &closing["error"]["code"]), (1, &json!("E_PARTIAL")), "{closing}");
+        assert_eq!(closing["error"]["details"], json!({"total":6,"succeeded":2,"failed":4,"skipped":0}));
+        let polled = llm.run(&["batch", "poll", &id, "BAT-ffffffffffffffff"]);
+        assert_eq!((polled.status, &polled.closing()["error"]["code"]), (1, &json!("E_PARTIAL")), "{polled:?}");
+        assert_eq!(llm.run(&["batch", "poll", &id]).status, 0, "the control");
         // Each request on the ledger has its answer.
         let ledger = llm.ledger();
         let named = |event: &str| -> Vec<Value> {

@@ -232,12 +232,21 @@ fn reasoning_is_kept_in_blocks() {
     assert_eq!(blocks[0]["raw"], json!({"type":"thinking","thinking":"well","signature":"sig"}));
 }
 
+/// The request says which form it expects, and the content type decides how the answer is read.
 #[test]
-fn whole_answer_to_stream_request_is_decoded() {
-    for backend in ["anthropic", "openai"] {
-        let (records, _) = ask(backend, whole(backend, "Hello"), &["--stream"]);
-        assert_eq!((&records[0]["type"], &records[0]["data"]["text"]), (&json!("delta"), &json!("Hello")));
-        assert_eq!(records[1]["data"]["content"], "Hello");
+fn answer_in_another_form_than_requested_is_decoded() {
+    let forms = [false, true];
+    for ((backend, is_requested), is_sent) in ["anthropic", "openai"]
+        .iter()
+        .flat_map(|backend| forms.map(|form| (*backend, form)))
+        .flat_map(|request| forms.map(|form| (request, form)))
+    {
+        let script = if is_sent { stream_of(backend, "Hello") } else { whole(backend, "Hello") };
+        let (records, server) = ask(backend, script, if is_requested { &["--stream"] } else { &[] });
+        let message = records.iter().find(|record| record["type"] == "message").unwrap();
+        assert_eq!(message["data"]["content"], "Hello", "{backend} {is_requested} {is_sent}");
+        assert_eq!(records.iter().any(|record| record["type"] == "delta"), is_requested, "{records:?}");
+        assert_eq!(server.requests()[0].json()["stream"], is_requested, "{backend}");
     }
 }
 

@@ -17,7 +17,7 @@ fn body(backend: &str, arguments: &[&str]) -> Value {
 /// The body without common members.
 fn added(backend: &str, arguments: &[&str]) -> Value {
     let mut body = body(backend, arguments);
-    for name in ["model", "messages", "input", "contents", "store"] {
+    for name in ["model", "messages", "input", "contents", "store", "stream"] {
         body.as_object_mut().unwrap().remove(name);
     }
     body

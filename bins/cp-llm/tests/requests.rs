@@ -44,8 +44,7 @@ fn anthropic_request_has_blocks_unchanged() {
     assert_eq!(request.header("accept-encoding"), None);
     assert_eq!(
         request.json(),
-        json!({
-            "model": "from-the-prompt", "max_tokens": 50, "system": "be brief", "messages": prompt()["messages"],
+        json!({"stream": false, "model": "from-the-prompt", "max_tokens": 50, "system": "be brief", "messages": prompt()["messages"],
             "tools": prompt()["tools"], "temperature": 0.5, "stop_sequences": ["END"], "seed": 7
         })
     );
@@ -63,8 +62,7 @@ fn openai_request_has_converted_blocks() {
     assert_eq!(request.header("authorization").unwrap(), "Bearer key-of-the-test-0123456789");
     assert_eq!(
         request.json(),
-        json!({
-            "model": "from-the-prompt",
+        json!({"stream": false, "model": "from-the-prompt",
             "messages": [
                 {"role": "system", "content": "be brief"},
                 {"role": "user", "content": "q"},
@@ -97,8 +95,11 @@ fn options_override_prompt() {
 #[test]
 fn text_input_is_sent_without_additions() {
     for (backend, expected) in [
-        ("anthropic", json!({"model":"m","max_tokens":8192,"messages":[{"role":"user","content":"hi"}]})),
-        ("openai", json!({"model":"m","messages":[{"role":"user","content":"hi"}]})),
+        (
+            "anthropic",
+            json!({"model":"m","stream":false,"max_tokens":8192,"messages":[{"role":"user","content":"hi"}]}),
+        ),
+        ("openai", json!({"model":"m","stream":false,"messages":[{"role":"user","content":"hi"}]})),
     ] {
         let server = Server::playing(vec![whole(backend, "ok")]);
         let ran = Llm::asking(backend, &server).run(&["-m", "m", "hi"]);

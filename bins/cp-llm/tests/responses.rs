@@ -37,8 +37,7 @@ fn conversation_with_tools_is_encoded() {
     assert!(server.requests()[0].head.starts_with("POST /v1/responses HTTP"));
     assert_eq!(
         server.requests()[0].json(),
-        json!({
-            "model": "m", "instructions": "be brief", "store": false, "max_output_tokens": 5,
+        json!({"stream": false, "model": "m", "instructions": "be brief", "store": false, "max_output_tokens": 5,
             "input": [
                 {"role": "user", "content": "q"},
                 {"type": "message", "role": "assistant", "content": "well"},

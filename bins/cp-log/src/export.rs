@@ -69,7 +69,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let select = Select::over(&args.filters, &args.files, context)?;
     context.out.streaming()?;
-    context.out.fail_if_any_item_fails();
     let targets = to_read(&args.files, context)?;
     let mut origins = Origins::of(&targets, context);
     let (mut unread, most, mut runs) = (Vec::new(), args.batch as usize, HashMap::new());

@@ -155,7 +155,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return context.out.answer(&stats);
     }
     context.out.streaming()?;
-    context.out.fail_if_any_item_fails();
     failures.into_iter().try_for_each(|(_, _, error)| context.out.item_failed(error))?;
     if stats.files > 0 {
         context.out.record(Kind::Item, &stats)?;

@@ -6,16 +6,16 @@ use crate::ledgers::Ledgers;
 
 const LINES: usize = 6;
 
-/// The verbs, the arguments after the ledger, and true if damage of a line fails the verb. The others pass the intact lines on.
-const VERBS: [(&[&str], &[&str], bool); 8] = [
-    (&["query"], &[], false),
-    (&["query", "--reverse"], &[], false),
-    (&["stats"], &[], true),
-    (&["export"], &[], true),
-    (&["follow"], &["--last", "9", "--limit", "5"], false),
-    (&["verify"], &[], true),
-    (&["audit"], &[], true),
-    (&["bundle", "-o", "b.bundle"], &[], true),
+/// The verbs, and the arguments after the ledger.
+const VERBS: [(&[&str], &[&str]); 8] = [
+    (&["query"], &[]),
+    (&["query", "--reverse"], &[]),
+    (&["stats"], &[]),
+    (&["export"], &[]),
+    (&["follow"], &["--last", "9", "--limit", "5"]),
+    (&["verify"], &[]),
+    (&["audit"], &[]),
+    (&["bundle", "-o", "b.bundle"], &[]),
 ];
 
 /// A change of a line that is not the line that was written.
@@ -56,10 +56,10 @@ proptest! {
             let mut damaged: Vec<Vec<u8>> = lines.iter().map(|line| line.to_vec()).collect();
             damaged[at] = kind.apply(lines[at], offset);
             place.work.write("l.jsonl", [damaged.join(&b'\n'), b"\n".to_vec()].concat());
-            for (verb, options, fails) in VERBS {
+            for (verb, options) in VERBS {
                 let outcome = place.run(&[verb, &["l.jsonl"], options].concat());
                 let fault = format!("{verb:?} {kind:?} at {offset} of line {}: {outcome:?}", at + 1);
-                prop_assert_eq!(outcome.status != 0, fails, "{}", fault);
+                prop_assert!(outcome.status != 0, "{}", fault);
                 let records = cp_testkit::records_of(outcome.stdout.as_bytes());
                 let closing = &records[records.len() - 1];
                 let is_plain = closing["ok"] == true && closing["data"]["failed"] == 0;
@@ -70,7 +70,7 @@ proptest! {
             }
         }
         // Positive control: the ledger that was written.
-        for (verb, options, _) in VERBS {
+        for (verb, options) in VERBS {
             prop_assert_eq!(place.run(&[verb, &["good.jsonl"], options].concat()).status, 0, "{:?}", verb);
         }
     }

@@ -87,20 +87,20 @@ fn query_reports_damage_and_reads_on() {
         std::fs::read(&path).unwrap().split_inclusive(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
     lines.insert(2, b"{\"not\":\"ours\"}\n".to_vec());
     std::fs::write(&path, lines.concat()).unwrap();
-    let done = place.run(&["query", "l.jsonl"]).success();
+    let done = place.run(&["query", "l.jsonl"]);
     let lines = done.records();
-    assert_eq!(lines[2]["error"]["code"], "E_INTEGRITY");
+    assert_eq!((done.status, &lines[2]["error"]["code"]), (1, &json!("E_INTEGRITY")));
     assert_eq!(lines[4]["data"]["seq"], 3);
-    assert_eq!(lines[5]["data"]["failed"], 1);
+    assert_eq!(lines[5]["error"]["details"]["failed"], 1);
 }
 
 #[test]
 fn query_reports_unreadable_file_and_reads_the_others() {
     let place = filled();
-    let done = place.run(&["query", "none.jsonl", "l.jsonl", "--event", "turn"]).success();
+    let done = place.run(&["query", "none.jsonl", "l.jsonl", "--event", "turn"]);
     let lines = done.records();
-    assert_eq!(lines[0]["error"]["code"], "E_NOT_FOUND");
-    assert_eq!(lines.last().unwrap()["data"]["succeeded"], 2);
+    assert_eq!((done.status, &lines[0]["error"]["code"]), (1, &json!("E_NOT_FOUND")));
+    assert_eq!(lines.last().unwrap()["error"]["details"]["succeeded"], 2);
     assert_eq!(place.closing(&["query", "none.jsonl"], "", 3)["error"]["code"], "E_NOT_FOUND");
 }
 

@@ -227,7 +227,7 @@ impl Server {
         let request_id = REQUEST_ID.iter().find_map(|name| reply.header(name));
         let encoding = reply.header("content-encoding").filter(|encoding| !encoding.eq_ignore_ascii_case("identity"));
         // Some servers ignore `stream`, so the content type decides how to read the response.
-        let streams = stream && reply.header("content-type").is_none_or(|kind| kind.contains("event-stream"));
+        let streams = reply.header("content-type").map_or(stream, |kind| kind.contains("event-stream"));
         let read = if reply.status >= 300 {
             Exchange::of(Err(error_of_reply(&mut reply)))
         } else if let Some(encoding) = encoding {

@@ -72,7 +72,7 @@ impl WireApi for Anthropic {
                 name => body.set(name, value)?,
             }
         }
-        body.set_some("stream", request.stream.then_some(true))?;
+        body.set("stream", &request.stream)?;
         Ok(body.finish())
     }
 

@@ -60,8 +60,9 @@ impl WireApi for OpenAi {
         for (name, value) in &request.params {
             body.set(if self.original && name == "max_tokens" { "max_completion_tokens" } else { name }, value)?;
         }
+        // Some servers send events unless this is false.
+        body.set("stream", &request.stream)?;
         if request.stream {
-            body.set("stream", &true)?;
             body.set("stream_options", &json!({"include_usage": true}))?;
         }
         Ok(body.finish())

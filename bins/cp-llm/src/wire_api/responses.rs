@@ -57,7 +57,7 @@ impl WireApi for Responses {
         if request.params.get("store") != Some(&Value::Bool(true)) && reasons(request) {
             body.set("include", &["reasoning.encrypted_content"])?;
         }
-        body.set_some("stream", request.stream.then_some(true))?;
+        body.set("stream", &request.stream)?;
         Ok(body.finish())
     }
 

@@ -144,7 +144,7 @@ pub struct StreamOptions {
     )]
     pub row_failures: RowFailures,
     /// False is the same as --row-failures stop
-    #[arg(long, value_name = "BOOL", hide = true, conflicts_with = "row_failures")]
+    #[arg(long, value_name = "BOOL", hide_short_help = true, conflicts_with = "row_failures")]
     pub continue_on_error: Option<bool>,
 }
 

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::closing::{error_members, message_of};
 use super::{
-    ClosingLine, FAILURES_SHOWN, FLUSH_AT, Fails, Format, Held, ItemStatus, Output, Place, Progress, Reader, Shape,
-    Sink, UpstreamEnd, last, pager, printable,
+    ClosingLine, FAILURES_SHOWN, FLUSH_AT, Format, Held, ItemStatus, Output, Place, Progress, Reader, Shape, Sink,
+    UpstreamEnd, last, pager, printable,
 };
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Error, Result};
@@ -66,12 +66,7 @@ impl Output {
         self.writes_failed_lines = true;
     }
 
-    /// Makes one failed item fail the program, with [`crate::Code::Partial`] if others succeeded.
-    pub fn fail_if_any_item_fails(&mut self) {
-        self.fails = Fails::IfAnyFailed;
-    }
-
-    /// Writes an item's failure; the stream continues.
+    /// Writes an item's failure; the stream continues, and ends with [`crate::Code::Partial`] if others succeeded.
     pub fn item_failed(&mut self, error: Error) -> Result<()> {
         let error = error.without_secrets();
         self.counts.failed += 1;

@@ -119,14 +119,6 @@ enum Shape {
     Stream,
 }
 
-/// The condition under which a stream fails because of its items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fails {
-    IfAllFailed,
-    IfAnyFailed,
-    Never,
-}
-
 /// The state of the closing line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClosingLine {
@@ -179,7 +171,8 @@ pub struct Output {
     notices: Vec<Notice>,
     extras: Map<String, Value>,
     fields: Option<Fields>,
-    pub(crate) fails: Fails,
+    /// True if failed items do not fail the program.
+    pub(crate) tolerates_failures: bool,
     reader: Reader,
     /// The progress of rows, from the first one that takes long.
     rows: Option<Progress>,
@@ -218,7 +211,7 @@ impl Output {
             notices: Vec::new(),
             extras: Map::new(),
             fields: None,
-            fails: Fails::IfAllFailed,
+            tolerates_failures: false,
             reader: Reader::StopsProgram,
             rows: None,
             rows_note: String::new(),

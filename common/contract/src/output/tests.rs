@@ -75,16 +75,24 @@ fn every_failure_is_a_record_and_few_are_reported() {
 }
 
 #[test]
-fn stream_with_some_items_failed_is_ok_unless_strict() {
-    for (strict, expected) in [(false, 0), (true, 1)] {
+fn stream_with_some_items_failed_fails_unless_the_caller_tolerates_it() {
+    for (succeeded, failed, tolerant) in
+        (0..3).flat_map(|ok| (0..3).flat_map(move |bad| [false, true].map(|tolerant| (ok, bad, tolerant))))
+    {
         let mut out = output();
-        out.fails = if strict { Fails::IfAnyFailed } else { Fails::IfAllFailed };
+        out.tolerates_failures = tolerant;
         out.streaming().unwrap();
-        out.item_succeeded();
-        out.item_failed(Error::not_found("no a")).unwrap();
+        (0..succeeded).for_each(|_| out.item_succeeded());
+        (0..failed).for_each(|_| out.item_failed(Error::not_found("no a")).unwrap());
         let (lines, status) = closed(out, Ok(()));
-        assert_eq!(status, expected);
-        assert_eq!(lines[1].contains("E_PARTIAL"), strict);
+        let expected = match (failed, succeeded) {
+            (0, _) => (0, "data"),
+            _ if tolerant => (0, "data"),
+            (_, 0) => (3, "E_NOT_FOUND"),
+            _ => (1, "E_PARTIAL"),
+        };
+        assert_eq!(status, expected.0, "{succeeded} {failed} {tolerant}");
+        assert!(lines.last().unwrap().contains(expected.1), "{lines:?}");
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::context::options::{InputKind, RowFailures, StreamOptions};
 use crate::context::{Context, given};
-use crate::output::{Fails, ItemStatus, Place, Severity, has_owner};
+use crate::output::{ItemStatus, Place, Severity, has_owner};
 use crate::stream::lines::{LINE_LIMIT, Lines, Next};
 use crate::stream::unread;
 use crate::wire::record::{self, Kind, Record};
@@ -121,18 +121,10 @@ pub fn text_of(bytes: &[u8]) -> Result<&str> {
 
 /// Runs a filter over its input.
 pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, context: &mut Context) -> Result<()> {
-    context.out.fails = match options.row_failures {
-        RowFailures::Ok => Fails::Never,
-        RowFailures::Fail | RowFailures::Stop => Fails::IfAnyFailed,
-    };
-    if options.continue_on_error.is_some() {
-        let message = "--continue-on-error is an old name: use --row-failures stop, or fail to continue";
-        context.warn(message);
-        context.out.notice("deprecated_option", Severity::Info, message);
-    }
+    context.out.tolerates_failures = options.row_failures == RowFailures::Ok;
     has_owner(options.closed);
     context.out.filtering();
-    if context.out.fails == Fails::Never {
+    if context.out.tolerates_failures {
         // A failure that closes the output by itself would count as a failure of the run.
         context.out.streaming()?;
     }
