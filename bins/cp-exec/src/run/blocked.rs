@@ -34,8 +34,8 @@ fn about(line: &str, path: &Path, view: &View) -> Option<String> {
         let reason = "because other programs run what it names";
         return Some(format!("a guess: it failed because {shown} is read-only for commands, {reason}"));
     }
-    let cure = format!("`cp-exec allow write {shown}` makes it writable");
-    (!is_below(&view.write)).then(|| format!("a guess: it failed because {shown} is read-only for commands; {cure}"))
+    let advice = format!("`cp-exec allow write {shown}` makes it writable");
+    (!is_below(&view.write)).then(|| format!("a guess: it failed because {shown} is read-only for commands; {advice}"))
 }
 
 /// The words of a line that can be paths.

@@ -218,8 +218,8 @@ impl<'r> Supervised<'r> {
         let were =
             if count == 1 { "process was still running and was" } else { "processes were still running and were" };
         let is_agent = self.steps.as_ref().is_some_and(Steps::is_of_agent);
-        let cure = if is_agent { "" } else { "; start and use it in one line, or work in `cp-exec agent`" };
-        Some(format!("{count} {were} ended{cure}"))
+        let advice = if is_agent { "" } else { "; start and use it in one line, or work in `cp-exec agent`" };
+        Some(format!("{count} {were} ended{advice}"))
     }
 
     /// Covers the files of repositories anew that another process replaced, while the run is stopped.

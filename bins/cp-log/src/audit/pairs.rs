@@ -2,7 +2,7 @@
 //! unfinished, which is not a fault. What a command started names that command. And the entries of command lines, whose event, status and
 //! code must agree.
 //!
-//! The entries of a pair may stand in any order, because a process that outlives the one that started it writes its end later.
+//! The entries of a pair may stand in any order: a process may write its end after the program that started it has ended.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
