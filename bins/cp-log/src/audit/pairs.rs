@@ -2,7 +2,7 @@
 //! unfinished, which is not a fault. What a command started names that command. And the entries of command lines, whose event, status and
 //! code must agree.
 //!
-//! The entries of a pair may stand in any order: a process may write its end after the program that started it has ended.
+//! The entries of a pair may stand in any order: a process can write its end late.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
