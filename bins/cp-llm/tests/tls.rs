@@ -35,7 +35,7 @@ fn server(certificate: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
             let mut request = Vec::new();
             let mut byte = [0];
             // The request ends with the closing brace of its body.
-            while !(request.ends_with(b"}]}") || request.ends_with(b"\r\n\r\n") && request.starts_with(b"GET")) {
+            while !(request.ends_with(b":false}") || request.ends_with(b"\r\n\r\n") && request.starts_with(b"GET")) {
                 match stream.read(&mut byte) {
                     Ok(1) => request.push(byte[0]),
                     _ => break,

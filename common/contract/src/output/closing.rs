@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{ClosingLine, FLUSH_AT, Format, Held, Output, Reader, Shape, last, pager};
+use super::{ClosingLine, FLUSH_AT, Fails, Format, Held, Output, Reader, Shape, last, pager};
 use crate::signals;
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Result};
@@ -95,7 +95,7 @@ impl Output {
         match (&self.upstream_end, &self.first_failure) {
             (Some(end), _) => Some(end.code),
             (None, None) => None,
-            (None, Some(_)) if self.tolerates_failures => None,
+            (None, Some(_)) if self.fails == Fails::Never => None,
             (None, Some(error)) if self.counts.succeeded == 0 => Some(error.code()),
             (None, Some(_)) => Some(Code::Partial),
         }

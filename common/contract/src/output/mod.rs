@@ -119,6 +119,13 @@ enum Shape {
     Stream,
 }
 
+/// The condition under which a stream fails because of its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fails {
+    IfAnyFailed,
+    Never,
+}
+
 /// The state of the closing line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClosingLine {
@@ -171,8 +178,7 @@ pub struct Output {
     notices: Vec<Notice>,
     extras: Map<String, Value>,
     fields: Option<Fields>,
-    /// True if failed items do not fail the program.
-    pub(crate) tolerates_failures: bool,
+    pub(crate) fails: Fails,
     reader: Reader,
     /// The progress of rows, from the first one that takes long.
     rows: Option<Progress>,
@@ -211,7 +217,7 @@ impl Output {
             notices: Vec::new(),
             extras: Map::new(),
             fields: None,
-            tolerates_failures: false,
+            fails: Fails::IfAnyFailed,
             reader: Reader::StopsProgram,
             rows: None,
             rows_note: String::new(),

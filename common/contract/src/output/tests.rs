@@ -80,7 +80,7 @@ fn stream_with_some_items_failed_fails_unless_the_caller_tolerates_it() {
         (0..3).flat_map(|ok| (0..3).flat_map(move |bad| [false, true].map(|tolerant| (ok, bad, tolerant))))
     {
         let mut out = output();
-        out.tolerates_failures = tolerant;
+        out.fails = if tolerant { Fails::Never } else { out.fails };
         out.streaming().unwrap();
         (0..succeeded).for_each(|_| out.item_succeeded());
         (0..failed).for_each(|_| out.item_failed(Error::not_found("no a")).unwrap());

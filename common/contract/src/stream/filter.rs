@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::context::options::{InputKind, RowFailures, StreamOptions};
 use crate::context::{Context, given};
-use crate::output::{ItemStatus, Place, Severity, has_owner};
+use crate::output::{Fails, ItemStatus, Place, Severity, has_owner};
 use crate::stream::lines::{LINE_LIMIT, Lines, Next};
 use crate::stream::unread;
 use crate::wire::record::{self, Kind, Record};
@@ -121,10 +121,12 @@ pub fn text_of(bytes: &[u8]) -> Result<&str> {
 
 /// Runs a filter over its input.
 pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, context: &mut Context) -> Result<()> {
-    context.out.tolerates_failures = options.row_failures == RowFailures::Ok;
+    if options.row_failures == RowFailures::Ok {
+        context.out.fails = Fails::Never;
+    }
     has_owner(options.closed);
     context.out.filtering();
-    if context.out.tolerates_failures {
+    if context.out.fails == Fails::Never {
         // A failure that closes the output by itself would count as a failure of the run.
         context.out.streaming()?;
     }
