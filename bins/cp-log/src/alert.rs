@@ -83,7 +83,9 @@ impl Alerts {
         let event = view.member("event").unwrap_or_default();
         let count = self.rates.add(event, view.ts);
         let usage = view.member("data").and_then(|data| member(inside(data)?, "usage"));
-        self.cost_usd += usage.and_then(UsageTotals::parse).map_or(0.0, |usage| usage.cost_usd);
+        let name = json::unquote(event).unwrap_or_default();
+        let usage = usage.and_then(|usage| UsageTotals::of_entry(&name, usage));
+        self.cost_usd += usage.and_then(|usage| usage.cost_usd).unwrap_or(0.0);
         let added = format!(",\"count_per_minute\":{count},\"cost_usd_total\":{}", self.cost_usd);
         let entry = [&view.entry[..view.entry.len() - 1], added.as_bytes(), &target.mark()].concat();
         for rule in &mut self.rules {

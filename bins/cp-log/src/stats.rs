@@ -184,7 +184,8 @@ struct Sum {
 impl Sums {
     fn add(&mut self, line: Line<'_>) {
         let Data { model, usage, duration_ms: took } = line.data;
-        let usage = usage.and_then(|usage| UsageTotals::parse(usage.get().as_bytes())).unwrap_or_default();
+        let event = line.event.as_deref().unwrap_or_default();
+        let usage = usage.and_then(|usage| UsageTotals::of_entry(event, usage.get().as_bytes())).unwrap_or_default();
         self.total.add(&usage, took);
         self.event.entry(line.event).or_default().add(&usage, took);
         self.agent.entry(line.agent).or_default().add(&usage, took);
@@ -270,7 +271,7 @@ fn table(title: &str, rows: &[Row]) -> String {
         let time = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.1}"));
         let number = |number: u64| if number == 0 { "-".to_owned() } else { number.to_string() };
         let bar = usize::try_from((row.count * BAR).div_ceil(most)).unwrap_or(0);
-        let usd = if row.usage.cost_usd > 0.0 { format!("{:.4}", row.usage.cost_usd) } else { "-".to_owned() };
+        let usd = row.usage.cost_usd.map_or_else(|| "-".to_owned(), |usd| format!("{usd:.4}"));
         cells.push([
             row.name.clone().unwrap_or_else(|| "-".to_owned()),
             row.count.to_string(),

@@ -83,7 +83,7 @@ fn alert_runs_command_under_policy_for_one_actor_of_two() {
 fn alert_without_permission_is_written_to_standard_error() {
     let place = Ledgers::new();
     place.policy("[exec]\nallowed_commands = [\"true\"]\n");
-    let input = "{\"event\":\"a\",\"data\":{\"usage\":{\"cost_usd\":3.0}}}\n".repeat(2);
+    let input = "{\"event\":\"llm.response\",\"data\":{\"usage\":{\"cost_usd\":3.0}}}\n".repeat(2);
     let follow = |options: &[&str]| {
         let subject = place.subject().with_programs().args(["follow", "-", "--alert", ".cost_usd_total > 4"]);
         subject.args(options).stdin(&input).run().success()

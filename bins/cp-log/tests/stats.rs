@@ -4,9 +4,9 @@ use crate::ledgers::Ledgers;
 use serde_json::json;
 
 const ROWS: &str = concat!(
-    r#"{"event":"model_request","agent":"a","session":"S","data":{"model":"m1","usage":{"input_tokens":10,"output_tokens":5,"cache_read_tokens":2,"cost_usd":0.5},"duration_ms":100}}"#,
+    r#"{"event":"llm.response","agent":"a","session":"S","data":{"model":"m1","usage":{"input_tokens":10,"output_tokens":5,"cache_read_tokens":2,"cost_usd":0.5},"duration_ms":100}}"#,
     "\n",
-    r#"{"event":"model_request","agent":"b","data":{"model":"m2","usage":{"input_tokens":1,"output_tokens":1,"cost_usd":null},"duration_ms":300}}"#,
+    r#"{"event":"llm.response","agent":"b","data":{"model":"m2","usage":{"input_tokens":1,"output_tokens":1,"cost_usd":null},"duration_ms":300}}"#,
     "\n",
     r#"{"event":"tool_call","agent":"a","data":{"duration_ms":7}}"#,
     "\n"
@@ -22,14 +22,36 @@ fn sums_are_by_event_agent_model_and_session() {
         (&json!(4), &json!(13), &json!(0.5))
     );
     let event = &data["by_event"][0];
-    assert_eq!((&event["name"], &event["count"], &event["timed"]), (&json!("model_request"), &json!(2), &json!(2)));
+    assert_eq!((&event["name"], &event["count"], &event["timed"]), (&json!("llm.response"), &json!(2), &json!(2)));
     assert!(event["p50_ms"].as_f64().unwrap() >= 100.0 && event["p50_ms"].as_f64().unwrap() < 102.1);
     assert_eq!(data["by_model"].as_array().unwrap().len(), 2);
     assert_eq!(place.closing(&["stats", "l.jsonl", "--event", "tool_call"], "", 0)["data"]["entries"], 1);
     let text = place.run(&["stats", "l.jsonl", "--format", "text"]).success();
     let text = text.stdout;
-    assert!(text.contains("████") && text.contains("model_request"), "{text}");
+    assert!(text.contains("████") && text.contains("llm.response"), "{text}");
     assert_eq!(Ledgers::new().closing(&["stats"], "", 0)["data"]["entries"], 0);
+}
+
+#[test]
+fn usage_counts_once_whichever_entries_repeat_it() {
+    let entry = |event: &str| {
+        let usage = json!({"input_tokens": 100, "output_tokens": 10, "cost_usd": 0.3});
+        json!({"event": event, "agent": "a", "session": "S", "data": {"model": "m", "usage": usage}}).to_string() + "\n"
+    };
+    for repeated in ["message", "run_end", "iteration", "agent.result", "anything"] {
+        let place = Ledgers::new();
+        place.lines(&["append", "-f", "l.jsonl", "--rows"], &(entry("llm.response") + &entry(repeated)));
+        let data = place.closing(&["stats", "l.jsonl"], "", 0)["data"].take();
+        for sum in [&data["total"], &data["by_agent"][0], &data["by_model"][0], &data["by_session"][0]] {
+            let found = (&sum["input_tokens"], &sum["output_tokens"], &sum["cost_usd"]);
+            assert_eq!(found, (&json!(100), &json!(10), &json!(0.3)), "{repeated}: {data}");
+        }
+    }
+    // A cost that nobody knows is not zero.
+    let place = Ledgers::new();
+    let unknown = r#"{"event":"llm.response","data":{"usage":{"input_tokens":1}}}"#;
+    place.lines(&["append", "-f", "l.jsonl", "--rows"], unknown);
+    assert_eq!(place.closing(&["stats", "l.jsonl"], "", 0)["data"]["total"]["cost_usd"], json!(null));
 }
 
 #[test]

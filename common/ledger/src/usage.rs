@@ -11,27 +11,34 @@ pub struct UsageTotals {
     pub input_tokens: u64,
     /// Tokens written.
     pub output_tokens: u64,
-    /// US dollars, as far as prices were known.
-    pub cost_usd: f64,
+    /// US dollars, as far as prices were known; null if none was.
+    pub cost_usd: Option<f64>,
 }
 
 impl UsageTotals {
+    /// The usage of an entry. Only responses of models count, because messages and ends of runs repeat it.
+    pub fn of_entry(event: &str, usage: &[u8]) -> Option<Self> {
+        (event == "llm.response").then(|| Self::parse(usage)).flatten()
+    }
+
     /// Parses the `usage` member of an entry's data. A member that is missing or has another type counts as zero.
     pub fn parse(usage: &[u8]) -> Option<Self> {
         let Members { input, output, read, written, cost_usd } = serde_json::from_slice(usage).ok()?;
         let input = [input, read, written].into_iter().flatten().fold(0, u64::saturating_add);
-        Some(Self {
-            input_tokens: input,
-            output_tokens: output.unwrap_or_default(),
-            cost_usd: cost_usd.unwrap_or_default(),
-        })
+        Some(Self { input_tokens: input, output_tokens: output.unwrap_or_default(), cost_usd })
+    }
+
+    /// The cost as far as it is known.
+    pub fn dollars(&self) -> f64 {
+        self.cost_usd.unwrap_or(0.0)
     }
 
     /// Adds other totals to these.
     pub fn add(&mut self, other: &Self) {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
-        self.cost_usd += other.cost_usd;
+        self.cost_usd =
+            self.cost_usd.zip(other.cost_usd).map(|(one, other)| one + other).or(self.cost_usd).or(other.cost_usd);
     }
 }
 
@@ -71,7 +78,7 @@ mod tests {
     fn parse_counts_cached_input_and_skips_members_of_another_type() {
         let usage =
             UsageTotals::parse(br#"{"input_tokens":1,"cache_read_tokens":2,"output_tokens":"x","cost_usd":0.5}"#);
-        assert_eq!(usage, Some(UsageTotals { input_tokens: 3, output_tokens: 0, cost_usd: 0.5 }));
+        assert_eq!(usage, Some(UsageTotals { input_tokens: 3, output_tokens: 0, cost_usd: Some(0.5) }));
         assert_eq!(UsageTotals::parse(b"\"none\""), None);
     }
 }

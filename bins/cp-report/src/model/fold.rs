@@ -390,7 +390,7 @@ impl Overview {
                     #[expect(clippy::cast_precision_loss, reason = "these are shown as bars")]
                     let spent = match name.as_str() {
                         "tokens" => totals.usage.input_tokens.saturating_add(totals.usage.output_tokens) as f64,
-                        "usd" => totals.usage.cost_usd,
+                        "usd" => totals.usage.dollars(),
                         "deadline" if depth > 0 => 0.0,
                         "deadline" => took as f64 / 1000.0,
                         _ => totals.turns as f64,

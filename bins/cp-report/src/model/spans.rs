@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn used(input_tokens: u64, output_tokens: u64) -> UsageTotals {
-        UsageTotals { input_tokens, output_tokens, cost_usd: 0.0 }
+        UsageTotals { input_tokens, output_tokens, cost_usd: None }
     }
 
     #[test]

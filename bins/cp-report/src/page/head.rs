@@ -129,7 +129,7 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
         let values = [step.usage.input_tokens, step.usage.output_tokens];
         (values, format!("{} tokens read, {} written", values[0], values[1]))
     });
-    let costs = bar("d", &|step| ([millionths(step.usage.cost_usd), 0], money(step.usage.cost_usd)));
+    let costs = bar("d", &|step| ([millionths(step.usage.dollars()), 0], money(step.usage.dollars())));
     Heading {
         kind,
         name,
@@ -145,7 +145,7 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
         groups: GROUPS,
         // One value is a sentence, not a chart.
         tokens_text: if steps.len() > 1 { format!("{used}; {each}") } else { used }.repeat(usize::from(is_used)),
-        cost_text: if totals.usage.cost_usd > 0.0 { money(totals.usage.cost_usd) } else { String::new() },
+        cost_text: if totals.usage.dollars() > 0.0 { money(totals.usage.dollars()) } else { String::new() },
         timeline: if is_overview { None } else { timeline(&overview.lanes, id, span) },
         tokens: bars(&format!("Tokens of each of the {many}"), &tokens),
         costs: bars(&format!("Cost of each of the {many}"), &costs),
@@ -168,7 +168,7 @@ fn facts(overview: &Overview, run: Option<&crate::model::Run>, id: &dyn Fn(Place
     }
     facts.push(fact(
         "cost",
-        if totals.usage.cost_usd > 0.0 { money(totals.usage.cost_usd) } else { "unknown or none".to_owned() },
+        if totals.usage.dollars() > 0.0 { money(totals.usage.dollars()) } else { "unknown or none".to_owned() },
     ));
     facts.push(fact("tokens", format!("{} read, {} written", totals.usage.input_tokens, totals.usage.output_tokens)));
     let counted = |(name, count): (&str, u64)| Fact {
@@ -183,7 +183,7 @@ fn facts(overview: &Overview, run: Option<&crate::model::Run>, id: &dyn Fn(Place
 fn turns(steps: &[Step], one: &'static str, id: &dyn Fn(Place) -> String) -> Option<Table> {
     let row = |(at, step): (usize, &Step)| {
         let name = which(at, step, steps[0].count);
-        let cost = if step.usage.cost_usd > 0.0 { money(step.usage.cost_usd) } else { "-".to_owned() };
+        let cost = if step.usage.dollars() > 0.0 { money(step.usage.dollars()) } else { "-".to_owned() };
         (
             vec![name, step.usage.input_tokens.to_string(), step.usage.output_tokens.to_string(), cost],
             Some(id(step.place)),
@@ -233,7 +233,7 @@ fn sums(name: &str, totals: &Totals) -> Vec<String> {
     ];
     let mut row = vec![name.to_owned()];
     row.extend(numbers.map(|number| number.to_string()));
-    row.push(if totals.usage.cost_usd > 0.0 { money(totals.usage.cost_usd) } else { "-".to_owned() });
+    row.push(if totals.usage.dollars() > 0.0 { money(totals.usage.dollars()) } else { "-".to_owned() });
     row
 }
 
