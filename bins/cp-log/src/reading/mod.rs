@@ -6,6 +6,7 @@ mod printer;
 mod reader;
 mod runs;
 mod select;
+mod summary;
 mod unpacked;
 
 use std::collections::{HashMap, HashSet};

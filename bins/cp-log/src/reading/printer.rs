@@ -8,7 +8,7 @@ use jaq_core::{Compiler, Ctx, Native, Vars, unwrap_valr};
 use jaq_json::write::{Pp, write};
 use jaq_json::{Val, read};
 
-use crate::reading::{Target, View};
+use crate::reading::{Target, View, summary};
 
 /// Prints lines up to a limit.
 pub(crate) struct Printer {
@@ -148,9 +148,11 @@ fn text_of(line: &View<'_>) -> String {
         line.member(name).map(|value| json::unquote(value).unwrap_or_else(|| String::from_utf8_lossy(value).into()))
     };
     let mut text_of_line = format!("{} {:>6} {}", line.ts, line.seq, text("event").unwrap_or_else(|| "-".to_owned()));
-    for part in
-        [text("agent"), text("role").map(|role| role + ":"), text("content"), text("message")].into_iter().flatten()
-    {
+    let data = line.member("data").and_then(|data| serde_json::from_slice(data).ok());
+    let summary = data.and_then(|data| summary::of(&text("event").unwrap_or_default(), &data));
+    let agent = text("agent").filter(|agent| agent != "default");
+    let role = text("role").map(|role| role + ":");
+    for part in [agent, summary, role, text("content"), text("message")].into_iter().flatten() {
         text_of_line.push(' ');
         text_of_line.push_str(&part);
     }
