@@ -362,7 +362,7 @@ fn failed_change_of_one_file_takes_back_the_others() {
 }
 
 #[test]
-fn missing_file_has_hint_with_similar_readable_names() {
+fn missing_file_has_hint_with_similar_readable_name() {
     let exec = Exec::with_policy(Who::Me, "[paths]\nread = [\".\"]\nwrite = [\".\"]\nforbidden = [\"hiddem.txt\"]\n");
     for name in ["weather.sh", "deep/er/report.py", "hiddem.txt"] {
         exec.write(name, "text");
@@ -370,8 +370,7 @@ fn missing_file_has_hint_with_similar_readable_names() {
     for (path, near) in [
         ("weathr.sh", Some("weather.sh")),
         ("Weather.SH", Some("weather.sh")),
-        ("report.py", Some("deep/er/report.py")),
-        ("src/report.py", Some("deep/er/report.py")),
+        ("report.py", None),
         ("hidden.txt", None),
         ("none", None),
     ] {

@@ -85,8 +85,20 @@ fn missing_pristine_path_or_ledger_cannot_be_created() {
 }
 
 #[test]
-fn tool_call_writing_governed_path_is_refused_with_class() {
+fn writing_governed_path_is_refused_with_class() {
     let exec = tree(Who::Me);
+    let ask = |words: &[&str]| exec.ask(&[&["--root", "t", "--"], words].concat()).0;
+    for (words, rule, class) in [
+        (&["tee", "t/ledger/governance.jsonl"][..], "append_only", "APPEND_ONLY"),
+        (&["touch", "t/lib/new.py"], "pristine", "PRISTINE"),
+        (&["cp", "t/own/a", "t/specs/../lib/k.py"], "pristine", "PRISTINE"),
+    ] {
+        let answer = ask(words);
+        let details = &answer["error"]["details"];
+        assert_eq!((&details["rule"], &details["class"]), (&json!(rule), &json!(class)), "{answer}");
+    }
+    assert_eq!(ask(&["touch", "t/own/new"])["ok"], true, "the control");
+    assert_eq!(ask(&["cp", "t/lib/k.py", "t/own/k"])["ok"], true, "the control");
     let write = |path: &str| {
         let request =
             json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": path, "content": "x"}});

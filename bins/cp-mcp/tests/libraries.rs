@@ -154,7 +154,6 @@ fn each_reading_tool_answers_in_text_and_structure_alike_and_the_ledger_says_who
         let arguments = [
             json!({"command": "printenv HOME"}),
             json!({"path": "small"}),
-            json!({"pattern": "another"}),
             json!({"all": true}),
             json!({"all": true}),
             json!({"query": "nobody said this"}),

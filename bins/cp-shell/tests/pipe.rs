@@ -575,7 +575,12 @@ fn records_get_record_answers() {
     assert!(answers[0]["data"]["content"].as_str().unwrap().starts_with("MISSING_FIELD"));
     assert_eq!(answers[1]["error"]["code"], "E_NOT_FOUND");
     assert_eq!(answers[2]["data"]["index"], 2);
-    assert_eq!(answers[3]["data"], json!({"total": 3, "succeeded": 2, "failed": 1, "skipped": 0}));
+    assert_eq!(
+        answers[3]["error"]["details"],
+        json!({"total": 3, "succeeded": 2, "failed": 1, "skipped": 0}),
+        "{}",
+        answers[3]
+    );
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn claude_calls_the_server_that_was_put_in_and_has_none_where_it_was_not() {
             let ours = checks["checks"].as_array().unwrap().iter().find(|check| check["check"] == "claude_project");
             assert_eq!(ours.unwrap()["status"], "pass", "{checks}");
         }
-        let call = Call { tool: "mcp__cp__cp_read", input: json!({"path": "."}) };
+        let call = Call { tool: "mcp__cp__cp_read", input: json!({"path": "notes"}) };
         let (outcome, model) = agent.run(vec![vec![call]]);
         let results = model.results();
         let shown = format!("{is_installed}: {outcome:?}\n{model:?}");

@@ -15,6 +15,7 @@ use crate::policy::{Access, Intent, Policy, allowable, normal};
 use crate::refusal::{denied, denied_by, owner_hint, refuse};
 use crate::request::Command;
 use crate::rules::{Arguments, Served, escalation};
+use cp_common::home::resolved;
 
 /// Checks the base command. A restricted command stays restricted even if another list allows it.
 pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
@@ -223,6 +224,25 @@ pub(super) fn check_script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Pat
     let full = resolve_word(cwd, &policy.expand(script));
     policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, arguments))?;
     policy.check_tree_script(&full, arguments)
+}
+
+/// Refuses a command that plainly writes a governed file. The sandbox makes these files read-only; this check reports
+/// the reason before the command starts.
+pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+    const WRITERS: [&str; 8] = ["touch", "tee", "rm", "rmdir", "mkdir", "unlink", "shred", "truncate"];
+    const TO_THE_LAST: [&str; 4] = ["cp", "mv", "ln", "install"];
+    let Some(governed) = &policy.governed else { return Ok(()) };
+    let name = arguments.name();
+    let operands: Vec<_> = arguments.operands().collect();
+    let first = if WRITERS.contains(&name) || name == "mv" { 0 } else { operands.len().saturating_sub(1) };
+    if !WRITERS.contains(&name) && !TO_THE_LAST.contains(&name) {
+        return Ok(());
+    }
+    operands[first..].iter().try_for_each(|operand| {
+        let path = resolved(&cwd.join(policy.expand(operand.word)));
+        governed.check_writable(&path)?;
+        policy.check_tree(Access::Write, &path)
+    })
 }
 
 /// Refuses arguments that name a forbidden path. The sandbox hides these paths; this check reports the reason before

@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn tool_has_valid_schemas_and_risk() {
         let tools = Tools::of(&[]).unwrap();
-        assert_eq!(tools.0.len(), 10);
+        assert_eq!(tools.0.len(), 9);
         for tool in &tools.0 {
             for schema in ["inputSchema", "outputSchema"] {
                 Schema::compile(tool.listed[schema].clone()).unwrap();

@@ -23,7 +23,7 @@ fn both_eras_are_greeted_and_list_the_same() {
         client.leave();
     }
     assert_eq!(lists[0], lists[1]);
-    assert_eq!(lists[0].as_array().unwrap().len(), 10);
+    assert_eq!(lists[0].as_array().unwrap().len(), 9);
 }
 
 #[test]

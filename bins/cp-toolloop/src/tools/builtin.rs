@@ -258,7 +258,7 @@ mod tests {
         let operations = schema["properties"]["operation"]["enum"].as_array().unwrap();
         assert!(operations.iter().all(|name| READING.contains(&name.as_str().unwrap())) && operations.len() > 1);
         let members = schema["properties"].as_object().unwrap();
-        let kept = ["path", "limit", "line", "pattern", "hidden", "encoding"];
+        let kept = ["path", "limit", "line", "encoding"];
         assert!(kept.iter().all(|name| members.contains_key(*name)), "{members:?}");
         assert!(["content", "mode", "old", "patch"].iter().all(|name| !members.contains_key(*name)), "{members:?}");
     }
