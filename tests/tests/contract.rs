@@ -145,7 +145,7 @@ fn a_full_disk_under_standard_output_is_an_error() {
 fn a_reader_that_leaves_ends_a_program_quietly() {
     for program in PROGRAMS {
         let ran = Place::new().sh(&format!("{{ {program} reference; echo status $? >&2; }} | exec true"));
-        // The reader may leave before or after: either way nothing is said and the status is 0.
+        // The reader may leave before or after: in both cases nothing is printed and the status is 0.
         assert_eq!(ran.stderr.trim(), "status 0", "{program}");
     }
 }

@@ -57,7 +57,7 @@ fn asking(place: &Place, host: &str, question: &Value) -> Program {
     place.subject().args(["hook", host]).stdin(question.to_string())
 }
 
-/// The command that the host is told to run, or none.
+/// The command in the answer to the host, or none.
 fn rewritten(ran: &Outcome) -> Option<String> {
     let words: Value = serde_json::from_str(&ran.stdout).ok()?;
     words["hookSpecificOutput"]["updatedInput"]["command"].as_str().map(str::to_owned)
@@ -99,7 +99,7 @@ fn what_is_allowed_runs_in_our_sandbox_on_the_record_of_the_hosts_session() {
             assert_eq!((&entry["data"]["host"], &entry["data"]["host_call"]), (&json!(host), call), "{entry}");
             assert!(entry["data"]["host_session"].is_string() && entry["session"].is_string(), "{entry}");
         }
-        // The same command again is exactly what a hook makes, and stays as it is; nothing is to be said of it twice.
+        // The same command again is exactly what a hook makes, so it stays as it is and is recorded once.
         let again = ask(&place, host, &question(&place, host, "before", &command)).code(0);
         assert_eq!(rewritten(&again).as_deref(), Some(command.as_str()), "{host}");
         let almost = command.replace(" -c ", " --read-only -c ");
@@ -166,8 +166,8 @@ fn claude_code_asks_its_person_or_defers() {
     let command = rewritten(&asks).unwrap();
     assert_eq!((place.sh(&command).status, place.work.join("made").exists()), (0, false));
     place.work.directory("made");
-    assert_ne!(place.sh(&command).status, 0, "a yes is for once");
-    // Where it is not told whether somebody is there, or asks for nothing itself, a yes comes by `approve` alone.
+    assert_ne!(place.sh(&command).status, 0, "an approval holds once");
+    // If the host does not say whether a person is there, or never asks, only `approve` gives an approval.
     denied(&ask(&place, "claude", &attended), "requires approval");
     let bypassing = asking(&place, "claude", &question).env("CLAUDE_CODE_SESSION_ATTENDED", "1").run();
     denied(&bypassing, "requires approval");

@@ -40,7 +40,7 @@ fn runs_without_the_program(agent: &Agent) -> bool {
     agent.place.work.join("try-missing").exists()
 }
 
-/// What stands in the configuration of an agent that this hook was installed in, where this program takes our place.
+/// The configuration of an agent with this hook, in which another program replaces ours.
 fn installed(host: Host, program: Option<&str>) -> Agent {
     let agent = Agent::new(host);
     agent.govern("");

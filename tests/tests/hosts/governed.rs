@@ -26,7 +26,7 @@ fn entries(agent: &Agent, event: &str) -> Vec<Value> {
     all
 }
 
-/// Text that the agent is told to write, by its own tool.
+/// Text that the model asks the agent to write with the agent's own tool.
 fn files(agent: &Agent) -> Vec<Turn> {
     let path = |name: &str| agent.place.work.join(name).display().to_string();
     ["open", "secret/hidden"].map(|name| vec![agent.host.write(&path(name), "text")]).to_vec()

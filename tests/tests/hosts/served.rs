@@ -21,7 +21,7 @@ fn claude_calls_the_server_that_was_put_in_and_has_none_where_it_was_not() {
         let place = &agent.place;
         place.policy("[exec]\nallowed_commands = []\n[paths]\nread = [\".\"]\n");
         place.work.write("notes/meeting.md", "text");
-        // The person's yes to the servers of the project; and tools that the model is told of at once.
+        // The person allows the servers of the project, and the first request lists their tools.
         let settings = json!({"enabledMcpjsonServers": ["cp"], "env": {"ENABLE_TOOL_SEARCH": "false"}});
         place.user.write(".claude/settings.json", settings.to_string());
         for name in ["cp-mcp", "cp-exec", "cp-session", "cp-log"] {

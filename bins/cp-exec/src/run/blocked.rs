@@ -1,7 +1,8 @@
 //! A guess why a command failed: its standard error names a path that the sandbox hides or keeps read-only.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
+use crate::policy::normal;
 use crate::sandbox::plan::View;
 
 /// The errors of a hidden and of a read-only path, in lower case.
@@ -16,7 +17,7 @@ pub(super) fn guess(stderr: &[u8], cwd: &Path, view: &View) -> Option<String> {
     let text = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(READ)..]);
     text.lines()
         .rev()
-        .find_map(|line| paths(line).map(|path| plain(&cwd.join(path))).find_map(|path| about(line, &path, view)))
+        .find_map(|line| paths(line).map(|path| normal(&cwd.join(path))).find_map(|path| about(line, &path, view)))
 }
 
 fn about(line: &str, path: &Path, view: &View) -> Option<String> {
@@ -43,19 +44,6 @@ fn paths(line: &str) -> impl Iterator<Item = &str> {
     let is_border = |letter: char| letter.is_whitespace() || "'\"`,;()‘’".contains(letter);
     let words = line.split(is_border).map(|word| word.trim_end_matches([':', '.']));
     words.filter(|word| word.contains('/') || word.contains('.'))
-}
-
-/// A path without `.` and `..`.
-fn plain(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => drop(plain.pop()),
-            Component::CurDir => {}
-            part => plain.push(part),
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

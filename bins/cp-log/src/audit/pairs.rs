@@ -2,7 +2,7 @@
 //! unfinished, which is not a fault. What a command started names that command. And the entries of command lines, whose event, status and
 //! code must agree.
 //!
-//! The entries of a pair may stand in any order: a process can write its end late.
+//! The entries of a pair may stand in any order: a program can write its last entry after other programs ended.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
