@@ -38,6 +38,27 @@ fn decision_corpus_has_expected_verdicts() {
 }
 
 #[test]
+fn decision_contains_no_secret_of_the_command() {
+    let exec = Exec::with_policy(Who::Me, GENEROUS);
+    let header = format!("Authorization: Bearer sk-proj-{}", "Lm5x".repeat(12));
+    for program in ["echo", "nosuch", "git"] {
+        let words = [program, "-H", &header, "https://x.example"];
+        let line = format!("{program} -H '{header}'");
+        for arguments in [
+            [&["check", "--"], &words[..]].concat(),
+            [&["--dry-run", "--"], &words[..]].concat(),
+            vec!["check", "-c", &line],
+            vec!["--dry-run", "-c", &line],
+        ] {
+            let answer = exec.ask(&arguments).0.to_string();
+            assert!(!answer.contains("Lm5x") && answer.contains(program), "{arguments:?}: {answer}");
+            let mentions = !answer.contains("\"argv\"") || answer.contains("[REDACTED");
+            assert!(mentions, "{arguments:?}: {answer}");
+        }
+    }
+}
+
+#[test]
 fn rm_refusal_names_tool_call_and_git_rm() {
     let exec = Exec::with_policy(Who::Me, &POLICY.replace("\"shred\"", "\"rm\""));
     let (refused, _) = exec.ask(&["--", "rm", "a"]);

@@ -250,3 +250,31 @@ fn script_arguments_are_checked_for_any_interpreter() {
         assert_eq!(answer["error"]["details"]["rule"], "capabilities", "{words:?}: {answer}");
     }
 }
+
+#[test]
+fn declared_arguments_hold_at_every_door() {
+    cp_testkit::needs!("python3");
+    for who in everyone() {
+        let exec = Exec::with_policy(who, &format!("{POLICY}\n[paths]\nexecute = [\".\"]\n"));
+        exec.executable("t/scripts/trace.py", "#!/usr/bin/env python3\nprint('ran')\n");
+        exec.write("t/modules/shell/capabilities.json", r#"{"capabilities":{"execute":["scripts/trace.py --*"]}}"#);
+        let runs = |word: &str, door: usize| {
+            let words = ["t/scripts/trace.py", word];
+            let request = |tool: &str| json!({"tool": tool, "arguments": {"command": words.join(" ")}}).to_string();
+            let line = words.join(" ");
+            let answer = match door {
+                0 => exec.ask(&["--root", "t", "--", words[0], words[1]]).0,
+                1 => exec.ask(&["--root", "t", "--", "python3", words[0], words[1]]).0,
+                2 => exec.ask(&["--root", "t", "-c", &line]).0,
+                3 => exec.ask(&["--root", "t", "-c", &format!("python3 {line}")]).0,
+                4 => exec.answers(&["--root", "t"], &request("shell")).0.remove(0),
+                _ => exec.answers(&["--root", "t"], &request("bash")).0.remove(0),
+            };
+            answer["data"]["stdout"] == "ran\n" || answer["data"]["value"]["stdout"] == "ran\n"
+        };
+        for door in 0..6 {
+            assert!(!runs("run", door), "{who:?}, door {door}: no module declares these arguments");
+            assert!(runs("--explain", door), "{who:?}, door {door}: the control");
+        }
+    }
+}

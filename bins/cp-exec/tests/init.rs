@@ -67,6 +67,15 @@ fn starter_policy_redirects_requests_to_tool_calls_and_runs_typed_commands() {
         let (answers, _) = exec.answers(&["--origin", "person"], &request);
         assert_eq!(answers[0]["data"]["stdout"], said, "{answers:?}");
     }
+    for words in ["ls", "ls -la", "uname -a", "whoami", "cat a b"] {
+        let ask = |tool: &str| {
+            let request = json!({"tool": tool, "arguments": {"command": words}}).to_string();
+            exec.answers(&[], &request).0.remove(0)
+        };
+        let (whole, line) = (ask("shell"), ask("bash"));
+        assert_eq!(whole["error"]["details"]["rule"], "intent", "{words}, with operands or without: {whole}");
+        assert_eq!(line["data"]["argv"].is_array() || line["error"]["details"]["argv"].is_array(), true, "{line}");
+    }
     assert_eq!(exec.ask(&["--", "find", "a", "-delete"]).1, 5, "it is asked about");
 }
 

@@ -140,9 +140,8 @@ fn assess_words(
         check_command_name(policy, &arguments)
             .map_err(|error| add_tool_call_hint(error, policy, served, &arguments))?;
     }
-    // A tool call can replace a whole request only, and only one that names a file.
-    let replaces = command.words().is_some() && arguments.operands().next().is_some();
-    check_intent(policy, served.filter(|_| replaces), &mut notices)
+    // A tool call can replace a whole request only.
+    check_intent(policy, served.filter(|_| command.words().is_some()), &mut notices)
         .map_err(|error| add_tool_call_hint(error, policy, served, &arguments))?;
 
     policy.check_base()?;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cp_common::Result;
+use cp_common::{Error, Result};
 
 use super::Policy;
 use super::bounds::{Access, Governed, Module};
@@ -40,20 +40,17 @@ impl Policy {
         if !path.starts_with(&governed.root) || self.is_tool(path) || modules.iter().any(is_listed) {
             return Ok(());
         }
-        Err(denied(access.name(), path).with("rule", "capabilities").hint(format!(
-            "no module of {} lists it in capabilities.{}",
-            governed.root.display(),
-            access.name()
-        )))
+        Err(unlisted(governed, access, path))
     }
 
     /// Refuses to execute a program or script of the named tree with arguments that no module declares.
     pub(crate) fn check_tree_script(&self, path: &Path, arguments: &[String]) -> Result<()> {
-        let Some((_, modules)) = self.listing(Access::Execute) else { return Ok(()) };
-        if modules.iter().any(|module| module.check_execute(path, arguments).is_ok()) {
+        let Some((governed, modules)) = self.listing(Access::Execute) else { return Ok(()) };
+        let is_declared = |module: &&Module| module.check_execute(path, arguments).is_ok();
+        if !path.starts_with(&governed.root) || self.is_tool(path) || modules.iter().any(is_declared) {
             return Ok(());
         }
-        self.check_tree(Access::Execute, path)
+        Err(unlisted(governed, Access::Execute, path))
     }
 
     /// The restrictions of the named tree for the sandbox.
@@ -94,4 +91,11 @@ impl Policy {
             }
         }
     }
+}
+
+/// The refusal of a path of the tree that no module lists.
+fn unlisted(governed: &Governed, access: Access, path: &Path) -> Error {
+    let (root, access) = (governed.root.display(), access.name());
+    let hint = format!("no module of {root} lists it in capabilities.{access}");
+    denied(access, path).with("rule", "capabilities").hint(hint)
 }

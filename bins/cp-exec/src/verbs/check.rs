@@ -9,6 +9,7 @@ use cp_common::wire::Executable;
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
+use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -100,6 +101,17 @@ pub(crate) struct Decision {
     pub policy: String,
     /// Remarks about the command.
     pub notices: Vec<String>,
+}
+
+impl Decision {
+    /// The decision without the secrets of the command, because it is shown and stored like a result.
+    fn without_secrets(mut self) -> Self {
+        let redactor = Redactor::from_environment();
+        for text in self.argv.iter_mut().flatten().chain(&mut self.line).chain([&mut self.reason]) {
+            *text = redactor.redact_text(text).0;
+        }
+        self
+    }
 }
 
 impl Reply for Decision {
@@ -258,6 +270,7 @@ fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
         notices,
         ..Decision::default()
     }
+    .without_secrets()
 }
 
 /// The decision for a refusal. An invalid policy is an error.
@@ -279,5 +292,6 @@ fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<D
         offset: details.get("offset").and_then(Value::as_u64),
         policy: policy.sha256().to_owned(),
         ..Decision::default()
-    })
+    }
+    .without_secrets())
 }
