@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::text_or_file;
+use cp_common::home::DEFAULT_AGENT;
 use cp_common::home::config::Origin;
-use cp_common::home::{DEFAULT_AGENT, Home};
 use cp_common::wire::{Block, Content, Prompt, ToolSpec, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_policy::prompts::Prompts;
@@ -43,7 +43,7 @@ impl Assembly {
         let policy = Llm::load(&context.home)?;
         permit(&policy, identity)?;
         let variables = variables(&identity.var)?;
-        let governed = governed(identity, &policy, &agent, &variables, &context.home)?;
+        let governed = governed(identity, &policy, &agent, &variables, context)?;
         let mut assembly = Self {
             agent,
             session,
@@ -225,13 +225,13 @@ fn governed(
     policy: &Llm,
     agent: &Agent,
     variables: &BTreeMap<String, String>,
-    home: &Home,
+    context: &Context,
 ) -> Result<Option<Governed>> {
     let required = policy.governed_prompts == GovernedPrompts::Require;
     if !required && identity.prompt.is_none() {
         return Ok(None);
     }
-    let prompts = Prompts::load(home)?;
+    let prompts = Prompts::load(context)?;
     if required {
         must_be_registered(agent, &prompts)?;
     }

@@ -58,7 +58,7 @@ pub(crate) struct Args {
 impl Args {
     /// Makes the engine, and resolves the model.
     pub(super) fn prepared(&self, context: &Context) -> Result<(Engine, Target)> {
-        let policy = Policy::load(&context.home)?;
+        let policy = Policy::load(context)?;
         let permission = policy.permission();
         let endpoints = Endpoints::load(context, self.backend.as_deref())?.probing(permission().is_ok());
         let target = match context.config.text("embedding_model", self.model.as_deref()) {

@@ -61,7 +61,7 @@ impl Reply for Model {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let permission = Policy::load(&context.home)?.permission();
+    let permission = Policy::load(context)?.permission();
     let endpoints = Endpoints::load(context, args.backend.as_deref())?.probing(permission().is_ok());
     let meant = endpoints.selected()?;
     let names: Vec<&str> = meant.iter().map(|endpoint| endpoint.name.as_str()).collect();
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Lists the models of an endpoint; `None` if it has no such list.
 fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
-    let permission = Policy::load(&context.home)?.permission();
+    let permission = Policy::load(context)?.permission();
     let backend = Backends::new(BackendOptions::new(limit, permission)).of(endpoint)?.backend;
     backend.models().transpose()
 }
@@ -120,7 +120,7 @@ const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 /// The checks of this program.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
-    let policy = Policy::load(&context.home);
+    let policy = Policy::load(context);
     let may_probe = policy.as_ref().is_ok_and(|policy| policy.permission()().is_ok());
     match Endpoints::load(context, None) {
         Ok(endpoints) => checks.extend(check_endpoints(&endpoints.probing(may_probe), may_probe, context)),

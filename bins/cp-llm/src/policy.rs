@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use cp_common::home::Home;
 use cp_common::wire::Turn;
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Context, Error, Result};
 use cp_policy::prompts::Prompts;
 use cp_policy::template::begins_with;
 use cp_policy::{GovernedPrompts, Llm, Network};
@@ -20,15 +20,17 @@ const TOKEN: &str = "CAPABILITY_NETWORK";
 /// The policy of a home.
 pub(crate) struct Policy {
     pub table: Llm,
-    home: Home,
+    /// The place of the registered prompts.
+    prompts: PathBuf,
     /// The text of each registered prompt that was needed so far, by its id.
     texts: Mutex<HashMap<String, String>>,
 }
 
 impl Policy {
     /// Reads the policy. Without a file any system text may be sent.
-    pub(crate) fn load(home: &Home) -> Result<Self> {
-        Ok(Self { table: Llm::load(home)?, home: home.clone(), texts: Mutex::default() })
+    pub(crate) fn load(context: &Context) -> Result<Self> {
+        let (table, prompts) = (Llm::load(&context.home)?, Prompts::place(context)?);
+        Ok(Self { table, prompts, texts: Mutex::default() })
     }
 
     /// The reason that permits the use of the network, for the ledger. Fails if a token is required and missing.
@@ -77,7 +79,7 @@ impl Policy {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match texts.entry(id.to_owned()) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Prompts::load(&self.home)?.text(id)?),
+            Entry::Vacant(new) => new.insert(Prompts::below(&self.prompts)?.text(id)?),
         };
         Ok(begins_with(system, text.trim_end()))
     }

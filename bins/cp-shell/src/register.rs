@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Returns the prompts that a target selects and that differ from their registration.
 fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
-    let prompts = Prompts::load(home)?;
+    let prompts = Prompts::below(home.root())?;
     let agents: Agents = home.agents()?;
     let directory = home.path("agents").join(target);
     let sources: Vec<(String, PathBuf)> = if target.contains('/') {
@@ -196,7 +196,7 @@ fn register(items: Vec<Item>, context: &mut Context) -> Result<Registered> {
         let registries = context.home.path("registries");
         let directory = File::open(&registries).map_err(|e| Error::io("opening", e).in_file(&registries))?;
         lock(&directory)?;
-        let prompts = Prompts::load(&context.home)?;
+        let prompts = Prompts::below(context.home.root())?;
         let day = clock::now().get(..10).unwrap_or_default().to_owned();
         let (mut table, mut registry) = (prompts.table().clone(), String::new());
         for Item { prompt_id, file, hash, text, before, .. } in &items {

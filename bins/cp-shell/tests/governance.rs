@@ -162,7 +162,7 @@ fn governed_paths_are_not_writable() {
         assert_eq!(answer["error"]["code"] == "CAPABILITY_DENIED", denied, "{command}: {answer}");
         assert_eq!(answer["result"]["stdout"] == "report\n", !denied, "{command}: {answer}");
     }
-    let found = execute(&format!("! grep -rh TOKEN {}", inside("lib")))["result"].clone();
+    let found = execute(&format!("! grep -rh TOKEN {}", inside("lib")))["error"]["details"]["result"].clone();
     assert!(found["stderr"].is_string() && !found["stdout"].as_str().unwrap().contains("not for"), "{found}");
     let said = place
         .command()

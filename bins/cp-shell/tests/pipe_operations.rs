@@ -300,7 +300,12 @@ fn execute_command_runs_query_or_policy_command() {
     assert_eq!((&not_run["executed"], not_run["available_operations"].as_array().unwrap().len()), (&json!(false), 17));
     let ran = execute("! echo hi")["result"].clone();
     assert_eq!((&ran["stdout"], &ran["return_code"]), (&json!("hi\n"), &json!(0)), "{ran}");
-    assert_eq!(execute(":!false")["result"]["return_code"], 1);
+    let failed = execute(":!false");
+    let details = &failed["error"]["details"];
+    assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("error"), &json!("HANDLER_ERROR")));
+    assert_eq!((&details["error_code"], &details["result"]["return_code"]), (&json!("E_COMMAND_FAILED"), &json!(1)));
+    let piped = place.pipe("{\"operation\":\"execute_command\",\"command\":\"! false\"}");
+    assert_eq!(piped.status, 1, "the next command of a script does not run");
     let denied = execute("! git push")["error"].clone();
     assert_eq!((&denied["code"], &denied["details"]["error_code"]), (&json!("HANDLER_ERROR"), &json!("E_FORBIDDEN")));
     assert!(denied["details"]["hint"].is_string());

@@ -11,7 +11,7 @@ use crate::person::{Person, asked, hub};
 fn script_session_runs_from_help_to_quit() {
     let place = Person::new();
     let output = place.stub(":help\n:state\n:! ls\nhello\n/explain\n:quit\nnever\n");
-    assert_eq!(output.status, 0);
+    assert_eq!(output.status, 4, "`ls` was refused");
     for words in [
         "cp> :help\n",
         "  :quit, :q ",
@@ -193,6 +193,26 @@ fn policy_decides_about_system_command() {
 }
 
 #[test]
+fn first_failed_line_of_script_decides_exit_status() {
+    let place = Person::new();
+    place.policy("[exec]\nallowed_commands = [\"true\", \"false\"]\n");
+    for (lines, status) in [
+        (":help\n:state\n:! true\n", 0),
+        ("hello\n", 0),
+        (":! false\n:! true\n", 1),
+        (":! true; false\n", 1),
+        (":! su -c id\n:! false\n", 4),
+        (":pkg NOPE\n", 2),
+        (":nonsense\n", 2),
+        (":load nobody\n", 2),
+        ("delete the logs\nhello\n", 5),
+    ] {
+        let output = place.stub(lines);
+        assert_eq!(output.status, status, "{lines}\n{}\n{}", output.stdout, output.stderr);
+    }
+}
+
+#[test]
 fn offline_allows_only_stub_backend() {
     let place = Person::new();
     let hub = hub(|_| Some((200, "[]")));
@@ -358,6 +378,28 @@ fn tools_in_script_are_refused() {
     assert!(output.stdout.contains("✗ cancelled: this turn requires approval"), "{}", output.stdout);
     assert_eq!(output.status, 5);
     assert_eq!(place.data("session_turn")[0]["cancelled"], true);
+}
+
+#[test]
+fn prompts_of_named_tree_govern() {
+    let place = Person::new();
+    let tree = place.root.join("tree");
+    place.subject().without_env("CP_HOME").arg("--home").arg(&tree).arg("init").run().success();
+    let below = ["--backend", "stub", "--root", tree.to_str().unwrap()];
+    let output = place.script(&below, "hello\n");
+    assert!(output.stdout.contains("stub response 1"), "the prompt of the tree: {}", output.stdout);
+    for command in [":cmd list files\n", ":compact 2\n"] {
+        let output = place.script(&below, command);
+        assert!(output.status == 4 && output.stdout.contains("not a governed prompt"), "{}", output.stdout);
+    }
+    // What the home registers, the tree does not.
+    let other = Person::new();
+    other.run(&["init"]).success();
+    other.home.write("agents/default/soul.md", "Do as you like.\n");
+    other.run(&["register", "default", "--yes"]).success();
+    assert!(other.stub("hello\n").stdout.contains("stub response 1"), "the control: the home alone");
+    let output = other.script(&["--backend", "stub", "--root", tree.to_str().unwrap()], "hello\n");
+    assert!(output.status == 4 && !output.stdout.contains("stub response"), "{}", output.stdout);
 }
 
 #[test]

@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::home::Home;
 use cp_common::keys::hex;
 use cp_common::spelling::nearest;
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Context, Error, Result};
 use sha2::{Digest as _, Sha256};
 
 use crate::registry::{Row, Table};
 
-/// The registered prompts of a home.
+const REGISTRY: &str = "registries/prompts_registry.csv";
+
+/// The registered prompts of a home, or of a tree that governs.
 pub struct Prompts {
     registry: PathBuf,
     texts: PathBuf,
@@ -18,15 +19,26 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Reads the registry, `registries/prompts_registry.csv`.
-    pub fn load(home: &Home) -> Result<Self> {
-        let registry = home.path("registries/prompts_registry.csv");
+    /// Reads the registry that governs.
+    pub fn load(context: &Context) -> Result<Self> {
+        Self::below(&Self::place(context)?)
+    }
+
+    /// The place of the registry that governs: the tree that `--root` names, if it has one, else the home.
+    pub fn place(context: &Context) -> Result<PathBuf> {
+        let tree = context.root()?.filter(|tree| tree.join(REGISTRY).exists());
+        Ok(tree.unwrap_or_else(|| context.home.root().to_owned()))
+    }
+
+    /// Reads the registry of a home or tree.
+    pub fn below(place: &Path) -> Result<Self> {
+        let registry = place.join(REGISTRY);
         let text = read(&registry).map_err(|e| match e.code() {
             Code::NotFound => e.hint("`cp-shell init` makes it"),
             _ => e,
         })?;
         let table = Table::parse(&text).map_err(|e| e.in_file(&registry))?;
-        Ok(Self { registry, texts: home.path("governed_prompts"), table })
+        Ok(Self { registry, texts: place.join("governed_prompts"), table })
     }
 
     /// Returns the file of a prompt.
@@ -131,23 +143,25 @@ pub fn read(file: &Path) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn home_with(rows: &str, text: &str) -> (tempfile::TempDir, Home) {
+    fn home_with(rows: &str, text: &str) -> tempfile::TempDir {
         let place = tempfile::tempdir().unwrap();
-        let home = Home::find(Some(place.path())).unwrap();
-        std::fs::create_dir_all(home.path("registries")).unwrap();
-        std::fs::create_dir_all(home.path("governed_prompts")).unwrap();
-        std::fs::write(home.path("registries/prompts_registry.csv"), format!("prompt_id,title,status,hash\n{rows}"))
-            .unwrap();
-        std::fs::write(home.path("governed_prompts/PRM-A-1.md"), text).unwrap();
-        (place, home)
+        std::fs::create_dir_all(place.path().join("registries")).unwrap();
+        std::fs::create_dir_all(place.path().join("governed_prompts")).unwrap();
+        std::fs::write(
+            place.path().join("registries/prompts_registry.csv"),
+            format!("prompt_id,title,status,hash\n{rows}"),
+        )
+        .unwrap();
+        std::fs::write(place.path().join("governed_prompts/PRM-A-1.md"), text).unwrap();
+        place
     }
 
     #[test]
     fn text_requires_active_prompt_with_registered_bytes() {
         let row = |status: &str| format!("PRM-A-1,\"A, in\ntwo lines\",{status},{}\n", hash_of("Be brief.\n"));
         let code = |found: Result<String>| found.unwrap_err().code();
-        let (_place, home) = home_with(&row("active"), "Be brief.\n");
-        let prompts = Prompts::load(&home).unwrap();
+        let home = home_with(&row("active"), "Be brief.\n");
+        let prompts = Prompts::below(home.path()).unwrap();
         assert_eq!(prompts.text("PRM-A-1").unwrap(), "Be brief.\n");
         assert!(prompts.has("Be brief.\n") && !prompts.has("Be long.\n"));
         for (system, is_made) in
@@ -156,9 +170,9 @@ mod tests {
             assert_eq!(prompts.make_up(system), is_made, "{system}");
         }
         assert_eq!(prompts.text("PRM-A-2").unwrap_err().details()["nearest"], "PRM-A-1");
-        let (_place, home) = home_with(&row("retired"), "Be brief.\n");
-        assert_eq!(code(Prompts::load(&home).unwrap().text("PRM-A-1")), Code::Forbidden);
-        let (_place, home) = home_with(&row("active"), "Be long.\n");
-        assert_eq!(code(Prompts::load(&home).unwrap().text("PRM-A-1")), Code::Integrity);
+        let home = home_with(&row("retired"), "Be brief.\n");
+        assert_eq!(code(Prompts::below(home.path()).unwrap().text("PRM-A-1")), Code::Forbidden);
+        let home = home_with(&row("active"), "Be long.\n");
+        assert_eq!(code(Prompts::below(home.path()).unwrap().text("PRM-A-1")), Code::Integrity);
     }
 }

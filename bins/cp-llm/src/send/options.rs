@@ -173,7 +173,7 @@ impl Args {
         let named = shapes.into_iter().find_map(|(given, is_list)| given.as_deref().map(|given| (given, is_list)));
         let schema = named.map(|(given, is_list)| AnswerSchema::load(given, is_list)).transpose()?;
         let schema_text = schema.as_ref().map(|schema| schema.text.clone());
-        let policy = Policy::load(&context.home)?;
+        let policy = Policy::load(context)?;
         let permission = policy.permission();
         let endpoints = Endpoints::load(context, self.backend.as_deref())?.probing(sends && permission().is_ok());
         // The default backend of a replay is the one of the recording.

@@ -205,7 +205,7 @@ pub(super) fn listed_prompts(context: &Context) -> Result<Value> {
             |id| json!({ "name": format!("{AGENT}{id}"), "description": format!("the system text of the agent {id}") }),
         )
         .collect();
-    let registered = match Prompts::load(&context.home) {
+    let registered = match Prompts::load(context) {
         Ok(registered) => registered,
         Err(error) if error.code() == Code::NotFound => return Ok(json!({ "prompts": prompts })),
         Err(error) => return Err(error),

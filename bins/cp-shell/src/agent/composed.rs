@@ -33,20 +33,22 @@ pub(super) struct Composed {
     tools: Vec<OsString>,
     /// The governed prompt that begins the system text, if required.
     prompt: Option<String>,
+    /// The place of the registered prompts.
+    prompts: PathBuf,
     home: Home,
     /// The coprocess, kept between turns with its connection.
     llm: Option<Coprocess>,
 }
 
 impl Composed {
-    pub(super) fn new(id: &str, prompt: Option<String>, options: &ModelOptions, context: &Context) -> Self {
+    pub(super) fn new(id: &str, prompt: Option<String>, options: &ModelOptions, context: &Context) -> Result<Self> {
         let mut tools: Vec<OsString> = options.tool_flags().collect();
         // Other tool backends call the model themselves.
         let is_native = context.config.text("tool_backend", None).as_deref() == Some("native");
         if options.reasoning && options.uses_tools() && is_native {
             tools.extend(["--llm", "cp-llm --reasoning"].map(OsString::from));
         }
-        Self {
+        Ok(Self {
             id: id.to_owned(),
             flags: context.handed_on(),
             model: options.flags().map(str::to_owned).collect(),
@@ -54,9 +56,10 @@ impl Composed {
             uses_tools: options.uses_tools(),
             tools,
             prompt,
+            prompts: Prompts::place(context)?,
             home: context.home.clone(),
             llm: None,
-        }
+        })
     }
 
     fn flags(&self, turn: &Turn<'_>) -> Vec<OsString> {
@@ -107,7 +110,7 @@ impl Composed {
     fn check_governed(&self, prompt: &RawValue) -> Result<()> {
         let prompt: Value = serde_json::from_str(prompt.get()).unwrap_or_default();
         let system = prompt["system"].as_str().unwrap_or_default();
-        if self.prompt.is_none() || Prompts::load(&self.home)?.make_up(system) {
+        if self.prompt.is_none() || Prompts::below(&self.prompts)?.make_up(system) {
             return Ok(());
         }
         Err(Error::new(
@@ -119,7 +122,12 @@ impl Composed {
     }
 
     fn to_register(&self) -> String {
-        format!("`cp-shell register {}` shows what changed and registers it", self.id)
+        let register = format!("cp-shell register {}", self.id);
+        if self.prompts == self.home.root() {
+            return format!("`{register}` shows what changed and registers it");
+        }
+        let tree = cp_common::wire::quoted(&self.prompts.to_string_lossy());
+        format!("the tree governs prompts: `cp-shell --home {tree} register {}` registers it there", self.id)
     }
 
     /// Sends a prompt to the model.

@@ -95,7 +95,7 @@ struct Repl<'a> {
     prompt_history: PromptHistory,
     /// True if the lines of a script are shown.
     echo: bool,
-    /// The exit status of a script: of the first failed turn, or of the first line that required approval.
+    /// The exit status of a script: that of the first line that failed.
     exit: u8,
 }
 
@@ -212,7 +212,7 @@ impl<'a> Repl<'a> {
         if !matches!(class, Class::Query) {
             state.session_status.tracker.begin(class);
         }
-        let (mut leaves, is_turn) = (false, matches!(input, Input::Say(_)));
+        let mut leaves = false;
         let mut is_slip = matches!(input, Input::Unknown(..));
         let mut about = "`:help` lists the commands, `:state` shows the state of the session".to_owned();
         let carried_out = match input {
@@ -242,8 +242,7 @@ impl<'a> Repl<'a> {
                 Outcome { result: json!({"error": error.message()}), text, exit, ..Outcome::default() }
             }
         };
-        let requires_approval = outcome.exit == Code::ConfirmationRequired.row().exit;
-        if self.exit == 0 && !self.state.console.is_terminal() && (is_turn || requires_approval) {
+        if self.exit == 0 && !self.state.console.is_terminal() {
             self.exit = outcome.exit;
         }
         let leaves = leaves && outcome.exit == 0;

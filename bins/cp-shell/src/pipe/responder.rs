@@ -181,8 +181,8 @@ impl Responder {
     }
 }
 
-/// Runs a command with cp-exec, if the tree and the policy allow it. A command that ran and failed is a result. No shell is used, so a
-/// command with shell syntax is refused.
+/// Runs a command with cp-exec, if the tree and the policy allow it. A command that ran and failed is an error whose details have the
+/// result. No shell is used, so a command with shell syntax is refused.
 fn execute(context: &Context, plane: &Plane, command: &str) -> Result<Value, Failure> {
     if command.is_empty() {
         return Err(Failure::new("MISSING_FIELD", "a command must follow `!`").with("field", "command"));
@@ -200,7 +200,9 @@ fn execute(context: &Context, plane: &Plane, command: &str) -> Result<Value, Fai
         return Err(ended.err().unwrap_or_else(nothing).into());
     };
     match answer_of(&answer) {
-        Err(error) if error.code() == Code::CommandFailed => Ok(Value::Object(error.details())),
+        Err(error) if error.code() == Code::CommandFailed => Err(Failure::handler(error.message())
+            .with("error_code", error.code().row().name)
+            .with("result", error.details())),
         other => other.map_err(Failure::from),
     }
 }

@@ -53,6 +53,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Resul
     if is_refused {
         session_status.tracker.denied();
     }
+    let code = if is_refused { Code::Forbidden } else { Code::CommandFailed };
     let mut text = String::new();
     if status != Some(0) {
         let end = status.map_or_else(|| "was killed".to_owned(), |status| format!("exited with status {status}"));
@@ -63,7 +64,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Resul
         text,
         result: json!({"command": command, "status": status}),
         calls: vec![json!({"program": "cp-exec", "command": command})],
-        exit: u8::from(status != Some(0)),
+        exit: if status == Some(0) { 0 } else { code.row().exit },
         has_strip: true,
         ..Outcome::default()
     })
@@ -84,6 +85,7 @@ pub(super) fn propose(state: &mut State<'_>, words: &str) -> Result<Outcome> {
             .hint("for example :cmd find the largest file here"));
     }
     turn::check_offline(state)?;
+    refuse_ungoverned(state, ":cmd")?;
     let request = state.setup.redactor.redact_text(words).0;
     let mut asked = vec!["-s", COMMAND_REQUEST];
     asked.extend(state.model.flags());
@@ -99,6 +101,15 @@ pub(super) fn propose(state: &mut State<'_>, words: &str) -> Result<Outcome> {
     }
     state.show(&format!("{}\n", style().strong(&escaped(command))))?;
     run(state, command, true)
+}
+
+/// Refuses a command that sends a system text of its own, if the tree has a registry of prompts.
+pub(super) fn refuse_ungoverned(state: &State<'_>, command: &str) -> Result<()> {
+    if !state.session_status.plane.governs_prompts()? {
+        return Ok(());
+    }
+    let message = format!("`{command}` sends a system text that is not a governed prompt");
+    Err(Error::new(Code::Forbidden, message).with("rule", "llm.governed_prompts").hint("ask in a turn"))
 }
 
 /// The command in an answer. Models often put it in a fence.

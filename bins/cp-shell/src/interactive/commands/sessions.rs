@@ -286,6 +286,7 @@ fn last_round(context: &Context) -> Result<Option<(u64, String)>> {
 
 /// `:compact [KEEP]`
 pub(super) fn compact(state: &mut State<'_>, keep: &str) -> Result<Outcome> {
+    super::run::refuse_ungoverned(state, ":compact")?;
     let State { model, context, .. } = state;
     let mut words = vec!["compact"];
     if !keep.is_empty() {
