@@ -52,7 +52,7 @@ fn script_session_runs_from_help_to_quit() {
 fn risky_turn_in_script_is_cancelled() {
     let place = Person::new();
     let output = place.stub("delete the logs\ny\n");
-    assert!(output.stdout.contains("risk destructive: data loss (verb `delete`, object `logs`)"), "{}", output.stdout);
+    assert!(output.stdout.contains("risk destructive: data loss (`delete`)"), "{}", output.stdout);
     assert!(output.stdout.contains("✗ cancelled: this turn requires approval"), "{}", output.stdout);
     // The next line is a turn of its own, and the first one that reached a model.
     assert!(output.stdout.contains("cp> y\nstub response 1\n"), "{}", output.stdout);
