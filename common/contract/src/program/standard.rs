@@ -23,10 +23,6 @@ const fn doc(path: &'static str, output: &'static str, examples: &'static [&'sta
     VerbDoc { path, output, examples, ..VerbDoc::EMPTY }
 }
 
-/// The program whose `doctor` can move the home, and its option.
-const MOVER: &str = "cp-shell";
-pub(super) const MOVE: &str = "move";
-
 /// The variables of the environment that every program reads.
 pub(crate) const ENVIRONMENT: [(&str, &str); 7] = [
     ("CP_HOME", "The home directory, unless --home names one"),
@@ -69,12 +65,6 @@ pub(crate) fn commands(program: &Program) -> Vec<clap::Command> {
                     .long(*key)
                     .value_name("VALUE")
                     .help(format!("The {key} to check, instead of the configured one"))
-            }))
-            .args((program.name == MOVER).then(|| {
-                clap::Arg::new(MOVE)
-                    .long(MOVE)
-                    .action(clap::ArgAction::SetTrue)
-                    .help("First move the configuration and the state of a home of before to their own directories")
             })),
         clap::Command::new("changelog")
             .about("Print the changes of each version")

@@ -185,11 +185,7 @@ fn with_options<C: Parser>(
             .and_then(|cli| run(cli, &mut context))
     };
     if !is_without_home {
-        let class = if standard::is_set(matches, standard::MOVE) {
-            Class::Write
-        } else {
-            doc.map_or(Class::Query, |doc| doc.class)
-        };
+        let class = doc.map_or(Class::Query, |doc| doc.class);
         audit(program, &verb, class, &result, started.elapsed(), &mut context);
     }
     context.out.close(result)
