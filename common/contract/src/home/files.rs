@@ -112,8 +112,7 @@ fn wait_in_thread(file: BorrowedFd<'_>) -> Result<()> {
     let (shared_file, done_writer) = (file.try_clone_to_owned()?, done.try_clone()?);
     let (watched, watched_file) = (done.try_clone()?, file.try_clone_to_owned()?);
     std::thread::Builder::new().stack_size(64 << 10).spawn(move || announce(&watched, &watched_file))?;
-    let waiter =
-        std::thread::Builder::new().stack_size(64 << 10).spawn(move || take(&shared_file, &done_writer))?;
+    let waiter = std::thread::Builder::new().stack_size(64 << 10).spawn(move || take(&shared_file, &done_writer))?;
     let mut signalled = None;
     while !signals::outlasts(done.as_fd(), POLL_INTERVAL)? {
         let since = signalled.get_or_insert_with(Instant::now);

@@ -73,12 +73,7 @@ impl Home {
     }
 
     fn default_home() -> Result<Self> {
-        Ok(Self {
-            root: DATA.directory()?,
-            config: CONFIG.directory()?,
-            state: STATE.directory()?,
-            origin: "default",
-        })
+        Ok(Self { root: DATA.directory()?, config: CONFIG.directory()?, state: STATE.directory()?, origin: "default" })
     }
 
     /// Returns the directory as an absolute path.

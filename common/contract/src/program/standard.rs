@@ -24,7 +24,7 @@ const fn doc(path: &'static str, output: &'static str, examples: &'static [&'sta
 }
 
 /// The variables of the environment that every program reads.
-pub(crate) const ENVIRONMENT: [(&str, &str); 7] = [
+pub(crate) const ENVIRONMENT: [(&str, &str); 5] = [
     ("CP_HOME", "The home directory, unless --home names one"),
     ("XDG_DATA_HOME", "The directory of data: cp in it is the home, unless CP_HOME is set"),
     (
@@ -33,8 +33,6 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 7] = [
     ),
     ("XDG_STATE_HOME", "The directory of state: cp in it has approvals and locks, unless CP_HOME is set"),
     ("CP_FORMAT", "The format of results: json, text or raw"),
-    ("CP_PAGER", "The pager of text that is longer than the terminal; empty for none"),
-    ("PAGER", "The pager, if CP_PAGER is not set; else it is less"),
 ];
 
 /// The schemas of these verbs, and those that any verb may use.
@@ -58,14 +56,14 @@ pub(crate) fn commands(program: &Program) -> Vec<clap::Command> {
             ),
         ),
         clap::Command::new("context").about("Print the effective settings and the source of each"),
-        clap::Command::new("doctor")
-            .about("Check the setup and report how to fix it")
-            .args(program.doctor.iter().map(|key| {
+        clap::Command::new("doctor").about("Check the setup and report how to fix it").args(program.doctor.iter().map(
+            |key| {
                 clap::Arg::new(*key)
                     .long(*key)
                     .value_name("VALUE")
                     .help(format!("The {key} to check, instead of the configured one"))
-            })),
+            },
+        )),
         clap::Command::new("changelog")
             .about("Print the changes of each version")
             .arg(clap::Arg::new("since").long("since").value_name("VERSION").help("Only versions newer than this one")),

@@ -15,9 +15,7 @@ use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::Home;
 use crate::home::config::{Config, Origin};
-use crate::output::{
-    Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of, wait_for_pager,
-};
+use crate::output::{Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of};
 use crate::program::arguments::{Parsed, command_of, parse, verb_of};
 use crate::program::completion;
 use crate::program::describe;
@@ -69,7 +67,6 @@ fn install_hooks() {
 /// Exits from anywhere: after a bug, or if the work does not react to a signal.
 #[expect(clippy::disallowed_methods, clippy::exit, reason = "the one place that must leave from anywhere")]
 fn leave(code: Code) -> ! {
-    wait_for_pager();
     std::process::exit(i32::from(status_of(code.row().exit)))
 }
 
@@ -152,10 +149,6 @@ fn with_options<C: Parser>(
     let mut context = Context { program: program.name, options, home, config, out };
     if closed && let Err(error) = watch() {
         return context.out.close(Err(error));
-    }
-    let is_query = describes || doc.is_some_and(|doc| doc.class == Class::Query && doc.input.is_empty());
-    if is_query && context.is_text() && isatty(stdout()) {
-        context.out.page_if_long();
     }
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
