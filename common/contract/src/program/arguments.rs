@@ -200,17 +200,6 @@ fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsSt
             .with("nearest", verb)
             .hint(format!("write `{verb}`, or use -- to send it: {} -- {word}", program.name)));
     }
-    let operands: Vec<&clap::Arg> =
-        command.find_subcommand(implicit).into_iter().flat_map(clap::Command::get_positionals).collect();
-    if before_end && VERB_LIKE.contains(&word.as_str()) && operands.iter().any(|operand| command::is_free_text(operand))
-    {
-        let is_alone =
-            arguments.iter().skip(first.unwrap_or_default() + 1).all(|word| is_option(&word.to_string_lossy()));
-        if is_alone && isatty(stdout()) {
-            return Err(Error::usage(format!("`{word}` is not a verb of {}", program.name))
-                .hint(format!("`{0} --help` lists the verbs; to send the word: {0} -- {word}", program.name)));
-        }
-    }
     arguments.insert(0, implicit.into());
     Ok(arguments)
 }
@@ -230,25 +219,6 @@ fn misspelt<'a>(program: &Program, command: &'a clap::Command, word: &str) -> Op
     let is_program = || std::env::split_paths(&path).any(|directory| directory.join(word).is_file());
     (!runs || !is_program()).then_some(verb)
 }
-
-/// Words that a person at a terminal expects to be verbs, and not to be sent to a model.
-const VERB_LIKE: [&str; 15] = [
-    "chat",
-    "config",
-    "doctor",
-    "exit",
-    "init",
-    "keys",
-    "list",
-    "login",
-    "logs",
-    "ls",
-    "models",
-    "quit",
-    "status",
-    "templates",
-    "version",
-];
 
 /// Inserts `--` before the first word of a command, because the options after it are its own, as with env and timeout.
 fn with_command_separated(program: &Program, root: &clap::Command, arguments: &[OsString]) -> Vec<OsString> {
