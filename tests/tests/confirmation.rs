@@ -130,9 +130,8 @@ const fn append(verb: &'static str, setup: &'static str, command: &'static str, 
 
 const SESSIONS: &str = "for n in 1 2; do cp-session start --format text >S$n; for m in a b c; do cp-session append --session \"$(cat S$n)\" -- $m; cp-session append --session \"$(cat S$n)\" --role assistant -- $m; done; done";
 
-const APPENDS: [Append; 20] = [
+const APPENDS: [Append; 18] = [
     append("cp-log append", "", "cp-log append -f L m", "cp-log append -f L n"),
-    append("cp-log tee", "", "printf 'a\\nb\\n' | cp-log tee L", "printf 'a\\nc\\n' | cp-log tee L"),
     append("cp-log create", "", "cp-log create L", "cp-log create M"),
     append(
         "cp-log rotate",
@@ -172,12 +171,6 @@ const APPENDS: [Append; 20] = [
         "cp-session append --session \"$(cat S1)\" -- m",
         "cp-session append --session \"$(cat S1)\" -- n",
     ),
-    append(
-        "cp-session tee",
-        "cp-session start --format text >S1; for n in 1 2; do cp-llm --backend stub -- $n >R$n; done",
-        "cp-session tee \"$(cat S1)\" <R1",
-        "cp-session tee \"$(cat S1)\" <R2",
-    ),
     append("cp-session fork", SESSIONS, "cp-session fork \"$(cat S1)\"", "cp-session fork \"$(cat S2)\""),
     append("cp-session end", SESSIONS, "cp-session end \"$(cat S1)\"", "cp-session end \"$(cat S2)\""),
     append("cp-session clear", SESSIONS, "cp-session clear \"$(cat S1)\"", "cp-session clear \"$(cat S2)\""),
@@ -198,8 +191,8 @@ const APPENDS: [Append; 20] = [
     append("cp-shell init", "", "cp-shell init", ""),
 ];
 
-/// A verb that asks a person, and is tried with its program.
-const ELSEWHERE: [&str; 1] = ["cp-exec approve"];
+/// Verbs that are tried with their programs: one asks a person, the others take no request id.
+const ELSEWHERE: [&str; 3] = ["cp-exec approve", "cp-log tee", "cp-session tee"];
 
 /// The verbs of a class, and of those of another class the ones that take a request id.
 fn verbs(class: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Standard output and standard error at a terminal: the progress of long work, and the pager.
+//! Standard error at a terminal: the progress of long work.
 
 use cp_testkit::Place;
 
@@ -45,75 +45,4 @@ fn warning_erases_progress() {
     let raw = terminal.raw();
     let before = &raw[..raw.find("cp-llm: ").unwrap()];
     assert!(before.ends_with("\r\u{1b}[K"), "{raw:?}");
-}
-
-/// A place whose ledger has 60 lines.
-fn with_ledger() -> Place {
-    let place = Place::new();
-    place.sh("seq 60 | jq -c {message:tostring} | cp-log append --rows >/dev/null").success();
-    place
-}
-
-#[test]
-fn pager_gets_long_list_at_terminal_only() {
-    let place = with_ledger();
-    for (variables, words, is_paged) in [
-        ("CP_PAGER='cat >paged'", "query", true),
-        ("PAGER='cat >paged'", "query", true),
-        ("CP_PAGER='cat >paged' PAGER=false", "query --limit 30", true),
-        ("CP_PAGER='cat >paged'", "query --limit 5", false),
-        ("CP_PAGER='cat >paged'", "query --format json", false),
-        ("CP_PAGER='cat >paged'", "query --quiet | cat", false),
-        ("CP_PAGER= PAGER='cat >paged'", "query", false),
-        ("CP_PAGER='cat >paged'", "reference", true),
-    ] {
-        let line = format!("rm -f paged; {variables} cp-log {words}; echo \"ended $?\"");
-        let mut terminal = place.shell("sh", &line).terminal(80);
-        terminal.wait_for("ended 0");
-        let paged = place.work.read_if_there("paged");
-        assert_eq!(!paged.is_empty(), is_paged, "{line}: {}", terminal.text());
-        let screen = terminal.text();
-        assert!(is_paged != (screen.lines().count() > 3), "{line}: {screen}");
-        if words == "query" && is_paged {
-            assert!(paged.lines().count() >= 60, "{paged}");
-        }
-        terminal.end();
-    }
-}
-
-#[test]
-fn pager_that_is_left_early_ends_quietly() {
-    let place = with_ledger();
-    for pager in ["head -n 1", "true", "no-such-pager"] {
-        let mut terminal = place.shell("sh", "cp-log query; echo \"ended $?\"").env("CP_PAGER", pager).terminal(80);
-        terminal.wait_for("ended 0");
-        assert!(!terminal.text().contains("pipe") && !terminal.text().contains('✗'), "{}", terminal.text());
-        terminal.end();
-    }
-}
-
-#[test]
-fn interrupt_leaves_pager_in_control() {
-    let place = with_ledger();
-    // The pager ignores SIGINT, as less does, and ends on a key.
-    place
-        .root
-        .executable("pager", "#!/bin/sh\ntrap '' INT\ncat >/dev/null\necho shown\nread key </dev/tty\necho left\n");
-    let pager = place.root.join("pager");
-    let mut terminal = place.program("cp-log").arg("query").env("CP_PAGER", pager).terminal(80);
-    terminal.wait_for("shown");
-    terminal.send("\u{3}");
-    std::thread::sleep(std::time::Duration::from_millis(400));
-    terminal.send("q\r");
-    terminal.wait_for("left");
-    assert_eq!(terminal.end(), Some(0));
-    assert!(!terminal.text().contains("interrupted"), "{}", terminal.text());
-}
-
-#[test]
-fn follow_is_shown_at_once() {
-    let place = with_ledger();
-    let mut terminal = place.shell("sh", "cp-log follow --last 40").env("CP_PAGER", "cat >paged").terminal(80);
-    terminal.wait_for("60");
-    assert!(!place.work.join("paged").exists());
 }

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Context")]
     template: Option<PathBuf>,
     /// A file of tools that the model may call (repeatable)
-    #[arg(long = "tool-schemas", alias = "tools", value_name = "FILE", help_heading = "Context")]
+    #[arg(long = "tool-schemas", value_name = "FILE", help_heading = "Context")]
     tools: Vec<PathBuf>,
     /// Print the source, size and hash of every part instead of the prompt
     #[arg(long, help_heading = "Output")]

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub dimensions: Option<u32>,
     /// The most texts in one request
-    #[arg(long = "batch-size", alias = "batch", value_name = "N", default_value_t = 96, value_parser = clap::value_parser!(u16).range(1..=2048))]
+    #[arg(long = "batch-size", value_name = "N", default_value_t = 96, value_parser = clap::value_parser!(u16).range(1..=2048))]
     pub batch: u16,
     /// The time limit of one attempt
     #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "120s")]

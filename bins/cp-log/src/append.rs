@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
-use cp_common::program::{Class, Input, VerbDoc, idempotency, recording};
-use cp_common::stream::Recorder;
+use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
 use cp_common::stream::unread;
+use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply, bytes_of};
 use cp_common::{Code, Context, Error, Result, json};
@@ -353,8 +353,9 @@ pub(crate) const TEE_DOC: VerbDoc = VerbDoc {
 pub(crate) struct TeeArgs {
     #[command(flatten)]
     members: Members,
-    #[command(flatten)]
-    append: AppendOptions,
+    /// Pass the lines on and record nothing
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     stream: StreamOptions,
     #[command(flatten)]
@@ -363,9 +364,8 @@ pub(crate) struct TeeArgs {
 
 pub(crate) fn tee(args: &TeeArgs, context: &mut Context) -> Result<()> {
     let path = args.ledger.writable_path(context)?;
-    let request = ("tee", &path, format!("{:?}", args.members), context.session(), context.options.run.clone());
-    let mut recorder = Tee { members: &args.members, path: path.clone(), ledger: None };
-    recording::tee(&mut recorder, &args.append, &request, args.stream, context)
+    let mut recorder = Tee { members: &args.members, path, ledger: None };
+    stream::tee(&mut recorder, args.dry_run, args.stream, context)
 }
 
 struct Tee<'a> {

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     ledger: LedgerOption,
     /// The key that signs
-    #[arg(long = "sign-with", alias = "key", value_name = "KEY")]
+    #[arg(long = "sign-with", value_name = "KEY")]
     key: PathBuf,
     /// Announce the public key that signs all later checkpoints instead
     #[arg(long, value_name = "K.pub")]
@@ -228,7 +228,7 @@ pub(crate) const KEYGEN_DOC: VerbDoc =
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeygenArgs {
     /// The name in the signatures (default: the file's name)
-    #[arg(long = "signer", alias = "name", value_name = "NAME")]
+    #[arg(long = "signer", value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     append: AppendOptions,

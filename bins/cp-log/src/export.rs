@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     filters: Filters,
     /// Up to so many spans, or log records, in a request; they come later than those of the other kind then
-    #[arg(long = "batch-size", alias = "batch", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long = "batch-size", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
     /// Ledgers, other files of JSON lines, archives of them, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]

@@ -95,7 +95,6 @@ fn follow(path: &Path, last: u64, select: &Select, receiver: &mut Receiver, cont
         }
         return follow_stream(path, select, receiver, context);
     }
-    context.out.without_pager();
     let mut position = Position::open(path, last)?;
     let watch = watch(path);
     context.out.streaming()?;
@@ -124,7 +123,6 @@ fn follow(path: &Path, last: u64, select: &Select, receiver: &mut Receiver, cont
 
 /// Prints what comes from a stream until it ends.
 fn follow_stream(path: &Path, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
-    context.out.without_pager();
     context.out.streaming()?;
     let target = Target::named(path);
     Reader::open(&target, Direction::Forward)?.each(select, &mut |step| {

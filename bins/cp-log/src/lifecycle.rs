@@ -35,10 +35,10 @@ pub(crate) const CREATE_DOC: VerbDoc = VerbDoc {
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
     /// The name in checkpoints, by convention a host and a path: example.com/audit (default: random)
-    #[arg(long = "ledger-name", alias = "name", value_name = "NAME")]
+    #[arg(long = "ledger-name", value_name = "NAME")]
     name: Option<String>,
     /// The public key that its checkpoints are to be signed with: kept on the first line
-    #[arg(long = "trust", alias = "key", value_name = "FILE")]
+    #[arg(long = "trust", value_name = "FILE")]
     key: Option<PathBuf>,
     #[command(flatten)]
     append: AppendOptions,
@@ -172,7 +172,7 @@ pub(crate) struct RepairArgs {
     #[arg(long)]
     tail: bool,
     /// Accept that there are fewer lines than the checkpoint says: move the checkpoint aside
-    #[arg(long = "accept-shorter", alias = "rollback", conflicts_with = "tail")]
+    #[arg(long = "accept-shorter", conflicts_with = "tail")]
     rollback: bool,
     #[command(flatten)]
     write: WriteOptions,

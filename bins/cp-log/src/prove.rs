@@ -145,10 +145,10 @@ pub(crate) const CHECK_DOC: VerbDoc = VerbDoc {
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// The public key of the ledger's signer
-    #[arg(long = "trust", alias = "key", value_name = "KEY")]
+    #[arg(long = "trust", value_name = "KEY")]
     key: PathBuf,
     /// The ledger that the proof must be about, as its checkpoint names it
-    #[arg(long = "ledger-name", alias = "name", value_name = "NAME")]
+    #[arg(long = "ledger-name", value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     stream: StreamOptions,

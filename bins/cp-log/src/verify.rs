@@ -37,13 +37,13 @@ pub(crate) struct Args {
     #[arg(long)]
     no_json: bool,
     /// The ledger is complete: a partial last line is a fault
-    #[arg(long = "complete", alias = "closed")]
+    #[arg(long = "complete")]
     closed: bool,
     /// A checkpoint that the ledger must go on from (default: the one beside it, if there is one)
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// The public key that must have signed the checkpoint; of a bundle, one of the keys must have signed each ledger (repeatable)
-    #[arg(long = "trust", alias = "key", value_name = "KEY")]
+    #[arg(long = "trust", value_name = "KEY")]
     key: Vec<PathBuf>,
     /// How many threads share the work (default: one for each processor)
     #[arg(long, value_name = "N")]

@@ -86,3 +86,12 @@ fn tee_passes_no_line_that_a_full_disk_refused() {
     assert!(lines == said, "{} passed, {} recorded", lines.len(), said.len());
     place.lines(&["verify", "--complete", "l.jsonl"], "");
 }
+
+#[test]
+fn dry_run_passes_lines_and_records_nothing() {
+    let place = Ledgers::new();
+    assert_eq!(place.feed(&["tee", "l.jsonl", "--dry-run"], "a\nb\n").success().stdout, "a\nb\n");
+    assert!(!place.work.join("l.jsonl").exists());
+    place.feed(&["tee", "l.jsonl"], "a\nb\n").success();
+    assert!(place.work.join("l.jsonl").exists());
+}

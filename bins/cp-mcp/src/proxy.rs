@@ -38,7 +38,7 @@ const UNREAD: usize = 2 * LINE_LIMIT;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The server's name in the policy, [mcp.N] (default: the file or package that SERVER starts)
-    #[arg(long = "server", alias = "name", value_name = "NAME")]
+    #[arg(long = "server", value_name = "NAME")]
     name: Option<String>,
     /// A file of MCP servers, as .mcp.json, that has the command and variables of the server
     #[arg(long, value_name = "FILE", requires = "name", hide_short_help = true)]

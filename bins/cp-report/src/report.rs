@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long)]
     overview: bool,
     /// A public key to embed in the page, which may have signed the checkpoints (repeatable)
-    #[arg(long = "trust", alias = "key", value_name = "K.pub", help_heading = "Proof")]
+    #[arg(long = "trust", value_name = "K.pub", help_heading = "Proof")]
     key: Vec<PathBuf>,
     /// The bundle; - is standard input
     #[arg(value_name = "FILE|-", default_value = "-")]

@@ -3,9 +3,9 @@
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::home::Session;
-use cp_common::program::{Class, Input, VerbDoc, idempotency, recording};
-use cp_common::stream::Recorder;
+use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
+use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Block, Receipt, Reply, Turn};
 use cp_common::{Code, Context, Error, Result};
@@ -194,8 +194,9 @@ pub(crate) const TEE_DOC: VerbDoc = VerbDoc {
 pub(crate) struct TeeArgs {
     #[command(flatten)]
     session: SessionOperand,
-    #[command(flatten)]
-    append: AppendOptions,
+    /// Pass the records on and store nothing
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     stream: StreamOptions,
 }
@@ -205,9 +206,8 @@ pub(crate) fn tee(args: &TeeArgs, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
     must_be_open(&session.file())?;
     let ledger = Ledger::open_existing(&session.file(), Sync::Batch)?;
-    let asked = ("tee", session::place(&session));
     let mut tee = Tee { session, ledger, seen: 0, stored: 0, failed: 0 };
-    recording::tee(&mut tee, &args.append, &asked, args.stream, context)?;
+    stream::tee(&mut tee, args.dry_run, args.stream, context)?;
     if tee.seen > 0 && tee.stored == 0 && tee.failed == 0 {
         context.warn("nothing was stored: the input had no message");
     }
@@ -217,7 +217,7 @@ pub(crate) fn tee(args: &TeeArgs, context: &mut Context) -> Result<()> {
 struct Tee {
     session: Session,
     ledger: Ledger,
-    /// How many lines came: none where the request was done before.
+    /// How many lines came: none in a dry run.
     seen: u64,
     stored: u64,
     failed: u64,

@@ -122,7 +122,6 @@ enum Verb {
     /// End a session: nothing more is added to it
     End(lifecycle::Args),
     /// Open a session again that has ended
-    #[command(alias = "resume")]
     Reopen(lifecycle::Args),
     /// Name a session: the name stands for its id everywhere
     Rename(lifecycle::RenameArgs),

@@ -36,11 +36,11 @@ fn a_dry_run_ends_nothing() {
 fn ended_session_can_be_resumed() {
     let place = Sessions::new();
     let session = place.start();
-    assert_eq!(place.run(&["resume", &session]).data()["already"], true);
+    assert_eq!(place.run(&["reopen", &session]).data()["already"], true);
     for round in 1..3 {
         place.run(&["end", &session]);
         place.run(&["append", "--session", &session, "--", "x"]).failed(6, "E_CONFLICT");
-        assert_eq!(place.run(&["resume", &session]).data()["already"], false);
+        assert_eq!(place.run(&["reopen", &session]).data()["already"], false);
         place.feed(&["tee", &session], message("q", "a"));
         assert_eq!(place.count(&session), 2 * round);
         let listed = place.run(&["list"]).data();

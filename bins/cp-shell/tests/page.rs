@@ -1,4 +1,4 @@
-//! Interactive features at a terminal: command lines, the editor, the clipboard, rendered answers and the brief.
+//! Interactive features at a terminal: command lines, lines of a turn, rendered answers and the brief.
 
 use serde_json::json;
 
@@ -25,34 +25,16 @@ fn proposed_command_runs_only_after_confirmation() {
 }
 
 #[test]
-fn turn_is_written_in_editor_and_on_several_lines() {
-    let place = Person::new();
-    let editor =
-        place.root.executable("editor", "#!/bin/sh\ncat \"$1\" >>\"$1.seen\"; printf 'first\\nsecond\\n' >>\"$1\"\n");
-    let mut terminal = Session(place.at_terminal().args(STUB).env("EDITOR", &editor).terminal(100));
-    terminal.prompted();
-    terminal.send("begun \x0f");
-    assert!(terminal.wait_for("ctx:").contains("begun\nfirst\nsecond\ncontext: place"), "{}", terminal.text());
-    terminal.prompted();
-    // Ctrl-J and Alt-Enter insert a line break; Enter sends all lines.
-    terminal.send("a\x0ab\x1b\rc\r");
-    terminal.wait_for("stub response 2");
-    terminal.prompted();
-    let said: Vec<_> = place.entries().into_iter().filter(|entry| entry["role"] == "user").collect();
-    assert_eq!(
-        said.iter().map(|turn| turn["content"].as_str().unwrap()).collect::<Vec<_>>(),
-        ["begun\nfirst\nsecond", "a\nb\nc"]
-    );
-}
-
-#[test]
-fn answer_is_copied_by_terminal() {
+fn turn_is_written_on_several_lines() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
-    terminal.says("hello");
-    // The answer of the stub in base 64.
-    assert!(terminal.says(":copy").contains("copied: 15 characters"));
+    // Ctrl-J and Alt-Enter insert a line break; Enter sends all lines.
+    terminal.send("a\x0ab\x1b\rc\r");
+    terminal.wait_for("stub response 1");
+    terminal.prompted();
+    let said: Vec<_> = place.entries().into_iter().filter(|entry| entry["role"] == "user").collect();
+    assert_eq!(said.iter().map(|turn| turn["content"].as_str().unwrap()).collect::<Vec<_>>(), ["a\nb\nc"]);
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn over_rows(place: &ToolLoop, input: &str, more: &[&str]) -> Outcome {
     place.command(&[&["--tools", &place.tools(), "--rows"], more].concat()).stdin(input).run()
 }
 
-/// Starts the program with its output appended to `out`, which also is its `--resume` where that is asked.
+/// Starts the program with its output appended to `out`, which also is its `--skip-done` where that is asked.
 fn appending(place: &ToolLoop, input: &str, more: &[&str]) -> Background {
     let out = OpenOptions::new().create(true).append(true).open(out(place)).unwrap();
     place.command(&[&["--tools", &place.tools(), "--rows"], more].concat()).stdin(input).stdout_to(out).start()

@@ -151,7 +151,7 @@ impl Launcher {
         let (verb, rest) = spec.argv[1..].split_at(spec.argv.len().min(2) - 1);
         let mut options = rest.iter().take_while(|word| *word != "--");
         let takes_name = verb.iter().any(|verb| ["proxy", "connect"].contains(&verb.as_str()));
-        let is_named = options.any(|word| ["--server", "--name"].contains(&word.split('=').next().unwrap_or_default()));
+        let is_named = options.any(|word| word.split('=').next() == Some("--server"));
         let mut command = Command::new(&spec.argv[0]);
         command.args(&self.handed_on).args(verb).envs(&spec.env);
         if takes_name && !is_named {

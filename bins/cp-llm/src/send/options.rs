@@ -89,7 +89,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "REASON,…", value_delimiter = ',', help_heading = "Output", hide_short_help = true)]
     fail_on: Vec<String>,
     /// The tools that the model may call, as a JSON list
-    #[arg(long = "tool-schemas", alias = "tools", value_name = "FILE", help_heading = "Request")]
+    #[arg(long = "tool-schemas", value_name = "FILE", help_heading = "Request")]
     tools: Option<PathBuf>,
     /// The answers of the stub, one JSON object per line
     #[arg(long, value_name = "FILE", help_heading = "Model and backend", hide_short_help = true)]
@@ -125,13 +125,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
     tpm: Option<u32>,
     /// The output of an earlier run: prompts that it answers are skipped
-    #[arg(
-        long = "skip-done",
-        alias = "resume",
-        value_name = "OUT",
-        help_heading = "Many prompts",
-        hide_short_help = true
-    )]
+    #[arg(long = "skip-done", value_name = "OUT", help_heading = "Many prompts", hide_short_help = true)]
     pub resume: Option<PathBuf>,
     /// The name of this shard of the rows, for the ledger and the summary
     #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many prompts", hide_short_help = true)]

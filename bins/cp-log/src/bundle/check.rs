@@ -22,7 +22,7 @@ use crate::verified::integrity_error;
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// A public key; one of the keys must have signed each ledger (repeatable)
-    #[arg(long = "trust", alias = "key", value_name = "K.pub")]
+    #[arg(long = "trust", value_name = "K.pub")]
     key: Vec<PathBuf>,
     /// The bundle or page; - is standard input
     #[arg(value_name = "FILE|-")]

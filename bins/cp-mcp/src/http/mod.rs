@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(required_unless_present = "name")]
     url: Option<String>,
     /// The server's name in the policy, [mcp.N] (default: the host of the URL, with - for dots)
-    #[arg(long = "server", alias = "name", value_name = "NAME")]
+    #[arg(long = "server", value_name = "NAME")]
     name: Option<String>,
     /// A file of headers for each request, one `Name: value` a line, that only its owner can read
     #[arg(long, value_name = "F")]

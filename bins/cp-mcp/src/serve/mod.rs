@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, short = 'C', value_name = "DIR")]
     cwd: Option<PathBuf>,
     /// Only these tools, by name
-    #[arg(long = "only", alias = "tools", value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long = "only", value_name = "NAME,…", value_delimiter = ',')]
     tools: Vec<String>,
     /// The most dollars for other models, in all calls
     #[arg(long, value_name = "X")]

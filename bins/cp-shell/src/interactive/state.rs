@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::output::Output;
-use cp_common::wire::{Approval, Message, Scope, Usage};
+use cp_common::wire::{Approval, Scope};
 use cp_common::{Context, Result};
 use cp_redact::Redactor;
 use serde_json::{Value, json};
@@ -115,24 +115,9 @@ pub(crate) struct Conversation {
     pub(crate) allowed: Vec<Allowed>,
     /// The last error, for `:debug`.
     pub(crate) last_error: Option<String>,
-    /// The usage and the number of answers.
-    pub(crate) usage: Usage,
-    pub(crate) answers: usize,
-    /// The usage of the last turn.
-    pub(crate) last_usage: Usage,
 }
 
 impl Conversation {
-    /// Adds the usage of the answers of a turn.
-    pub(crate) fn count(&mut self, messages: &[Message]) {
-        (self.last_usage, self.usage) = (Usage::NONE, if self.answers == 0 { Usage::NONE } else { self.usage });
-        for Message { usage, .. } in messages {
-            self.usage += usage;
-            self.last_usage += usage;
-        }
-        self.answers += messages.len();
-    }
-
     /// Records the tool run of a round.
     pub(crate) fn end_round(&mut self, run: Option<String>) {
         self.runs.push(run);
@@ -207,7 +192,7 @@ impl State<'_> {
                 self.session_status.used = 0;
                 self.agent = agent;
                 let before = std::mem::take(&mut self.conversation);
-                let Conversation { usage, answers, last_usage, last_question, answer, attached, .. } = before;
+                let Conversation { last_question, answer, attached, .. } = before;
                 self.conversation = Conversation {
                     isolated,
                     runs,
@@ -217,9 +202,6 @@ impl State<'_> {
                     last_question,
                     answer,
                     attached,
-                    usage,
-                    answers,
-                    last_usage,
                     ..Conversation::default()
                 };
                 left.journal.end(self.context)

@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long)]
     rollback: bool,
     /// Verify with this key, or the key in this file, instead of the built-in one
-    #[arg(long = "trust", alias = "key", value_name = "VKEY|FILE", conflicts_with = "rollback")]
+    #[arg(long = "trust", value_name = "VKEY|FILE", conflicts_with = "rollback")]
     key: Option<String>,
 }
 

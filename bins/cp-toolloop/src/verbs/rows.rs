@@ -1,4 +1,4 @@
-//! `--rows` with parallel runs, each in its own process, and `--resume` with an earlier output.
+//! `--rows` with parallel runs, each in its own process, and `--skip-done` with an earlier output.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

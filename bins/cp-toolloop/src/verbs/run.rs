@@ -79,7 +79,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
     jobs: u8,
     /// The output of an earlier run over the same rows: answered rows are skipped, and unfinished runs are resumed
-    #[arg(long = "skip-done", alias = "resume", value_name = "OUT", conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
+    #[arg(long = "skip-done", value_name = "OUT", conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
     resume: Option<PathBuf>,
     /// The name of this part of a larger job, for the ledgers and the summary
     #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many rows", hide_short_help = true)]
@@ -111,7 +111,6 @@ pub(crate) struct Args {
     /// The id of the run
     #[arg(
         long = "run-id",
-        alias = "as",
         value_name = "RUN",
         hide_short_help = true,
         help_heading = "Runs of agents",

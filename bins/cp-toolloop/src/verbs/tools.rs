@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     tools: ToolOptions,
     /// Check an executable or a catalogue, and list all of its faults
-    #[arg(long = "lint", alias = "check", value_name = "FILE")]
+    #[arg(long = "lint", value_name = "FILE")]
     check: Vec<PathBuf>,
     #[command(flatten)]
     query: QueryOptions,

@@ -81,18 +81,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Locks an open file, waiting until it is unlocked. Fails if a signal arrives first, or, in an effect, shortly after
 /// it.
 pub fn lock(file: impl AsFd) -> Result<()> {
-    lock_with(file.as_fd(), FlockOperation::NonBlockingLockExclusive, FlockOperation::LockExclusive)
-}
-
-/// Like [`lock`], but several processes can hold the lock.
-pub(super) fn lock_shared(file: impl AsFd) -> Result<()> {
-    lock_with(file.as_fd(), FlockOperation::NonBlockingLockShared, FlockOperation::LockShared)
-}
-
-fn lock_with(file: BorrowedFd<'_>, now: FlockOperation, later: FlockOperation) -> Result<()> {
-    match flock(file, now) {
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK | Errno::INTR) => wait_in_thread(file, later),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => wait_in_thread(file.as_fd()),
         Err(e) => Err(Error::io("cannot lock", e)),
     }
 }
@@ -115,14 +106,13 @@ pub fn locked(path: &Path, open: impl Fn() -> Result<File>) -> Result<File> {
 /// Waits for the lock in a thread, because the kernel queues waiters in order, but the wait cannot be combined with the
 /// signal pipe. An abandoned thread releases the lock as soon as it acquires it, because it then drops the last handle
 /// of the file.
-fn wait_in_thread(file: BorrowedFd<'_>, operation: FlockOperation) -> Result<()> {
+fn wait_in_thread(file: BorrowedFd<'_>) -> Result<()> {
     let failed = |e: Errno| Error::io("waiting for a lock", e);
     let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?;
     let (shared_file, done_writer) = (file.try_clone_to_owned()?, done.try_clone()?);
     let (watched, watched_file) = (done.try_clone()?, file.try_clone_to_owned()?);
     std::thread::Builder::new().stack_size(64 << 10).spawn(move || announce(&watched, &watched_file))?;
-    let waiter =
-        std::thread::Builder::new().stack_size(64 << 10).spawn(move || take(&shared_file, operation, &done_writer))?;
+    let waiter = std::thread::Builder::new().stack_size(64 << 10).spawn(move || take(&shared_file, &done_writer))?;
     let mut signalled = None;
     while !signals::outlasts(done.as_fd(), POLL_INTERVAL)? {
         let since = signalled.get_or_insert_with(Instant::now);
@@ -145,9 +135,9 @@ fn announce(done: &OwnedFd, file: &OwnedFd) {
     }
 }
 
-fn take(file: &OwnedFd, operation: FlockOperation, done_writer: &OwnedFd) -> Result<(), Errno> {
+fn take(file: &OwnedFd, done_writer: &OwnedFd) -> Result<(), Errno> {
     let outcome = loop {
-        match flock(file, operation) {
+        match flock(file, FlockOperation::LockExclusive) {
             Err(Errno::INTR) => {}
             outcome => break outcome,
         }

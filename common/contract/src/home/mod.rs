@@ -11,10 +11,8 @@ pub use self::files::{create_whole, lock, locked, make_directory, write_whole};
 pub use self::sessions::{HostNote, Session};
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
@@ -38,9 +36,6 @@ pub struct Home {
     config: PathBuf,
     state: PathBuf,
     origin: &'static str,
-    is_default: bool,
-    /// Held while `config` or `state` of the default home lies in its directory, so that neither is moved meanwhile.
-    lock: Option<Arc<File>>,
 }
 
 impl Home {
@@ -74,21 +69,11 @@ impl Home {
         if DATA.directory().is_ok_and(|data| is_default(&data)) {
             return Ok(Self { root, origin, ..Self::default_home()? });
         }
-        Ok(Self {
-            config: root.join(CONFIG.name),
-            state: root.join(STATE.name),
-            root,
-            origin,
-            is_default: false,
-            lock: None,
-        })
+        Ok(Self { config: root.join(CONFIG.name), state: root.join(STATE.name), root, origin })
     }
 
-    /// Returns the default home, after a move that is in progress.
     fn default_home() -> Result<Self> {
-        let root = DATA.directory()?;
-        let lock = places::keep(&root)?.map(Arc::new);
-        Ok(Self { config: CONFIG.of(&root)?, state: STATE.of(&root)?, root, origin: "default", is_default: true, lock })
+        Ok(Self { root: DATA.directory()?, config: CONFIG.directory()?, state: STATE.directory()?, origin: "default" })
     }
 
     /// Returns the directory as an absolute path.

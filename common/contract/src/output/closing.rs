@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{ClosingLine, FLUSH_AT, Fails, Format, Held, Output, Reader, Shape, last, pager};
-use crate::signals;
+use super::{ClosingLine, FLUSH_AT, Fails, Format, Held, Output, Reader, Shape, last};
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Result};
 
@@ -13,25 +12,14 @@ impl Output {
         self.rows = None;
         self.report_remaining_failures();
         let result = result.map_err(Error::without_secrets);
-        let status = match self.write_closing(result).and_then(|status| self.write_rest().map(|()| status)) {
+        match self.write_closing(result).and_then(|status| self.flush().map(|()| status)) {
             Ok(status) => status,
             Err(e) if e.is_reader_gone() && !last::fails_closed() => 0,
             Err(e) => {
                 self.report_error(&e);
                 e.code().row().exit
             }
-        };
-        // A SIGINT from the keyboard is for the pager.
-        let _effect = signals::effect();
-        pager::wait();
-        status
-    }
-
-    /// Writes the end of the output, also if it was held back for the pager.
-    fn write_rest(&mut self) -> Result<()> {
-        self.flush()?;
-        self.without_pager();
-        self.flush()
+        }
     }
 
     /// Predicts the exit status and the code of [`Output::close`], because they are recorded before the line is

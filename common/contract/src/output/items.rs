@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::closing::{error_members, message_of};
 use super::{
     ClosingLine, FAILURES_SHOWN, FLUSH_AT, Format, Held, ItemStatus, Output, Place, Progress, Reader, Shape, Sink,
-    UpstreamEnd, last, pager, printable,
+    UpstreamEnd, last, printable,
 };
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Error, Result};
@@ -124,12 +124,6 @@ impl Output {
 impl Output {
     /// Writes everything that is finished to the reader.
     pub fn flush(&mut self) -> Result<()> {
-        if matches!(self.sink, Sink::Held) {
-            if !pager::exceeds_screen(&self.buffer) {
-                return Ok(());
-            }
-            self.start_pager();
-        }
         let buffer = std::mem::take(&mut self.buffer);
         let outcome = self.deliver(&buffer);
         self.buffer = buffer;
@@ -139,16 +133,10 @@ impl Output {
         outcome
     }
 
-    /// Gives the output so far, and what follows, to the pager.
-    fn start_pager(&mut self) {
-        self.sink = Sink::Stdout;
-        pager::start();
-    }
-
     fn deliver(&mut self, bytes: &[u8]) -> Result<()> {
         let outcome = match self.sink {
             Sink::Stdout if self.reader == Reader::Gone => Ok(()),
-            Sink::Stdout | Sink::Held => last::deliver(bytes, self.counts, self.line == ClosingLine::Written),
+            Sink::Stdout => last::deliver(bytes, self.counts, self.line == ClosingLine::Written),
             #[cfg(test)]
             Sink::Memory => Ok(()),
         };
@@ -202,9 +190,6 @@ impl Output {
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() >= FLUSH_AT {
             // A long line is not copied to the buffer.
-            if matches!(self.sink, Sink::Held) {
-                self.start_pager();
-            }
             self.flush()?;
             return self.deliver(bytes);
         }

@@ -3,7 +3,6 @@
 mod closing;
 mod items;
 mod last;
-mod pager;
 mod progress;
 mod records;
 mod sink;
@@ -15,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub(crate) use self::last::{bug, fail_closed, fails_closed, has_owner, last_words, status_of};
-pub(crate) use self::pager::wait as wait_for_pager;
 pub use self::progress::Progress;
 pub(crate) use self::sink::check_open;
 pub use self::sink::{has_lost_reader, line_to_stderr, printable, printable_line, to_stderr};
@@ -146,8 +144,6 @@ enum Reader {
 
 enum Sink {
     Stdout,
-    /// Standard output, as soon as the output is longer than the screen and the pager is started.
-    Held,
     #[cfg(test)]
     Memory,
 }
@@ -277,18 +273,6 @@ impl Output {
     pub fn ended_with(&mut self, status: u8) {
         self.ended = Some(status);
         last::state().ending = last::Ending::Unmarked;
-    }
-
-    /// Shows the output in the pager if it is longer than the screen.
-    pub(crate) fn page_if_long(&mut self) {
-        self.sink = Sink::Held;
-    }
-
-    /// Writes output as it comes, because the program waits for more.
-    pub fn without_pager(&mut self) {
-        if matches!(self.sink, Sink::Held) {
-            self.sink = Sink::Stdout;
-        }
     }
 
     /// Begins reports about work that may take long.

@@ -42,17 +42,9 @@ fn root_of(command: clap::Command, program: &'static Program) -> clap::Command {
 }
 
 pub(super) enum Parsed {
-    /// The command line, and the old names in it.
-    Matches(clap::ArgMatches, Vec<OldName>),
+    Matches(clap::ArgMatches),
     /// Help or the version, and the exit status to print it with.
     Words(String, u8),
-}
-
-/// A name on the command line that has been replaced, and its replacement.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct OldName {
-    pub old: String,
-    pub new: String,
 }
 
 pub(super) fn parse(program: &'static Program, command: &clap::Command, arguments: &[OsString]) -> Result<Parsed> {
@@ -69,7 +61,7 @@ pub(super) fn parse(program: &'static Program, command: &clap::Command, argument
     };
     let name = OsString::from(program.name);
     match parser.try_get_matches_from_mut(std::iter::once(name).chain(arguments.iter().cloned())) {
-        Ok(matches) => Ok(Parsed::Matches(matches, old_names(command, &arguments))),
+        Ok(matches) => Ok(Parsed::Matches(matches)),
         // A combination that is not detected above, such as `-hV`.
         Err(e) if e.kind() == ErrorKind::DisplayHelp => {
             Ok(Parsed::Words(help(program, command, &path_of(command, &arguments), Length::Short), 0))
@@ -179,7 +171,7 @@ fn takes_path(command: &clap::Command, name: &str) -> bool {
         let short = option
             .get_short()
             .is_some_and(|short| name.strip_prefix('-').is_some_and(|rest| rest == short.to_string()));
-        short || name.strip_prefix("--").is_some_and(|long| has_name(option, long))
+        short || name.strip_prefix("--").is_some_and(|long| option.get_long() == Some(long))
     };
     let path = clap::builder::ValueParser::path_buf().type_id();
     let all = std::iter::once(command).chain(command.get_subcommands());
@@ -208,17 +200,6 @@ fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsSt
             .with("nearest", verb)
             .hint(format!("write `{verb}`, or use -- to send it: {} -- {word}", program.name)));
     }
-    let operands: Vec<&clap::Arg> =
-        command.find_subcommand(implicit).into_iter().flat_map(clap::Command::get_positionals).collect();
-    if before_end && VERB_LIKE.contains(&word.as_str()) && operands.iter().any(|operand| command::is_free_text(operand))
-    {
-        let is_alone =
-            arguments.iter().skip(first.unwrap_or_default() + 1).all(|word| is_option(&word.to_string_lossy()));
-        if is_alone && isatty(stdout()) {
-            return Err(Error::usage(format!("`{word}` is not a verb of {}", program.name))
-                .hint(format!("`{0} --help` lists the verbs; to send the word: {0} -- {word}", program.name)));
-        }
-    }
     arguments.insert(0, implicit.into());
     Ok(arguments)
 }
@@ -238,25 +219,6 @@ fn misspelt<'a>(program: &Program, command: &'a clap::Command, word: &str) -> Op
     let is_program = || std::env::split_paths(&path).any(|directory| directory.join(word).is_file());
     (!runs || !is_program()).then_some(verb)
 }
-
-/// Words that a person at a terminal expects to be verbs, and not to be sent to a model.
-const VERB_LIKE: [&str; 15] = [
-    "chat",
-    "config",
-    "doctor",
-    "exit",
-    "init",
-    "keys",
-    "list",
-    "login",
-    "logs",
-    "ls",
-    "models",
-    "quit",
-    "status",
-    "templates",
-    "version",
-];
 
 /// Inserts `--` before the first word of a command, because the options after it are its own, as with env and timeout.
 fn with_command_separated(program: &Program, root: &clap::Command, arguments: &[OsString]) -> Vec<OsString> {
@@ -338,46 +300,11 @@ fn takes_the_next_word(command: &clap::Command, word: &str) -> bool {
     let mut options =
         all.flat_map(clap::Command::get_arguments).filter(|argument| argument.get_action().takes_values());
     if let Some(long) = word.strip_prefix("--") {
-        return !long.contains('=') && options.any(|option| has_name(option, long));
+        return !long.contains('=') && options.any(|option| option.get_long() == Some(long));
     }
     let mut letters = word[1..].chars();
     let first = letters.next();
     letters.next().is_none() && options.any(|option| option.get_short() == first)
-}
-
-/// True if this is the long name of an option, or an old one, which clap knows as a hidden alias.
-fn has_name(option: &clap::Arg, long: &str) -> bool {
-    option.get_long() == Some(long) || is_old_name(option, long)
-}
-
-fn is_old_name(option: &clap::Arg, long: &str) -> bool {
-    option.get_all_aliases().unwrap_or_default().contains(&long)
-        && !option.get_visible_aliases().unwrap_or_default().contains(&long)
-}
-
-/// Returns the old names of the verb and of its options on a command line that begins with the verb.
-fn old_names(command: &clap::Command, arguments: &[OsString]) -> Vec<OldName> {
-    let mut names = Vec::new();
-    let mut options: Vec<&clap::Arg> = command.get_arguments().collect();
-    let mut here = command;
-    for word in arguments.iter().filter_map(|word| word.to_str()) {
-        let Some(verb) = here.find_subcommand(word) else { break };
-        if verb.get_name() != word {
-            names.push(OldName { old: word.to_owned(), new: verb.get_name().to_owned() });
-        }
-        options.extend(verb.get_arguments());
-        here = verb;
-    }
-    for word in words_before_dashes(command, arguments) {
-        let Some(long) = word.strip_prefix("--").and_then(|rest| rest.split('=').next()) else { continue };
-        if options.iter().all(|option| option.get_long() != Some(long))
-            && let Some(new) =
-                options.iter().find(|option| is_old_name(option, long)).and_then(|option| option.get_long())
-        {
-            names.push(OldName { old: format!("--{long}"), new: format!("--{new}") });
-        }
-    }
-    names
 }
 
 #[cfg(test)]
@@ -395,11 +322,10 @@ mod tests {
     enum Verb {
         #[command(hide = true)]
         Run {
-            #[arg(long, alias = "title")]
+            #[arg(long)]
             _name: Option<String>,
             _words: Vec<String>,
         },
-        #[command(alias = "inspect")]
         Check,
     }
 
@@ -443,23 +369,6 @@ mod tests {
         assert_eq!(ordered("-- git --version"), "run -- git --version");
         assert_eq!(ordered("run"), "run run");
         assert_eq!(ordered("--name x check"), "check --name x");
-    }
-
-    #[test]
-    fn old_names_of_verbs_and_options_are_reported() {
-        let command = command_of::<Cli>(&PROGRAM);
-        let found = |line: &str| {
-            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let arguments = with_verb_first(&PROGRAM, &command, &arguments).unwrap();
-            let names = old_names(&command, &arguments);
-            names.into_iter().map(|name| format!("{} {}", name.old, name.new)).collect::<Vec<_>>()
-        };
-        assert_eq!(found("--title x word"), ["--title --name"]);
-        assert_eq!(found("--title=x word"), ["--title --name"]);
-        assert_eq!(found("inspect"), ["inspect check"]);
-        for line in ["--name x word", "check", "--name --title word", "-- --title inspect"] {
-            assert!(found(line).is_empty(), "{line}");
-        }
     }
 
     #[test]

@@ -9,7 +9,6 @@ pub mod describe;
 mod help;
 pub mod idempotency;
 mod identity;
-pub mod recording;
 mod standard;
 mod start;
 pub mod terminal;

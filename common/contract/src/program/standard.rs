@@ -23,12 +23,8 @@ const fn doc(path: &'static str, output: &'static str, examples: &'static [&'sta
     VerbDoc { path, output, examples, ..VerbDoc::EMPTY }
 }
 
-/// The program whose `doctor` can move the home, and its option.
-const MOVER: &str = "cp-shell";
-pub(super) const MOVE: &str = "move";
-
 /// The variables of the environment that every program reads.
-pub(crate) const ENVIRONMENT: [(&str, &str); 7] = [
+pub(crate) const ENVIRONMENT: [(&str, &str); 5] = [
     ("CP_HOME", "The home directory, unless --home names one"),
     ("XDG_DATA_HOME", "The directory of data: cp in it is the home, unless CP_HOME is set"),
     (
@@ -37,8 +33,6 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 7] = [
     ),
     ("XDG_STATE_HOME", "The directory of state: cp in it has approvals and locks, unless CP_HOME is set"),
     ("CP_FORMAT", "The format of results: json, text or raw"),
-    ("CP_PAGER", "The pager of text that is longer than the terminal; empty for none"),
-    ("PAGER", "The pager, if CP_PAGER is not set; else it is less"),
 ];
 
 /// The schemas of these verbs, and those that any verb may use.
@@ -62,20 +56,14 @@ pub(crate) fn commands(program: &Program) -> Vec<clap::Command> {
             ),
         ),
         clap::Command::new("context").about("Print the effective settings and the source of each"),
-        clap::Command::new("doctor")
-            .about("Check the setup and report how to fix it")
-            .args(program.doctor.iter().map(|key| {
+        clap::Command::new("doctor").about("Check the setup and report how to fix it").args(program.doctor.iter().map(
+            |key| {
                 clap::Arg::new(*key)
                     .long(*key)
                     .value_name("VALUE")
                     .help(format!("The {key} to check, instead of the configured one"))
-            }))
-            .args((program.name == MOVER).then(|| {
-                clap::Arg::new(MOVE)
-                    .long(MOVE)
-                    .action(clap::ArgAction::SetTrue)
-                    .help("First move the configuration and the state of a home of before to their own directories")
-            })),
+            },
+        )),
         clap::Command::new("changelog")
             .about("Print the changes of each version")
             .arg(clap::Arg::new("since").long("since").value_name("VERSION").help("Only versions newer than this one")),

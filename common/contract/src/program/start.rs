@@ -15,10 +15,8 @@ use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::Home;
 use crate::home::config::{Config, Origin};
-use crate::output::{
-    Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of, wait_for_pager,
-};
-use crate::program::arguments::{OldName, Parsed, command_of, parse, verb_of};
+use crate::output::{Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of};
+use crate::program::arguments::{Parsed, command_of, parse, verb_of};
 use crate::program::completion;
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program, VerbDoc};
@@ -69,7 +67,6 @@ fn install_hooks() {
 /// Exits from anywhere: after a bug, or if the work does not react to a signal.
 #[expect(clippy::disallowed_methods, clippy::exit, reason = "the one place that must leave from anywhere")]
 fn leave(code: Code) -> ! {
-    wait_for_pager();
     std::process::exit(i32::from(status_of(code.row().exit)))
 }
 
@@ -96,8 +93,8 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
         out.ended_with(0);
         return out.close(outcome);
     }
-    let (matches, old_names) = match parse(program, &command, &arguments) {
-        Ok(Parsed::Matches(matches, old_names)) => (matches, old_names),
+    let matches = match parse(program, &command, &arguments) {
+        Ok(Parsed::Matches(matches)) => matches,
         Ok(Parsed::Words(text, exit)) => {
             let outcome = early.raw(text.as_bytes());
             early.ended_with(exit);
@@ -106,7 +103,7 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
         Err(error) => return early.close(Err(error)),
     };
     match Shared::from_arg_matches(&matches) {
-        Ok(options) => with_options(program, run, &command, &matches, options, &old_names, started),
+        Ok(options) => with_options(program, run, &command, &matches, options, started),
         Err(error) => early.close(Err(usage_error(program, &command, &verb_of(&matches), &error))),
     }
 }
@@ -117,7 +114,6 @@ fn with_options<C: Parser>(
     command: &clap::Command,
     matches: &clap::ArgMatches,
     options: Shared,
-    old_names: &[OldName],
     started: Instant,
 ) -> u8 {
     let verb = verb_of(matches);
@@ -154,13 +150,6 @@ fn with_options<C: Parser>(
     if closed && let Err(error) = watch() {
         return context.out.close(Err(error));
     }
-    for OldName { old, new } in old_names {
-        context.out.notice("old_name", Severity::Warning, format!("`{old}` is now `{new}`"));
-    }
-    let is_query = describes || doc.is_some_and(|doc| doc.class == Class::Query && doc.input.is_empty());
-    if is_query && context.is_text() && isatty(stdout()) {
-        context.out.page_if_long();
-    }
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
     }
@@ -189,11 +178,7 @@ fn with_options<C: Parser>(
             .and_then(|cli| run(cli, &mut context))
     };
     if !is_without_home {
-        let class = if standard::is_set(matches, standard::MOVE) {
-            Class::Write
-        } else {
-            doc.map_or(Class::Query, |doc| doc.class)
-        };
+        let class = doc.map_or(Class::Query, |doc| doc.class);
         audit(program, &verb, class, &result, started.elapsed(), &mut context);
     }
     context.out.close(result)

@@ -22,6 +22,18 @@ pub trait Recorder {
     fn acknowledge(&mut self, context: &mut Context) -> Result<()>;
 }
 
+struct Nothing;
+
+impl Recorder for Nothing {
+    fn record(&mut self, _body: Body<'_>, _context: &mut Context) -> Result<()> {
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, _context: &mut Context) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// Number of bytes of waiting lines at which the recorder writes a batch.
 const BATCH: usize = 64 << 10;
 
@@ -61,7 +73,9 @@ impl Waiting {
 /// Passes standard input on byte for byte and records it: no line is passed on before it is written. A closing line
 /// waits until the recorder has acknowledged; it is then passed on, or replaced by the failure, which reports the
 /// number of lines that were passed on. A signal does not stop the tee before the input ends.
-pub fn tee(recorder: &mut dyn Recorder, options: StreamOptions, context: &mut Context) -> Result<()> {
+/// A dry run records nothing.
+pub fn tee(recorder: &mut dyn Recorder, is_dry_run: bool, options: StreamOptions, context: &mut Context) -> Result<()> {
+    let recorder = if is_dry_run { &mut Nothing } else { recorder };
     refuse_terminal()?;
     context.out.filtering();
     context.out.outlive_reader();

@@ -101,9 +101,6 @@ pub struct Shown {
     /// The words of a command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
-    /// A plan as one line, in approvals of an older format.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<String>,
     /// Commands of the same line that already ran, at most the last 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ran: Vec<String>,
@@ -231,10 +228,7 @@ impl Approval {
 
     /// Returns the subject in one line: the command, the file, or the tool with its arguments.
     pub fn subject(&self) -> String {
-        let Shown { argv, line, tool, input, path, .. } = &self.shown;
-        if let Some(line) = line {
-            return line.clone();
-        }
+        let Shown { argv, tool, input, path, .. } = &self.shown;
         match (path, tool) {
             (Some(path), _) => format!("write {}", quoted(path)),
             (None, Some(tool)) => {

@@ -1,10 +1,6 @@
 //! The assessment of a turn before it is sent: its risk and hints, and the record that `:explain` shows.
 
-#[cfg(test)]
-mod corpus;
 pub(crate) mod hints;
-mod intent;
-mod lexicon;
 pub(crate) mod risk;
 
 use std::fmt::Write as _;

@@ -1,11 +1,27 @@
-//! Classifies the risk of a text by fixed rules and a table, so that the same text always gets the same level.
+//! Classifies the risk of a text by a table of English verbs and commands, so that the same text always gets the same level.
 
 use serde::Serialize;
 
-use crate::interactive::assessment::intent::{self, Found, Reading};
-pub(crate) use crate::interactive::assessment::lexicon::Level;
-use crate::interactive::assessment::lexicon::{TABLE, Table, words_taken};
-use crate::interactive::assessment::lexicon::{composed, tokens};
+/// How much a turn could do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    Safe,
+    Caution,
+    Destructive,
+    Critical,
+}
+
+impl Level {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Caution => "caution",
+            Self::Destructive => "destructive",
+            Self::Critical => "critical",
+        }
+    }
+}
 
 /// A level and its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -14,276 +30,199 @@ pub(crate) struct Risk {
     pub(crate) reason: String,
 }
 
-/// Classifies a text.
-pub(crate) fn classify(text: &str) -> Risk {
-    classify_by(&TABLE, text)
+/// A kind of order: one of these verbs or commands, and one of these words in the same clause, if there are any.
+struct Order {
+    level: Level,
+    reason: &'static str,
+    verbs: &'static str,
+    words: &'static str,
 }
 
-/// Classifies a text by a table.
-pub(crate) fn classify_by(table: &Table, text: &str) -> Risk {
-    let mut risk = Risk { level: Level::Safe, reason: "nothing in it changes anything".to_owned() };
-    for found in everything(table, text) {
-        if found.level > risk.level {
-            risk = Risk { level: found.level, reason: found.reason };
+const DATA_LOSS: &str = "data loss";
+const MASS_EDIT: &str = "mass edit";
+
+/// The first row that matches is shown, so the rows are in the order of their levels.
+const ORDERS: [Order; 8] = [
+    Order { level: Level::Critical, reason: DATA_LOSS, verbs: "mkfs,wipefs,dd", words: "" },
+    Order {
+        level: Level::Destructive,
+        reason: DATA_LOSS,
+        verbs: "delete,erase,wipe,destroy,drop,purge,truncate,overwrite,shred,discard,throw away,get rid of,rm,rmdir,unlink,\
+            git reset --hard,git clean,git push --force,git push -f",
+        words: "",
+    },
+    Order {
+        level: Level::Destructive,
+        reason: DATA_LOSS,
+        verbs: "remove,clear,empty,clean,reset,format",
+        words: "file,files,folder,directory,log,logs,table,tables,data,database,databases,backup,backups,disk,drive,branch,branches,\
+            repository,bucket,account,accounts,user,users,server,volume,history",
+    },
+    Order {
+        level: Level::Destructive,
+        reason: "data leaving",
+        verbs: "send,upload,post,publish,share,email,forward,expose",
+        words: "password,passwords,key,keys,secret,secrets,token,tokens,credentials,.env,customers,personal,public,everyone",
+    },
+    Order {
+        level: Level::Destructive,
+        reason: "availability",
+        verbs: "stop,kill,terminate,disable,shut down,turn off,drain,shutdown,reboot,poweroff,kill -9,systemctl stop",
+        words: "server,service,database,cluster,container,queue,machine,host,firewall,authentication,production,prod,now,-9,systemctl",
+    },
+    Order {
+        level: Level::Destructive,
+        reason: "access",
+        verbs: "grant,revoke,chmod,chown,visudo,usermod,passwd",
+        words: "",
+    },
+    Order { level: Level::Caution, reason: "change", verbs: "install,upgrade,deploy,migrate,restart,sudo", words: "" },
+    Order {
+        level: Level::Caution,
+        reason: MASS_EDIT,
+        verbs: "rename,replace,change,rewrite,edit,move,sed -i",
+        words: "all,every,each,everything,everywhere,-i",
+    },
+];
+
+/// What makes a destructive clause critical.
+const GRAVE: &str = "everything,production,prod,database,databases,backup,backups,disk,drive,server,/,/*,~,~/,~/*,$home,*,\
+    /etc,/usr,/var,/home,/boot";
+
+/// A clause that begins with one of these is a question, or a text to be written or explained.
+const REMARKS: &str = "how,what,why,when,where,which,who,is,are,was,were,does,did,do i,do we,should,can i,may i,explain,describe,\
+    write,implement,draft,summarize,translate,document";
+
+/// The words before a verb that make it a prohibition.
+const NEGATIONS: &str = "not,don't,never,without,cannot,can't,won't,avoid";
+
+/// Classifies a text.
+pub(crate) fn classify(text: &str) -> Risk {
+    let mut risk = Risk { level: Level::Safe, reason: "no known verb or command changes anything".to_owned() };
+    for (level, order, verb) in orders(text) {
+        if level > risk.level {
+            risk = Risk { level, reason: format!("{} (`{verb}`)", order.reason) };
         }
+    }
+    if runs_remote_code(text) && risk.level < Level::Destructive {
+        risk = Risk { level: Level::Destructive, reason: "code from elsewhere (`curl | sh`)".to_owned() };
     }
     risk
 }
 
 /// True if the text is a mass edit.
 pub(crate) fn is_mass_edit(text: &str) -> bool {
-    everything(&TABLE, text).iter().any(|found| found.is_mass_edit)
+    orders(text).any(|(_, order, _)| order.reason == MASS_EDIT)
 }
 
-/// All detected orders.
-fn everything(table: &Table, text: &str) -> Vec<Found> {
-    let text = &composed(text);
-    let mut tokens = tokens(text, table);
-    // Quotes around the whole text are ignored.
-    let unquoted = tokens.iter().all(|token| token.quoted);
-    tokens.iter_mut().filter(|_| unquoted).for_each(|token| token.quoted = false);
-    let readings: Vec<Reading> =
-        table.languages.iter().map(|language| intent::read(&tokens, language, table)).collect();
-    // The languages with the most known words are used, because an unneeded question is better than a loss.
-    let most = readings.iter().map(|reading| reading.known).max().unwrap_or_default();
-    let readings: Vec<Reading> = readings.into_iter().filter(|reading| reading.known == most).collect();
-    let is_meant = |at: usize| readings.iter().all(|reading| reading.means_command(at, &tokens, table));
-    let lines = lines(text, table).into_iter().filter(|(at, _)| is_meant(*at));
-    let mut found: Vec<Found> = lines.map(|(_, found)| found).collect();
-    found.extend(readings.into_iter().flat_map(|reading| reading.found));
-    found
-}
-
-/// A word of a command line, and where it begins.
-type Word = (String, usize);
-
-/// Operands with which `rm -r` deletes a system or all files of a person.
-const WHOLE: [&str; 16] = [
-    "/", "/*", "~", "~/", "~/*", "$home", "$home/*", "*", ".", "./*", "/etc", "/usr", "/var", "/home", "/boot", "/bin",
-];
-
-/// Finds the command lines of a text, with their offsets.
-fn lines(text: &str, table: &Table) -> Vec<(usize, Found)> {
-    let words = words_of(text);
-    let line = |level, class: &str, why: &str, shown: &str| Found {
-        level,
-        reason: format!("{class} (command `{shown}`): {why}"),
-        is_mass_edit: false,
-    };
-    let mut lines = Vec::new();
-    if let Some(at) = foreign_code(text, true) {
-        let shown = if runs_remote_code(text) { "curl | sh" } else { "base64 -d | sh" };
-        let level = if words.iter().any(|(word, _)| word == "sudo") { Level::Critical } else { Level::Destructive };
-        lines.push((at, line(level, "code from elsewhere", "runs before anyone has read it", shown)));
-    }
-    let is_limited = words.iter().any(|(word, _)| word == "where");
-    // Every occurrence counts, because one may be mentioned and another meant.
-    for (start, (_, at)) in words.iter().enumerate() {
-        let rest = &words[start..];
-        if let Some(shown) = wide_removal(rest) {
-            lines.push((*at, line(Level::Critical, "data loss", "deletes a whole tree", &shown)));
-        }
-        if let Some(shown) = statement(rest) {
-            let why = if is_limited { "changes rows of a table" } else { "changes every row of a table" };
-            lines.push((*at, line(Level::Destructive, "data loss", why, &shown)));
-        }
-        for command in &table.command {
-            let mut patterns = command.patterns.iter();
-            let taken = |pattern: &&Vec<String>| words_taken(rest, pattern, |word| word.0.as_str(), 3).is_some();
-            let Some(pattern) = patterns.find(taken) else { continue };
-            // The pattern is shown, because the line may contain a secret.
-            let shown = pattern.join(" ").replace('*', "…");
-            let shown = shown.trim_end_matches(['~', ' ']);
-            let found = line(command.level, &command.name, &command.why, shown);
-            lines.push((*at, Found { is_mass_edit: command.is_mass_edit, ..found }));
-        }
-    }
-    lines
-}
-
-/// True if a download is piped to an interpreter.
-pub(crate) fn runs_remote_code(text: &str) -> bool {
-    foreign_code(text, false).is_some()
-}
-
-/// The offset of a download, or of `hidden` base64 text, that is piped to an interpreter.
-fn foreign_code(text: &str, hidden: bool) -> Option<usize> {
-    const INTERPRETERS: [&str; 14] =
-        ["sh", "bash", "zsh", "dash", "ksh", "fish", "python", "python3", "perl", "ruby", "node", "php", "iex", "pwsh"];
-    let fetches = |part: &str| {
-        let words = words_of(part);
-        let is_hidden = |word: &str| matches!(word, "-d" | "--decode" | "-di" | "-r");
-        let decodes = words.iter().any(|(word, _)| matches!(word.as_str(), "base64" | "xxd"));
-        words
-            .iter()
-            .any(|(word, _)| matches!(word.as_str(), "curl" | "wget" | "iwr") || (hidden && decodes && is_hidden(word)))
-    };
-    let interprets = |part: &str| {
-        let words = words_of(part);
-        let mut words = words.iter().map(|(word, _)| word.rsplit('/').next().unwrap_or(word));
-        let first = words.find(|word| !matches!(*word, "sudo" | "env" | "exec" | "-e" | "-s") && !word.contains('='));
-        first.is_some_and(|word| INTERPRETERS.contains(&word))
-    };
-    let (mut loaded, mut at) = (None, 0);
-    for stage in text.split('|') {
-        if loaded.is_some() && interprets(stage) {
-            return loaded;
-        }
-        if loaded.is_none() && fetches(stage) {
-            let names = ["curl", "wget", "iwr", "echo", "base64"].iter();
-            loaded = Some(at + names.filter_map(|name| stage.find(name)).min().unwrap_or(0));
-        }
-        at += stage.len() + 1;
-    }
-    ["<(", "$(", "`"].iter().find_map(|open| {
-        let mut at = 0;
-        text.split(open).skip(1).zip(text.split(open)).find_map(|(inside, before)| {
-            let last = before.split(['|', ';', '&', '\n']).next_back().unwrap_or_default();
-            let begin = at + before.len() - last.trim_start().len();
-            at += before.len() + open.len();
-            let runs = words_of(last).iter().any(|(word, _)| INTERPRETERS.contains(&word.as_str()) || word == "eval");
-            (runs && fetches(inside)).then_some(begin)
+/// The orders of a text, with their verbs.
+fn orders(text: &str) -> impl Iterator<Item = (Level, &'static Order, &'static str)> {
+    let text = text.to_lowercase();
+    let clauses: Vec<Vec<String>> = clauses(&text).filter(|clause| !begins_with_any(clause, REMARKS)).collect();
+    clauses.into_iter().flat_map(|clause| {
+        ORDERS.iter().filter_map(move |order| {
+            let verb = order.verbs.split(',').find(|verb| is_ordered(&clause, verb))?;
+            let is_meant = order.words.is_empty() || has_any(&clause, order.words);
+            let is_grave = order.level == Level::Destructive && has_any(&clause, GRAVE);
+            is_meant.then_some((if is_grave { Level::Critical } else { order.level }, order, verb))
         })
     })
 }
 
-/// Splits a text into lower-case words of a command line, without punctuation around them. An operator is a word.
-fn words_of(text: &str) -> Vec<Word> {
-    let (mut words, mut word, mut start) = (Vec::new(), String::new(), 0);
-    let mut end = |word: &mut String, start: usize| {
-        let bare = word.trim_end_matches(['.', '?', ':', ')']).trim_start_matches('(');
-        if !word.is_empty() {
-            words.push((if bare.is_empty() { word.clone() } else { bare.to_owned() }, start));
-            word.clear();
-        }
+/// The clauses of a text, as words without punctuation around them.
+fn clauses(text: &str) -> impl Iterator<Item = Vec<String>> {
+    let words = text.split_inclusive(char::is_whitespace).flat_map(|written| {
+        let word = written.trim().trim_matches(|letter: char| "`\"'“”()[]{},;:!?".contains(letter));
+        let word = if word.len() > 1 { word.trim_end_matches('.') } else { word };
+        let ends = written.ends_with('\n') || written.trim_end().ends_with([',', ';', ':', '.', '!', '?', '`']);
+        [Some(word.to_owned()).filter(|word| !word.is_empty()), ends.then(|| "\n".to_owned())]
+    });
+    let words: Vec<String> = words.flatten().collect();
+    let is_end = |word: &String| matches!(word.as_str(), "\n" | "and" | "then" | "but" | "|" | "&&" | "||");
+    let clauses: Vec<Vec<String>> = words.split(is_end).map(<[String]>::to_vec).collect();
+    clauses.into_iter().filter(|clause| !clause.is_empty())
+}
+
+/// True if a clause contains a verb that no word before it forbids.
+fn is_ordered(clause: &[String], verb: &str) -> bool {
+    let at = (0..clause.len()).find(|at| begins_with(&clause[*at..], verb));
+    at.is_some_and(|at| !has_any(&clause[..at], NEGATIONS))
+}
+
+fn begins_with(words: &[String], phrase: &str) -> bool {
+    let mut words = words.iter();
+    phrase.split(' ').all(|part| words.next().is_some_and(|word| word == part))
+}
+
+fn begins_with_any(words: &[String], phrases: &str) -> bool {
+    phrases.split(',').any(|phrase| begins_with(words, phrase))
+}
+
+fn has_any(words: &[String], known: &str) -> bool {
+    words.iter().any(|word| known.split(',').any(|known| known == word))
+}
+
+/// True if a download by curl or wget is piped or substituted into an interpreter.
+pub(crate) fn runs_remote_code(text: &str) -> bool {
+    const INTERPRETERS: [&str; 8] = ["sh", "bash", "zsh", "python", "python3", "perl", "ruby", "node"];
+    let words = |part: &str| -> Vec<String> {
+        let is_end = |letter: char| letter.is_whitespace() || "\"'`()<>;&,".contains(letter);
+        part.split(is_end).filter(|word| !word.is_empty()).map(str::to_owned).collect()
     };
-    for (at, letter) in text.char_indices() {
-        match letter {
-            _ if text[at..].starts_with(":(){") => {
-                end(&mut word, start);
-                (word, start) = (":(){".to_owned(), at);
-                end(&mut word, start);
-            }
-            '>' | '|' | ';' | '&' => {
-                end(&mut word, start);
-                (word, start) = (letter.to_string(), at);
-                end(&mut word, start);
-            }
-            '"' | '\'' | '`' | ',' | '!' => end(&mut word, start),
-            _ if letter.is_whitespace() => end(&mut word, start),
-            // Text without blanks may follow a command directly.
-            _ if !letter.is_ascii() && word.is_ascii() && !word.is_empty() => {
-                end(&mut word, start);
-                (word, start) = (letter.to_lowercase().collect(), at);
-            }
-            _ => {
-                if word.is_empty() {
-                    start = at;
-                }
-                word.extend(letter.to_lowercase());
-            }
-        }
-    }
-    end(&mut word, start);
-    words
-}
-
-/// A recursive `rm` of a whole tree.
-fn wide_removal(words: &[Word]) -> Option<String> {
-    let ((first, _), rest) = words.split_first()?;
-    if first != "rm" && !first.ends_with("/rm") {
-        return None;
-    }
-    let ends = |word: &str| matches!(word, "|" | ";" | "&" | ">");
-    let rest: Vec<&str> = rest.iter().map(|(word, _)| word.as_str()).take_while(|word| !ends(word)).take(8).collect();
-    let recursive = rest
-        .iter()
-        .any(|word| *word == "--recursive" || (word.starts_with('-') && !word.starts_with("--") && word.contains('r')));
-    let whole = rest.iter().find(|word| WHOLE.contains(word) || WHOLE.contains(&word.trim_end_matches('/')));
-    whole.filter(|_| recursive).map(|whole| format!("rm -r {whole}"))
-}
-
-/// An SQL statement that changes rows. An English sentence has an article after the verb, or no `set`.
-fn statement(words: &[Word]) -> Option<String> {
-    const ENGLISH: [&str; 9] = ["the", "this", "my", "that", "all", "a", "an", "our", "it"];
-    let [(first, _), (second, _), (third, _), ..] = words else { return None };
-    match (first.as_str(), second.as_str(), third.as_str()) {
-        ("delete", "from", table) if !ENGLISH.contains(&table) => Some(format!("delete from {table}")),
-        ("update", table, "set") => Some(format!("update {table} set")),
-        _ => None,
-    }
+    let fetches = |part: &str| has_any(&words(part), "curl,wget");
+    let interprets = |part: &str| {
+        let words = words(part);
+        let first = words.iter().find(|word| !word.starts_with('-') && !matches!(word.as_str(), "sudo" | "env"));
+        first.is_some_and(|word| INTERPRETERS.contains(&word.rsplit('/').next().unwrap_or(word)))
+    };
+    let mut stages = text.split('|').skip_while(|stage| !fetches(stage)).skip(1);
+    let substituted = |(at, open): (usize, &str)| {
+        let before = text[..at].rsplit(['|', ';', '&', '\n']).next().unwrap_or_default();
+        interprets(before) && fetches(&text[at + open.len()..])
+    };
+    stages.any(interprets) || ["<(", "$("].iter().any(|open| text.match_indices(open).any(substituted))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn level(text: &str) -> Level {
-        classify(text).level
-    }
-
     #[test]
     fn risk_level_follows_possible_loss() {
         let levels = [
-            ("", Level::Safe),
-            ("write a haiku", Level::Safe),
-            ("remove the trailing space from this string", Level::Safe),
-            ("kill the process in the test's teardown", Level::Safe),
-            ("deploy it to staging", Level::Caution),
-            ("sudo systemctl restart nginx", Level::Caution),
-            ("delete the old logs", Level::Destructive),
-            ("delete the old logs on prod", Level::Critical),
-            ("DROP TABLE users;", Level::Destructive),
-            ("drop the production database", Level::Critical),
-            ("delete everything", Level::Critical),
-            ("sudo rm -r --force /etc", Level::Critical),
-            ("run `rm -fr ~/` for me", Level::Critical),
-            ("curl x.sh | bash", Level::Destructive),
-            ("curl x.sh | sudo bash", Level::Critical),
+            (
+                Level::Safe,
+                "|hello|write a function that deletes files|how do I delete a branch?|what does rm -rf / do?",
+            ),
+            (
+                Level::Safe,
+                "do not delete anything|never push without tests|remove the trailing space|the logs were deleted",
+            ),
+            (Level::Safe, "stop adding comments|move this function|curl https://x.example \u{2502} jq .|\u{0}|rm-x"),
+            (Level::Caution, "deploy it to staging|sudo ls|Install jq.|rename all modules|sed -i s/a/b/ *.c"),
+            (
+                Level::Destructive,
+                "delete the old logs|could you delete the logs?|rm -rf x\nwhat is that?|Clear the logs",
+            ),
+            (Level::Destructive, "explain it, then delete the logs|find and erase them|DROP TABLE users;|chmod 777 x"),
+            (Level::Destructive, "what does `rm x` do? run `rm y`|send him the API key|stop the service|kill -9 1"),
+            (Level::Destructive, "git push --force|git reset --hard HEAD~1|do not ask, delete them|shutdown now"),
+            (
+                Level::Critical,
+                "delete the old logs on prod|drop the production database|delete everything|mkfs /dev/sda",
+            ),
+            (
+                Level::Critical,
+                "sudo rm -r --force /etc|run `rm -fr ~/` for me|rm -rf / --no-preserve-root|wipe the disk",
+            ),
         ];
-        for (text, expected) in levels {
-            assert_eq!(level(text), expected, "{text}: {}", classify(text).reason);
+        for (level, texts) in levels {
+            for text in texts.split('|') {
+                assert_eq!(classify(text).level, level, "{text}: {}", classify(text).reason);
+            }
         }
-    }
-
-    #[test]
-    fn questions_and_prohibitions_are_safe() {
-        for text in [
-            "how do I delete a branch?",
-            "what does rm -rf / do?",
-            "do not delete anything",
-            "rm -rf x\nwhat is that?",
-            "what is it?\ncd x\nrm -rf y",
-        ] {
-            assert_eq!(level(text), Level::Safe, "{text}: {}", classify(text).reason);
-        }
-        for text in [
-            "could you delete the logs?",
-            "why is it full? delete the logs",
-            "explain it, then delete the logs",
-            "what does `rm x` do? run `rm y`",
-        ] {
-            assert_eq!(level(text), Level::Destructive, "{text}: {}", classify(text).reason);
-        }
-    }
-
-    #[test]
-    fn risk_ignores_accents_case_and_letter_forms() {
-        for text in ["LÖSCHE DIE LOGS", "losche die Logs", "lo\u{308}sche die Logs", "ｄｅｌｅｔｅ the logs"] {
-            assert_eq!(level(text), Level::Destructive, "{text}: {}", classify(text).reason);
-        }
-        assert_eq!(level("テ\u{3099}ータヘ\u{3099}ースを消して"), Level::Critical);
-    }
-
-    #[test]
-    fn risk_reason_names_verb_object_and_target() {
-        let reason = classify("upload the .env to https://me:secret@x.example/?key=1").reason;
-        let parts = "data leaving (verb `upload`, object `.env`, target `x.example`): ";
-        assert!(reason.starts_with(parts), "{reason}");
-        assert!(
-            classify("turn the firewall off").reason.starts_with("access (verb `turn … off`, object `firewall`): ")
-        );
-        assert!(classify("kubectl delete pod x").reason.starts_with("data loss (command `kubectl delete`): "));
+        assert_eq!(classify("curl x.sh | bash").reason, "code from elsewhere (`curl | sh`)");
+        assert_eq!(classify("please throw away the draft").reason, "data loss (`throw away`)");
     }
 
     #[test]
@@ -297,24 +236,9 @@ mod tests {
         ] {
             assert!(runs_remote_code(text), "{text}");
         }
-        for text in [
-            "curl https://x | jq .",
-            "curl https://x -o y",
-            "bash y.sh",
-            "the shell | curl pipe",
-            "echo cm0K | base64 -d | sh",
-        ] {
+        for text in ["curl https://x | jq .", "curl https://x -o y", "bash y.sh", "the shell | curl pipe"] {
             assert!(!runs_remote_code(text), "{text}");
         }
-    }
-
-    #[test]
-    fn risk_accepts_any_text_and_long_text_quickly() {
-        for text in ["\u{0}", "|||", "rm", "rm -", ":(){", "* ~", "é|`$(<(", "\u{202e}rm -rf /"] {
-            classify(text);
-        }
-        let long = "curl x | tee y | $(z ".repeat(2_000);
-        assert_eq!(classify(&long).level, Level::Safe);
     }
 
     #[test]

@@ -130,7 +130,7 @@ mod tests {
         let path = root.path().display().to_string();
         let named = |names: &[&str]| names.iter().map(|name| format!("{path}/{name}")).collect::<Vec<_>>();
         assert_eq!(offered(&format!("look at @{path}/l")).1, named(&["lib/"]));
-        assert_eq!(offered(&format!(":edit see @{path}/lib/.")).1, named(&["lib/.hidden"]));
+        assert_eq!(offered(&format!(":cmd see @{path}/lib/.")).1, named(&["lib/.hidden"]));
         assert_eq!(offered(&format!(":attach {path}/lib/")).1, named(&["lib/a b.md", "lib/x.py"]));
         assert_eq!(offered(&format!(":save {path}/lib/a ")).1, named(&["lib/a b.md"]));
         assert_eq!(offered(&format!("look at {path}/l")).1, Vec::<String>::new());

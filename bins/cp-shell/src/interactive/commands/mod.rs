@@ -83,11 +83,8 @@ commands! {
     "backend" "[NAME]" "show or choose the backend" None, Query answers::backend;
     "tools" "[on|off]" "show the model's tools, or switch the built-in ones" None, Query answers::tools;
     "attach file" "[PATH]" "attach a file to the next turn, like @PATH in it" None, Query answers::attach;
-    "edit e" "[TEXT]" "write the next turn in $EDITOR, like Ctrl-O" None, Append answers::edit;
     "cmd" "WORDS" "ask for a command line; runs after confirmation" None, Governed run::propose;
-    "copy y" "" "copy the last answer to the clipboard" None, Query answers::copy;
     "save w" "FILE" "write the last answer to a new file" None, Write answers::save;
-    "cost usage" "" "show tokens and cost: last turn, and since the start" None, Query |state, _| Ok(answers::cost(state));
     "export-session export" "" "write summary.json, without secrets" None, Append core::export;
     "memory m mem recall" "[QUERY]" "show memories" Some(Memory), Query memory::recall;
     "v view history" "[N]" "show the last turns of the session" Some(Memory), Query memory::view;

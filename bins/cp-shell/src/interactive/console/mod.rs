@@ -25,9 +25,6 @@ use rustyline::{
     EventHandler, KeyCode, KeyEvent, Modifiers, RepeatCount,
 };
 
-/// The command for Ctrl-O.
-const EDIT: &str = ":edit ";
-
 /// The time in which the bytes of one key arrive after Esc.
 const SEQUENCE_MS: u16 = 100;
 
@@ -197,16 +194,6 @@ impl Answers {
     }
 }
 
-/// Ctrl-O: opens the line in the person's own editor.
-struct InEditor(Arc<AtomicBool>);
-
-impl ConditionalEventHandler for InEditor {
-    fn handle(&self, _: &Event, _: RepeatCount, _: bool, _: &EventContext) -> Option<Cmd> {
-        self.0.store(true, Ordering::Relaxed);
-        Some(Cmd::AcceptLine)
-    }
-}
-
 /// Ctrl-J: inserts a line break. In cooked mode the terminal turns Enter into the same key, so Ctrl-J ends the lines that were typed before
 /// the editor was started.
 #[derive(Clone, Default)]
@@ -241,7 +228,6 @@ impl LineFeed {
 /// The line editor. It keeps the keys that it has read after the end of a line, for the next line.
 struct LineEditor {
     editor: Editor<Helper, MemHistory>,
-    wants_editor: Arc<AtomicBool>,
     line_feed: LineFeed,
 }
 
@@ -257,12 +243,10 @@ impl LineEditor {
             .history_ignore_space(true)
             .build();
         let mut editor = Editor::with_history(config, history)?;
-        let (wants_editor, line_feed) = (Arc::default(), LineFeed::default());
+        let line_feed = LineFeed::default();
         editor.bind_sequence(KeyEvent::alt('\r'), Cmd::Newline);
-        let in_editor = InEditor(Arc::clone(&wants_editor));
-        editor.bind_sequence(KeyEvent::ctrl('o'), EventHandler::Conditional(Box::new(in_editor)));
         editor.bind_sequence(KeyEvent::ctrl('j'), EventHandler::Conditional(Box::new(line_feed.clone())));
-        Ok(Self { editor, wants_editor, line_feed })
+        Ok(Self { editor, line_feed })
     }
 
     /// Discards the keys that were read and not used. The history stays.
@@ -283,9 +267,6 @@ impl LineEditor {
         self.line_feed.prepare();
         self.editor.set_helper(Some(Helper { completions: Arc::clone(completions) }));
         let line = self.editor.readline(prompt)?;
-        if self.wants_editor.swap(false, Ordering::Relaxed) {
-            return Ok(format!("{EDIT}{line}"));
-        }
         if !line.trim().is_empty() {
             let _ = self.editor.add_history_entry(line.as_str());
         }

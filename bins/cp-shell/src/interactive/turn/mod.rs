@@ -204,7 +204,6 @@ fn answered(state: &mut State<'_>, sending: &Sending<'_>, messages: &[Message], 
     state.session_status.used = tokens;
     let answered_by = messages.last().map(|message| message.model.as_str()).unwrap_or_default();
     state.session_status.window = state.setup.settings.context.window(answered_by).unwrap_or(CONTEXT_LIMIT);
-    state.conversation.count(messages);
     words.clone_into(&mut state.conversation.answer);
     state.conversation.last_attachments = std::mem::take(&mut state.conversation.attached);
     let closed = Closed { messages, run: seen.run.as_deref(), ..sending.closed(state) };

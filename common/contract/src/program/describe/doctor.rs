@@ -65,11 +65,9 @@ impl Reply for Doctor {
     }
 }
 
-/// Runs the checks; `moved` are the places of the home that were just moved.
-pub(super) fn doctor(program: &Program, moved: &[(PathBuf, PathBuf)], context: &mut Context) -> Result<Doctor> {
-    let moved =
-        moved.iter().map(|(from, to)| Check::pass("move", format!("{} is now {}", from.display(), to.display())));
-    let mut checks: Vec<Check> = moved.chain([home_check(context), config_check(context)]).collect();
+/// Runs the checks.
+pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<Doctor> {
+    let mut checks = vec![home_check(context), config_check(context)];
     checks.extend((program.checks)(context));
     // An interrupted check has no result.
     signals::check()?;
@@ -89,15 +87,6 @@ fn home_check(context: &Context) -> Check {
     if let Some(place) = [data, config, state].iter().find(|place| !is_writable(place)) {
         let message = format!("{} cannot be written", place.display());
         return Check::not_fine("home", Status::Fail, message, "give --home DIR, or set CP_HOME");
-    }
-    let list =
-        |paths: Vec<&Path>| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and ");
-    let movable = context.home.movable();
-    if !movable.is_empty() {
-        let (from, to) = movable.iter().map(|(from, to)| (from.as_path(), to.as_path())).unzip();
-        let message = format!("{} is used; earlier versions kept everything there", data.display());
-        let fix = format!("`cp-shell doctor --move` moves {} to {}", list(from), list(to));
-        return Check::not_fine("home", Status::Warn, message, fix);
     }
     let is_single = config.starts_with(data) && state.starts_with(data);
     let elsewhere = format!(", configuration in {}, state in {}", config.display(), state.display());

@@ -21,7 +21,6 @@ use crate::output::Notice;
 use crate::program::arguments::command_of;
 use crate::program::completion;
 use crate::program::identity::{Credentials, Program, VERSION};
-use crate::program::standard;
 use crate::wire::{Error, Reply, Result, bytes_of};
 
 /// Runs one of these verbs.
@@ -51,9 +50,7 @@ pub(super) fn run<C: CommandFactory>(
                     context.config.give(key, value);
                 }
             }
-            let moved =
-                if standard::is_set(matches, standard::MOVE) { context.home.move_places()? } else { Vec::new() };
-            doctor::doctor(program, &moved, context)?.report(context)
+            doctor::doctor(program, context)?.report(context)
         }
         "changelog" => {
             let since = own.and_then(|own| own.get_one::<String>("since")).map(String::as_str);

@@ -41,9 +41,6 @@ pub struct Reference {
     pub exit_codes: BTreeMap<String, &'static str>,
     /// The error codes.
     pub error_codes: BTreeMap<&'static str, ErrorReference>,
-    /// The error codes that the public contract does not define.
-    #[serde(rename = "x-error_codes")]
-    pub extension_codes: Vec<&'static str>,
     /// The update command.
     pub update: UpdateReference,
 }
@@ -246,7 +243,6 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
             return Err(Error::new(Code::Unknown, format!("the schema `{name}` of `{}` is missing", doc.path)));
         }
     }
-    let errors = || Code::ROWS.into_iter();
     Ok(Reference {
         tool: program.name,
         version: VERSION,
@@ -263,10 +259,10 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
             .collect(),
         schemas: catalogue,
         exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
-        error_codes: errors()
+        error_codes: Code::ROWS
+            .into_iter()
             .map(|row| (row.name, ErrorReference { exit: row.exit, retryable: row.retryable }))
             .collect(),
-        extension_codes: errors().filter(|row| !row.core).map(|row| row.name).collect(),
         update: UpdateReference {
             supported: program.verbs.iter().any(|doc| doc.path == "update"),
             command: "cp-shell update",
