@@ -129,11 +129,6 @@ fn every_loop_backend_gives_the_same_words_and_the_same_results() {
             json!({"content": null, "calls": [{"name": "fails", "input": {}}]}),
             json!({"content": "Two rounds."}),
         ],
-        // The agent asks the same server, and is told that it may not start another.
-        vec![
-            json!({"content": null, "calls": [{"name": "agent", "input": {"task": "Look."}}]}),
-            json!({"content": "Found."}),
-        ],
     ];
     for story in stories {
         let mut expected: Option<Vec<Value>> = None;

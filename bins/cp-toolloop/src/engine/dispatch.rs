@@ -14,9 +14,7 @@ use cp_ledger::format::line::Hash;
 use super::pause::UNFINISHED;
 use super::served::Served;
 use super::{Engine, Pending};
-use crate::parts::agent::Agent;
 use crate::state::call_end::{Ended, Found, find_call_end, started_programs};
-use crate::state::plan::RunFiles;
 use crate::state::step::{Decision, Screened, Step};
 use crate::tools::find;
 use crate::tools::tool::{BASH, Origin, Tool};
@@ -36,7 +34,6 @@ enum Work {
     Replayed,
     /// The cp-exec of this slot runs it, with this time limit.
     Runs(usize, Option<Duration>),
-    Delegated(Box<Agent>),
     Served(Box<Served>),
 }
 
@@ -112,9 +109,8 @@ impl Engine {
         if let Err(invalid) = self.arguments.check(&tool, &call.input) {
             return Ok(Break(Work::Answered(invalid.message().to_owned())));
         }
-        // An agent that was started is resumed, and repeats no call.
-        let approved = matches!(waiting.decision, Some(Decision::Approved(_))) || waiting.agent.is_some();
-        let repeats = waiting.started && !tool.hints.idempotent && !tool.is_agent();
+        let approved = matches!(waiting.decision, Some(Decision::Approved(_)));
+        let repeats = waiting.started && !tool.hints.idempotent;
         let found = match self.run.ledger() {
             // An earlier resume has asked about the call, and its end is still not known.
             Some(_) if repeats && !approved && waiting.is_asked_about(UNFINISHED) => Found::Unknown,
@@ -195,16 +191,10 @@ impl Engine {
         self.spend(*at, decision, context)?;
         let receipt = if again { None } else { self.run.note(|journal| journal.call(turn, call))? };
         self.run.sync()?;
-        if tool.is_agent() {
-            return Ok(match self.delegate(*at, call, context)? {
-                Ok(agent) => Work::Delegated(Box::new(agent)),
-                Err(refusal) => Work::Answered(refusal),
-            });
-        }
         if let Origin::Mcp { server, tool: name } = &tool.origin {
             let others = underway.iter().filter_map(|(_, work)| match work {
                 Work::Served(other) => Some(&**other),
-                Work::Answered(_) | Work::Ended(..) | Work::Replayed | Work::Runs(..) | Work::Delegated(_) => None,
+                Work::Answered(_) | Work::Ended(..) | Work::Replayed | Work::Runs(..) => None,
             });
             let served = self.start_served(pending, (&tool, server, name), receipt, others, context)?;
             return Ok(Work::Served(Box::new(served)));
@@ -229,7 +219,6 @@ impl Engine {
                 receipt: Some(receipt),
                 ..pending.failed(ended.text(self.run.ledger()))
             },
-            Work::Delegated(agent) => self.returned(pending, *agent, context)?,
             Work::Served(served) => self.finish_served(pending, *served, context)?,
             Work::Runs(slot, limit) => match self.collect_exec(pending, slot, limit)? {
                 Ok(result) => result,
@@ -255,13 +244,7 @@ impl Engine {
         if let Some(shorter) = self.run.shortened(&result.content)? {
             result.content = shorter;
         }
-        let agent = self.run.conversation.calls[pending.at].agent.clone();
-        let finished = self.finish_call(pending, result, context);
-        if let Some(files) = agent.and_then(|run| RunFiles::find(&run, context).ok()) {
-            // The run has recorded the agent's result.
-            let _ = std::fs::remove_file(files.recording());
-        }
-        finished
+        self.finish_call(pending, result, context)
     }
 
     /// Waits for the result of cp-exec. A refusal is a result too, because the model may try another call. The inner error is the approval
@@ -302,10 +285,7 @@ impl Engine {
 
     fn finish_replayed(&mut self, pending: &Pending, context: &mut Context) -> Result<()> {
         let Some(replay) = &mut self.replay else { return Ok(()) };
-        let (spent, result) = replay.result()?;
-        if let Some(spent) = spent {
-            self.run.step(Step::Spent(pending.at, spent))?;
-        }
+        let result = replay.result()?;
         self.finish_call(pending, result, context)
     }
 

@@ -1,7 +1,6 @@
 //! The loop: ask the model, run the tools that it calls, and return the results, until the model calls no tool or a limit is reached.
 
 mod context;
-mod delegate;
 mod dispatch;
 mod pause;
 pub(crate) mod repeats;
@@ -20,14 +19,13 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::repeats::Repeats;
-use crate::parts::agent::Share;
 use crate::parts::hooks::Approver;
 use crate::parts::replay::Replay;
 use crate::parts::{Parts, model};
 use crate::state::conversation::{Unshown, with_unique_ids};
 use crate::state::plan::Plan;
 use crate::state::run::Run;
-use crate::state::step::{Compacted, Decision, Step};
+use crate::state::step::{Compacted, Step};
 use crate::state::tally::Total;
 use crate::tools::arguments::Arguments;
 
@@ -38,10 +36,6 @@ pub(crate) struct Engine {
     run: Run,
     arguments: Arguments,
     repeats: Repeats,
-    /// The budget shares of active agents, by their calls.
-    shares: BTreeMap<usize, Share>,
-    /// Decisions about calls of agents.
-    forwarded: Vec<(String, Decision)>,
     /// A recording that replaces the coprocesses.
     replay: Option<Replay>,
 }
@@ -49,20 +43,12 @@ pub(crate) struct Engine {
 impl Engine {
     /// An engine for a run.
     pub(crate) fn new(run: Run, parts: Parts) -> Self {
-        Self {
-            run,
-            parts,
-            arguments: Arguments::default(),
-            repeats: Repeats::default(),
-            shares: BTreeMap::new(),
-            forwarded: Vec::new(),
-            replay: None,
-        }
+        Self { run, parts, arguments: Arguments::default(), repeats: Repeats::default(), replay: None }
     }
 
-    /// An engine for a resumed run, with its earlier calls and with decisions about calls of its agents.
-    pub(crate) fn resumed(run: Run, parts: Parts, repeats: Repeats, forwarded: Vec<(String, Decision)>) -> Self {
-        Self { repeats, forwarded, ..Self::new(run, parts) }
+    /// An engine for a resumed run, with its earlier calls.
+    pub(crate) fn resumed(run: Run, parts: Parts, repeats: Repeats) -> Self {
+        Self { repeats, ..Self::new(run, parts) }
     }
 
     /// An engine that replays a recording.

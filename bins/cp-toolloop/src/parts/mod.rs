@@ -1,6 +1,6 @@
-//! The coprocesses of a run: the model, cp-exec, MCP servers, agents and the approver; or a recording that replaces them.
+//! The coprocesses of a run: the model, cp-exec, MCP servers and the approver; or a recording that replaces them.
 
-pub(crate) mod agent;
+pub(crate) mod child;
 pub(crate) mod hooks;
 pub(crate) mod model;
 pub(crate) mod replay;

@@ -1,6 +1,6 @@
 //! Replay of a recording, without a model, tools, processes or a network.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 
 use cp_common::wire::{Delta, Message, ToolResult};
@@ -9,13 +9,12 @@ use cp_common::{Context, Error, Result};
 use crate::state::plan::{Plan, RunFiles};
 use crate::state::step::Step;
 use crate::state::step_log;
-use crate::state::tally::Spent;
 
 /// The messages and results of a recording, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
     messages: VecDeque<Played>,
-    results: VecDeque<(Option<Spent>, ToolResult)>,
+    results: VecDeque<ToolResult>,
 }
 
 /// A message of the model.
@@ -43,7 +42,7 @@ impl Replay {
             let steps = step_log::recorded(&kept, &context.home)?;
             (kept, steps)
         };
-        let (mut plan, mut replay, mut spent) = (None, Self::default(), HashMap::new());
+        let (mut plan, mut replay) = (None, Self::default());
         let (mut before, mut deltas) = (Vec::new(), Vec::new());
         for step in steps {
             match step {
@@ -55,10 +54,8 @@ impl Replay {
                     deltas: std::mem::take(&mut deltas),
                     message: *message,
                 }),
-                Step::Spent(at, used) => drop(spent.insert(at, used)),
-                Step::Finished(at, result) => replay.results.push_back((spent.remove(&at), *result)),
-                Step::Delegated(..)
-                | Step::Owner(_)
+                Step::Finished(_, result) => replay.results.push_back(*result),
+                Step::Owner(_)
                 | Step::Limits(_)
                 | Step::Screened(..)
                 | Step::Started(_)
@@ -77,8 +74,8 @@ impl Replay {
         self.messages.pop_front().ok_or_else(|| over("message"))
     }
 
-    /// The next result, and the usage of its agent.
-    pub(crate) fn result(&mut self) -> Result<(Option<Spent>, ToolResult)> {
+    /// The next result.
+    pub(crate) fn result(&mut self) -> Result<ToolResult> {
         self.results.pop_front().ok_or_else(|| over("tool result"))
     }
 }

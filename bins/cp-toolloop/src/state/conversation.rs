@@ -10,7 +10,7 @@ use cp_common::{Code, Error, Result};
 use crate::state::plan::{Limits, Plan, RunFiles};
 use crate::state::step::{Cleared, Decision, Screened, Step};
 use crate::state::step_log;
-use crate::state::tally::{Spent, Tally};
+use crate::state::tally::Tally;
 
 /// A call of the last message.
 #[derive(Clone, Debug, Default)]
@@ -20,10 +20,6 @@ pub(crate) struct Call {
     pub(crate) screened: Option<Screened>,
     /// True if it was started.
     pub(crate) started: bool,
-    /// The run of its agent.
-    pub(crate) agent: Option<String>,
-    /// The usage of its agent.
-    pub(crate) spent: Option<Spent>,
     /// The last approval request for it.
     pub(crate) approval: Option<Box<Approval>>,
     /// True if the request waits for an answer.
@@ -139,8 +135,6 @@ impl Conversation {
                 }
                 call.screened = Some(screened);
             }
-            Step::Delegated(at, run) => self.call(at)?.agent = Some(run),
-            Step::Spent(at, spent) => self.call(at)?.spent = Some(spent),
             Step::Withdrawn(at) => self.call(at)?.started = false,
             Step::Asked(at, approval) => {
                 let call = self.call(at)?;
@@ -162,11 +156,7 @@ impl Conversation {
             Step::Shown => self.unshown.clear(),
             Step::Finished(at, result) => {
                 self.tally.returned(result.is_error);
-                let call = self.call(at)?;
-                call.result = Some((*result).clone());
-                if let Some(spent) = call.spent {
-                    self.tally.delegated(&spent);
-                }
+                self.call(at)?.result = Some((*result).clone());
                 self.unshown.push(Unshown::Result(result));
                 self.settle();
             }

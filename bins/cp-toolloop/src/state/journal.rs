@@ -84,7 +84,6 @@ impl Journal {
             .with("name", &plan.name)
             .with("base", &plan.base)
             .with("root", &plan.root)
-            .with("parent", &plan.parent)
             .with("tools", &pinned)
             .with("limits", &plan.limits)
             .with("messages", &plan.prompt.messages.len());
@@ -132,11 +131,6 @@ impl Journal {
     pub(crate) fn call(&mut self, number: u64, call: &ToolCall) -> Result<Receipt> {
         let entry = self.entry("tool_call").turn(number).with("id", &call.id).with("name", &call.name);
         self.append(entry.with("input", &call.input))
-    }
-
-    /// Records that an agent works on a call, in its own run.
-    pub(crate) fn delegated(&mut self, number: u64, call: &str, run: &str) -> Result<Receipt> {
-        self.append(self.entry("agent_start").turn(number).with("call", call).with("run_id", run))
     }
 
     /// Records a server before its first call.

@@ -27,7 +27,7 @@ pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) conversation: Conversation,
     pub(crate) deadline: Option<Instant>,
-    /// The policy's limit of dollars for the run, its agents and its resumes.
+    /// The policy's limit of dollars for the run and its resumes.
     pub(crate) policy_usd: Option<f64>,
     /// `None` in a replay.
     records: Option<Records>,
@@ -189,7 +189,7 @@ impl Run {
     /// Fails if a limit is reached, with the command that resumes with a higher limit.
     pub(crate) fn check_limits(&self) -> Result<()> {
         let (tally, limits) = (&self.conversation.tally, &self.conversation.limits);
-        let (turns, tokens) = (tally.all_iterations(), tally.tokens());
+        let (turns, tokens) = (tally.iterations, tally.tokens());
         if turns >= limits.max_iterations {
             let times = if turns == 1 { "once".to_owned() } else { format!("{turns} times") };
             let next = format!(" --max-iterations {}", limits.max_iterations.saturating_mul(2));
@@ -223,16 +223,6 @@ impl Run {
     pub(crate) fn keep_policy(&mut self, context: &Context) -> Result<()> {
         self.policy_usd = Llm::load(&context.home)?.budget_usd;
         Ok(())
-    }
-
-    /// The limit of dollars for this run. The policy's limit does not apply to a model without a price, because such a model is free or
-    /// cp-llm refuses it.
-    pub(crate) fn usd_limit(&self) -> Option<f64> {
-        let known = self.conversation.tally.usage.cost_usd;
-        [self.conversation.limits.usd, self.policy_usd.filter(|_| known.is_some())]
-            .into_iter()
-            .flatten()
-            .reduce(f64::min)
     }
 
     /// The remaining time of the run; `None` without a deadline.

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::state::plan::{Limits, Plan};
-use crate::state::tally::Spent;
 
 /// One step of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,10 +28,6 @@ pub(crate) enum Step {
     Screened(usize, Screened),
     /// A call of the last message is about to start.
     Started(usize),
-    /// An agent works on a call, in the run of this id.
-    Delegated(usize, String),
-    /// The usage of the agent of a call.
-    Spent(usize, Spent),
     /// A started call did not run.
     Withdrawn(usize),
     /// A call has its result.

@@ -1,4 +1,4 @@
-//! A run as its files have it: how it is found by name, its summary, and the calls that wait for approval.
+//! A run as its files have it: how it is found by name, and its summary.
 
 use std::path::{Path, PathBuf};
 
@@ -132,7 +132,7 @@ pub(crate) fn refuse_earlier(
             break;
         }
         let is_newer = match entry.event.as_str() {
-            "message" | "context_compacted" | "tool_result" | "agent_start" => {
+            "message" | "context_compacted" | "tool_result" => {
                 steps += 1;
                 after || steps > 1
             }
@@ -209,35 +209,4 @@ impl RunFiles {
         let named = begun.filter(|((_, own), _)| own.as_deref() == Some(name));
         named.max_by_key(|((at, _), files)| (files.state().exists(), at.clone())).map(|(_, files)| files)
     }
-}
-
-/// A call that waits for approval.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) run: String,
-    pub(crate) call: String,
-}
-
-impl Waiting {
-    /// True if `CALL` or `RUN/CALL` on a command line is this call.
-    pub(crate) fn is(&self, named: &str) -> bool {
-        named == self.call || named.split_once('/').is_some_and(|(run, call)| run == self.run && call == self.call)
-    }
-}
-
-/// The calls that wait for approval in a stored run and in the runs of its agents.
-pub(crate) fn waiting(run: &str, context: &Context) -> Vec<Waiting> {
-    let stored = RunFiles::find(run, context).and_then(|files| Conversation::stored(&files));
-    stored.map(|conversation| waiting_in(run, &conversation, context)).unwrap_or_default()
-}
-
-/// The calls that wait for approval in a conversation and in the runs of its agents.
-pub(crate) fn waiting_in(run: &str, conversation: &Conversation, context: &Context) -> Vec<Waiting> {
-    let calls = conversation.calls.iter().filter(|call| call.result.is_none());
-    calls
-        .flat_map(|call| match &call.agent {
-            Some(agent) => waiting(agent, context),
-            None => vec![Waiting { run: run.to_owned(), call: call.asked.id.clone() }],
-        })
-        .collect()
 }

@@ -30,15 +30,12 @@ pub(super) struct ToolOptions {
     /// Offer only read-only tools, and let no command write or use a network
     #[arg(long, help_heading = "Tools")]
     pub(super) read_only: bool,
-    /// The most levels of agents, 0 for none
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), help_heading = "Tools", hide_short_help = true)]
-    pub(super) agent_depth: u8,
 }
 
 impl ToolOptions {
     /// The options that decide which tools there are.
     pub(super) fn asked(&self) -> impl serde::Serialize + use<'_> {
-        (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.read_only, self.agent_depth)
+        (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.read_only)
     }
 
     /// Fails if a path is not UTF-8, because the paths are passed on as text.
@@ -61,7 +58,7 @@ impl ToolOptions {
             return Err(Error::usage("two MCP servers have one name").hint("give one of them another name"));
         }
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
-        Ok(Sources { places, mcp, agents: self.agent_depth > 0, allowed, until: None })
+        Ok(Sources { places, mcp, allowed, until: None })
     }
 }
 
@@ -99,7 +96,7 @@ impl ModelOptions {
             }
             program => coprocess::command_line(program)?,
         };
-        // A complete command, such as that of an agent, gets no options from settings.
+        // A complete command gets no options from settings.
         let (ours, bare) = (is_ours(&argv[0]), argv.len() == 1);
         if bare && takes_command(&argv[0]) {
             argv.extend(self.native()?);
@@ -163,7 +160,7 @@ pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
 }
 
 /// The events of a run.
-pub(super) const EVENTS: [&str; 17] = [
+pub(super) const EVENTS: [&str; 16] = [
     "run_start",
     "run_resumed",
     "iteration",
@@ -173,7 +170,6 @@ pub(super) const EVENTS: [&str; 17] = [
     "tool_screened",
     "tool_sifted",
     "tool_result",
-    "agent_start",
     "approval.asked",
     "approval.granted",
     "approval.denied",

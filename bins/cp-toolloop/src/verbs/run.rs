@@ -18,7 +18,6 @@ use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::{Engine, Event};
 use crate::mcp::{Servers, Spec, is_name};
 use crate::parts::Parts;
-use crate::parts::agent::stop_with_parent;
 use crate::parts::hooks::Approver;
 use crate::parts::replay::Replay;
 use crate::state::conversation::Conversation;
@@ -63,7 +62,7 @@ pub(crate) struct Args {
     /// The most dollars
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
-    /// The budget file that this run shares with its agents and other processes, see cp-llm(1)
+    /// The budget file that this run shares with other processes, see cp-llm(1)
     #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
     budget_file: Option<PathBuf>,
     /// The most seconds
@@ -76,10 +75,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), help_heading = "Limits", hide_short_help = true)]
     parallel: u8,
     /// The most rows that run at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "replay"], help_heading = "Many rows", hide_short_help = true)]
     jobs: u8,
     /// The output of an earlier run over the same rows: answered rows are skipped, and unfinished runs are resumed
-    #[arg(long = "skip-done", alias = "resume", value_name = "OUT", conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
+    #[arg(long = "skip-done", alias = "resume", value_name = "OUT", conflicts_with_all = ["name", "replay"], help_heading = "Many rows", hide_short_help = true)]
     resume: Option<PathBuf>,
     /// The name of this part of a larger job, for the ledgers and the summary
     #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many rows", hide_short_help = true)]
@@ -105,19 +104,6 @@ pub(crate) struct Args {
     /// The name of the run for resume, show and cancel
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Recordings", hide_short_help = true)]
     name: Option<String>,
-    /// The parent run
-    #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
-    parent: Option<String>,
-    /// The id of the run
-    #[arg(
-        long = "run-id",
-        alias = "as",
-        value_name = "RUN",
-        hide_short_help = true,
-        help_heading = "Runs of agents",
-        requires = "parent"
-    )]
-    id: Option<String>,
     #[command(flatten)]
     stream_options: StreamOptions,
     /// What to do; - adds standard input
@@ -127,9 +113,6 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    if args.parent.is_some() {
-        stop_with_parent()?;
-    }
     let source = Source::from_operands(&args.text)?;
     // A missing session is an error before the run starts.
     context.session().map(|named| context.home.session(&named)).transpose()?;
@@ -193,7 +176,6 @@ struct Runs<'a> {
 struct Ready {
     catalogue: Catalogue,
     mcp: Vec<Spec>,
-    places: Vec<PathBuf>,
     model: ModelCommand,
 }
 
@@ -289,14 +271,13 @@ impl Ready {
         }
         catalogue.check_allowed()?;
         catalogue.report(context);
-        let places = sources.places.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
-        Ok(Self { mcp: sources.mcp, places, catalogue, model })
+        Ok(Self { mcp: sources.mcp, catalogue, model })
     }
 
     fn plan(&self, args: &Args, prompt: Prompt, context: &Context) -> Result<Plan> {
         let catalogue = &self.catalogue;
         Ok(Plan {
-            run: args.id.clone().map_or_else(plan::new_id, Ok)?,
+            run: plan::new_id()?,
             name: args.name.clone(),
             started: clock::now(),
             base: text_only("--base", context.base()?)?,
@@ -307,7 +288,6 @@ impl Ready {
                 ..prompt
             },
             tools: catalogue.tools.clone(),
-            places: self.places.clone(),
             directories: catalogue.directories.clone(),
             mcp: self.mcp.clone(),
             model: self.model.clone(),
@@ -323,9 +303,7 @@ impl Ready {
             approver: args.approver.clone(),
             before_tool: args.before_tool.clone(),
             after_tool: args.after_tool.clone(),
-            agent_depth: args.tools.agent_depth,
             read_only: args.tools.read_only,
-            parent: args.parent.clone(),
             record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
             budget_file: args.budget_file.as_ref().map(|file| written("--budget-file", file, context)).transpose()?,
             shard: args.shard.clone(),
