@@ -7,7 +7,6 @@ mod blocks;
 mod context;
 mod edits;
 mod group_kill;
-mod hooks;
 mod mcp;
 mod mcp_proxy;
 mod project;

@@ -15,7 +15,7 @@ use super::pause::UNFINISHED;
 use super::served::Served;
 use super::{Engine, Pending};
 use crate::state::call_end::{Ended, Found, find_call_end, started_programs};
-use crate::state::step::{Decision, Screened, Step};
+use crate::state::step::{Decision, Step};
 use crate::tools::find;
 use crate::tools::tool::{BASH, Origin, Tool};
 
@@ -48,10 +48,6 @@ impl Engine {
             // An error of one call must not lose the results of the others.
             let mut stopped = Ok(());
             for (slot, at) in group.iter().enumerate() {
-                if let Err(error) = self.screen_call(*at) {
-                    stopped = Err(error);
-                    break;
-                }
                 let call = self.run.conversation.calls[*at].asked.clone();
                 let pending = Pending { at: *at, call, began: Instant::now() };
                 match self.start_call(&pending, slot, false, &underway, context) {
@@ -71,25 +67,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Passes a call to the before-tool program once, if the call would be made.
-    fn screen_call(&mut self, at: usize) -> Result<()> {
-        let call = &self.run.conversation.calls[at];
-        let is_settled = call.started || call.screened.is_some() || matches!(call.decision, Some(Decision::Denied(_)));
-        if is_settled || self.replay.is_some() {
-            return Ok(());
-        }
-        let call = call.asked.clone();
-        let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name) else { return Ok(()) };
-        if self.arguments.check(tool, &call.input).is_err() {
-            return Ok(());
-        }
-        self.run.time_left()?;
-        let Some(screened) = self.parts.hooks.before_tool(&call, self.run.deadline)? else { return Ok(()) };
-        let turn = self.run.conversation.tally.iterations;
-        self.run.note(|journal| journal.screened(turn, &call, &screened))?;
-        self.run.step(Step::Screened(at, screened))
-    }
-
     /// Decides about a call before it starts: the tool that it runs, or the work of a call that does not run.
     fn decide_call(&mut self, at: usize, context: &mut Context) -> Result<ControlFlow<Work, Tool>> {
         let waiting = self.run.conversation.calls[at].clone();
@@ -102,9 +79,6 @@ impl Engine {
         };
         if let Some(Decision::Denied(reason)) = &waiting.decision {
             return Ok(Break(Work::Answered(self.denial(call, reason)?)));
-        }
-        if let Some(Screened::Denied(reason)) = &waiting.screened {
-            return Ok(Break(Work::Answered(format!("Denied: {reason}"))));
         }
         if let Err(invalid) = self.arguments.check(&tool, &call.input) {
             return Ok(Break(Work::Answered(invalid.message().to_owned())));
@@ -209,7 +183,6 @@ impl Engine {
     }
 
     fn complete_call(&mut self, pending: &Pending, work: Work, context: &mut Context) -> Result<()> {
-        let was_made = !matches!(work, Work::Answered(_));
         let mut result = match work {
             Work::Replayed => return self.finish_replayed(pending, context),
             Work::Answered(answer) => pending.failed(answer),
@@ -231,12 +204,6 @@ impl Engine {
         };
         if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
             result.content = find::restore_link_path(result.content, tool, context);
-        }
-        let changed = if was_made { self.parts.hooks.after_tool(&result, self.run.deadline)? } else { None };
-        if let Some(changed) = changed {
-            let turn = self.run.conversation.tally.iterations;
-            self.run.note(|journal| journal.sifted(turn, &result))?;
-            result = changed;
         }
         if let Some(warning) = self.repeats.note(&pending.call, &result) {
             result.content.push_str(&warning);

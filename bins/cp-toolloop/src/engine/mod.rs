@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::repeats::Repeats;
-use crate::parts::hooks::Approver;
+use crate::parts::approver::Approver;
 use crate::parts::replay::Replay;
 use crate::parts::{Parts, model};
 use crate::state::conversation::{Unshown, with_unique_ids};
@@ -52,9 +52,9 @@ impl Engine {
     }
 
     /// An engine that replays a recording.
-    pub(crate) fn replaying(run: Run, replay: Replay) -> Result<Self> {
-        let parts = Parts::new(&run.plan, &run.plan.limits, Approver::default(), None)?;
-        Ok(Self { replay: Some(replay), ..Self::new(run, parts) })
+    pub(crate) fn replaying(run: Run, replay: Replay) -> Self {
+        let parts = Parts::new(&run.plan, &run.plan.limits, Approver::default(), None);
+        Self { replay: Some(replay), ..Self::new(run, parts) }
     }
 
     /// Drives the only run of a command.

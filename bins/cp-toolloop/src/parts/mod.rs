@@ -1,7 +1,7 @@
 //! The coprocesses of a run: the model, cp-exec, MCP servers and the approver; or a recording that replaces them.
 
+pub(crate) mod approver;
 pub(crate) mod child;
-pub(crate) mod hooks;
 pub(crate) mod model;
 pub(crate) mod replay;
 
@@ -14,7 +14,7 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Result};
 
-use self::hooks::{Approver, Hooks};
+use self::approver::Approver;
 use self::model::Model;
 use crate::mcp::Servers;
 use crate::state::plan::{Limits, Plan};
@@ -24,16 +24,15 @@ pub(crate) struct Parts {
     pub(crate) model: Model,
     pub(crate) executor: Executor,
     pub(crate) approver: Approver,
-    pub(crate) hooks: Hooks,
     servers: Option<Servers>,
 }
 
 impl Parts {
     /// The coprocesses of a run, with the servers that were started to list their tools.
-    pub(crate) fn new(plan: &Plan, limits: &Limits, approver: Approver, servers: Option<Servers>) -> Result<Self> {
+    pub(crate) fn new(plan: &Plan, limits: &Limits, approver: Approver, servers: Option<Servers>) -> Self {
         let executor = Executor::new(plan.directories.clone(), plan.read_only);
         let model = Model::new(plan.model.clone(), plan.shared_budget(limits));
-        Ok(Self { model, executor, approver, hooks: Hooks::of(plan)?, servers })
+        Self { model, executor, approver, servers }
     }
 
     /// The MCP servers.

@@ -57,7 +57,6 @@ impl Replay {
                 Step::Finished(_, result) => replay.results.push_back(*result),
                 Step::Owner(_)
                 | Step::Limits(_)
-                | Step::Screened(..)
                 | Step::Started(_)
                 | Step::Withdrawn(_)
                 | Step::Shown

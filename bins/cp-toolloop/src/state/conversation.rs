@@ -8,7 +8,7 @@ use cp_common::wire::{Approval, Block, Content, Grant, Message, Prompt, Scope, T
 use cp_common::{Code, Error, Result};
 
 use crate::state::plan::{Limits, Plan, RunFiles};
-use crate::state::step::{Cleared, Decision, Screened, Step};
+use crate::state::step::{Cleared, Decision, Step};
 use crate::state::step_log;
 use crate::state::tally::Tally;
 
@@ -16,8 +16,6 @@ use crate::state::tally::Tally;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Call {
     pub(crate) asked: ToolCall,
-    /// The decision of the before-tool program.
-    pub(crate) screened: Option<Screened>,
     /// True if it was started.
     pub(crate) started: bool,
     /// The last approval request for it.
@@ -127,13 +125,6 @@ impl Conversation {
                 call.started = true;
                 call.is_asked = false;
                 call.decision.take_if(|decision| matches!(decision, Decision::Approved(_)));
-            }
-            Step::Screened(at, screened) => {
-                let call = self.call(at)?;
-                if let Screened::Changed(input) = &screened {
-                    call.asked.input.clone_from(input);
-                }
-                call.screened = Some(screened);
             }
             Step::Withdrawn(at) => self.call(at)?.started = false,
             Step::Asked(at, approval) => {

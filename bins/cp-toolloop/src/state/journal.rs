@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cp_common::wire::{Approval, Message, Receipt, ToolCall, ToolResult};
-use cp_common::{Context, Error, Result, keys};
+use cp_common::{Context, Error, Result};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::mcp::Started;
 use crate::state::conversation::Renamed;
 use crate::state::plan::{Limits, Plan};
-use crate::state::step::{Compacted, Screened};
+use crate::state::step::Compacted;
 use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
 
@@ -155,18 +155,6 @@ impl Journal {
         let receipt = self.append(said.about(approval, self.entry(said.event())))?;
         self.ledger.sync()?;
         Ok(receipt)
-    }
-
-    /// Records the decision of the before-tool program.
-    pub(crate) fn screened(&mut self, number: u64, call: &ToolCall, screened: &Screened) -> Result<Receipt> {
-        let entry = self.entry("tool_screened").turn(number).with("id", &call.id).with("name", &call.name);
-        self.append(entry.with("outcome", screened))
-    }
-
-    /// Records that the after-tool program changed a result, with the hash of the original.
-    pub(crate) fn sifted(&mut self, number: u64, result: &ToolResult) -> Result<Receipt> {
-        let entry = self.entry("tool_sifted").turn(number).with("id", &result.id).with("name", &result.name);
-        self.append(entry.with("content_sha256", &keys::hash(result.content.as_bytes())))
     }
 
     /// Records that the run has stopped and can be resumed.

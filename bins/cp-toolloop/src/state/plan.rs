@@ -41,12 +41,6 @@ pub(crate) struct Plan {
     pub(crate) fail_on_tool_error: bool,
     /// The approver, as on the command line.
     pub(crate) approver: Option<String>,
-    /// The before-tool program, as on the command line.
-    #[serde(default)]
-    pub(crate) before_tool: Option<String>,
-    /// The after-tool program, as on the command line.
-    #[serde(default)]
-    pub(crate) after_tool: Option<String>,
     /// True if commands and tools may not write.
     #[serde(default)]
     pub(crate) read_only: bool,

@@ -2,7 +2,6 @@
 
 use cp_common::wire::{Approval, Delta, Grant, Message, ToolResult};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use crate::state::plan::{Limits, Plan};
 
@@ -24,8 +23,6 @@ pub(crate) enum Step {
     Summarised(usize, Box<Message>),
     /// The model has answered.
     Message(Box<Message>),
-    /// The before-tool program has decided about a call.
-    Screened(usize, Screened),
     /// A call of the last message is about to start.
     Started(usize),
     /// A started call did not run.
@@ -38,18 +35,6 @@ pub(crate) enum Step {
     Asked(usize, Box<Approval>),
     /// A call was approved or denied.
     Decided(usize, Decision),
-}
-
-/// The decision of the before-tool program.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Screened {
-    /// The call is unchanged.
-    Passed,
-    /// The call has these arguments instead.
-    Changed(Box<RawValue>),
-    /// The call is denied; the reason for the model.
-    Denied(String),
 }
 
 /// A result that was removed from the conversation.

@@ -160,15 +160,13 @@ pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
 }
 
 /// The events of a run.
-pub(super) const EVENTS: [&str; 16] = [
+pub(super) const EVENTS: [&str; 14] = [
     "run_start",
     "run_resumed",
     "iteration",
     "message",
     "tool_call",
     "mcp.server",
-    "tool_screened",
-    "tool_sifted",
     "tool_result",
     "approval.asked",
     "approval.granted",

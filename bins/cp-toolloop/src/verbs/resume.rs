@@ -9,8 +9,8 @@ use super::options::{EVENTS, positive, positive_count, positive_seconds};
 use crate::engine::repeats::Repeats;
 use crate::engine::{Engine, Event};
 use crate::parts::Parts;
+use crate::parts::approver::Approver;
 use crate::parts::child::stop_with_parent;
-use crate::parts::hooks::Approver;
 use crate::state::changes::Made;
 use crate::state::conversation::{Call, Conversation};
 use crate::state::journal::Journal;
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     (context.options.base, context.options.root) = (Some(run.plan.base.clone()), run.plan.root.clone());
     run.conversation.show_answer_again();
     Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
-    let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None)?;
+    let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None);
     Engine::resumed(run, parts, repeats).drive_alone(context)
 }
 

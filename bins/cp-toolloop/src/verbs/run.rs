@@ -18,7 +18,7 @@ use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::{Engine, Event};
 use crate::mcp::{Servers, Spec, is_name};
 use crate::parts::Parts;
-use crate::parts::hooks::Approver;
+use crate::parts::approver::Approver;
 use crate::parts::replay::Replay;
 use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
@@ -86,12 +86,6 @@ pub(crate) struct Args {
     /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure")]
     approver: Option<String>,
-    /// A program that gets each call before it is made, and may change or deny it
-    #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure", hide_short_help = true)]
-    before_tool: Option<String>,
-    /// A program that gets each result before the model, and may change or withhold it
-    #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure", hide_short_help = true)]
-    after_tool: Option<String>,
     /// Record the run in this file
     #[arg(long, value_name = "FILE", conflicts_with = "replay", help_heading = "Recordings", hide_short_help = true)]
     record: Option<PathBuf>,
@@ -156,7 +150,7 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
         Limits { max_iterations: u64::MAX, tokens: None, usd: None, context_tokens: None, deadline: None };
     // A replay is not recorded.
     let run = Run::new(Plan { record: None, ..plan }, conversation, None);
-    Engine::replaying(run, replay)?.drive_alone(context)
+    Engine::replaying(run, replay).drive_alone(context)
 }
 
 /// Turns each prompt into a run.
@@ -301,8 +295,6 @@ impl Ready {
             parallel: usize::from(args.parallel),
             fail_on_tool_error: args.fail_on_tool_error,
             approver: args.approver.clone(),
-            before_tool: args.before_tool.clone(),
-            after_tool: args.after_tool.clone(),
             read_only: args.tools.read_only,
             record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
             budget_file: args.budget_file.as_ref().map(|file| written("--budget-file", file, context)).transpose()?,
@@ -329,7 +321,7 @@ fn start(plan: Plan, servers: Option<Servers>, total: &mut Total, context: &mut 
     let files = RunFiles::of(&plan.run, context);
     let approver = Approver::new(plan.approver.as_deref(), context)?;
     // A missing program is an error before the run is stored.
-    let parts = Parts::new(&plan, &plan.limits, approver, servers)?;
+    let parts = Parts::new(&plan, &plan.limits, approver, servers);
     // The state is written first, so that a run that is killed here can be resumed.
     let steps = StepLog::create(&files, &context.home, &plan)?;
     let mut journal = Journal::open(&files.ledger, &plan, context)?;
