@@ -12,7 +12,6 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 
 use super::pause::UNFINISHED;
-use super::served::Served;
 use super::{Engine, Pending};
 use crate::state::call_end::{Ended, Found, find_call_end, started_programs};
 use crate::state::step::{Decision, Step};
@@ -32,37 +31,23 @@ enum Work {
     Ended(Box<Ended>, Receipt),
     /// The recording has the result.
     Replayed,
-    /// The cp-exec of this slot runs it, with this time limit.
-    Runs(usize, Option<Duration>),
-    Served(Box<Served>),
+    /// cp-exec runs it, with this time limit.
+    Runs(Option<Duration>),
+    /// A server has answered.
+    Served(Box<ToolResult>),
 }
 
 impl Engine {
-    /// Runs the calls that have no result, up to the plan's number at a time.
+    /// Runs the calls that have no result, one after the other.
     pub(super) fn dispatch(&mut self, context: &mut Context) -> Result<()> {
         let calls = &self.run.conversation.calls;
         let waiting: Vec<usize> =
             (0..).zip(calls).filter(|(_, call)| call.result.is_none()).map(|(at, _)| at).collect();
-        for group in waiting.chunks(self.run.plan.parallel.max(1)) {
-            let mut underway = Vec::new();
-            // An error of one call must not lose the results of the others.
-            let mut stopped = Ok(());
-            for (slot, at) in group.iter().enumerate() {
-                let call = self.run.conversation.calls[*at].asked.clone();
-                let pending = Pending { at: *at, call, began: Instant::now() };
-                match self.start_call(&pending, slot, false, &underway, context) {
-                    Ok(work) => underway.push((pending, work)),
-                    Err(error) => {
-                        stopped = Err(error);
-                        break;
-                    }
-                }
-            }
-            for (pending, work) in underway {
-                let completed = self.complete_call(&pending, work, context);
-                stopped = stopped.and(completed);
-            }
-            stopped?;
+        for at in waiting {
+            let call = self.run.conversation.calls[at].asked.clone();
+            let pending = Pending { at, call, began: Instant::now() };
+            let work = self.start_call(&pending, false, context)?;
+            self.complete_call(&pending, work, context)?;
         }
         Ok(())
     }
@@ -135,15 +120,8 @@ impl Engine {
         }))
     }
 
-    /// Starts a call in parallel with the active calls; `again` if it required approval before it started.
-    fn start_call(
-        &mut self,
-        pending: &Pending,
-        slot: usize,
-        again: bool,
-        underway: &[(Pending, Work)],
-        context: &mut Context,
-    ) -> Result<Work> {
+    /// Starts a call; `again` if it required approval before it started.
+    fn start_call(&mut self, pending: &Pending, again: bool, context: &mut Context) -> Result<Work> {
         let Pending { at, call, .. } = pending;
         if self.replay.is_some() {
             print_call(call, context)?;
@@ -166,20 +144,16 @@ impl Engine {
         let receipt = if again { None } else { self.run.note(|journal| journal.call(turn, call))? };
         self.run.sync()?;
         if let Origin::Mcp { server, tool: name } = &tool.origin {
-            let others = underway.iter().filter_map(|(_, work)| match work {
-                Work::Served(other) => Some(&**other),
-                Work::Answered(_) | Work::Ended(..) | Work::Replayed | Work::Runs(..) => None,
-            });
-            let served = self.start_served(pending, (&tool, server, name), receipt, others, context)?;
-            return Ok(Work::Served(Box::new(served)));
+            let result = self.serve(pending, (&tool, server, name), receipt, context)?;
+            return Ok(Work::Served(Box::new(result)));
         }
         // cp-exec finds a tool by the name of its file.
         // This process stops a late tool; the limit of cp-exec applies if this process is killed.
         let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
         let renamed = ToolCall { name: tool.exec_name(), timeout, untrusted: Vec::new(), ..call.clone() };
         let executor = &mut self.parts.executor;
-        self.run.shared(|lock| executor.start(slot, &renamed, lock, context))?;
-        Ok(Work::Runs(slot, tool.hints.timeout.map(Duration::from_secs_f64)))
+        self.run.shared(|lock| executor.start(&renamed, lock, context))?;
+        Ok(Work::Runs(tool.hints.timeout.map(Duration::from_secs_f64)))
     }
 
     fn complete_call(&mut self, pending: &Pending, work: Work, context: &mut Context) -> Result<()> {
@@ -192,12 +166,12 @@ impl Engine {
                 receipt: Some(receipt),
                 ..pending.failed(ended.text(self.run.ledger()))
             },
-            Work::Served(served) => self.finish_served(pending, *served, context)?,
-            Work::Runs(slot, limit) => match self.collect_exec(pending, slot, limit)? {
+            Work::Served(result) => *result,
+            Work::Runs(limit) => match self.collect_exec(pending, limit)? {
                 Ok(result) => result,
                 Err(approval) => {
                     self.decide(pending.at, &approval, context)?;
-                    let work = self.start_call(pending, slot, true, &[], context)?;
+                    let work = self.start_call(pending, true, context)?;
                     return self.complete_call(pending, work, context);
                 }
             },
@@ -219,16 +193,15 @@ impl Engine {
     fn collect_exec(
         &mut self,
         pending: &Pending,
-        slot: usize,
         limit: Option<Duration>,
     ) -> Result<std::result::Result<ToolResult, Box<Approval>>> {
         let left = self.run.time_left()?;
         let (limit, call) = ([limit, left].into_iter().flatten().min(), &pending.call);
-        match self.parts.executor.result(slot, limit) {
+        match self.parts.executor.result(limit) {
             Ok(Some(result)) => Ok(Ok(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result })),
             Ok(None) => {
                 // Stopping cp-exec stops the tool and all its processes.
-                self.parts.executor.stop(slot);
+                self.parts.executor.stop();
                 self.run.time_left()?;
                 Ok(Ok(pending.timed_out()))
             }

@@ -36,8 +36,6 @@ pub(crate) struct Plan {
     pub(crate) mcp: Vec<Spec>,
     pub(crate) model: ModelCommand,
     pub(crate) limits: Limits,
-    /// The most calls of a message that run at the same time.
-    pub(crate) parallel: usize,
     pub(crate) fail_on_tool_error: bool,
     /// The approver, as on the command line.
     pub(crate) approver: Option<String>,

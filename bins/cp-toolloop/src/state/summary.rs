@@ -118,12 +118,7 @@ fn begin(files: &RunFiles) -> Result<(String, Option<String>)> {
 /// Refuses the state of a run whose ledger has steps after `known`, the newest entry of the state: an earlier state was restored, and a
 /// resume would repeat later steps. A killed process leaves at most one entry whose step is not in the state. The start of a call is
 /// written to the state first.
-pub(crate) fn refuse_earlier(
-    files: &RunFiles,
-    known: u64,
-    parallel: usize,
-    is_started: impl Fn(&str) -> bool,
-) -> Result<()> {
+pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_started: impl Fn(&str) -> bool) -> Result<()> {
     let mut lines = read::backward(&files.ledger)?;
     let (mut after, mut steps) = (false, 0_u64);
     while let Some(raw) = lines.next()? {
@@ -137,9 +132,8 @@ pub(crate) fn refuse_earlier(
                 after || steps > 1
             }
             "tool_call" => !entry.data.get("id").and_then(Value::as_str).is_some_and(&is_started),
-            // If calls run in parallel, the running call may be an earlier one.
             event => {
-                after |= parallel == 1 && event.starts_with("exec.");
+                after |= event.starts_with("exec.");
                 false
             }
         };

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         journal.start(&plan)?;
     }
     let is_started = |id: &str| conversation.calls.iter().any(|call| call.asked.id == id && call.started);
-    refuse_earlier(&files, log.seq(), plan.parallel, is_started)?;
+    refuse_earlier(&files, log.seq(), is_started)?;
     Made::read(&files, None, context)?.sweep();
     let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
     run.keep_policy(context)?;

@@ -71,9 +71,6 @@ pub(crate) struct Args {
     /// The approximate limit of the conversation, in tokens: old turns are removed or summarised
     #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits", hide_short_help = true)]
     context_tokens: Option<usize>,
-    /// The most calls of one message that run at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), help_heading = "Limits", hide_short_help = true)]
-    parallel: u8,
     /// The most rows that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "replay"], help_heading = "Many rows", hide_short_help = true)]
     jobs: u8,
@@ -292,7 +289,6 @@ impl Ready {
                 context_tokens: args.context_tokens,
                 deadline: args.deadline,
             },
-            parallel: usize::from(args.parallel),
             fail_on_tool_error: args.fail_on_tool_error,
             approver: args.approver.clone(),
             read_only: args.tools.read_only,
