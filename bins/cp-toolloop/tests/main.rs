@@ -4,7 +4,6 @@
 mod approvals;
 mod backend;
 mod blocks;
-mod context;
 mod edits;
 mod group_kill;
 mod mcp;

@@ -1,6 +1,5 @@
 //! The loop: ask the model, run the tools that it calls, and return the results, until the model calls no tool or a limit is reached.
 
-mod context;
 mod dispatch;
 mod pause;
 pub(crate) mod repeats;
@@ -25,7 +24,7 @@ use crate::parts::{Parts, model};
 use crate::state::conversation::{Unshown, with_unique_ids};
 use crate::state::plan::Plan;
 use crate::state::run::Run;
-use crate::state::step::{Compacted, Step};
+use crate::state::step::Step;
 use crate::state::tally::Total;
 use crate::tools::arguments::Arguments;
 
@@ -142,13 +141,7 @@ impl Engine {
     }
 
     fn ask(&mut self, context: &mut Context) -> Result<()> {
-        let mut played = self.replay.as_mut().map(Replay::message).transpose()?;
-        match &mut played {
-            Some(played) => {
-                std::mem::take(&mut played.before).into_iter().try_for_each(|step| self.compact(step, context))?;
-            }
-            None => self.fit(context)?,
-        }
+        let played = self.replay.as_mut().map(Replay::message).transpose()?;
         let number = self.run.conversation.tally.iterations + 1;
         self.run.note(|journal| journal.iteration(number))?;
         Event::iteration(&self.run.plan.run, number).show(context)?;
@@ -237,7 +230,7 @@ impl Pending {
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Event {
-    /// `run_start`, `run_resumed`, `iteration` or `context_compacted`.
+    /// `run_start`, `run_resumed` or `iteration`.
     #[serde(rename = "event")]
     what: &'static str,
     /// The run.
@@ -251,9 +244,6 @@ pub(crate) struct Event {
     /// How many of the records that follow may have been printed before the run stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<usize>,
-    /// How the conversation was shortened.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    compacted: Option<Compacted>,
     /// A hash of what is asked, and of whom.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<String>,
@@ -285,11 +275,6 @@ impl Event {
         Self { what: "iteration", run_id: run.to_owned(), iteration: Some(number), ..Self::default() }
     }
 
-    /// The conversation was shortened before this turn.
-    pub(crate) fn compacted(run: &str, number: u64, compacted: Compacted) -> Self {
-        Self { what: "context_compacted", compacted: Some(compacted), ..Self::iteration(run, number) }
-    }
-
     /// Prints the record and flushes the output.
     pub(crate) fn show(&self, context: &mut Context) -> Result<()> {
         context.progress(&self.text());
@@ -303,7 +288,7 @@ impl Event {
 
 impl Reply for Event {
     fn text(&self) -> String {
-        match self.iteration.filter(|_| self.compacted.is_none()) {
+        match self.iteration {
             Some(number) => format!("· asking the model, turn {number}"),
             None => format!("· {} {}", self.what.replace('_', " "), self.run_id),
         }

@@ -20,8 +20,6 @@ pub(crate) struct Replay {
 /// A message of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Played {
-    /// The steps that shortened the conversation before it.
-    pub(crate) before: Vec<Step>,
     /// The deltas before it.
     pub(crate) deltas: Vec<Delta>,
     pub(crate) message: Message,
@@ -43,17 +41,14 @@ impl Replay {
             (kept, steps)
         };
         let (mut plan, mut replay) = (None, Self::default());
-        let (mut before, mut deltas) = (Vec::new(), Vec::new());
+        let mut deltas = Vec::new();
         for step in steps {
             match step {
                 Step::Plan(recorded) => plan = Some(*recorded),
                 Step::Deltas(came) => deltas = came,
-                step @ (Step::Cleared(_) | Step::Summarised(..)) => before.push(step),
-                Step::Message(message) => replay.messages.push_back(Played {
-                    before: std::mem::take(&mut before),
-                    deltas: std::mem::take(&mut deltas),
-                    message: *message,
-                }),
+                Step::Message(message) => {
+                    replay.messages.push_back(Played { deltas: std::mem::take(&mut deltas), message: *message })
+                }
                 Step::Finished(_, result) => replay.results.push_back(*result),
                 Step::Owner(_)
                 | Step::Limits(_)

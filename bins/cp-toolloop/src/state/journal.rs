@@ -15,7 +15,6 @@ use serde_json::Value;
 use crate::mcp::Started;
 use crate::state::conversation::Renamed;
 use crate::state::plan::{Limits, Plan};
-use crate::state::step::Compacted;
 use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
 
@@ -113,18 +112,6 @@ impl Journal {
         let entry = entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len());
         let entry = if renamed.is_empty() { entry } else { entry.with("renamed_calls", renamed) };
         self.append(if normalized.is_empty() { entry } else { entry.with("normalized_calls", normalized) })
-    }
-
-    /// Records that the conversation was shortened: the number of removed results, or of summarised turns.
-    pub(crate) fn compacted(&mut self, number: u64, what: &Compacted, summary: Option<&Message>) -> Result<Receipt> {
-        let entry = self.entry("context_compacted").turn(number).with("compacted", what);
-        self.append(match summary {
-            None => entry,
-            Some(summary) => {
-                let text = summary.content.text();
-                entry.role("assistant").content(&text).with("model", &summary.model).with("usage", &summary.usage)
-            }
-        })
     }
 
     /// Records that a call is about to start.

@@ -119,9 +119,6 @@ pub(crate) struct Limits {
     /// Input and output tokens.
     pub(crate) tokens: Option<u64>,
     pub(crate) usd: Option<f64>,
-    /// The approximate size of the conversation, in tokens.
-    #[serde(default)]
-    pub(crate) context_tokens: Option<usize>,
     /// Seconds, counted from the start of each process.
     pub(crate) deadline: Option<f64>,
 }

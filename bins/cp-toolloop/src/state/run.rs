@@ -8,7 +8,6 @@ use cp_common::program::approval::answered;
 use cp_common::wire::{Receipt, quoted};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::approval::Said;
-use cp_ledger::format::line::Hash;
 use cp_policy::Llm;
 
 use crate::state::conversation::Conversation;
@@ -19,8 +18,6 @@ use crate::state::step_log::StepLog;
 
 /// The most bytes of a result in the conversation.
 const LONGEST: usize = 64 << 10;
-/// The least limit, even for a small context.
-const LEAST: usize = 1 << 10;
 
 /// An active run.
 pub(crate) struct Run {
@@ -105,17 +102,10 @@ impl Run {
     /// A result that is too long for the conversation: its beginning and its end, with secrets redacted. The ledger stores all of it; a
     /// replay needs no such step.
     pub(crate) fn shortened(&self, answer: &str) -> Result<Option<String>> {
-        // A result may take a quarter of the context limit; a token is four bytes.
-        let most = self.conversation.limits.context_tokens.map_or(LONGEST, |tokens| tokens.clamp(LEAST, LONGEST));
         match &self.records {
-            Some(records) => records.journal.shortened(answer, most),
+            Some(records) => records.journal.shortened(answer, LONGEST),
             None => Ok(None),
         }
-    }
-
-    /// Stores a text as a blob of the ledger, and returns its hash; a replay stores none.
-    pub(crate) fn kept(&self, text: &str) -> Result<Option<Hash>> {
-        self.records.as_ref().map(|records| records.journal.kept(text)).transpose()
     }
 
     /// Keeps the recording of a stopped run.

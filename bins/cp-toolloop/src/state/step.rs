@@ -17,10 +17,6 @@ pub(crate) enum Step {
     Limits(Limits),
     /// The deltas of the model's next answer, if the run is recorded.
     Deltas(Vec<Delta>),
-    /// Old results were removed from the conversation.
-    Cleared(Vec<Cleared>),
-    /// A summary by the model replaces the turns before this one, except the question.
-    Summarised(usize, Box<Message>),
     /// The model has answered.
     Message(Box<Message>),
     /// A call of the last message is about to start.
@@ -35,28 +31,6 @@ pub(crate) enum Step {
     Asked(usize, Box<Approval>),
     /// A call was approved or denied.
     Decided(usize, Decision),
-}
-
-/// A result that was removed from the conversation.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Cleared {
-    pub(crate) turn: usize,
-    /// The index of its block in the turn.
-    pub(crate) block: usize,
-    /// The note that replaces it.
-    pub(crate) note: String,
-}
-
-/// How the conversation was shortened.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Compacted {
-    /// The approximate number of tokens afterwards.
-    pub(crate) estimated_tokens: usize,
-    /// The number of removed results.
-    pub(crate) results: usize,
-    /// The number of summarised turns.
-    pub(crate) turns: usize,
 }
 
 /// The process of a run.

@@ -127,7 +127,7 @@ pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_started: impl Fn(&
             break;
         }
         let is_newer = match entry.event.as_str() {
-            "message" | "context_compacted" | "tool_result" => {
+            "message" | "tool_result" => {
                 steps += 1;
                 after || steps > 1
             }

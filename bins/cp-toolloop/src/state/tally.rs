@@ -26,11 +26,6 @@ impl Tally {
             self.usage.cost_usd = Some(0.0);
         }
         self.iterations += 1;
-        self.add(usage);
-    }
-
-    /// Adds usage other than that of a turn.
-    pub(crate) fn add(&mut self, usage: &Usage) {
         self.usage += usage;
     }
 
@@ -63,7 +58,7 @@ impl Total {
             *sum = *tally;
         } else if tally.iterations > 0 {
             // A run without a request has no cost.
-            sum.add(&tally.usage);
+            sum.usage += &tally.usage;
             sum.iterations += tally.iterations;
             sum.tool_calls += tally.tool_calls;
             sum.tool_errors += tally.tool_errors;

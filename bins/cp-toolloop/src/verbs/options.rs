@@ -139,11 +139,6 @@ fn add(argv: &mut Vec<String>, flag: &str, value: Option<String>) {
     argv.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
 }
 
-/// Parses a limit of tokens.
-pub(super) fn positive_count(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a whole number, more than 0".to_owned())
-}
-
 /// Parses a limit.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
@@ -160,7 +155,7 @@ pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
 }
 
 /// The events of a run.
-pub(super) const EVENTS: [&str; 14] = [
+pub(super) const EVENTS: [&str; 13] = [
     "run_start",
     "run_resumed",
     "iteration",
@@ -172,7 +167,6 @@ pub(super) const EVENTS: [&str; 14] = [
     "approval.granted",
     "approval.denied",
     "approval.spent",
-    "context_compacted",
     "run_paused",
     "run_end",
 ];

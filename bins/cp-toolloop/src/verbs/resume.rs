@@ -5,7 +5,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 
-use super::options::{EVENTS, positive, positive_count, positive_seconds};
+use super::options::{EVENTS, positive, positive_seconds};
 use crate::engine::repeats::Repeats;
 use crate::engine::{Engine, Event};
 use crate::parts::Parts;
@@ -61,9 +61,6 @@ pub(crate) struct Args {
     /// The most dollars, including those before the stop
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
-    /// The approximate limit of the conversation, in tokens
-    #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits")]
-    context_tokens: Option<usize>,
     /// The most seconds from now on
     #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
     deadline: Option<f64>,
@@ -115,7 +112,6 @@ impl Args {
             max_iterations: self.max_iterations.unwrap_or(before.max_iterations),
             tokens: self.budget_tokens.or(before.tokens),
             usd: self.budget_usd.or(before.usd),
-            context_tokens: self.context_tokens.or(before.context_tokens),
             deadline: self.deadline.or(before.deadline),
         }
     }

@@ -13,7 +13,7 @@ use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_count, positive_seconds};
+use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_seconds};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::{Engine, Event};
 use crate::mcp::{Servers, Spec, is_name};
@@ -68,9 +68,6 @@ pub(crate) struct Args {
     /// The most seconds
     #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
     deadline: Option<f64>,
-    /// The approximate limit of the conversation, in tokens: old turns are removed or summarised
-    #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits", hide_short_help = true)]
-    context_tokens: Option<usize>,
     /// The most rows that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "replay"], help_heading = "Many rows", hide_short_help = true)]
     jobs: u8,
@@ -143,8 +140,7 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
     context.out.notice("replayed", Severity::Info, message);
     Event::start(&plan, &RunFiles::of(&plan.run, context).ledger).show(context)?;
     let mut conversation = Conversation::new(&plan);
-    conversation.limits =
-        Limits { max_iterations: u64::MAX, tokens: None, usd: None, context_tokens: None, deadline: None };
+    conversation.limits = Limits { max_iterations: u64::MAX, tokens: None, usd: None, deadline: None };
     // A replay is not recorded.
     let run = Run::new(Plan { record: None, ..plan }, conversation, None);
     Engine::replaying(run, replay).drive_alone(context)
@@ -246,11 +242,6 @@ impl Ready {
         let until = args.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
         let sources = Sources { until, ..args.tools.sources(context)? };
         let model = args.model.command(context)?;
-        if model.drives && args.context_tokens.is_some() {
-            return Err(Error::usage(
-                "--context-tokens cannot be used with --tool-backend, whose program keeps the conversation",
-            ));
-        }
         if args.budget_file.is_some() && !model.asking().is_some_and(keeps_budgets) {
             return Err(
                 Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
@@ -286,7 +277,6 @@ impl Ready {
                 max_iterations: args.max_iterations,
                 tokens: args.budget_tokens,
                 usd: args.budget_usd,
-                context_tokens: args.context_tokens,
                 deadline: args.deadline,
             },
             fail_on_tool_error: args.fail_on_tool_error,
