@@ -100,20 +100,6 @@ const WRITES: [Write; 13] = [
         other: "cp-exec hook remove claude --project q",
         change: "printf '\\n' >>p/.claude/settings.json",
     },
-    Write {
-        verb: "cp-mcp install",
-        setup: "mkdir p q && echo '{}' >p/.mcp.json",
-        command: "cp-mcp install claude --project p",
-        other: "cp-mcp install claude --project q",
-        change: "printf '\\n' >>p/.mcp.json",
-    },
-    Write {
-        verb: "cp-mcp remove",
-        setup: "mkdir p q; for d in p q; do T=$(cp-mcp install claude --project $d --dry-run | jq -r .data.confirm_token); cp-mcp install claude --project $d --confirm $T; done",
-        command: "cp-mcp remove claude --project p",
-        other: "cp-mcp remove claude --project q",
-        change: "printf '\\n' >>p/.mcp.json",
-    },
 ];
 
 /// How an append is tried: what makes its place, the command, and the same one with other arguments.
