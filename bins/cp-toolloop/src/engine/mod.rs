@@ -15,7 +15,7 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{Approval, Message, Reply, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, signals};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::repeats::Repeats;
 use crate::parts::approver::Approver;
@@ -103,6 +103,13 @@ impl Engine {
                 {
                     context.explain(&approval::description(&approval));
                 }
+                if let (Code::Partial, Some(text)) =
+                    (error.code(), error.details().get("partial").and_then(Value::as_str))
+                    && context.out.format() != Format::Json
+                {
+                    context.out.piece(text)?;
+                    context.out.raw(b"\n")?;
+                }
                 if is_idle_stop(&error) {
                     let at_work = error.details().get("budget").is_some_and(|budget| budget == "time");
                     self.parts.rest(!at_work, context);
@@ -153,7 +160,14 @@ impl Engine {
             self.run.sync()?;
             let left = self.run.time_left()?;
             let conversation = &self.run.conversation;
-            self.parts.model.ask(&conversation.prompt, &conversation.returned, left, context)?
+            let asked = self.parts.model.ask(&conversation.prompt, &conversation.returned, left, context);
+            if let Err(error) = &asked
+                && let Some(usage) = error.details().remove("usage")
+                && let Ok(usage) = serde_json::from_value(usage)
+            {
+                self.run.step(Step::Billed(usage))?;
+            }
+            asked?
         };
         let Some(message) = answer else { return Err(self.run.out_of_time()) };
         let (mut message, renamed) = with_unique_ids(message);

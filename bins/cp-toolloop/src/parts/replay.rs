@@ -52,6 +52,7 @@ impl Replay {
                 Step::Finished(_, result) => replay.results.push_back(*result),
                 Step::Owner(_)
                 | Step::Limits(_)
+                | Step::Billed(_)
                 | Step::Started(_)
                 | Step::Withdrawn(_)
                 | Step::Shown

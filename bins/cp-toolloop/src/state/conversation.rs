@@ -113,6 +113,7 @@ impl Conversation {
             Step::Owner(_) | Step::Deltas(_) => {}
             Step::Limits(limits) => self.limits = limits,
             Step::Message(message) => self.answered(message),
+            Step::Billed(usage) => self.tally.billed(&usage),
             Step::Started(at) => {
                 let call = self.call(at)?;
                 call.started = true;

@@ -1,6 +1,6 @@
 //! The steps of a run. They have the exact data that a resume needs.
 
-use cp_common::wire::{Approval, Delta, Grant, Message, ToolResult};
+use cp_common::wire::{Approval, Delta, Grant, Message, ToolResult, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::state::plan::{Limits, Plan};
@@ -19,6 +19,8 @@ pub(crate) enum Step {
     Deltas(Vec<Delta>),
     /// The model has answered.
     Message(Box<Message>),
+    /// A failed answer used this.
+    Billed(Usage),
     /// A call of the last message is about to start.
     Started(usize),
     /// A started call did not run.

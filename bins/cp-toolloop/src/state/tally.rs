@@ -22,10 +22,15 @@ pub(crate) struct Tally {
 impl Tally {
     /// Adds the usage of an answer.
     pub(crate) fn answered(&mut self, usage: &Usage) {
-        if self.iterations == 0 {
+        self.billed(usage);
+        self.iterations += 1;
+    }
+
+    /// Adds the usage of a failed answer.
+    pub(crate) fn billed(&mut self, usage: &Usage) {
+        if self.tokens() == 0 && self.iterations == 0 {
             self.usage.cost_usd = Some(0.0);
         }
-        self.iterations += 1;
         self.usage += usage;
     }
 
