@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 13] = [
+const WRITES: [Write; 11] = [
     Write {
         verb: "cp-log forget",
         setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
@@ -99,20 +99,6 @@ const WRITES: [Write; 13] = [
         command: "cp-exec hook remove claude --project p",
         other: "cp-exec hook remove claude --project q",
         change: "printf '\\n' >>p/.claude/settings.json",
-    },
-    Write {
-        verb: "cp-mcp install",
-        setup: "mkdir p q && echo '{}' >p/.mcp.json",
-        command: "cp-mcp install claude --project p",
-        other: "cp-mcp install claude --project q",
-        change: "printf '\\n' >>p/.mcp.json",
-    },
-    Write {
-        verb: "cp-mcp remove",
-        setup: "mkdir p q; for d in p q; do T=$(cp-mcp install claude --project $d --dry-run | jq -r .data.confirm_token); cp-mcp install claude --project $d --confirm $T; done",
-        command: "cp-mcp remove claude --project p",
-        other: "cp-mcp remove claude --project q",
-        change: "printf '\\n' >>p/.mcp.json",
     },
 ];
 

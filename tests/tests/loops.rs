@@ -89,7 +89,7 @@ fn ask_at(place: &Place, (name, backend): Loop, options: &str, url: &str) -> Out
         "cp-toolloop --tools tools --tool-backend {name} --backend {backend} -m gpt-4o-mini {options} -- 'Hi there'"
     );
     shell(place, name, &line)
-        // What is said with the question wins over the setting, also for the agents of a run.
+        // What is said with the question wins over the setting, also for the resumes of a run.
         .env("CP_BACKEND", "stub")
         .env("OPENAI_API_KEY", "a-key")
         .env("OPENAI_BASE_URL", format!("{url}/v1"))
@@ -129,20 +129,11 @@ fn every_loop_backend_gives_the_same_words_and_the_same_results() {
             json!({"content": null, "calls": [{"name": "fails", "input": {}}]}),
             json!({"content": "Two rounds."}),
         ],
-        // The agent asks the same server, and is told that it may not start another.
-        vec![
-            json!({"content": null, "calls": [{"name": "agent", "input": {"task": "Look."}}]}),
-            json!({"content": "Found."}),
-        ],
     ];
     for story in stories {
         let mut expected: Option<Vec<Value>> = None;
-        let several = story.iter().any(|answer| calls(answer).count() > 1);
-        let options = if several { ["", "--parallel 3"].as_slice() } else { &[""] };
-        for (which, options) in
-            loops().into_iter().flat_map(|which| options.iter().map(move |options| (which, *options)))
-        {
-            let (place, ran) = ask(which, &story, options);
+        for which in loops() {
+            let (place, ran) = ask(which, &story, "");
             assert_eq!(ran.status, 0, "{which:?}: {ran:?}");
             check_contract(&ran);
             let lines = ran.records();

@@ -101,6 +101,23 @@ fn agent_failures_have_the_code_of_their_cause() {
     let gemini_denied = r#"{"type":"tool_result","tool_id":"c","status":"error","error":{"type":"tool_not_registered","message":"not found"}}"#;
     let gemini_done = r#"{"type":"result","status":"success","stats":{"input_tokens":1,"output_tokens":1}}"#;
     let hang = "exec sleep 60";
+    let retry = |error: &str, status: Value, attempt: u64, delay: u64| {
+        json!({"type": "system", "subtype": "api_retry", "attempt": attempt, "max_retries": 10, "retry_delay_ms": delay,
+            "error": error, "error_status": status})
+        .to_string()
+    };
+    let [bad_key, no_money, long_limit] =
+        [("authentication_failed", 401, 500), ("billing_error", 400, 500), ("rate_limit", 429, 60_000)]
+            .map(|(error, status, delay)| retry(error, json!(status), 1, delay));
+    let thrice = |error: &str, status: Value| [1, 2, 3].map(|at| retry(error, status.clone(), at, 500)).join("\n");
+    let (limits, cuts, faults) =
+        (thrice("rate_limit", json!(429)), thrice("unknown", Value::Null), thrice("server_error", json!(529)));
+    let broken = thrice("server_error", json!(500));
+    let twice = [1, 2].map(|at| retry("rate_limit", json!(429), at, 500)).join("\n");
+    let codex_filter =
+        codex_fails("stream disconnected before completion: Incomplete response returned, reason: content_filter");
+    let gemini_cut =
+        r#"{"type":"result","status":"error","error":{"type":"unknown","message":"terminated"},"stats":{}}"#;
     for (name, agent, lines, errors, end, exit, code) in [
         ("rate limit with exit status 0", "claude", vec![START, RECEIVED, &limited], "", "", 7, "E_RATE_LIMITED"),
         ("session limit without a status", "claude", vec![START, &session], "", "", 7, "E_RATE_LIMITED"),
@@ -114,6 +131,16 @@ fn agent_failures_have_the_code_of_their_cause() {
         ("killed agent", "claude", vec![START, RECEIVED], "", "kill -9 $$", 7, "E_NETWORK"),
         ("missing login", "claude", vec![], "Invalid API key · Please run /login", "exit 1", 4, "E_AUTH"),
         ("hang after the answer", "claude", vec![START, RECEIVED, &done], "", hang, 0, ""),
+        ("rejected key, retried", "claude", vec![START, &bad_key], "", hang, 4, "E_AUTH"),
+        ("no credit, retried", "claude", vec![START, &no_money], "", hang, 9, "E_BUDGET_EXHAUSTED"),
+        ("rate limit, retried", "claude", vec![START, &limits], "", hang, 7, "E_RATE_LIMITED"),
+        ("rate limit, retried late", "claude", vec![START, &long_limit], "", hang, 7, "E_RATE_LIMITED"),
+        ("overload, retried", "claude", vec![START, &faults], "", hang, 7, "E_RATE_LIMITED"),
+        ("error of the server, retried", "claude", vec![START, &broken], "", hang, 7, "E_SERVER"),
+        ("cut stream, retried", "claude", vec![START, &cuts], "", hang, 7, "E_NETWORK"),
+        ("answer after two retries", "claude", vec![START, RECEIVED, &twice, &done], "", "", 0, ""),
+        ("refusal", "codex", vec![&codex_filter], "", "exit 1", 4, "E_FORBIDDEN"),
+        ("cut stream", "gemini-cli", vec![gemini_cut], "", "", 7, "E_NETWORK"),
         ("unknown option", "claude", vec![], "error: unknown option", "exit 1", 1, "E_COMMAND_FAILED"),
         ("budget without a code", "codex", vec![&codex_budget], "", "exit 1", 9, "E_BUDGET_EXHAUSTED"),
         ("cut stream", "codex", vec![&codex_cut], "", "exit 1", 7, "E_NETWORK"),

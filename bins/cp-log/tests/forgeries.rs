@@ -1,4 +1,4 @@
-//! `cp-log audit` over a forged run. A run with approvals, commands, changes and an agent is recorded; then lines are removed, repeated,
+//! `cp-log audit` over a forged run. A run with approvals, commands and changes is recorded; then lines are removed, repeated,
 //! exchanged and changed, with right numbers, receipts, hashes and chains.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use cp_ledger::format::line::{Hash, Line, compose};
 use cp_testkit::Place;
 use serde_json::{Value, json};
 
-/// A recorded run with its agent, the ledgers of the agent first.
+/// A recorded run.
 pub(crate) struct Recorded {
     pub(crate) place: Place,
     /// The operand of the audit.
@@ -47,7 +47,6 @@ impl Recorded {
         let describe = r#"if [ "$1" = --describe ]; then echo '{"name":"deploy","description":"A tool.","approve":true}'; exit; fi"#;
         place.root.executable("tools/deploy", format!("#!/bin/sh\n{describe}\necho deployed\n"));
         let turns = [
-            json!({"content": "I delegate", "tool_calls": [{"name": "agent", "input": {"task": "read it"}}]}),
             json!({"content": "I read", "tool_calls": [
                 {"name": "filesystem", "input": {"operation": "read_file", "path": "g"}},
                 {"name": "shell", "input": {"argv": ["echo", "hi there"]}},

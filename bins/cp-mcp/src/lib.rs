@@ -5,7 +5,6 @@
 //! server, which is a process ([`proxy`]) or reached over HTTP ([`http`]).
 
 mod gate;
-mod hosts;
 mod http;
 mod proxy;
 mod record;
@@ -23,22 +22,13 @@ pub static PROGRAM: Program = Program {
     name: "cp-mcp",
     about: "bridge these programs and the Model Context Protocol",
     risk_tier: "T2",
-    verbs: &[serve::DOC, proxy::DOC, http::DOC, hosts::INSTALL, hosts::REMOVE],
+    verbs: &[serve::DOC, proxy::DOC, http::DOC],
     implicit: None,
-    groups: &[("Speak the protocol", &["serve", "proxy", "connect"]), ("Set up a host", &["install", "remove"])],
+    groups: &[],
     doctor: &[],
-    environment: &[
-        ("CLAUDE_CONFIG_DIR", "The directory of the configuration of Claude Code"),
-        ("CODEX_HOME", "The directory of the configuration of Codex"),
-        ("COPILOT_HOME", "The directory of the configuration of Copilot"),
-        ("GEMINI_CLI_HOME", "The directory whose `.gemini` has the settings of Gemini CLI"),
-        ("XDG_CONFIG_HOME", "The directory whose `opencode` has the configuration of opencode"),
-    ],
-    schemas: &[
-        ("item", include_str!("../schemas/item.json")),
-        ("host_changed", include_str!("../schemas/host_changed.json")),
-    ],
-    checks: hosts::checks,
+    environment: &[],
+    schemas: &[("item", include_str!("../schemas/item.json"))],
+    checks: |_| Vec::new(),
     credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
 };
@@ -56,10 +46,6 @@ enum Verb {
     Serve(serve::Args),
     Proxy(proxy::Args),
     Connect(http::Args),
-    /// Add this server to the configuration of a host
-    Install(cp_hosts::Args),
-    /// Remove this server from the configuration of a host
-    Remove(cp_hosts::Args),
 }
 
 /// Runs the verb of the command line.
@@ -68,7 +54,5 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Serve(args) => serve::run(&args, context),
         Verb::Proxy(args) => proxy::run(&args, context),
         Verb::Connect(args) => http::run(&args, context),
-        Verb::Install(args) => hosts::install(&args, context),
-        Verb::Remove(args) => hosts::remove(&args, context),
     }
 }

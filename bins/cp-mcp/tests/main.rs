@@ -6,7 +6,6 @@ mod conformance;
 mod connect;
 mod connect_sdk;
 mod hostile;
-mod install;
 mod libraries;
 mod proxy;
 mod proxy_hostile;

@@ -359,6 +359,49 @@ fn line_that_awaits_approval_names_what_ran_and_starts_again_after_it() {
 }
 
 #[test]
+fn line_with_several_approvals_ends_with_as_many_answers() {
+    let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\nreason = \"it writes\"\n";
+    let policy = format!(
+        "[exec]\nallowed_commands = [\"tee\"]\nargument_rules = \"off\"\nconfirm = \"agent\"\n{rule}[paths]\nwrite = [\".\"]\n"
+    );
+    for steps in 1..=3 {
+        let words: Vec<String> = (0..steps).map(|step| format!("echo x | tee -a f{step}")).collect();
+        let line = words.join("; ");
+        let place = ToolLoop::new();
+        place.policy(&policy);
+        let call = json!({"tool_calls": [{"name": "bash", "input": {"command": line}}]}).to_string();
+        place.script(&[&call, r#"{"content":"done"}"#, &call, r#"{"content":"done"}"#]);
+        let mut ran = place.run(&["x"]);
+        let run = ran.detail("run_id");
+        for answers in 0..steps {
+            assert_eq!(ran.status, 9, "{answers} of {steps}: {ran:?}");
+            ran = place.run(&["resume", &run, "--approve", &call_of(&ran)]);
+        }
+        assert_eq!(ran.status, 0, "{steps}: {ran:?}");
+        // A step runs in each pass after its answer, and no further run may repeat it.
+        let times = |step: usize| place.written(&format!("f{step}")).lines().count();
+        assert_eq!((0..steps).map(times).collect::<Vec<_>>(), (1..=steps).rev().collect::<Vec<_>>(), "{steps}");
+        assert_eq!(place.run(&["x"]).status, 9, "another call needs answers of its own");
+        // Outside of a run, each answer is a grant for the next start.
+        for answers in 0..=steps {
+            let ran = place.program("cp-exec").args(["-c", &line]).run();
+            assert_eq!(ran.status, if answers == steps { 0 } else { 9 }, "{answers} of {steps}: {ran:?}");
+            if ran.status == 9 {
+                let id = ran.error()["details"]["id"].as_str().unwrap().to_owned();
+                let mut terminal = place.program("cp-exec").args(["approve", &id]).terminal(80);
+                terminal.wait_for("y = yes");
+                terminal.send("y\r");
+                terminal.end();
+            }
+        }
+        let again = place.program("cp-exec").args(["-c", &line]).run();
+        assert_eq!(again.status, 9, "{steps}: the grants ended with the line: {again:?}");
+        let audit = place.program("cp-log").arg("audit").run();
+        assert_eq!(audit.status, 0, "{steps}: {audit:?}");
+    }
+}
+
+#[test]
 fn grant_of_one_run_does_not_start_equal_call_of_another() {
     let place = asks("agent", &[json!(["tee", "made"])]);
     let asked = [place.run(&["x"]), place.run(&["x"])];

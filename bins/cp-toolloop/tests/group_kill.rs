@@ -1,4 +1,4 @@
-//! Parallel calls whose whole process group is killed at any moment: a resume finds out if a command may still have its
+//! Calls whose whole process group is killed at any moment: a resume finds out if a command may still have its
 //! effect before it asks, so that no effect is lost and none happens twice.
 
 use std::os::unix::process::CommandExt as _;
@@ -21,7 +21,7 @@ fn effects_of_killed_group_happen_exactly_once() {
         let edit = json!({"name": "filesystem", "input": {"operation": "write_file", "path": "written", "content": "effect-4"}});
         let calls = json!({"tool_calls": [shell(1), shell(2), shell(3), edit]}).to_string();
         place.script(&[&calls, r#"{"content":"Done."}"#]);
-        let run = place.command(&["--parallel", "3", "go"]);
+        let run = place.command(&["go"]);
         let mut run = run.with(|command| _ = command.process_group(0)).start();
         let id = run.record()["data"]["run_id"].as_str().unwrap().to_owned();
         sleep(Duration::from_millis(u64::from(round % 60) * 8));

@@ -1,14 +1,11 @@
 //! The program from end to end: the real parts, the stub model playing a script, real tools in the sandbox.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
-mod agent;
 mod approvals;
 mod backend;
 mod blocks;
-mod context;
 mod edits;
 mod group_kill;
-mod hooks;
 mod mcp;
 mod mcp_proxy;
 mod project;

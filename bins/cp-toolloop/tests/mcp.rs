@@ -64,33 +64,6 @@ fn call_ends_at_server_limit_and_at_deadline() {
 }
 
 #[test]
-fn read_only_calls_overlap_and_others_do_not() {
-    cp_testkit::needs!("python3");
-    let place = ToolLoop::new();
-    let tools = json!([tool("read", &json!({"readOnlyHint": true})), tool("write", &json!({}))]);
-    // How many calls were under way when this one ended.
-    let calls = "    global busy; busy = globals().get('busy', 0) + 1; seen = 0
-    for _ in range(15): time.sleep(0.1); seen = max(seen, busy)
-    busy -= 1; return seen";
-    let server = format!("s={}", server(&place, &tools, calls));
-    let made = |name: &str| calling(&[(name, json!({"n": 1})), (name, json!({"n": 2})), (name, json!({"n": 3}))]);
-    let at_once = |name: &str| {
-        place.script(&[&made(name)]);
-        place.run(&["--mcp", &server, "--parallel", "3", "x"])
-    };
-    let reading = at_once("read");
-    assert!(reading.results().contains(&"3".to_owned()), "{reading:?}");
-    let writing = at_once("write");
-    assert_eq!(writing.results(), ["1", "1", "1"], "{writing:?}");
-    let took = |data: &Value| data["duration_ms"].as_u64().unwrap();
-    assert!(writing.of("tool_result").iter().all(|data| took(data) >= 1500), "{writing:?}");
-    assert!(took(&writing.of("tool_result")[2]) < 3000, "its own time, without that of those before it: {writing:?}");
-    place.policy("[mcp.s]\nparallel = true\n");
-    let writing = at_once("write");
-    assert!(writing.results().contains(&"3".to_owned()), "{writing:?}");
-}
-
-#[test]
 fn destructive_tool_requires_approval() {
     cp_testkit::needs!("python3");
     let place = ToolLoop::new();

@@ -79,31 +79,29 @@ fn read_only_run_offers_no_writes() {
         let items = listed["data"]["items"].as_array().unwrap().iter();
         items.filter_map(|item| item["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
     };
-    let all = ["change", "look", "reads", "unsaid", "writes", "filesystem", "system", "agent", "shell", "bash"];
+    let all = ["change", "look", "reads", "unsaid", "writes", "filesystem", "system", "shell", "bash"];
     assert_eq!(names(&[]), all, "the control");
-    assert_eq!(names(&["--read-only"]), ["look", "reads", "filesystem", "system", "agent", "shell", "bash"]);
+    assert_eq!(names(&["--read-only"]), ["look", "reads", "filesystem", "system", "shell", "bash"]);
 
     let calls = json!({"tool_calls": [
         {"name": "shell", "input": {"command": "touch by_command"}},
         {"name": "filesystem", "input": {"operation": "write_file", "path": "by_file", "content": "x"}},
         {"name": "reads"},
         {"name": "writes"},
-        {"name": "agent", "input": {"task": "write"}},
     ]});
-    let below = json!({"tool_calls": [{"name": "shell", "input": {"command": "touch by_agent"}}]});
     let done = json!({"content": "done"});
-    place.script(&[&calls.to_string(), &below.to_string(), &done.to_string(), &done.to_string()]);
+    place.script(&[&calls.to_string(), &done.to_string()]);
     let ran = place.with_tools(&["--read-only", "x"]);
     let results = ran.results();
     assert!(results[0].contains("Read-only file system"), "{ran:?}");
     assert!(results[1].contains("do not fit its schema"), "{ran:?}");
     assert_eq!((results[2].trim(), results[3].as_str()), ("not", "Tool not permitted: writes"), "{ran:?}");
-    let made = ["by_command", "by_file", "by_tool", "by_agent"];
-    assert_eq!(made.map(|name| place.work.join(name).exists()), [false; 4], "{ran:?}");
+    let made = ["by_command", "by_file", "by_tool"];
+    assert_eq!(made.map(|name| place.work.join(name).exists()), [false; 3], "{ran:?}");
 
-    place.script(&[&calls.to_string(), &below.to_string(), &done.to_string(), &done.to_string()]);
+    place.script(&[&calls.to_string(), &done.to_string()]);
     let control = place.with_tools(&["x"]);
-    assert_eq!(made.map(|name| place.work.join(name).exists()), [true; 4], "the control: {control:?}");
+    assert_eq!(made.map(|name| place.work.join(name).exists()), [true; 3], "the control: {control:?}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn replay_is_identical_and_starts_nothing() {
         r#"{"tool_calls":[{"name":"fails"}]}"#,
     ]);
     let recording = place.root.join("r.jsonl").display().to_string();
-    let ran = place.with_tools(&["--parallel", "2", "--record", &recording, "x"]);
+    let ran = place.with_tools(&["--record", &recording, "x"]);
     assert_eq!(ran.status, 0, "{ran:?}");
     let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
     std::fs::remove_dir_all(place.root.join("tools")).unwrap();
@@ -145,18 +145,6 @@ fn run_without_recording_cannot_be_replayed() {
     let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
     let replay = place.run(&["--replay", &run]);
     assert_eq!((replay.status, &replay.error()["code"]), (3, &json!("E_NOT_FOUND")), "{replay:?}");
-}
-
-#[test]
-fn parallel_calls_return_results_in_order() {
-    let place = ToolLoop::new();
-    place.tool("slow", "", "sleep 2; echo slow");
-    place.tool("quick", "", "echo quick");
-    place.script(&[r#"{"tool_calls":[{"name":"slow"},{"name":"quick"},{"name":"slow","input":{"n":2}},{"name":"slow","input":{"n":3}}]}"#]);
-    let began = std::time::Instant::now();
-    let ran = place.with_tools(&["--parallel", "4", "x"]);
-    assert_eq!(ran.results(), ["slow\n", "quick\n", "slow\n", "slow\n"], "{ran:?}");
-    assert!(began.elapsed().as_secs_f64() < 5.5, "{:?}", began.elapsed());
 }
 
 #[test]

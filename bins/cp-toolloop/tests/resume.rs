@@ -388,3 +388,50 @@ fn deadline_and_hangup_write_closing_record() {
     assert_eq!((ran.status, ran.stderr.as_str()), (130, "cp-toolloop: interrupted by a signal\n"), "{ran:?}");
     assert_eq!(ran.error()["code"], "E_INTERRUPTED");
 }
+
+#[test]
+fn dollar_budgets_of_run_and_policy_hold_over_resumes() {
+    let place = ToolLoop::new();
+    place.tool("step", "", "echo did");
+    // Half a dollar a turn.
+    let turn = r#"{"tool_calls":[{"name":"step"}],"usage":{"input_tokens":1,"output_tokens":1,"cost_usd":0.5}}"#;
+    place.script(&[turn; 12]);
+    let ran = place.with_tools(&["--budget-usd", "2", "go"]);
+    assert_eq!((ran.status, ran.detail("budget").as_str()), (9, "usd"), "{ran:?}");
+    assert!(ran.detail("resume").contains("--budget-usd 4"), "{ran:?}");
+    place.policy("[llm]\nbudget_usd = 2.0\n");
+    let ran = place.with_tools(&["go"]);
+    assert!(ran.error()["message"].as_str().unwrap().contains("policy allows a run 2.0000"), "{ran:?}");
+    let run = ran.detail("run_id");
+    for more in [&["--budget-usd", "90"][..], &[]] {
+        let again = place.run(&[&["resume", &run], more].concat());
+        assert_eq!((again.status, &again.error()["details"]["usage"]["cost_usd"]), (9, &json!(2.0)), "{again:?}");
+    }
+    place.policy("[llm]\nbudget_usd = 3.0\n");
+    let again = place.run(&["resume", &run]);
+    assert_eq!((again.status, &again.error()["details"]["usage"]["cost_usd"]), (9, &json!(3.0)), "{again:?}");
+}
+
+#[test]
+fn run_and_resume_share_budget_file() {
+    let place = ToolLoop::new();
+    let used = r#""usage":{"input_tokens":6,"output_tokens":4}"#;
+    place.tool("step", "", "echo did");
+    let call = format!(r#"{{"tool_calls":[{{"name":"step"}}],{used}}}"#);
+    place.script(&[&call, &format!(r#"{{"content":"done",{used}}}"#)]);
+    let spent = || -> Value {
+        let budget: Value = serde_json::from_str(&place.work.read("budget")).unwrap();
+        assert_eq!(budget["reserved"], json!([]), "{budget}");
+        budget["spent"]["tokens"].clone()
+    };
+    let ran = place.with_tools(&["--budget-file", "budget", "--budget-tokens", "1000", "go"]);
+    assert_eq!((ran.status, spent()), (0, json!(20)), "{ran:?}");
+    // Other processes have spent most of the budget: the rest is enough for one request.
+    place.work.write("budget", r#"{"limit":{},"spent":{"usd":0.0,"tokens":115},"reserved":[]}"#);
+    let ran = place.with_tools(&["--budget-file", "budget", "--budget-tokens", "120", "go"]);
+    assert_eq!((ran.status, &ran.error()["code"], spent()), (9, &json!("E_BUDGET_EXHAUSTED"), json!(125)), "{ran:?}");
+    let again = place.run(&words_of(&ran.detail("resume")));
+    assert_eq!((again.status, spent()), (0, json!(135)), "{again:?}");
+    let other = place.run(&["--llm", "/bin/true", "--budget-file", "budget", "go"]);
+    assert_eq!((other.status, &other.error()["code"]), (2, &json!("E_USAGE")), "{other:?}");
+}

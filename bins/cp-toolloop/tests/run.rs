@@ -207,3 +207,45 @@ fn tool_time_limit_may_exceed_command_limit() {
     assert_eq!(results[0], "done\n");
     assert!(!results[1].contains("done"), "the control: {results:?}");
 }
+
+#[test]
+fn terminal_output_ends_with_report_command() {
+    let place = ToolLoop::new();
+    place.script(&[r#"{"content":"done"}"#]);
+    let other = place.root.join("an other home").display().to_string();
+    for home in [None, Some(&other)] {
+        let named: Vec<&str> = home.iter().flat_map(|home| ["--home", home.as_str()]).collect();
+        let arguments = [&named[..], &["go"]].concat();
+        let piped = place.run(&arguments);
+        assert_eq!((piped.status, piped.stderr.contains("cp-report")), (0, false), "{piped:?}");
+        let mut terminal = place.command(&arguments).terminal(400);
+        assert_eq!(terminal.end(), Some(0));
+        let shown = terminal.text();
+        let line = shown.lines().find(|line| line.contains("cp-report")).unwrap_or_else(|| panic!("{shown}"));
+        place.sh(line.trim()).success();
+        let page = place.work.read(line.trim().rsplit('>').next().unwrap());
+        assert_eq!(page.matches(r#""type":"bundle_ledger""#).count(), 1, "{line}");
+    }
+}
+
+#[test]
+fn failed_answer_is_billed_and_its_text_printed_if_it_was_cut() {
+    for (code, exit) in [("E_PARTIAL", 1), ("E_FORBIDDEN", 4), ("E_SERVER", 7)] {
+        let place = ToolLoop::new();
+        let usage = json!({"input_tokens": 6, "output_tokens": 4, "cost_usd": 0.5});
+        let error = json!({"ok": false, "schema_version": "1.0", "type": "error", "error": {"code": code, "message": "no",
+            "details": {"partial": "half of it", "usage": usage}, "retryable": false}});
+        place.work.write("error", error.to_string() + "\n");
+        let model = place.root.executable("model", "#!/bin/sh\nread line\ncat error\n").display().to_string();
+        let ran = place.run(&["--llm", &model, "go"]);
+        let used = &ran.error()["details"]["usage"];
+        let of = |name: &str| used[name].clone();
+        let sums = (of("input_tokens"), of("output_tokens"), of("cost_usd"));
+        assert_eq!((ran.status, sums), (exit, (json!(6), json!(4), json!(0.5))), "{ran:?}");
+        let again = place.run(&["resume", &ran.detail("run_id")]);
+        assert_eq!(again.error()["details"]["usage"]["input_tokens"], 12, "{again:?}");
+        let shown = place.run(&["--llm", &model, "--format", "text", "go"]);
+        let text = if code == "E_PARTIAL" { "half of it\n" } else { "" };
+        assert_eq!((shown.status, shown.stdout.as_str()), (exit, text), "{shown:?}");
+    }
+}

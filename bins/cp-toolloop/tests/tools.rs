@@ -10,7 +10,7 @@ fn names(page: &Value) -> Vec<&str> {
 #[test]
 fn built_in_tools_are_listed_with_bash_last() {
     let ran = ToolLoop::new().run(&["tools"]);
-    assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell", "bash"]);
+    assert_eq!(names(&ran.closing()), ["filesystem", "system", "shell", "bash"]);
     let shell = &ran.closing()["data"]["items"][0]["description"];
     assert!(shell.as_str().unwrap().contains("prefer"));
 }
@@ -41,7 +41,7 @@ fn broken_tool_is_left_out_with_reason() {
     let began = std::time::Instant::now();
     let ran = place.with_tools(&["tools"]);
     assert!(began.elapsed().as_secs() < 30);
-    assert_eq!(names(&ran.closing()), ["good", "filesystem", "system", "agent", "shell", "bash"], "{ran:?}");
+    assert_eq!(names(&ran.closing()), ["good", "filesystem", "system", "shell", "bash"], "{ran:?}");
     let items = ran.closing()["data"]["items"].as_array().unwrap().clone();
     assert_eq!(items.iter().filter(|item| item["status"] == "broken").count(), 5, "{ran:?}");
 }
@@ -162,7 +162,7 @@ for line in sys.stdin:
     );
     let server = format!("s={}", place.root.join("server").display());
     let listed = place.run(&["tools", "--mcp", &server]);
-    let expected = ["s_system", "say", "filesystem", "system", "agent", "shell", "bash"];
+    let expected = ["s_system", "say", "filesystem", "system", "shell", "bash"];
     assert_eq!(names(&listed.closing()), expected, "{listed:?}");
     let refused = listed.data()["items"].as_array().unwrap().last().unwrap().clone();
     assert_eq!((&refused["left_out"], &refused["status"]), (&json!("s: ../x"), &json!("broken")), "{refused}");
@@ -180,8 +180,8 @@ for line in sys.stdin:
 fn program_that_is_not_a_server_is_left_out() {
     let place = ToolLoop::new();
     let ran = place.run(&["tools", "--mcp", "t=/bin/true"]);
-    assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell", "bash"]);
-    assert_eq!(ran.closing()["data"]["items"][5]["status"], "broken", "{ran:?}");
+    assert_eq!(names(&ran.closing()), ["filesystem", "system", "shell", "bash"]);
+    assert_eq!(ran.closing()["data"]["items"][4]["status"], "broken", "{ran:?}");
 }
 
 #[test]

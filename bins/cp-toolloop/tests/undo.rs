@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use rustix::process::{Signal, kill_process_group};
 use serde_json::{Value, json};
 
-use crate::agent;
 use crate::toolloop::ToolLoop;
 
 /// A model that makes these calls of filesystem, one after the other.
@@ -352,35 +351,6 @@ fn undo_works_from_other_directory_and_on_paused_run() {
     assert_eq!(place.written("a"), "uno");
     undo(&place, &[&run]).success();
     assert_eq!(place.written("a"), "one");
-}
-
-#[test]
-fn undo_includes_changes_of_agents() {
-    cp_testkit::needs!("python3");
-    let changes = |old: &str, new: &str| json!({"calls": [["filesystem", edit("a", old, new)]]});
-    let place = agent::place(&json!({
-        "go": [changes("one", "1"), {"calls": [["agent", {"task": "sub"}]]}, {"says": "done"}],
-        "sub": [
-            changes("1", "uno"),
-            {"calls": [["filesystem", create("b", "new")], ["shell", {"argv": ["touch", "c"]}]]},
-            {"says": "it is"},
-        ],
-    }));
-    place.policy("[exec]\nallowed_commands = [\"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
-    for words in [&["--call", "c1_0"][..], &[]] {
-        place.work.write("a", "one");
-        for created in ["b", "c"] {
-            let _ = fs::remove_file(place.work.join(created));
-        }
-        let ran = agent::ask(&place, &["go"]);
-        let run = ran.closing()["data"]["run_id"].as_str().unwrap_or_else(|| panic!("{ran:?}")).to_owned();
-        assert_eq!((place.written("a").as_str(), place.written("b").as_str()), ("uno", "new"), "{ran:?}");
-        let undone = undo(&place, &[&[run.as_str()], words].concat());
-        assert_eq!(put_back(&undone), ["restore a", "remove b"]);
-        assert_eq!(effects(&undone).iter().map(|(call, ..)| call.as_str()).collect::<Vec<_>>(), ["c1_0"]);
-        assert_eq!(place.written("a"), if words.is_empty() { "one" } else { "1" });
-        assert!(!place.work.join("b").exists());
-    }
 }
 
 #[test]

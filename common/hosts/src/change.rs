@@ -92,7 +92,15 @@ pub struct Edit<'a> {
 /// Returns this program and its home as absolute paths, for an agent's configuration.
 pub fn own(context: &Context) -> Result<(String, String)> {
     let program = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
-    Ok((text_of(&program)?, text_of(&resolved(context.home.root()))?))
+    Ok((text_of(&lasting(program))?, text_of(&resolved(context.home.root()))?))
+}
+
+/// The path of a program that an update keeps: an installed release is also `current`, beside it.
+fn lasting(program: PathBuf) -> PathBuf {
+    let release = program.ancestors().nth(2).filter(|release| release.file_name().is_some());
+    let of_current = |release: &Path| Some(release.with_file_name("current").join(program.strip_prefix(release).ok()?));
+    let kept = release.and_then(of_current).filter(|kept| kept.canonicalize().is_ok_and(|file| file == program));
+    kept.unwrap_or(program)
 }
 
 fn text_of(path: &Path) -> Result<String> {
@@ -257,4 +265,33 @@ impl Host {
 /// Returns the path in an environment variable; `None` if it is empty.
 pub fn named(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn written_path_of_program_outlives_its_release() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let release = |version: &str| {
+            let bin = root.join("lib/cp-tools").join(version).join("bin");
+            std::fs::create_dir_all(&bin).unwrap();
+            std::fs::write(bin.join("cp-exec"), version).unwrap();
+            bin.join("cp-exec")
+        };
+        let (old, new) = (release("0.1.0"), release("0.2.0"));
+        assert_eq!(lasting(old.clone()), old, "no release is current: a build directory");
+        let current = root.join("lib/cp-tools/current");
+        symlink("0.1.0", &current).unwrap();
+        let written = lasting(old.clone());
+        assert_eq!((&written, lasting(new.clone())), (&current.join("bin/cp-exec"), new.clone()));
+        std::fs::remove_file(&current).unwrap();
+        symlink("0.2.0", &current).unwrap();
+        std::fs::remove_dir_all(old.ancestors().nth(2).unwrap()).unwrap();
+        assert_eq!(written.canonicalize().unwrap(), new);
+    }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// How long a server may run in the sandbox, which is the limit of cp-exec.
 pub const LIFETIME: Duration = Duration::from_hours(24);
 /// The keys of a table.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 12] = [
     "command",
     "url",
     "sandbox",
@@ -22,7 +22,6 @@ const KEYS: [&str; 13] = [
     "write",
     "timeout",
     "start_timeout",
-    "parallel",
     "approve",
     "tools",
     "sampling",
@@ -55,8 +54,6 @@ pub struct Table {
     pub timeout: Option<f64>,
     /// The time limit for starting and listing tools, in seconds.
     pub start_timeout: Option<f64>,
-    /// True if calls of all tools may overlap, and not only of read-only tools.
-    pub parallel: bool,
     /// True if each call requires approval. The default is true only for destructive tools.
     pub approve: Option<bool>,
     /// The patterns of allowed tools, in which `*` matches any characters. The default is all tools.

@@ -120,21 +120,6 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "cp-mcp install",
-        &[
-            "cp-mcp install codex --dry-run",
-            "cp-mcp install claude --project . --confirm $(cp-mcp install claude --project . --dry-run | token)",
-            "cp-mcp install claude",
-        ],
-    ),
-    (
-        "cp-mcp remove",
-        &[
-            "cp-mcp remove claude",
-            "cp-mcp install gemini --confirm $(cp-mcp install gemini --dry-run | token) >/dev/null; cp-mcp remove gemini --dry-run",
-        ],
-    ),
-    (
         "cp-mcp serve",
         &[
             r#"allow; echo '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cp_run","arguments":{"command":"echo hi"}}}' | cp-mcp serve --json"#,

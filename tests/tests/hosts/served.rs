@@ -1,4 +1,4 @@
-//! With our server in the configuration, as `cp-mcp install` writes it: the model's calls come to our tools and are on the record.
+//! With our server in the configuration of the project, as `claude mcp add` writes it: the model's calls come to our tools and are on the record.
 
 use cp_testkit::Place;
 use serde_json::json;
@@ -28,12 +28,8 @@ fn claude_calls_the_server_that_was_put_in_and_has_none_where_it_was_not() {
             place.install(name);
         }
         if is_installed {
-            let install = || place.program("cp-mcp").args(["install", "claude", "--project", "."]);
-            let plan = install().arg("--dry-run").run().success().data();
-            install().args(["--confirm", plan["confirm_token"].as_str().unwrap()]).run().success();
-            let checks = place.program("cp-mcp").arg("doctor").run().success().data();
-            let ours = checks["checks"].as_array().unwrap().iter().find(|check| check["check"] == "claude_project");
-            assert_eq!(ours.unwrap()["status"], "pass", "{checks}");
+            let server = json!({"type": "stdio", "command": "cp-mcp", "args": ["serve"]});
+            place.work.write(".mcp.json", json!({"mcpServers": {"cp": server}}).to_string());
         }
         let call = Call { tool: "mcp__cp__cp_read", input: json!({"path": "notes"}) };
         let (outcome, model) = agent.run(vec![vec![call]]);

@@ -93,10 +93,8 @@ const ROWS: [[&str; 4]; 64] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 19] = [
+const MORE: [[&str; 4]; 17] = [
     ["cp-exec agent", "", "--format json -- true", "--format json -- sleep 30"],
-    ["cp-mcp install", "", "--project . --dry-run claude", ""],
-    ["cp-mcp remove", "", "--project . claude", ""],
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
     [

@@ -57,6 +57,8 @@ pub(crate) struct Steps {
     ran: VecDeque<String>,
     pending: Vec<Entry>,
     questions: Questions,
+    /// The approvals that the line used.
+    spent: Vec<Spent>,
     /// True if the run is that of an agent, to which the terminal belongs.
     is_agent: bool,
     budget: Budget,
@@ -87,6 +89,7 @@ impl Steps {
             ran: VecDeque::new(),
             pending: Vec::new(),
             questions: Questions::default(),
+            spent: Vec::new(),
             is_agent: ruling.caller != Caller::Line,
             budget: Budget::new(),
             answered: VecDeque::new(),
@@ -127,9 +130,16 @@ impl Steps {
         true
     }
 
-    /// Writes pending entries, and returns the report. Unanswered questions stay open.
+    /// Writes pending entries, and returns the report. Unanswered questions stay open. A line that waits for an answer
+    /// starts again from its beginning, so that its steps stay approved until then.
     pub(super) fn finish(mut self) -> StepsReport {
         self.write_pending();
+        let is_waiting = self.report.error.as_ref().is_some_and(|error| approvals::paused(error).is_some());
+        for spent in self.spent.iter().filter(|_| is_waiting && !self.is_agent) {
+            if let Err(error) = approval::grant(&self.policy.cp_home, &spent.approval, &spent.grant) {
+                self.report.failed.get_or_insert(error);
+            }
+        }
         self.report
     }
 
@@ -333,6 +343,7 @@ impl Steps {
                     self.report.failed.get_or_insert(error);
                 }
                 self.remember(call.process, &ruling.argv, true);
+                self.spent.push(spent);
                 // The programs that the kernel starts for it are not decided yet.
                 return self.decide_call(listener, question.call, say);
             }

@@ -25,6 +25,8 @@ pub(super) struct Grants {
     answers: Vec<(Source, String)>,
     /// Uses of grants, with the id and the receipt of the grant.
     spent: Vec<(Source, String, Option<Receipt>)>,
+    /// Requests: the ledger, the id and the line of each.
+    waits: Vec<(PathBuf, String, Option<u64>)>,
     /// The calls for which a grant was used.
     calls: HashSet<(PathBuf, String)>,
     starts: Vec<Start>,
@@ -54,6 +56,7 @@ impl Grants {
             "run_start" => drop(self.runs.insert((entry.ledger.to_owned(), entry.run.clone().unwrap_or_default()))),
             "approval.asked" => {
                 self.asked.insert((entry.ledger.to_owned(), id()));
+                self.waits.push((entry.ledger.to_owned(), id(), entry.source().seq));
                 return claims.record(entry.source(), "approval", id_verdict(entry));
             }
             "approval.granted" => {
@@ -129,9 +132,9 @@ impl Grants {
             };
             claims.record(source.clone(), "approval", verdict)?;
         }
-        let mut used = HashSet::new();
+        let mut used = HashMap::new();
         for (source, id, receipt) in &self.spent {
-            claims.record(source.clone(), "approval", self.use_of(id, receipt.as_ref(), &mut used))?;
+            claims.record(source.clone(), "approval", self.use_of(source, id, receipt.as_ref(), &mut used))?;
         }
         for start in &self.starts {
             if let Some(verdict) = self.confirmed(start) {
@@ -141,10 +144,23 @@ impl Grants {
         Ok(())
     }
 
-    /// The verdict on a use of a grant: its receipt leads to the grant, and no other use has it.
-    fn use_of<'a>(&self, id: &str, receipt: Option<&'a Receipt>, used: &mut HashSet<&'a str>) -> Verdict {
+    /// The verdict on a use of a grant: its receipt leads to the grant, and no other use has it. A line that waited for
+    /// another answer in the meantime started again, and uses its grants again.
+    fn use_of<'a>(
+        &self,
+        source: &'a Source,
+        id: &str,
+        receipt: Option<&'a Receipt>,
+        used: &mut HashMap<&'a str, &'a Source>,
+    ) -> Verdict {
         let Some(receipt) = receipt else { return Verdict::Broken("it names no grant".to_owned()) };
-        if !used.insert(&receipt.hash) {
+        let waited = |before: &Source| {
+            let between = before.seq..source.seq;
+            self.waits.iter().any(|(ledger, other, seq)| {
+                *ledger == source.ledger && other != id && between.contains(seq) && before.ledger == *ledger
+            })
+        };
+        if used.insert(&receipt.hash, source).is_some_and(|before| !waited(before)) {
             return Verdict::Broken("its grant was used before".to_owned());
         }
         match self.granted.get(&receipt.hash) {

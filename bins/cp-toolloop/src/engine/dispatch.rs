@@ -12,12 +12,9 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 
 use super::pause::UNFINISHED;
-use super::served::Served;
 use super::{Engine, Pending};
-use crate::parts::agent::Agent;
 use crate::state::call_end::{Ended, Found, find_call_end, started_programs};
-use crate::state::plan::RunFiles;
-use crate::state::step::{Decision, Screened, Step};
+use crate::state::step::{Decision, Step};
 use crate::tools::find;
 use crate::tools::tool::{BASH, Origin, Tool};
 
@@ -34,63 +31,25 @@ enum Work {
     Ended(Box<Ended>, Receipt),
     /// The recording has the result.
     Replayed,
-    /// The cp-exec of this slot runs it, with this time limit.
-    Runs(usize, Option<Duration>),
-    Delegated(Box<Agent>),
-    Served(Box<Served>),
+    /// cp-exec runs it, with this time limit.
+    Runs(Option<Duration>),
+    /// A server has answered.
+    Served(Box<ToolResult>),
 }
 
 impl Engine {
-    /// Runs the calls that have no result, up to the plan's number at a time.
+    /// Runs the calls that have no result, one after the other.
     pub(super) fn dispatch(&mut self, context: &mut Context) -> Result<()> {
         let calls = &self.run.conversation.calls;
         let waiting: Vec<usize> =
             (0..).zip(calls).filter(|(_, call)| call.result.is_none()).map(|(at, _)| at).collect();
-        for group in waiting.chunks(self.run.plan.parallel.max(1)) {
-            let mut underway = Vec::new();
-            // An error of one call must not lose the results of the others.
-            let mut stopped = Ok(());
-            for (slot, at) in group.iter().enumerate() {
-                if let Err(error) = self.screen_call(*at) {
-                    stopped = Err(error);
-                    break;
-                }
-                let call = self.run.conversation.calls[*at].asked.clone();
-                let pending = Pending { at: *at, call, began: Instant::now() };
-                match self.start_call(&pending, slot, false, &underway, context) {
-                    Ok(work) => underway.push((pending, work)),
-                    Err(error) => {
-                        stopped = Err(error);
-                        break;
-                    }
-                }
-            }
-            for (pending, work) in underway {
-                let completed = self.complete_call(&pending, work, context);
-                stopped = stopped.and(completed);
-            }
-            stopped?;
+        for at in waiting {
+            let call = self.run.conversation.calls[at].asked.clone();
+            let pending = Pending { at, call, began: Instant::now() };
+            let work = self.start_call(&pending, false, context)?;
+            self.complete_call(&pending, work, context)?;
         }
         Ok(())
-    }
-
-    /// Passes a call to the before-tool program once, if the call would be made.
-    fn screen_call(&mut self, at: usize) -> Result<()> {
-        let call = &self.run.conversation.calls[at];
-        let is_settled = call.started || call.screened.is_some() || matches!(call.decision, Some(Decision::Denied(_)));
-        if is_settled || self.replay.is_some() {
-            return Ok(());
-        }
-        let call = call.asked.clone();
-        let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name) else { return Ok(()) };
-        if self.arguments.check(tool, &call.input).is_err() {
-            return Ok(());
-        }
-        self.run.time_left()?;
-        let Some(screened) = self.parts.hooks.before_tool(&call, self.run.deadline)? else { return Ok(()) };
-        let turn = self.run.conversation.tally.iterations;
-        self.run.note(|journal| journal.screened(turn, &call, &screened))?;
-        self.run.step(Step::Screened(at, screened))
     }
 
     /// Decides about a call before it starts: the tool that it runs, or the work of a call that does not run.
@@ -106,15 +65,11 @@ impl Engine {
         if let Some(Decision::Denied(reason)) = &waiting.decision {
             return Ok(Break(Work::Answered(self.denial(call, reason)?)));
         }
-        if let Some(Screened::Denied(reason)) = &waiting.screened {
-            return Ok(Break(Work::Answered(format!("Denied: {reason}"))));
-        }
         if let Err(invalid) = self.arguments.check(&tool, &call.input) {
             return Ok(Break(Work::Answered(invalid.message().to_owned())));
         }
-        // An agent that was started is resumed, and repeats no call.
-        let approved = matches!(waiting.decision, Some(Decision::Approved(_))) || waiting.agent.is_some();
-        let repeats = waiting.started && !tool.hints.idempotent && !tool.is_agent();
+        let approved = matches!(waiting.decision, Some(Decision::Approved(_)));
+        let repeats = waiting.started && !tool.hints.idempotent;
         let found = match self.run.ledger() {
             // An earlier resume has asked about the call, and its end is still not known.
             Some(_) if repeats && !approved && waiting.is_asked_about(UNFINISHED) => Found::Unknown,
@@ -165,15 +120,8 @@ impl Engine {
         }))
     }
 
-    /// Starts a call in parallel with the active calls; `again` if it required approval before it started.
-    fn start_call(
-        &mut self,
-        pending: &Pending,
-        slot: usize,
-        again: bool,
-        underway: &[(Pending, Work)],
-        context: &mut Context,
-    ) -> Result<Work> {
+    /// Starts a call; `again` if it required approval before it started.
+    fn start_call(&mut self, pending: &Pending, again: bool, context: &mut Context) -> Result<Work> {
         let Pending { at, call, .. } = pending;
         if self.replay.is_some() {
             print_call(call, context)?;
@@ -195,31 +143,20 @@ impl Engine {
         self.spend(*at, decision, context)?;
         let receipt = if again { None } else { self.run.note(|journal| journal.call(turn, call))? };
         self.run.sync()?;
-        if tool.is_agent() {
-            return Ok(match self.delegate(*at, call, context)? {
-                Ok(agent) => Work::Delegated(Box::new(agent)),
-                Err(refusal) => Work::Answered(refusal),
-            });
-        }
         if let Origin::Mcp { server, tool: name } = &tool.origin {
-            let others = underway.iter().filter_map(|(_, work)| match work {
-                Work::Served(other) => Some(&**other),
-                Work::Answered(_) | Work::Ended(..) | Work::Replayed | Work::Runs(..) | Work::Delegated(_) => None,
-            });
-            let served = self.start_served(pending, (&tool, server, name), receipt, others, context)?;
-            return Ok(Work::Served(Box::new(served)));
+            let result = self.serve(pending, (&tool, server, name), receipt, context)?;
+            return Ok(Work::Served(Box::new(result)));
         }
         // cp-exec finds a tool by the name of its file.
         // This process stops a late tool; the limit of cp-exec applies if this process is killed.
         let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
         let renamed = ToolCall { name: tool.exec_name(), timeout, untrusted: Vec::new(), ..call.clone() };
         let executor = &mut self.parts.executor;
-        self.run.shared(|lock| executor.start(slot, &renamed, lock, context))?;
-        Ok(Work::Runs(slot, tool.hints.timeout.map(Duration::from_secs_f64)))
+        self.run.shared(|lock| executor.start(&renamed, lock, context))?;
+        Ok(Work::Runs(tool.hints.timeout.map(Duration::from_secs_f64)))
     }
 
     fn complete_call(&mut self, pending: &Pending, work: Work, context: &mut Context) -> Result<()> {
-        let was_made = !matches!(work, Work::Answered(_));
         let mut result = match work {
             Work::Replayed => return self.finish_replayed(pending, context),
             Work::Answered(answer) => pending.failed(answer),
@@ -229,13 +166,12 @@ impl Engine {
                 receipt: Some(receipt),
                 ..pending.failed(ended.text(self.run.ledger()))
             },
-            Work::Delegated(agent) => self.returned(pending, *agent, context)?,
-            Work::Served(served) => self.finish_served(pending, *served, context)?,
-            Work::Runs(slot, limit) => match self.collect_exec(pending, slot, limit)? {
+            Work::Served(result) => *result,
+            Work::Runs(limit) => match self.collect_exec(pending, limit)? {
                 Ok(result) => result,
                 Err(approval) => {
                     self.decide(pending.at, &approval, context)?;
-                    let work = self.start_call(pending, slot, true, &[], context)?;
+                    let work = self.start_call(pending, true, context)?;
                     return self.complete_call(pending, work, context);
                 }
             },
@@ -243,25 +179,13 @@ impl Engine {
         if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
             result.content = find::restore_link_path(result.content, tool, context);
         }
-        let changed = if was_made { self.parts.hooks.after_tool(&result, self.run.deadline)? } else { None };
-        if let Some(changed) = changed {
-            let turn = self.run.conversation.tally.iterations;
-            self.run.note(|journal| journal.sifted(turn, &result))?;
-            result = changed;
-        }
         if let Some(warning) = self.repeats.note(&pending.call, &result) {
             result.content.push_str(&warning);
         }
         if let Some(shorter) = self.run.shortened(&result.content)? {
             result.content = shorter;
         }
-        let agent = self.run.conversation.calls[pending.at].agent.clone();
-        let finished = self.finish_call(pending, result, context);
-        if let Some(files) = agent.and_then(|run| RunFiles::find(&run, context).ok()) {
-            // The run has recorded the agent's result.
-            let _ = std::fs::remove_file(files.recording());
-        }
-        finished
+        self.finish_call(pending, result, context)
     }
 
     /// Waits for the result of cp-exec. A refusal is a result too, because the model may try another call. The inner error is the approval
@@ -269,16 +193,15 @@ impl Engine {
     fn collect_exec(
         &mut self,
         pending: &Pending,
-        slot: usize,
         limit: Option<Duration>,
     ) -> Result<std::result::Result<ToolResult, Box<Approval>>> {
         let left = self.run.time_left()?;
         let (limit, call) = ([limit, left].into_iter().flatten().min(), &pending.call);
-        match self.parts.executor.result(slot, limit) {
+        match self.parts.executor.result(limit) {
             Ok(Some(result)) => Ok(Ok(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result })),
             Ok(None) => {
                 // Stopping cp-exec stops the tool and all its processes.
-                self.parts.executor.stop(slot);
+                self.parts.executor.stop();
                 self.run.time_left()?;
                 Ok(Ok(pending.timed_out()))
             }
@@ -302,10 +225,7 @@ impl Engine {
 
     fn finish_replayed(&mut self, pending: &Pending, context: &mut Context) -> Result<()> {
         let Some(replay) = &mut self.replay else { return Ok(()) };
-        let (spent, result) = replay.result()?;
-        if let Some(spent) = spent {
-            self.run.step(Step::Spent(pending.at, spent))?;
-        }
+        let result = replay.result()?;
         self.finish_call(pending, result, context)
     }
 

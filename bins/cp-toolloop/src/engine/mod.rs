@@ -1,7 +1,5 @@
 //! The loop: ask the model, run the tools that it calls, and return the results, until the model calls no tool or a limit is reached.
 
-mod context;
-mod delegate;
 mod dispatch;
 mod pause;
 pub(crate) mod repeats;
@@ -17,17 +15,16 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{Approval, Message, Reply, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, signals};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::repeats::Repeats;
-use crate::parts::agent::Share;
-use crate::parts::hooks::Approver;
+use crate::parts::approver::Approver;
 use crate::parts::replay::Replay;
 use crate::parts::{Parts, model};
 use crate::state::conversation::{Unshown, with_unique_ids};
 use crate::state::plan::Plan;
 use crate::state::run::Run;
-use crate::state::step::{Compacted, Decision, Step};
+use crate::state::step::Step;
 use crate::state::tally::Total;
 use crate::tools::arguments::Arguments;
 
@@ -38,10 +35,6 @@ pub(crate) struct Engine {
     run: Run,
     arguments: Arguments,
     repeats: Repeats,
-    /// The budget shares of active agents, by their calls.
-    shares: BTreeMap<usize, Share>,
-    /// Decisions about calls of agents.
-    forwarded: Vec<(String, Decision)>,
     /// A recording that replaces the coprocesses.
     replay: Option<Replay>,
 }
@@ -49,26 +42,18 @@ pub(crate) struct Engine {
 impl Engine {
     /// An engine for a run.
     pub(crate) fn new(run: Run, parts: Parts) -> Self {
-        Self {
-            run,
-            parts,
-            arguments: Arguments::default(),
-            repeats: Repeats::default(),
-            shares: BTreeMap::new(),
-            forwarded: Vec::new(),
-            replay: None,
-        }
+        Self { run, parts, arguments: Arguments::default(), repeats: Repeats::default(), replay: None }
     }
 
-    /// An engine for a resumed run, with its earlier calls and with decisions about calls of its agents.
-    pub(crate) fn resumed(run: Run, parts: Parts, repeats: Repeats, forwarded: Vec<(String, Decision)>) -> Self {
-        Self { repeats, forwarded, ..Self::new(run, parts) }
+    /// An engine for a resumed run, with its earlier calls.
+    pub(crate) fn resumed(run: Run, parts: Parts, repeats: Repeats) -> Self {
+        Self { repeats, ..Self::new(run, parts) }
     }
 
     /// An engine that replays a recording.
-    pub(crate) fn replaying(run: Run, replay: Replay) -> Result<Self> {
-        let parts = Parts::new(&run.plan, &run.plan.limits, Approver::default(), None)?;
-        Ok(Self { replay: Some(replay), ..Self::new(run, parts) })
+    pub(crate) fn replaying(run: Run, replay: Replay) -> Self {
+        let parts = Parts::new(&run.plan, &run.plan.limits, Approver::default(), None);
+        Self { replay: Some(replay), ..Self::new(run, parts) }
     }
 
     /// Drives the only run of a command.
@@ -118,6 +103,13 @@ impl Engine {
                 {
                     context.explain(&approval::description(&approval));
                 }
+                if let (Code::Partial, Some(text)) =
+                    (error.code(), error.details().get("partial").and_then(Value::as_str))
+                    && context.out.format() != Format::Json
+                {
+                    context.out.piece(text)?;
+                    context.out.raw(b"\n")?;
+                }
                 if is_idle_stop(&error) {
                     let at_work = error.details().get("budget").is_some_and(|budget| budget == "time");
                     self.parts.rest(!at_work, context);
@@ -156,13 +148,7 @@ impl Engine {
     }
 
     fn ask(&mut self, context: &mut Context) -> Result<()> {
-        let mut played = self.replay.as_mut().map(Replay::message).transpose()?;
-        match &mut played {
-            Some(played) => {
-                std::mem::take(&mut played.before).into_iter().try_for_each(|step| self.compact(step, context))?;
-            }
-            None => self.fit(context)?,
-        }
+        let played = self.replay.as_mut().map(Replay::message).transpose()?;
         let number = self.run.conversation.tally.iterations + 1;
         self.run.note(|journal| journal.iteration(number))?;
         Event::iteration(&self.run.plan.run, number).show(context)?;
@@ -174,7 +160,14 @@ impl Engine {
             self.run.sync()?;
             let left = self.run.time_left()?;
             let conversation = &self.run.conversation;
-            self.parts.model.ask(&conversation.prompt, &conversation.returned, left, context)?
+            let asked = self.parts.model.ask(&conversation.prompt, &conversation.returned, left, context);
+            if let Err(error) = &asked
+                && let Some(usage) = error.details().remove("usage")
+                && let Ok(usage) = serde_json::from_value(usage)
+            {
+                self.run.step(Step::Billed(usage))?;
+            }
+            asked?
         };
         let Some(message) = answer else { return Err(self.run.out_of_time()) };
         let (mut message, renamed) = with_unique_ids(message);
@@ -251,7 +244,7 @@ impl Pending {
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Event {
-    /// `run_start`, `run_resumed`, `iteration` or `context_compacted`.
+    /// `run_start`, `run_resumed` or `iteration`.
     #[serde(rename = "event")]
     what: &'static str,
     /// The run.
@@ -265,9 +258,6 @@ pub(crate) struct Event {
     /// How many of the records that follow may have been printed before the run stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<usize>,
-    /// How the conversation was shortened.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    compacted: Option<Compacted>,
     /// A hash of what is asked, and of whom.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<String>,
@@ -299,11 +289,6 @@ impl Event {
         Self { what: "iteration", run_id: run.to_owned(), iteration: Some(number), ..Self::default() }
     }
 
-    /// The conversation was shortened before this turn.
-    pub(crate) fn compacted(run: &str, number: u64, compacted: Compacted) -> Self {
-        Self { what: "context_compacted", compacted: Some(compacted), ..Self::iteration(run, number) }
-    }
-
     /// Prints the record and flushes the output.
     pub(crate) fn show(&self, context: &mut Context) -> Result<()> {
         context.progress(&self.text());
@@ -317,7 +302,7 @@ impl Event {
 
 impl Reply for Event {
     fn text(&self) -> String {
-        match self.iteration.filter(|_| self.compacted.is_none()) {
+        match self.iteration {
             Some(number) => format!("· asking the model, turn {number}"),
             None => format!("· {} {}", self.what.replace('_', " "), self.run_id),
         }

@@ -71,8 +71,6 @@ impl Engine {
         let home = context.home.clone();
         let before = self.run.conversation.calls[at].approval.clone();
         if let Some(before) = before.filter(|before| before.id != approval.id) {
-            // The approved call differs from the one that would start now.
-            approval::withdraw(&home, &before.id)?;
             approval::answered(&home, &before.id)?;
         }
         let is_ours = approval.asked_by.program == OURS || approval.shown.rule == UNFINISHED;

@@ -90,11 +90,6 @@ impl Servers {
         Ok(Offers { tools, left_out, started: started.clone(), instructions, approve })
     }
 
-    /// True if a call may overlap with other calls of this kind to the same server.
-    pub(crate) fn may_overlap(&self, spec: &Spec, is_read_only: bool) -> Result<bool> {
-        Ok(is_read_only || self.launcher.table(&spec.name)?.parallel)
-    }
-
     /// The entry that the run must record before it calls a server; `None` if it was recorded. Starts a server that is not running.
     pub(crate) fn unrecorded(&mut self, spec: &Spec, left: Option<Duration>) -> Result<Option<Started>> {
         let until = start_deadline(&self.launcher.table(&spec.name)?, left);

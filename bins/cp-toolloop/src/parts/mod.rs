@@ -1,11 +1,10 @@
-//! The coprocesses of a run: the model, cp-exec, MCP servers, agents and the approver; or a recording that replaces them.
+//! The coprocesses of a run: the model, cp-exec, MCP servers and the approver; or a recording that replaces them.
 
-pub(crate) mod agent;
-pub(crate) mod hooks;
+pub(crate) mod approver;
+pub(crate) mod child;
 pub(crate) mod model;
 pub(crate) mod replay;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Result};
 
-use self::hooks::{Approver, Hooks};
+use self::approver::Approver;
 use self::model::Model;
 use crate::mcp::Servers;
 use crate::state::plan::{Limits, Plan};
@@ -24,16 +23,15 @@ pub(crate) struct Parts {
     pub(crate) model: Model,
     pub(crate) executor: Executor,
     pub(crate) approver: Approver,
-    pub(crate) hooks: Hooks,
     servers: Option<Servers>,
 }
 
 impl Parts {
     /// The coprocesses of a run, with the servers that were started to list their tools.
-    pub(crate) fn new(plan: &Plan, limits: &Limits, approver: Approver, servers: Option<Servers>) -> Result<Self> {
+    pub(crate) fn new(plan: &Plan, limits: &Limits, approver: Approver, servers: Option<Servers>) -> Self {
         let executor = Executor::new(plan.directories.clone(), plan.read_only);
         let model = Model::new(plan.model.clone(), plan.shared_budget(limits));
-        Ok(Self { model, executor, approver, hooks: Hooks::of(plan)?, servers })
+        Self { model, executor, approver, servers }
     }
 
     /// The MCP servers.
@@ -54,33 +52,33 @@ impl Parts {
     }
 }
 
-/// The coprocesses of cp-exec, one for each parallel call, by slot. Each works on one call at a time, so that neither side blocks on a full pipe.
+/// The coprocess of cp-exec.
 pub(crate) struct Executor {
     directories: Vec<PathBuf>,
     read_only: bool,
-    slots: BTreeMap<usize, Part>,
+    part: Option<Part>,
 }
 
 impl Executor {
     /// An executor for the tools in these directories. The first call starts the first coprocess.
     pub(crate) fn new(directories: Vec<PathBuf>, read_only: bool) -> Self {
-        Self { directories, read_only, slots: BTreeMap::new() }
+        Self { directories, read_only, part: None }
     }
 
-    /// Starts a call in a free slot. A new coprocess inherits the descriptor of the run's lock, which stays locked while its commands exist.
-    pub(crate) fn start(&mut self, slot: usize, call: &ToolCall, lock: Option<i32>, context: &Context) -> Result<()> {
-        let mut part = match self.slots.remove(&slot) {
+    /// Starts a call. A new coprocess inherits the descriptor of the run's lock, which stays locked while its commands exist.
+    pub(crate) fn start(&mut self, call: &ToolCall, lock: Option<i32>, context: &Context) -> Result<()> {
+        let mut part = match self.part.take() {
             Some(part) => part,
             None => self.start_part(lock, context)?,
         };
         part.send(Kind::ToolCall, call)?;
-        self.slots.insert(slot, part);
+        self.part = Some(part);
         Ok(())
     }
 
-    /// Waits for the result of the call in a slot; `None` after the time limit. A refusal is an error that is not fatal.
-    pub(crate) fn result(&mut self, slot: usize, limit: Option<Duration>) -> Result<Option<ToolResult>> {
-        let Some(part) = self.slots.get_mut(&slot) else { return Ok(None) };
+    /// Waits for the result of the call; `None` after the time limit. A refusal is an error that is not fatal.
+    pub(crate) fn result(&mut self, limit: Option<Duration>) -> Result<Option<ToolResult>> {
+        let Some(part) = &mut self.part else { return Ok(None) };
         if let Some(limit) = limit
             && !part.wait(limit)?
         {
@@ -92,14 +90,14 @@ impl Executor {
         })
     }
 
-    /// Stops the coprocess of a slot, and its tool.
-    pub(crate) fn stop(&mut self, slot: usize) {
-        self.slots.remove(&slot);
+    /// Stops the coprocess, and its tool.
+    pub(crate) fn stop(&mut self) {
+        self.part = None;
     }
 
-    /// Ends the input of the coprocesses, and waits until they exit.
+    /// Ends the input of the coprocess, and waits until it exits.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        std::mem::take(&mut self.slots).into_values().try_for_each(Part::finish)
+        self.part.take().map_or(Ok(()), Part::finish)
     }
 
     fn start_part(&self, lock: Option<i32>, context: &Context) -> Result<Part> {

@@ -17,14 +17,12 @@ pub(crate) struct Model {
     budget: Vec<String>,
     part: Option<Part>,
     deltas: Vec<Delta>,
-    /// True during a request whose deltas are not printed.
-    aside: bool,
 }
 
 impl Model {
     /// The model of a command, which the first request starts.
     pub(crate) fn new(command: ModelCommand, budget: Vec<String>) -> Self {
-        Self { command, budget, part: None, deltas: Vec::new(), aside: false }
+        Self { command, budget, part: None, deltas: Vec::new() }
     }
 
     /// Asks for the next turn of a conversation; `None` after the time limit. A program that drives the loop itself gets only the new
@@ -60,10 +58,8 @@ impl Model {
                 Some(Kind::ToolCall) => record.read::<ToolCall>().map(|call| Some(message_of(call, name))),
                 Some(Kind::Delta) => {
                     let delta = record.read()?;
-                    if !self.aside {
-                        show(&delta, context)?;
-                        self.deltas.push(delta);
-                    }
+                    show(&delta, context)?;
+                    self.deltas.push(delta);
                     Ok(None)
                 }
                 _ => Err(unexpected(name, record)),
@@ -72,19 +68,6 @@ impl Model {
                 return Ok(answer);
             }
         }
-    }
-
-    /// Asks outside of the conversation, without printing deltas.
-    pub(crate) fn ask_aside(
-        &mut self,
-        prompt: &Prompt,
-        limit: Option<Duration>,
-        context: &mut Context,
-    ) -> Result<Option<Message>> {
-        self.aside = true;
-        let answer = self.ask(prompt, &[], limit, context);
-        self.aside = false;
-        answer
     }
 
     /// The deltas of the last answer.

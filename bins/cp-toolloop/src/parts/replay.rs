@@ -1,6 +1,6 @@
 //! Replay of a recording, without a model, tools, processes or a network.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 
 use cp_common::wire::{Delta, Message, ToolResult};
@@ -9,20 +9,17 @@ use cp_common::{Context, Error, Result};
 use crate::state::plan::{Plan, RunFiles};
 use crate::state::step::Step;
 use crate::state::step_log;
-use crate::state::tally::Spent;
 
 /// The messages and results of a recording, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
     messages: VecDeque<Played>,
-    results: VecDeque<(Option<Spent>, ToolResult)>,
+    results: VecDeque<ToolResult>,
 }
 
 /// A message of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Played {
-    /// The steps that shortened the conversation before it.
-    pub(crate) before: Vec<Step>,
     /// The deltas before it.
     pub(crate) deltas: Vec<Delta>,
     pub(crate) message: Message,
@@ -43,24 +40,19 @@ impl Replay {
             let steps = step_log::recorded(&kept, &context.home)?;
             (kept, steps)
         };
-        let (mut plan, mut replay, mut spent) = (None, Self::default(), HashMap::new());
-        let (mut before, mut deltas) = (Vec::new(), Vec::new());
+        let (mut plan, mut replay) = (None, Self::default());
+        let mut deltas = Vec::new();
         for step in steps {
             match step {
                 Step::Plan(recorded) => plan = Some(*recorded),
                 Step::Deltas(came) => deltas = came,
-                step @ (Step::Cleared(_) | Step::Summarised(..)) => before.push(step),
-                Step::Message(message) => replay.messages.push_back(Played {
-                    before: std::mem::take(&mut before),
-                    deltas: std::mem::take(&mut deltas),
-                    message: *message,
-                }),
-                Step::Spent(at, used) => drop(spent.insert(at, used)),
-                Step::Finished(at, result) => replay.results.push_back((spent.remove(&at), *result)),
-                Step::Delegated(..)
-                | Step::Owner(_)
+                Step::Message(message) => {
+                    replay.messages.push_back(Played { deltas: std::mem::take(&mut deltas), message: *message })
+                }
+                Step::Finished(_, result) => replay.results.push_back(*result),
+                Step::Owner(_)
                 | Step::Limits(_)
-                | Step::Screened(..)
+                | Step::Billed(_)
                 | Step::Started(_)
                 | Step::Withdrawn(_)
                 | Step::Shown
@@ -77,8 +69,8 @@ impl Replay {
         self.messages.pop_front().ok_or_else(|| over("message"))
     }
 
-    /// The next result, and the usage of its agent.
-    pub(crate) fn result(&mut self) -> Result<(Option<Spent>, ToolResult)> {
+    /// The next result.
+    pub(crate) fn result(&mut self) -> Result<ToolResult> {
         self.results.pop_front().ok_or_else(|| over("tool result"))
     }
 }

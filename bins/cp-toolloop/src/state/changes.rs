@@ -1,4 +1,4 @@
-//! The changes by the tools of a run, as recorded in its ledger and in those of its agents.
+//! The changes by the tools of a run, as recorded in its ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,11 +17,7 @@ use serde_json::value::RawValue;
 /// A change of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// The ledger that keeps the earlier content.
-    pub(crate) ledger: PathBuf,
-    /// When the change was recorded, just before it was made.
-    ts: String,
-    /// The call of the run that made it, itself or by its agent.
+    /// The call of the run that made it.
     pub(crate) call: Option<String>,
     pub(crate) write: Write,
 }
@@ -52,7 +48,7 @@ pub(crate) struct Kept {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Effect {
-    /// The call of the run that made it, itself or by its agent.
+    /// The call of the run that made it.
     pub(crate) call: Option<String>,
     /// The command line, or the tool of a server.
     pub(crate) command: String,
@@ -114,9 +110,8 @@ struct Data<'a> {
     files: Option<&'a RawValue>,
     /// The id of a call.
     id: Option<String>,
-    /// The call that an agent works on, and the run of the agent.
+    /// The call that a command belongs to.
     call: Option<String>,
-    run_id: Option<String>,
 }
 
 /// A tool in the start of a run.
@@ -141,8 +136,7 @@ struct What {
 const MOST_NAMED: usize = 20;
 
 /// The events of changes, and of what made them.
-const EVENTS: [&str; 7] =
-    ["run_start", "tool_call", "agent_start", "exec.operation", "exec.intent", "exec.result", "exec.changes"];
+const EVENTS: [&str; 6] = ["run_start", "tool_call", "exec.operation", "exec.intent", "exec.result", "exec.changes"];
 
 /// The changes of an operation with this data.
 pub(crate) fn writes_of(ledger: &Path, data: &[u8]) -> Vec<Write> {
@@ -150,7 +144,7 @@ pub(crate) fn writes_of(ledger: &Path, data: &[u8]) -> Vec<Write> {
     what.map(|what| what.writes).unwrap_or_default()
 }
 
-/// What the file tools and the commands of a run and of its agents changed.
+/// What the file tools and the commands of a run changed.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     /// The changes of the file tools, in order for each file.
@@ -164,17 +158,16 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Reads the ledgers of a run and of its agents. `call` must be a call of the run, and limits the effects to its own.
+    /// Reads the ledger of a run. `call` must be a call of the run, and limits the effects to its own.
     pub(crate) fn read(files: &RunFiles, call: Option<&str>, context: &Context) -> Result<Self> {
         let mut made = Self::default();
-        made.collect(files, None, context)?;
+        made.collect(files, context)?;
         if let Some(call) = call.filter(|call| !made.calls.contains(*call)) {
             return Err(Error::not_found(format!("the run has no call `{call}`"))
                 .with("call", call)
                 .hint(format!("`cp-toolloop show {}` lists them", files.run)));
         }
         made.effects.retain(|effect| call.is_none() || effect.call.as_deref() == call);
-        made.files.values_mut().for_each(|changes| changes.sort_by(|one, other| one.ts.cmp(&other.ts)));
         Ok(made)
     }
 
@@ -183,8 +176,8 @@ impl Made {
         self.files.keys().for_each(|path| cp_hosts::remove_abandoned(Path::new(path)));
     }
 
-    /// Collects the changes of a run; `by` is the call of the outermost run whose agent it is.
-    fn collect(&mut self, files: &RunFiles, by: Option<&str>, context: &Context) -> Result<()> {
+    /// Collects the changes of a run.
+    fn collect(&mut self, files: &RunFiles, context: &Context) -> Result<()> {
         let mut lines = read::lines(&files.ledger)?;
         let (mut served, mut running, mut ended) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         while let Some(raw) = lines.next()? {
@@ -192,7 +185,6 @@ impl Made {
             let Some(event) = EVENTS.into_iter().find(|event| line.is_event(event)) else { continue };
             let whole = line.member("data").unwrap_or_default();
             let Ok(data) = serde_json::from_slice::<Data<'_>>(whole) else { continue };
-            let call_of = |own: Option<String>| by.map(str::to_owned).or(own);
             match event {
                 "run_start" => {
                     let tools: Vec<Pinned> = resolved(data.tools, &files.ledger)?;
@@ -201,23 +193,18 @@ impl Made {
                 }
                 "tool_call" => {
                     if let Some(name) = data.name.filter(|name| served.contains(name)) {
-                        let call = call_of(data.id.clone());
+                        let call = data.id.clone();
                         self.effects.push(Effect { call, command: name, files: None, undo: None });
                     }
-                    self.calls.extend(data.id.filter(|_| by.is_none()));
+                    self.calls.extend(data.id);
                 }
                 "exec.intent" => {
-                    let (call, command) = (call_of(data.call), command_line(whole));
+                    let (call, command) = (data.call, command_line(whole));
                     running.insert(line.seq(), Effect { call, command, files: None, undo: None });
                 }
                 "exec.result" => {
                     let intent = data.intent.unwrap_or_default();
                     ended.extend(running.remove(&intent).map(|effect| (intent, effect)));
-                }
-                "agent_start" => {
-                    if let Some(agent) = data.run_id.and_then(|run| RunFiles::find(&run, context).ok()) {
-                        self.collect(&agent, by.or(data.call.as_deref()), context)?;
-                    }
                 }
                 "exec.changes" => {
                     let changes: Vec<FileChange> = resolved(data.files, &files.ledger)?;
@@ -238,10 +225,8 @@ impl Made {
                 _ => {
                     let what: What = resolved(data.what, &files.ledger)?;
                     self.directories.extend(what.directories);
-                    let call = by.map(str::to_owned).or(what.call);
                     for write in what.writes {
-                        let (ledger, ts) = (files.ledger.clone(), line.ts().to_owned());
-                        let change = Change { ledger, ts, call: call.clone(), write };
+                        let change = Change { call: what.call.clone(), write };
                         self.files.entry(change.write.path.clone()).or_default().push(change);
                     }
                 }
@@ -299,7 +284,7 @@ mod tests {
             (!text.is_empty()).then_some(kept)
         };
         let write = Write { path: "f".to_owned(), mode: "edit".to_owned(), before: kept(before), after: kept(after) };
-        Change { ledger: PathBuf::new(), ts: String::new(), call: None, write }
+        Change { call: None, write }
     }
 
     fn made(changes: &[[&str; 2]]) -> Option<Vec<[String; 2]>> {

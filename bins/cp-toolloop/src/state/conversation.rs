@@ -4,26 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cp_common::home::Home;
-use cp_common::wire::{Approval, Block, Content, Grant, Message, Prompt, Scope, ToolCall, ToolResult, Turn};
+use cp_common::wire::{Approval, Content, Grant, Message, Prompt, Scope, ToolCall, ToolResult, Turn};
 use cp_common::{Code, Error, Result};
 
 use crate::state::plan::{Limits, Plan, RunFiles};
-use crate::state::step::{Cleared, Decision, Screened, Step};
+use crate::state::step::{Decision, Step};
 use crate::state::step_log;
-use crate::state::tally::{Spent, Tally};
+use crate::state::tally::Tally;
 
 /// A call of the last message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Call {
     pub(crate) asked: ToolCall,
-    /// The decision of the before-tool program.
-    pub(crate) screened: Option<Screened>,
     /// True if it was started.
     pub(crate) started: bool,
-    /// The run of its agent.
-    pub(crate) agent: Option<String>,
-    /// The usage of its agent.
-    pub(crate) spent: Option<Spent>,
     /// The last approval request for it.
     pub(crate) approval: Option<Box<Approval>>,
     /// True if the request waits for an answer.
@@ -56,8 +50,6 @@ impl Call {
 pub(crate) struct Conversation {
     /// The next prompt: all turns so far. Its history has the turns that an earlier message has had as its input or was.
     pub(crate) prompt: Prompt,
-    /// The question of the run, and its index.
-    question: (Turn, usize),
     pub(crate) limits: Limits,
     pub(crate) tally: Tally,
     /// The calls of the last message, until all have results.
@@ -75,11 +67,8 @@ pub(crate) struct Conversation {
 impl Conversation {
     /// A new conversation.
     pub(crate) fn new(plan: &Plan) -> Self {
-        let messages = &plan.prompt.messages;
-        let question = messages.last().cloned().unwrap_or_else(|| Turn::text("user", ""));
         Self {
             prompt: plan.prompt.clone(),
-            question: (question, messages.len().saturating_sub(1)),
             limits: plan.limits,
             tally: Tally::default(),
             calls: Vec::new(),
@@ -123,24 +112,14 @@ impl Conversation {
             Step::Plan(_) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
             Step::Owner(_) | Step::Deltas(_) => {}
             Step::Limits(limits) => self.limits = limits,
-            Step::Cleared(cleared) => cleared.iter().for_each(|cleared| self.clear(cleared)),
-            Step::Summarised(through, summary) => self.summarised(through, &summary),
             Step::Message(message) => self.answered(message),
+            Step::Billed(usage) => self.tally.billed(&usage),
             Step::Started(at) => {
                 let call = self.call(at)?;
                 call.started = true;
                 call.is_asked = false;
                 call.decision.take_if(|decision| matches!(decision, Decision::Approved(_)));
             }
-            Step::Screened(at, screened) => {
-                let call = self.call(at)?;
-                if let Screened::Changed(input) = &screened {
-                    call.asked.input.clone_from(input);
-                }
-                call.screened = Some(screened);
-            }
-            Step::Delegated(at, run) => self.call(at)?.agent = Some(run),
-            Step::Spent(at, spent) => self.call(at)?.spent = Some(spent),
             Step::Withdrawn(at) => self.call(at)?.started = false,
             Step::Asked(at, approval) => {
                 let call = self.call(at)?;
@@ -162,11 +141,7 @@ impl Conversation {
             Step::Shown => self.unshown.clear(),
             Step::Finished(at, result) => {
                 self.tally.returned(result.is_error);
-                let call = self.call(at)?;
-                call.result = Some((*result).clone());
-                if let Some(spent) = call.spent {
-                    self.tally.delegated(&spent);
-                }
+                self.call(at)?.result = Some((*result).clone());
                 self.unshown.push(Unshown::Result(result));
                 self.settle();
             }
@@ -185,45 +160,6 @@ impl Conversation {
     /// The turns that no earlier message has had as its input.
     pub(crate) fn new_turns(&self) -> Vec<Turn> {
         self.prompt.input().to_vec()
-    }
-
-    /// The turns that a summary can replace if the newest turns are kept: those before an answer of the model. Returns the index of that
-    /// answer, and the turns.
-    pub(crate) fn old(&self, newest: usize) -> Option<(usize, Vec<&Turn>)> {
-        let (messages, question) = (&self.prompt.messages, self.question.1);
-        let first = question + 2;
-        let through = (first..=messages.len().saturating_sub(newest))
-            .rev()
-            .find(|at| messages.get(*at).is_some_and(|turn| turn.role == "assistant"))?;
-        // An earlier summary in the question is part of these turns.
-        let before = if messages[question].content.blocks().len() > self.question.0.content.blocks().len() {
-            question + 1
-        } else {
-            question
-        };
-        Some((through, messages[..before].iter().chain(&messages[question + 1..through]).collect()))
-    }
-
-    fn clear(&mut self, cleared: &Cleared) {
-        let Some(turn) = self.prompt.messages.get_mut(cleared.turn) else { return };
-        let mut blocks = turn.content.blocks();
-        let Some(block) = blocks.get_mut(cleared.block) else { return };
-        let replaced = block
-            .view()
-            .ok()
-            .and_then(|view| Some(Block::tool_result(view.tool_use_id.as_deref()?, &cleared.note, view.is_error)));
-        *block = replaced.unwrap_or_else(|| block.clone());
-        turn.content = Content::Blocks(blocks);
-    }
-
-    fn summarised(&mut self, through: usize, summary: &Message) {
-        self.tally.add(&summary.usage);
-        let mut blocks = self.question.0.content.blocks();
-        blocks.push(Block::text(&format!("[What was done so far, summarised:]\n{}", summary.content.text())));
-        let (removed, prompt) = (through.min(self.prompt.messages.len()), &mut self.prompt);
-        prompt.messages.splice(..removed, [Turn::of(&self.question.0.role, Content::Blocks(blocks))]);
-        prompt.history = (prompt.history + 1).saturating_sub(removed);
-        self.question.1 = 0;
     }
 
     fn call(&mut self, at: usize) -> Result<&mut Call> {

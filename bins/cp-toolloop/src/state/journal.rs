@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cp_common::wire::{Approval, Message, Receipt, ToolCall, ToolResult};
-use cp_common::{Context, Error, Result, keys};
+use cp_common::{Context, Error, Result};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
@@ -15,7 +15,6 @@ use serde_json::Value;
 use crate::mcp::Started;
 use crate::state::conversation::Renamed;
 use crate::state::plan::{Limits, Plan};
-use crate::state::step::{Compacted, Screened};
 use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
 
@@ -84,7 +83,6 @@ impl Journal {
             .with("name", &plan.name)
             .with("base", &plan.base)
             .with("root", &plan.root)
-            .with("parent", &plan.parent)
             .with("tools", &pinned)
             .with("limits", &plan.limits)
             .with("messages", &plan.prompt.messages.len());
@@ -116,27 +114,10 @@ impl Journal {
         self.append(if normalized.is_empty() { entry } else { entry.with("normalized_calls", normalized) })
     }
 
-    /// Records that the conversation was shortened: the number of removed results, or of summarised turns.
-    pub(crate) fn compacted(&mut self, number: u64, what: &Compacted, summary: Option<&Message>) -> Result<Receipt> {
-        let entry = self.entry("context_compacted").turn(number).with("compacted", what);
-        self.append(match summary {
-            None => entry,
-            Some(summary) => {
-                let text = summary.content.text();
-                entry.role("assistant").content(&text).with("model", &summary.model).with("usage", &summary.usage)
-            }
-        })
-    }
-
     /// Records that a call is about to start.
     pub(crate) fn call(&mut self, number: u64, call: &ToolCall) -> Result<Receipt> {
         let entry = self.entry("tool_call").turn(number).with("id", &call.id).with("name", &call.name);
         self.append(entry.with("input", &call.input))
-    }
-
-    /// Records that an agent works on a call, in its own run.
-    pub(crate) fn delegated(&mut self, number: u64, call: &str, run: &str) -> Result<Receipt> {
-        self.append(self.entry("agent_start").turn(number).with("call", call).with("run_id", run))
     }
 
     /// Records a server before its first call.
@@ -161,18 +142,6 @@ impl Journal {
         let receipt = self.append(said.about(approval, self.entry(said.event())))?;
         self.ledger.sync()?;
         Ok(receipt)
-    }
-
-    /// Records the decision of the before-tool program.
-    pub(crate) fn screened(&mut self, number: u64, call: &ToolCall, screened: &Screened) -> Result<Receipt> {
-        let entry = self.entry("tool_screened").turn(number).with("id", &call.id).with("name", &call.name);
-        self.append(entry.with("outcome", screened))
-    }
-
-    /// Records that the after-tool program changed a result, with the hash of the original.
-    pub(crate) fn sifted(&mut self, number: u64, result: &ToolResult) -> Result<Receipt> {
-        let entry = self.entry("tool_sifted").turn(number).with("id", &result.id).with("name", &result.name);
-        self.append(entry.with("content_sha256", &keys::hash(result.content.as_bytes())))
     }
 
     /// Records that the run has stopped and can be resumed.

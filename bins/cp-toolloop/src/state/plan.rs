@@ -30,38 +30,21 @@ pub(crate) struct Plan {
     pub(crate) prompt: Prompt,
     /// The tools, pinned.
     pub(crate) tools: Vec<Tool>,
-    /// The sources of the tools, which agents use too.
-    #[serde(default)]
-    pub(crate) places: Vec<PathBuf>,
     /// The directories in which cp-exec finds the executables.
     pub(crate) directories: Vec<PathBuf>,
     /// The MCP servers.
     pub(crate) mcp: Vec<Spec>,
     pub(crate) model: ModelCommand,
     pub(crate) limits: Limits,
-    /// The most calls of a message that run at the same time.
-    pub(crate) parallel: usize,
     pub(crate) fail_on_tool_error: bool,
     /// The approver, as on the command line.
     pub(crate) approver: Option<String>,
-    /// The before-tool program, as on the command line.
-    #[serde(default)]
-    pub(crate) before_tool: Option<String>,
-    /// The after-tool program, as on the command line.
-    #[serde(default)]
-    pub(crate) after_tool: Option<String>,
-    /// The most levels of agents below this run.
-    #[serde(default)]
-    pub(crate) agent_depth: u8,
     /// True if commands and tools may not write.
     #[serde(default)]
     pub(crate) read_only: bool,
-    /// The parent run.
-    #[serde(default)]
-    pub(crate) parent: Option<String>,
     /// The file of the recording.
     pub(crate) record: Option<PathBuf>,
-    /// The budget file that the model shares with other processes, such as agents.
+    /// The budget file that the model shares with other processes.
     #[serde(default)]
     pub(crate) budget_file: Option<PathBuf>,
     /// The part of a larger job to which this run belongs.
@@ -76,12 +59,11 @@ impl Plan {
         keys::hash(&serde_json::to_vec(&(&self.prompt, program, self.model.argv.get(1..))).unwrap_or_default())
     }
 
-    /// The options of cp-llm for a shared budget. Only the run itself sets the limits of the file, because an agent has a share of them.
+    /// The options of cp-llm for a shared budget.
     pub(crate) fn shared_budget(&self, limits: &Limits) -> Vec<String> {
         let Some(file) = &self.budget_file else { return Vec::new() };
-        let limits = Some(limits).filter(|_| self.parent.is_none());
-        let tokens = limits.and_then(|limits| limits.tokens).map(|tokens| format!("--budget-tokens={tokens}"));
-        let usd = limits.and_then(|limits| limits.usd).map(|usd| format!("--budget-usd={usd}"));
+        let tokens = limits.tokens.map(|tokens| format!("--budget-tokens={tokens}"));
+        let usd = limits.usd.map(|usd| format!("--budget-usd={usd}"));
         [Some(format!("--budget-file={}", file.display())), tokens, usd].into_iter().flatten().collect()
     }
 }
@@ -137,9 +119,6 @@ pub(crate) struct Limits {
     /// Input and output tokens.
     pub(crate) tokens: Option<u64>,
     pub(crate) usd: Option<f64>,
-    /// The approximate size of the conversation, in tokens.
-    #[serde(default)]
-    pub(crate) context_tokens: Option<usize>,
     /// Seconds, counted from the start of each process.
     pub(crate) deadline: Option<f64>,
 }

@@ -8,7 +8,6 @@ use cp_common::program::approval::answered;
 use cp_common::wire::{Receipt, quoted};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::approval::Said;
-use cp_ledger::format::line::Hash;
 use cp_policy::Llm;
 
 use crate::state::conversation::Conversation;
@@ -19,15 +18,13 @@ use crate::state::step_log::StepLog;
 
 /// The most bytes of a result in the conversation.
 const LONGEST: usize = 64 << 10;
-/// The least limit, even for a small context.
-const LEAST: usize = 1 << 10;
 
 /// An active run.
 pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) conversation: Conversation,
     pub(crate) deadline: Option<Instant>,
-    /// The policy's limit of dollars for the run, its agents and its resumes.
+    /// The policy's limit of dollars for the run and its resumes.
     pub(crate) policy_usd: Option<f64>,
     /// `None` in a replay.
     records: Option<Records>,
@@ -105,17 +102,10 @@ impl Run {
     /// A result that is too long for the conversation: its beginning and its end, with secrets redacted. The ledger stores all of it; a
     /// replay needs no such step.
     pub(crate) fn shortened(&self, answer: &str) -> Result<Option<String>> {
-        // A result may take a quarter of the context limit; a token is four bytes.
-        let most = self.conversation.limits.context_tokens.map_or(LONGEST, |tokens| tokens.clamp(LEAST, LONGEST));
         match &self.records {
-            Some(records) => records.journal.shortened(answer, most),
+            Some(records) => records.journal.shortened(answer, LONGEST),
             None => Ok(None),
         }
-    }
-
-    /// Stores a text as a blob of the ledger, and returns its hash; a replay stores none.
-    pub(crate) fn kept(&self, text: &str) -> Result<Option<Hash>> {
-        self.records.as_ref().map(|records| records.journal.kept(text)).transpose()
     }
 
     /// Keeps the recording of a stopped run.
@@ -189,7 +179,7 @@ impl Run {
     /// Fails if a limit is reached, with the command that resumes with a higher limit.
     pub(crate) fn check_limits(&self) -> Result<()> {
         let (tally, limits) = (&self.conversation.tally, &self.conversation.limits);
-        let (turns, tokens) = (tally.all_iterations(), tally.tokens());
+        let (turns, tokens) = (tally.iterations, tally.tokens());
         if turns >= limits.max_iterations {
             let times = if turns == 1 { "once".to_owned() } else { format!("{turns} times") };
             let next = format!(" --max-iterations {}", limits.max_iterations.saturating_mul(2));
@@ -223,16 +213,6 @@ impl Run {
     pub(crate) fn keep_policy(&mut self, context: &Context) -> Result<()> {
         self.policy_usd = Llm::load(&context.home)?.budget_usd;
         Ok(())
-    }
-
-    /// The limit of dollars for this run. The policy's limit does not apply to a model without a price, because such a model is free or
-    /// cp-llm refuses it.
-    pub(crate) fn usd_limit(&self) -> Option<f64> {
-        let known = self.conversation.tally.usage.cost_usd;
-        [self.conversation.limits.usd, self.policy_usd.filter(|_| known.is_some())]
-            .into_iter()
-            .flatten()
-            .reduce(f64::min)
     }
 
     /// The remaining time of the run; `None` without a deadline.

@@ -1,11 +1,9 @@
 //! The steps of a run. They have the exact data that a resume needs.
 
-use cp_common::wire::{Approval, Delta, Grant, Message, ToolResult};
+use cp_common::wire::{Approval, Delta, Grant, Message, ToolResult, Usage};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use crate::state::plan::{Limits, Plan};
-use crate::state::tally::Spent;
 
 /// One step of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,20 +17,12 @@ pub(crate) enum Step {
     Limits(Limits),
     /// The deltas of the model's next answer, if the run is recorded.
     Deltas(Vec<Delta>),
-    /// Old results were removed from the conversation.
-    Cleared(Vec<Cleared>),
-    /// A summary by the model replaces the turns before this one, except the question.
-    Summarised(usize, Box<Message>),
     /// The model has answered.
     Message(Box<Message>),
-    /// The before-tool program has decided about a call.
-    Screened(usize, Screened),
+    /// A failed answer used this.
+    Billed(Usage),
     /// A call of the last message is about to start.
     Started(usize),
-    /// An agent works on a call, in the run of this id.
-    Delegated(usize, String),
-    /// The usage of the agent of a call.
-    Spent(usize, Spent),
     /// A started call did not run.
     Withdrawn(usize),
     /// A call has its result.
@@ -43,40 +33,6 @@ pub(crate) enum Step {
     Asked(usize, Box<Approval>),
     /// A call was approved or denied.
     Decided(usize, Decision),
-}
-
-/// The decision of the before-tool program.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Screened {
-    /// The call is unchanged.
-    Passed,
-    /// The call has these arguments instead.
-    Changed(Box<RawValue>),
-    /// The call is denied; the reason for the model.
-    Denied(String),
-}
-
-/// A result that was removed from the conversation.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Cleared {
-    pub(crate) turn: usize,
-    /// The index of its block in the turn.
-    pub(crate) block: usize,
-    /// The note that replaces it.
-    pub(crate) note: String,
-}
-
-/// How the conversation was shortened.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Compacted {
-    /// The approximate number of tokens afterwards.
-    pub(crate) estimated_tokens: usize,
-    /// The number of removed results.
-    pub(crate) results: usize,
-    /// The number of summarised turns.
-    pub(crate) turns: usize,
 }
 
 /// The process of a run.

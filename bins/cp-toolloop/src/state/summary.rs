@@ -1,4 +1,4 @@
-//! A run as its files have it: how it is found by name, its summary, and the calls that wait for approval.
+//! A run as its files have it: how it is found by name, and its summary.
 
 use std::path::{Path, PathBuf};
 
@@ -118,12 +118,7 @@ fn begin(files: &RunFiles) -> Result<(String, Option<String>)> {
 /// Refuses the state of a run whose ledger has steps after `known`, the newest entry of the state: an earlier state was restored, and a
 /// resume would repeat later steps. A killed process leaves at most one entry whose step is not in the state. The start of a call is
 /// written to the state first.
-pub(crate) fn refuse_earlier(
-    files: &RunFiles,
-    known: u64,
-    parallel: usize,
-    is_started: impl Fn(&str) -> bool,
-) -> Result<()> {
+pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_started: impl Fn(&str) -> bool) -> Result<()> {
     let mut lines = read::backward(&files.ledger)?;
     let (mut after, mut steps) = (false, 0_u64);
     while let Some(raw) = lines.next()? {
@@ -132,14 +127,13 @@ pub(crate) fn refuse_earlier(
             break;
         }
         let is_newer = match entry.event.as_str() {
-            "message" | "context_compacted" | "tool_result" | "agent_start" => {
+            "message" | "tool_result" => {
                 steps += 1;
                 after || steps > 1
             }
             "tool_call" => !entry.data.get("id").and_then(Value::as_str).is_some_and(&is_started),
-            // If calls run in parallel, the running call may be an earlier one.
             event => {
-                after |= parallel == 1 && event.starts_with("exec.");
+                after |= event.starts_with("exec.");
                 false
             }
         };
@@ -209,35 +203,4 @@ impl RunFiles {
         let named = begun.filter(|((_, own), _)| own.as_deref() == Some(name));
         named.max_by_key(|((at, _), files)| (files.state().exists(), at.clone())).map(|(_, files)| files)
     }
-}
-
-/// A call that waits for approval.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) run: String,
-    pub(crate) call: String,
-}
-
-impl Waiting {
-    /// True if `CALL` or `RUN/CALL` on a command line is this call.
-    pub(crate) fn is(&self, named: &str) -> bool {
-        named == self.call || named.split_once('/').is_some_and(|(run, call)| run == self.run && call == self.call)
-    }
-}
-
-/// The calls that wait for approval in a stored run and in the runs of its agents.
-pub(crate) fn waiting(run: &str, context: &Context) -> Vec<Waiting> {
-    let stored = RunFiles::find(run, context).and_then(|files| Conversation::stored(&files));
-    stored.map(|conversation| waiting_in(run, &conversation, context)).unwrap_or_default()
-}
-
-/// The calls that wait for approval in a conversation and in the runs of its agents.
-pub(crate) fn waiting_in(run: &str, conversation: &Conversation, context: &Context) -> Vec<Waiting> {
-    let calls = conversation.calls.iter().filter(|call| call.result.is_none());
-    calls
-        .flat_map(|call| match &call.agent {
-            Some(agent) => waiting(agent, context),
-            None => vec![Waiting { run: run.to_owned(), call: call.asked.id.clone() }],
-        })
-        .collect()
 }

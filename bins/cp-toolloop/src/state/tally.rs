@@ -15,61 +15,29 @@ pub(crate) struct Tally {
     pub(crate) tool_calls: u64,
     /// Calls that failed or were not permitted.
     pub(crate) tool_errors: u64,
-    /// Turns of the models of agents, in their own runs.
-    #[serde(default)]
-    pub(crate) agent_iterations: u64,
-    /// Tokens and dollars, including agents. Dollars are unknown if any answer has no price.
+    /// Tokens and dollars. Dollars are unknown if any answer has no price.
     pub(crate) usage: Usage,
-}
-
-/// The usage of the run of an agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Spent {
-    /// Turns of its model, and of the models of its own agents.
-    pub(crate) iterations: u64,
-    /// Tokens and dollars.
-    pub(crate) usage: Usage,
-}
-
-impl From<&Tally> for Spent {
-    fn from(tally: &Tally) -> Self {
-        Self { iterations: tally.all_iterations(), usage: tally.usage }
-    }
 }
 
 impl Tally {
     /// Adds the usage of an answer.
     pub(crate) fn answered(&mut self, usage: &Usage) {
-        if self.iterations == 0 {
+        self.billed(usage);
+        self.iterations += 1;
+    }
+
+    /// Adds the usage of a failed answer.
+    pub(crate) fn billed(&mut self, usage: &Usage) {
+        if self.tokens() == 0 && self.iterations == 0 {
             self.usage.cost_usd = Some(0.0);
         }
-        self.iterations += 1;
-        self.add(usage);
-    }
-
-    /// Adds usage other than that of a turn.
-    pub(crate) fn add(&mut self, usage: &Usage) {
         self.usage += usage;
-    }
-
-    /// Adds the usage of an agent.
-    pub(crate) fn delegated(&mut self, spent: &Spent) {
-        // An agent that did not start has no cost.
-        if spent.iterations > 0 {
-            self.agent_iterations += spent.iterations;
-            self.add(&spent.usage);
-        }
     }
 
     /// Adds a result.
     pub(crate) fn returned(&mut self, is_error: bool) {
         self.tool_calls += 1;
         self.tool_errors += u64::from(is_error);
-    }
-
-    /// All turns, including agents.
-    pub(crate) fn all_iterations(&self) -> u64 {
-        self.iterations + self.agent_iterations
     }
 
     /// All tokens, of every kind.
@@ -95,9 +63,8 @@ impl Total {
             *sum = *tally;
         } else if tally.iterations > 0 {
             // A run without a request has no cost.
-            sum.add(&tally.usage);
+            sum.usage += &tally.usage;
             sum.iterations += tally.iterations;
-            sum.agent_iterations += tally.agent_iterations;
             sum.tool_calls += tally.tool_calls;
             sum.tool_errors += tally.tool_errors;
         }
@@ -113,7 +80,6 @@ impl Total {
             runs => out.extra("runs", runs),
         }
         out.extra("iterations", self.tally.iterations);
-        out.extra("agent_iterations", self.tally.agent_iterations);
         out.extra("tool_calls", self.tally.tool_calls);
         out.extra("tool_errors", self.tally.tool_errors);
         out.extra("usage", json!(self.tally.usage));

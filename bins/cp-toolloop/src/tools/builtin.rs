@@ -6,20 +6,18 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::tools::tool::Allowed;
-use crate::tools::tool::{AGENT, BASH, Hints, Origin, Tool};
+use crate::tools::tool::{BASH, Hints, Origin, Tool};
 
 const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","edit_file","write_file","remove_file"]},"path":{"type":"string","description":"The file or directory; a patch that names its files needs none"},"offset":{"type":"integer","minimum":0,"description":"read_file by bytes: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file by bytes: how many; list_directory: how many entries"},"line":{"type":"integer","minimum":1,"description":"read_file by lines: the first line, from 1"},"lines":{"type":"integer","minimum":1,"description":"read_file by lines: how many"},"numbered":{"type":"boolean","description":"read_file by lines: a number and a tab before each line; they are no part of the file"},"encoding":{"type":"string","enum":["utf-8","base64"],"description":"read_file by bytes"},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"old":{"type":"string","description":"edit_file: the text to replace, exactly as it is in the file, with enough around it that it occurs once; empty creates the file"},"new":{"type":"string","description":"edit_file: what comes in its place"},"all":{"type":"boolean","description":"edit_file: replace every occurrence"},"edits":{"type":"array","items":{"type":"object","properties":{"path":{"type":"string"},"old":{"type":"string"},"new":{"type":"string"},"all":{"type":"boolean"}},"required":["old","new"],"additionalProperties":false},"description":"edit_file: several replacements in place of old and new, all or none"},"insert_line":{"type":"integer","minimum":0,"description":"edit_file: insert new after this line; 0 is the beginning"},"patch":{"type":"string","description":"edit_file: changes of one or more files in place of old and new: a unified diff, *** Begin Patch, or SEARCH/REPLACE blocks; unchanged lines must match the file"},"content":{"type":"string","description":"write_file: the whole content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists"}},"required":["operation"],"additionalProperties":false}"#;
 
 const SYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["get_info","get_status"]}},"required":["operation"],"additionalProperties":false}"#;
-
-const AGENT_SCHEMA: &str = r#"{"type":"object","properties":{"task":{"type":"string","minLength":1,"description":"What it is to do and what to answer. It knows nothing of this conversation: say everything it needs"},"system":{"type":"string","description":"Its system prompt"},"tools":{"type":"array","items":{"type":"string"},"description":"The tools it may use, by name; all of yours if not given"},"max_iterations":{"type":"integer","minimum":1,"description":"The most turns it may take"}},"required":["task"],"additionalProperties":false}"#;
 
 const SHELL_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"string","description":"One command with its arguments, quoted as for a shell"},"argv":{"type":"array","items":{"type":"string"},"minItems":1,"description":"One command with its arguments, word by word; instead of command"},"cwd":{"type":"string","description":"The directory to run it in"},"timeout":{"type":"number","exclusiveMinimum":0,"description":"Seconds until it is stopped"}},"additionalProperties":false}"#;
 
 const BASH_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"string","minLength":1,"description":"A command line for bash"},"cwd":{"type":"string","description":"The directory to run it in"},"env":{"type":"object","additionalProperties":{"type":"string"},"description":"Environment variables to set"},"timeout":{"type":"number","exclusiveMinimum":0,"description":"Seconds until it is stopped"},"stdin":{"type":"string","description":"Text for its standard input"}},"required":["command"],"additionalProperties":false}"#;
 
 /// The names of the built-in tools, which no other tool can have.
-pub(crate) const NAMES: [&str; 5] = ["filesystem", "system", AGENT, "shell", BASH];
+pub(crate) const NAMES: [&str; 4] = ["filesystem", "system", "shell", BASH];
 
 /// The read-only operations of the filesystem tool.
 const READING: [&str; 2] = ["read_file", "list_directory"];
@@ -68,13 +66,6 @@ fn of(permitted: &Permitted, read_only: bool) -> Result<Vec<Tool>> {
              and disk space. Always prefer this to shell and bash for such questions.",
             SYSTEM_SCHEMA,
             Hints { idempotent: true, ..harmless },
-        )?,
-        tool(
-            AGENT,
-            "Hand a task to another model run with the same tools, which works on its own and answers once, at its end. It takes its share of \
-             your budget. Use it for work that needs many steps whose details you do not need.",
-            AGENT_SCHEMA,
-            Hints { read_only, ..Hints::default() },
         )?,
         tool("shell", &shell, SHELL_SCHEMA, Hints { read_only, ..Hints::default() })?,
         tool(BASH, &bash, BASH_SCHEMA, Hints { read_only, ..Hints::default() })?,

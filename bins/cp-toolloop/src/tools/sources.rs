@@ -8,7 +8,6 @@ use cp_common::{Context, Error, Result};
 
 use crate::mcp::{Offers, Servers, Spec};
 use crate::tools::catalogue::Catalogue;
-use crate::tools::tool::AGENT;
 use crate::tools::tool::Allowed;
 use crate::tools::tool::Candidate;
 use crate::tools::{builtin, description, find};
@@ -19,8 +18,6 @@ pub(crate) struct Sources {
     /// Directories, executables and JSON catalogues.
     pub(crate) places: Vec<PathBuf>,
     pub(crate) mcp: Vec<Spec>,
-    /// True if agents may be started.
-    pub(crate) agents: bool,
     pub(crate) allowed: Allowed,
     /// When servers must have listed their tools, if the run has a deadline.
     pub(crate) until: Option<Instant>,
@@ -51,9 +48,7 @@ impl Sources {
             self.mcp.iter().for_each(|spec| add_server(&mut found, &mut servers, spec, self.until));
             found.servers = Some(servers);
         }
-        for tool in builtin::all(&self.allowed, context)?.into_iter().filter(|tool| self.agents || tool.name != AGENT) {
-            found.add(tool);
-        }
+        builtin::all(&self.allowed, context)?.into_iter().for_each(|tool| found.add(tool));
         Ok(found)
     }
 }

@@ -7,8 +7,6 @@ use cp_common::wire::{Reply, ToolSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The name of the built-in tool that starts an agent.
-pub(crate) const AGENT: &str = "agent";
 /// The name of the built-in tool that runs a command line.
 pub(crate) const BASH: &str = "bash";
 
@@ -81,11 +79,6 @@ impl Tool {
             description: self.description.clone(),
             input_schema: self.input_schema.clone(),
         }
-    }
-
-    /// True if it is the agent tool.
-    pub(crate) fn is_agent(&self) -> bool {
-        self.origin == Origin::Builtin && self.name == AGENT
     }
 
     /// The name by which cp-exec finds it.

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&cancelled)
 }
 
-/// Ends a run, and the unfinished runs of its agents.
+/// Ends a run.
 fn end(files: &RunFiles, context: &Context) -> Result<Cancelled> {
     let was_running = step_log::is_running(&files.state());
     if was_running {
@@ -74,14 +74,6 @@ fn end(files: &RunFiles, context: &Context) -> Result<Cancelled> {
     let (plan, conversation) = Conversation::of_steps(steps)?;
     Journal::open(&files.ledger, &plan, context)?.end("cancelled", &conversation.tally)?;
     log.close(None)?;
-    for agent in conversation.calls.iter().filter(|call| call.result.is_none()).filter_map(|call| call.agent.as_ref()) {
-        let Ok(files) = RunFiles::find(agent, context) else { continue };
-        // A finished run has only its result left.
-        let _ = std::fs::remove_file(files.recording());
-        if files.state().exists() {
-            end(&files, context)?;
-        }
-    }
     let ledger = files.ledger.display().to_string();
     Ok(Cancelled { run_id: plan.run, status: "cancelled", was_running, ledger })
 }

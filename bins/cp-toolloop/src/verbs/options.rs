@@ -30,15 +30,12 @@ pub(super) struct ToolOptions {
     /// Offer only read-only tools, and let no command write or use a network
     #[arg(long, help_heading = "Tools")]
     pub(super) read_only: bool,
-    /// The most levels of agents, 0 for none
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), help_heading = "Tools", hide_short_help = true)]
-    pub(super) agent_depth: u8,
 }
 
 impl ToolOptions {
     /// The options that decide which tools there are.
     pub(super) fn asked(&self) -> impl serde::Serialize + use<'_> {
-        (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.read_only, self.agent_depth)
+        (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.read_only)
     }
 
     /// Fails if a path is not UTF-8, because the paths are passed on as text.
@@ -61,7 +58,7 @@ impl ToolOptions {
             return Err(Error::usage("two MCP servers have one name").hint("give one of them another name"));
         }
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
-        Ok(Sources { places, mcp, agents: self.agent_depth > 0, allowed, until: None })
+        Ok(Sources { places, mcp, allowed, until: None })
     }
 }
 
@@ -99,7 +96,7 @@ impl ModelOptions {
             }
             program => coprocess::command_line(program)?,
         };
-        // A complete command, such as that of an agent, gets no options from settings.
+        // A complete command gets no options from settings.
         let (ours, bare) = (is_ours(&argv[0]), argv.len() == 1);
         if bare && takes_command(&argv[0]) {
             argv.extend(self.native()?);
@@ -142,11 +139,6 @@ fn add(argv: &mut Vec<String>, flag: &str, value: Option<String>) {
     argv.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
 }
 
-/// Parses a limit of tokens.
-pub(super) fn positive_count(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a whole number, more than 0".to_owned())
-}
-
 /// Parses a limit.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
@@ -163,22 +155,18 @@ pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
 }
 
 /// The events of a run.
-pub(super) const EVENTS: [&str; 17] = [
+pub(super) const EVENTS: [&str; 13] = [
     "run_start",
     "run_resumed",
     "iteration",
     "message",
     "tool_call",
     "mcp.server",
-    "tool_screened",
-    "tool_sifted",
     "tool_result",
-    "agent_start",
     "approval.asked",
     "approval.granted",
     "approval.denied",
     "approval.spent",
-    "context_compacted",
     "run_paused",
     "run_end",
 ];

@@ -5,12 +5,12 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 
-use super::options::{EVENTS, positive, positive_count, positive_seconds};
+use super::options::{EVENTS, positive, positive_seconds};
 use crate::engine::repeats::Repeats;
 use crate::engine::{Engine, Event};
 use crate::parts::Parts;
-use crate::parts::agent::stop_with_parent;
-use crate::parts::hooks::Approver;
+use crate::parts::approver::Approver;
+use crate::parts::child::stop_with_parent;
 use crate::state::changes::Made;
 use crate::state::conversation::{Call, Conversation};
 use crate::state::journal::Journal;
@@ -18,7 +18,6 @@ use crate::state::plan::{Limits, RunFiles};
 use crate::state::run::{Records, Run};
 use crate::state::step::Decision;
 use crate::state::step_log::StepLog;
-use crate::state::summary::{Waiting, waiting_in};
 use crate::state::summary::{first_entry, refuse_earlier};
 
 /// The verb's entry in `reference`.
@@ -62,35 +61,27 @@ pub(crate) struct Args {
     /// The most dollars, including those before the stop
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
-    /// The approximate limit of the conversation, in tokens
-    #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits")]
-    context_tokens: Option<usize>,
     /// The most seconds from now on
     #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
     deadline: Option<f64>,
-    /// The parent run
-    #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
-    parent: Option<String>,
+    /// Stop when the parent process exits
+    #[arg(long, hide = true)]
+    row: bool,
     /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM", help_heading = "Decisions")]
     approver: Option<String>,
 }
 
-/// Decisions about calls of the run itself, by index.
-type Own = Vec<(usize, Decision)>;
-/// Decisions about calls of agents, by run and call.
-type Forwarded = Vec<(String, Decision)>;
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    if args.parent.is_some() {
+    if args.row {
         stop_with_parent()?;
     }
     let files = RunFiles::find(&args.run, context)?;
     let (log, steps) = StepLog::open(&files, &context.home)?;
     let repeats = Repeats::of_steps(&steps);
     let (plan, conversation) = Conversation::of_steps(steps)?;
-    let (decisions, forwarded) = args.decisions(&plan.run, &conversation, context)?;
+    let decisions = args.decisions(&conversation, context)?;
     let limits = args.limits(conversation.limits);
     let approver = Approver::new(args.approver.as_deref().or(plan.approver.as_deref()), context)?;
     let mut journal = Journal::open(&files.ledger, &plan, context)?;
@@ -98,7 +89,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         journal.start(&plan)?;
     }
     let is_started = |id: &str| conversation.calls.iter().any(|call| call.asked.id == id && call.started);
-    refuse_earlier(&files, log.seq(), plan.parallel, is_started)?;
+    refuse_earlier(&files, log.seq(), is_started)?;
     Made::read(&files, None, context)?.sweep();
     let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
     run.keep_policy(context)?;
@@ -110,8 +101,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     (context.options.base, context.options.root) = (Some(run.plan.base.clone()), run.plan.root.clone());
     run.conversation.show_answer_again();
     Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
-    let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None)?;
-    Engine::resumed(run, parts, repeats, forwarded).drive_alone(context)
+    let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None);
+    Engine::resumed(run, parts, repeats).drive_alone(context)
 }
 
 impl Args {
@@ -121,7 +112,6 @@ impl Args {
             max_iterations: self.max_iterations.unwrap_or(before.max_iterations),
             tokens: self.budget_tokens.or(before.tokens),
             usd: self.budget_usd.or(before.usd),
-            context_tokens: self.context_tokens.or(before.context_tokens),
             deadline: self.deadline.or(before.deadline),
         }
     }
@@ -163,8 +153,8 @@ impl Args {
         }
     }
 
-    /// The decisions about waiting calls of this run, and about calls of its agents. All are checked before any is recorded.
-    fn decisions(&self, run: &str, conversation: &Conversation, context: &Context) -> Result<(Own, Forwarded)> {
+    /// The decisions about waiting calls, by index. All are checked before any is recorded.
+    fn decisions(&self, conversation: &Conversation, context: &Context) -> Result<Vec<(usize, Decision)>> {
         let reason = self.message.clone().unwrap_or_else(|| "a person denied it".to_owned());
         if let Some(both) = self.approve.iter().find(|id| self.deny.contains(id)) {
             return Err(Error::usage(format!("--approve {both} and --deny {both} contradict each other"))
@@ -172,30 +162,16 @@ impl Args {
         }
         let approved = self.approve.iter().map(|id| (id, self.yes(How::Resume)));
         let denied = self.deny.iter().map(|id| (id, Decision::Denied(reason.clone())));
-        let (mut own, mut forwarded) = (Vec::new(), Vec::new());
-        let waiting = waiting_in(run, conversation, context);
+        let waiting: Vec<(usize, &Call)> =
+            (0..).zip(&conversation.calls).filter(|(_, call)| call.result.is_none()).collect();
+        let mut decisions = Vec::new();
         for (id, decision) in approved.chain(denied) {
-            let meant: Vec<&Waiting> = waiting.iter().filter(|waiting| waiting.is(id)).collect();
-            match meant.as_slice() {
-                [one] if one.run == run => {
-                    let calls = conversation.calls.iter();
-                    let at = calls.zip(0..).find(|(call, _)| call.asked.id == one.call).map(|(_, at)| at);
-                    let Some(at) = at else { continue };
-                    own.push((at, self.checked(&conversation.calls[at], decision, context)?));
-                }
-                [one] => forwarded.push((format!("{}/{}", one.run, one.call), decision)),
-                [] => {
-                    let ids: Vec<&str> = waiting.iter().map(|waiting| waiting.call.as_str()).collect();
-                    return Err(Error::not_found(format!("no call `{id}` waits for approval")).with("waiting", ids));
-                }
-                several => {
-                    let ids: Vec<String> = several.iter().map(|one| format!("{}/{}", one.run, one.call)).collect();
-                    return Err(Error::usage(format!("`{id}` is the id of {} calls", ids.len()))
-                        .with("waiting", ids)
-                        .hint("name one of details.waiting"));
-                }
-            }
+            let Some((at, call)) = waiting.iter().find(|(_, call)| call.asked.id == *id) else {
+                let ids: Vec<&str> = waiting.iter().map(|(_, call)| call.asked.id.as_str()).collect();
+                return Err(Error::not_found(format!("no call `{id}` waits for approval")).with("waiting", ids));
+            };
+            decisions.push((*at, self.checked(call, decision, context)?));
         }
-        Ok((own, forwarded))
+        Ok(decisions)
     }
 }

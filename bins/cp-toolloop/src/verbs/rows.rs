@@ -20,17 +20,17 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::engine::Event;
-use crate::parts::agent::{self, Agent, Ended, Share};
+use crate::parts::child::{self, Ended};
 use crate::state::conversation::Conversation;
-use crate::state::plan::{Limits, Plan, RunFiles};
+use crate::state::plan::{Plan, RunFiles};
 use crate::state::step_log::StepLog;
 use crate::state::tally::Total;
 
 /// How long the processes have to stop and to report their end.
 const STOP_TIME: Duration = Duration::from_secs(6);
 /// The members that the closing record of a run adds to the details of its error.
-const COUNTS: [&str; 9] =
-    ["total", "succeeded", "failed", "skipped", "iterations", "agent_iterations", "tool_calls", "tool_errors", "usage"];
+const COUNTS: [&str; 8] =
+    ["total", "succeeded", "failed", "skipped", "iterations", "tool_calls", "tool_errors", "usage"];
 
 /// A run in the queue.
 struct Task {
@@ -92,12 +92,7 @@ impl Rows {
             StepLog::create(&files, &context.home, plan)?;
             (files, None)
         };
-        let work = work.unwrap_or_else(|| {
-            let Limits { max_iterations: iterations, tokens, usd, deadline, .. } = plan.limits;
-            let deadline = deadline.map(Duration::from_secs_f64);
-            let share = Share { iterations, tokens, usd };
-            Work::Runs(agent::to_resume(plan, &files.run, Vec::new(), &share, deadline, context))
-        });
+        let work = work.unwrap_or_else(|| Work::Runs(child::arguments(plan, &files.run, context)));
         context.out.defer_item();
         self.jobs.give(Task { place: context.out.place(), files, work })
     }
@@ -179,24 +174,23 @@ fn ended(files: &RunFiles, context: &Context) -> Result<Work> {
 
 /// Waits until a process exits.
 fn worked(Task { place, files, work }: Task) -> Worked {
-    let outcome = carried_out(&files, work);
+    let outcome = carried_out(work);
     Worked { place, files, outcome }
 }
 
-fn carried_out(files: &RunFiles, work: Work) -> Result<(File, Ended)> {
+fn carried_out(work: Work) -> Result<(File, Ended)> {
     let wrong = |e| Error::io("keeping the records of a run", e);
     let mut records = tempfile::tempfile().map_err(wrong)?;
     let ended = match work {
-        Work::Runs(arguments) => {
-            let agent = Agent::start(files.run.clone(), &arguments, None)?;
-            agent.ended(None, &mut |line| records.write_all(&[line, b"\n"].concat()).map_err(wrong))?
-        }
+        Work::Runs(arguments) => child::run(&arguments, &mut |line| {
+            records.write_all(line).and_then(|()| records.write_all(b"\n")).map_err(wrong)
+        })?,
         Work::Ended(kept) => {
             records.write_all(&record::open_line(Kind::Message.name(), &kept.answer)?).map_err(wrong)?;
-            Some(Ended { text: String::new(), tally: kept.tally, failure: None })
+            Ended { tally: kept.tally, failure: None }
         }
     };
-    Ok((records, ended.ok_or_else(|| Error::new(Code::Timeout, "the run did not end"))?))
+    Ok((records, ended))
 }
 
 /// Prints the records of a run.

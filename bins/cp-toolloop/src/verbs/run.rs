@@ -13,13 +13,12 @@ use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_count, positive_seconds};
+use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_seconds};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::{Engine, Event};
 use crate::mcp::{Servers, Spec, is_name};
 use crate::parts::Parts;
-use crate::parts::agent::stop_with_parent;
-use crate::parts::hooks::Approver;
+use crate::parts::approver::Approver;
 use crate::parts::replay::Replay;
 use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
@@ -63,23 +62,17 @@ pub(crate) struct Args {
     /// The most dollars
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
-    /// The budget file that this run shares with its agents and other processes, see cp-llm(1)
+    /// The budget file that this run shares with other processes, see cp-llm(1)
     #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
     budget_file: Option<PathBuf>,
     /// The most seconds
     #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
     deadline: Option<f64>,
-    /// The approximate limit of the conversation, in tokens: old turns are removed or summarised
-    #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits", hide_short_help = true)]
-    context_tokens: Option<usize>,
-    /// The most calls of one message that run at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), help_heading = "Limits", hide_short_help = true)]
-    parallel: u8,
     /// The most rows that run at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "replay"], help_heading = "Many rows", hide_short_help = true)]
     jobs: u8,
     /// The output of an earlier run over the same rows: answered rows are skipped, and unfinished runs are resumed
-    #[arg(long = "skip-done", value_name = "OUT", conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
+    #[arg(long = "skip-done", value_name = "OUT", conflicts_with_all = ["name", "replay"], help_heading = "Many rows", hide_short_help = true)]
     resume: Option<PathBuf>,
     /// The name of this part of a larger job, for the ledgers and the summary
     #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many rows", hide_short_help = true)]
@@ -87,12 +80,6 @@ pub(crate) struct Args {
     /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure")]
     approver: Option<String>,
-    /// A program that gets each call before it is made, and may change or deny it
-    #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure", hide_short_help = true)]
-    before_tool: Option<String>,
-    /// A program that gets each result before the model, and may change or withhold it
-    #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure", hide_short_help = true)]
-    after_tool: Option<String>,
     /// Record the run in this file
     #[arg(long, value_name = "FILE", conflicts_with = "replay", help_heading = "Recordings", hide_short_help = true)]
     record: Option<PathBuf>,
@@ -105,18 +92,6 @@ pub(crate) struct Args {
     /// The name of the run for resume, show and cancel
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Recordings", hide_short_help = true)]
     name: Option<String>,
-    /// The parent run
-    #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
-    parent: Option<String>,
-    /// The id of the run
-    #[arg(
-        long = "run-id",
-        value_name = "RUN",
-        hide_short_help = true,
-        help_heading = "Runs of agents",
-        requires = "parent"
-    )]
-    id: Option<String>,
     #[command(flatten)]
     stream_options: StreamOptions,
     /// What to do; - adds standard input
@@ -126,9 +101,6 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    if args.parent.is_some() {
-        stop_with_parent()?;
-    }
     let source = Source::from_operands(&args.text)?;
     // A missing session is an error before the run starts.
     context.session().map(|named| context.home.session(&named)).transpose()?;
@@ -168,11 +140,10 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
     context.out.notice("replayed", Severity::Info, message);
     Event::start(&plan, &RunFiles::of(&plan.run, context).ledger).show(context)?;
     let mut conversation = Conversation::new(&plan);
-    conversation.limits =
-        Limits { max_iterations: u64::MAX, tokens: None, usd: None, context_tokens: None, deadline: None };
+    conversation.limits = Limits { max_iterations: u64::MAX, tokens: None, usd: None, deadline: None };
     // A replay is not recorded.
     let run = Run::new(Plan { record: None, ..plan }, conversation, None);
-    Engine::replaying(run, replay)?.drive_alone(context)
+    Engine::replaying(run, replay).drive_alone(context)
 }
 
 /// Turns each prompt into a run.
@@ -192,7 +163,6 @@ struct Runs<'a> {
 struct Ready {
     catalogue: Catalogue,
     mcp: Vec<Spec>,
-    places: Vec<PathBuf>,
     model: ModelCommand,
 }
 
@@ -272,11 +242,6 @@ impl Ready {
         let until = args.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
         let sources = Sources { until, ..args.tools.sources(context)? };
         let model = args.model.command(context)?;
-        if model.drives && args.context_tokens.is_some() {
-            return Err(Error::usage(
-                "--context-tokens cannot be used with --tool-backend, whose program keeps the conversation",
-            ));
-        }
         if args.budget_file.is_some() && !model.asking().is_some_and(keeps_budgets) {
             return Err(
                 Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
@@ -288,14 +253,13 @@ impl Ready {
         }
         catalogue.check_allowed()?;
         catalogue.report(context);
-        let places = sources.places.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
-        Ok(Self { mcp: sources.mcp, places, catalogue, model })
+        Ok(Self { mcp: sources.mcp, catalogue, model })
     }
 
     fn plan(&self, args: &Args, prompt: Prompt, context: &Context) -> Result<Plan> {
         let catalogue = &self.catalogue;
         Ok(Plan {
-            run: args.id.clone().map_or_else(plan::new_id, Ok)?,
+            run: plan::new_id()?,
             name: args.name.clone(),
             started: clock::now(),
             base: text_only("--base", context.base()?)?,
@@ -306,7 +270,6 @@ impl Ready {
                 ..prompt
             },
             tools: catalogue.tools.clone(),
-            places: self.places.clone(),
             directories: catalogue.directories.clone(),
             mcp: self.mcp.clone(),
             model: self.model.clone(),
@@ -314,17 +277,11 @@ impl Ready {
                 max_iterations: args.max_iterations,
                 tokens: args.budget_tokens,
                 usd: args.budget_usd,
-                context_tokens: args.context_tokens,
                 deadline: args.deadline,
             },
-            parallel: usize::from(args.parallel),
             fail_on_tool_error: args.fail_on_tool_error,
             approver: args.approver.clone(),
-            before_tool: args.before_tool.clone(),
-            after_tool: args.after_tool.clone(),
-            agent_depth: args.tools.agent_depth,
             read_only: args.tools.read_only,
-            parent: args.parent.clone(),
             record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
             budget_file: args.budget_file.as_ref().map(|file| written("--budget-file", file, context)).transpose()?,
             shard: args.shard.clone(),
@@ -350,7 +307,7 @@ fn start(plan: Plan, servers: Option<Servers>, total: &mut Total, context: &mut 
     let files = RunFiles::of(&plan.run, context);
     let approver = Approver::new(plan.approver.as_deref(), context)?;
     // A missing program is an error before the run is stored.
-    let parts = Parts::new(&plan, &plan.limits, approver, servers)?;
+    let parts = Parts::new(&plan, &plan.limits, approver, servers);
     // The state is written first, so that a run that is killed here can be resumed.
     let steps = StepLog::create(&files, &context.home, &plan)?;
     let mut journal = Journal::open(&files.ledger, &plan, context)?;

@@ -63,9 +63,6 @@ struct Pending {
     name: String,
     /// True if it was started.
     started: bool,
-    /// The run of its agent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    agent: Option<String>,
 }
 
 /// An entry of the run's ledger.
@@ -177,8 +174,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// The calls that wait for approval, without their arguments, which are not redacted in the state file.
 fn pending(files: &RunFiles) -> Result<Vec<Pending>> {
     let waiting = Conversation::stored(files)?.calls.into_iter().filter(|call| call.result.is_none());
-    let pending =
-        |call: Call| Pending { id: call.asked.id, name: call.asked.name, started: call.started, agent: call.agent };
+    let pending = |call: Call| Pending { id: call.asked.id, name: call.asked.name, started: call.started };
     Ok(waiting.map(pending).collect())
 }
 

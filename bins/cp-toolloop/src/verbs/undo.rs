@@ -41,7 +41,7 @@ pub(crate) struct Args {
     // Not `run`, because that is a common option of all programs.
     #[arg(id = "named", value_name = "RUN")]
     run: String,
-    /// Only the changes of this call, or of the agent that it started
+    /// Only the changes of this call
     #[arg(long, value_name = "ID")]
     call: Option<String>,
     /// Leave files as they are that changed after the run
@@ -112,8 +112,6 @@ struct Step {
     to: Option<Kept>,
     /// Its new permissions; `None` to keep them.
     permissions: Option<String>,
-    /// The ledger that stores the earlier content.
-    ledger: PathBuf,
 }
 
 /// Runs the verb. No confirmation is required, because the ledger stores the content that is replaced.
@@ -172,7 +170,7 @@ impl Plan {
             }
         }
         plan.check_changed(args.except_changed, later)?;
-        plan.steps.iter().try_for_each(Step::check_kept)?;
+        plan.steps.iter().try_for_each(|step| step.check_kept(&plan.files.ledger))?;
         Ok(plan)
     }
 
@@ -246,20 +244,14 @@ fn step(made: &[&Change], now: Option<(String, String)>) -> Option<Step> {
     let permissions = wanted.filter(|_| touched);
     let same = hash(to.as_ref()) == now.as_ref().map(|(hash, _)| hash.as_str());
     let kept = permissions.is_none() || permissions.as_ref() == now.as_ref().map(|(_, permissions)| permissions);
-    (!same || !kept).then(|| Step {
-        path: PathBuf::from(&first.write.path),
-        now,
-        to,
-        permissions,
-        ledger: first.ledger.clone(),
-    })
+    (!same || !kept).then(|| Step { path: PathBuf::from(&first.write.path), now, to, permissions })
 }
 
 impl Step {
     /// Fails if the earlier content is not stored.
-    fn check_kept(&self) -> Result<()> {
+    fn check_kept(&self, ledger: &Path) -> Result<()> {
         let Some(kept) = &self.to else { return Ok(()) };
-        blob::load(&self.ledger, &hash_of(kept)?).map(drop).map_err(|e| {
+        blob::load(ledger, &hash_of(kept)?).map(drop).map_err(|e| {
             let path = self.path.display().to_string();
             Error::new(Code::Integrity, format!("what {path} held is lost: {}", e.message())).with("path", path)
         })
@@ -274,12 +266,6 @@ impl Step {
 
 /// Restores the files by one operation of cp-exec, under the policy and in the ledger of the run.
 fn put_back(files: &RunFiles, steps: &[Step], context: &mut Context) -> Result<()> {
-    for step in steps.iter().filter(|step| step.ledger != files.ledger) {
-        // The blobs of the agents' ledgers.
-        if let Some(kept) = &step.to {
-            blob::store(&files.ledger, &blob::load(&step.ledger, &hash_of(kept)?)?)?;
-        }
-    }
     let restore = |step: &Step| {
         json!({
             "path": step.path.display().to_string(),

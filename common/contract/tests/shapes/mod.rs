@@ -86,9 +86,6 @@ pub(crate) struct Summary {
     /// Of a dry run over rows: what the requests would take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) estimate: Option<Estimate>,
-    /// Of a tool loop: number of model turns of its agents.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) agent_iterations: Option<u64>,
     /// Of a tool loop: number of tool calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tool_calls: Option<u64>,

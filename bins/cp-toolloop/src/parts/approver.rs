@@ -1,0 +1,57 @@
+//! The approver, and which calls require approval.
+
+use std::time::Instant;
+
+use cp_common::coprocess;
+use cp_common::program::approval::{self, Verdict};
+use cp_common::wire::{Approval, Grant, How};
+use cp_common::{Context, Error, Result};
+use cp_servers::matches;
+use serde::Deserialize;
+
+use crate::tools::tool::{Origin, Tool};
+
+/// Which calls require approval, and the program that gives it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Approver {
+    /// The approver, with its arguments.
+    argv: Option<Vec<String>>,
+    policy: ToolsPolicy,
+}
+
+/// The part of `[tools]` in the policy that this program reads; cp-exec reads the rest.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ToolsPolicy {
+    /// The tools that require approval; `*` stands for any run of characters.
+    approve: Vec<String>,
+}
+
+impl Approver {
+    /// The approver of a command line, with the policy of this home.
+    pub(crate) fn new(command: Option<&str>, context: &Context) -> Result<Self> {
+        let argv = command.map(coprocess::command_line).transpose().map_err(Error::fatal)?;
+        Ok(Self { argv, policy: cp_policy::table(&context.home, "tools")? })
+    }
+
+    /// The rule by which each call of a tool requires approval, and the reason; `None` if it requires no approval here. cp-exec itself
+    /// requests approval for the tools that it runs.
+    pub(crate) fn reason(&self, tool: &Tool) -> Option<(&'static str, String)> {
+        if self.policy.approve.iter().any(|pattern| matches(pattern, &tool.name)) {
+            let why = || format!("tools.approve of the policy lists `{}`", tool.name);
+            return (!matches!(tool.origin, Origin::Executable { .. })).then(|| ("tools.approve", why()));
+        }
+        let why = || format!("{} requires approval of each call", tool.name);
+        tool.hints.approve.then(|| ("tool.approve", why()))
+    }
+
+    /// A grant by the approver.
+    pub(crate) fn grant(&self) -> Grant {
+        Grant::by("approver", self.argv.iter().flatten().next().map_or("", String::as_str), How::Approver)
+    }
+
+    /// The answer of the approver, until a deadline; `None` without an approver.
+    pub(crate) fn ask(&self, approval: &Approval, until: Option<Instant>) -> Result<Option<Verdict>> {
+        self.argv.as_ref().map(|argv| approval::ask(argv, approval, until)).transpose()
+    }
+}
