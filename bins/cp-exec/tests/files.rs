@@ -73,9 +73,9 @@ fn edit_without_unique_match_fails() {
     let answer = ask(&exec, "edit_file", &json!({"path": "a", "old": "x", "new": "n", "all": true}));
     assert_eq!(value(&answer)["lines"], json!([1, 3]));
     assert_eq!(exec.work.read("a"), "n\ny\nn\n");
-    let patch = "@@ -2,2 +2,1 @@\n-y\n-n\n+end\n\\ No newline at end of file\n";
-    value(&ask(&exec, "edit_file", &json!({"path": "a", "patch": patch})));
-    assert_eq!(exec.work.read("a"), "n\nend");
+    let patch = "*** Begin Patch\n*** Update File: a\n@@\n-y\n-n\n+end\n*** End Patch";
+    value(&ask(&exec, "edit_file", &json!({"patch": patch})));
+    assert_eq!(exec.work.read("a"), "n\nend\n");
     let twice = ask(&exec, "edit_file", &json!({"path": "a", "patch": patch}));
     assert!(refusal(&twice).1.contains("hunk 1 does not match"), "{twice}");
 }
@@ -234,7 +234,8 @@ fn read_file_handles_large_file() {
     assert_eq!((&value(&answer)["total_lines"], &value(&answer)["lines"]), (&json!(11), &json!(10)));
     let cut = ask(&exec, "read_file", &json!({"path": "large", "line": 1, "lines": 1}));
     assert_eq!((value(&cut)["content"].as_str().unwrap().len(), &value(&cut)["has_more"]), (4 << 20, &json!(true)));
-    value(&ask(&exec, "edit_file", &json!({"path": "large", "patch": "@@ -11 +11 @@\n-y\n+z\n"})));
+    let patch = "*** Begin Patch\n*** Update File: large\n@@\n-y\n+z\n*** End of File\n*** End Patch";
+    value(&ask(&exec, "edit_file", &json!({"patch": patch})));
     assert!(exec.work.read("large").ends_with("y\nz\n"));
 }
 
