@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::form::{Action, FileChange, parse};
 use super::missing::file_not_found;
 use super::place::{Edited, inserted, patched, replaced};
-use super::{change, locked, present, unchanged, writable_path};
+use super::{change, locked, present, unchanged, utf_8_only, writable_path};
 use crate::policy::Policy;
 use crate::request::{EditFile, Replacement};
 use crate::run::Engine;
@@ -161,6 +161,7 @@ impl Drafts<'_> {
             return Ok(&mut self.files[at]);
         }
         let before = present(&path)?;
+        utf_8_only(&path, before.as_ref())?;
         if let Some(before) = &before {
             // Text that matches proves that the caller knows the replaced part; a file that this run knows must be
             // unchanged.
