@@ -4,10 +4,10 @@
 pub(crate) mod approvals;
 mod blocked;
 mod budget;
-pub(crate) mod client;
-mod clients;
+pub(crate) mod clients;
 mod connections;
 pub(crate) mod helper;
+pub(crate) mod inside;
 mod journal;
 mod provenance;
 mod result;

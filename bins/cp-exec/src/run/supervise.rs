@@ -367,7 +367,7 @@ impl<'r> Supervised<'r> {
                         }
                     }
                     Report::Ready(enforcement) => {
-                        // Without a listener nothing would decide about the programs of a client.
+                        // Without a listener nothing decides about the programs inside.
                         self.clients = self.clients.take().filter(|_| enforcement.listener);
                         self.ready = Some(*enforcement);
                     }
