@@ -138,7 +138,6 @@ impl Prepared {
             stdin: self.stdin.take(),
             timeout: self.ruling.command.timeout,
             grace: self.grace,
-            output_limit: self.policy.exec().output_limit,
             watch,
             repositories: session.watch(),
             steps: self.steps.take(),

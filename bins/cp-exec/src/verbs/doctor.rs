@@ -111,7 +111,6 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         stdin: None,
         timeout: Duration::from_secs(5),
         grace: Duration::ZERO,
-        output_limit: None,
         watch: None,
         repositories: None,
         steps: None,
