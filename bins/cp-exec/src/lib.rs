@@ -115,11 +115,11 @@ pub static PROGRAM: Program = Program {
 
 /// Runs the verb the user asked for.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
-    if sandbox::is_client() {
+    if sandbox::is_inside() {
         return match cli.verb {
-            Verb::Run(args) => verbs::run::run_as_client(&args, context),
-            Verb::Check(args) => verbs::check::run_as_client(&args, context),
-            Verb::Hook(args) => verbs::hook::run_as_client(&args, context),
+            Verb::Run(args) => verbs::run::run_inside(&args, context),
+            Verb::Check(args) => verbs::check::run_inside(&args, context),
+            Verb::Hook(args) => verbs::hook::run_inside(&args, context),
             Verb::Agent(_)
             | Verb::Policy(_)
             | Verb::Allow(_)

@@ -299,8 +299,8 @@ fn hook_inside_of_agent_is_recorded_by_supervisor() {
 fn tool_calls_are_recorded_for_agents_only() {
     let tell = "use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => '/run/cp-exec/supervisor') or die;
         print $s <STDIN>; $s->shutdown(1); print <$s>;";
-    let call = json!({"tool": {"host": "claude", "session": "s", "call": "c:3", "tool": "Read", "is_listed": false,
-        "by_default": true, "data": {}, "is_result": false}});
+    let call = json!({"host": "claude", "session": "s", "call": "c:3", "tool": "Read", "is_listed": false,
+        "by_default": true, "data": {}, "is_result": false});
     for who in everyone() {
         for (door, is_recorded) in [
             (&["agent", "--", "perl", "-e", tell][..], true),

@@ -527,15 +527,15 @@ fn run_as_changes_uid_of_root() {
     if !required("the rights of root", rustix::process::geteuid().is_root()) {
         return;
     }
-    let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "run_as = 65534\nintent ="));
-    fs::set_permissions(&exec.work, fs::Permissions::from_mode(0o777)).unwrap();
-    let result = exec.inside("id -u; id -g; id -G; touch mine");
-    assert_eq!(result["stdout"], "65534\n65534\n65534\n", "{result}");
-    assert_eq!(result["enforcement"]["uid"], 65534);
-    assert!(exec.work.join("mine").exists());
     let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "run_as = \"owner-of-cwd\"\nintent ="));
-    std::os::unix::fs::chown(&exec.work, Some(1000), Some(1000)).unwrap();
-    assert_eq!(exec.inside("id -u")["stdout"], "1000\n");
+    std::os::unix::fs::chown(&exec.work, Some(1000), Some(1001)).unwrap();
+    let result = exec.inside("id -u; id -g; id -G; touch mine");
+    assert_eq!(
+        (&result["stdout"], &result["enforcement"]["uid"]),
+        (&"1000\n1001\n1001\n".into(), &1000.into()),
+        "{result}"
+    );
+    assert!(exec.work.join("mine").exists());
 }
 
 #[test]

@@ -31,28 +31,11 @@ fn headed(context: usize, header: impl Fn(&str) -> String) -> String {
     hunks(context).lines().map(|text| line(text) + "\n").collect()
 }
 
-/// The header with its numbers changed.
-fn shifted(header: &str, line: isize, count: isize) -> String {
-    let number = |part: &str| {
-        let (start, length) = part[1..].split_once(',').unwrap_or((&part[1..], "1"));
-        let (start, length): (isize, isize) = (start.parse().unwrap(), length.parse().unwrap());
-        format!("{}{},{}", &part[..1], start + line, length + count)
-    };
-    let parts: Vec<&str> = header.split(' ').collect();
-    format!("@@ {} {} @@", number(parts[1]), number(parts[2]))
-}
-
 fn sections(hunks: &str) -> String {
     format!("*** Begin Patch\n*** Update File: a.py\n{hunks}*** End Patch\n")
 }
 
-fn block(marks: [&str; 3], at: usize) -> String {
-    format!("{}\n{}{}\n{}{}\n", marks[0], OLD[at], marks[1], NEW[at], marks[2])
-}
-
-const MARKS: [&str; 3] = ["<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"];
-
-const FORMS: [Form; 25] = [
+const FORMS: [Form; 8] = [
     ("edits", || json!({"path": "a.py", "edits": [{"old": OLD[0], "new": NEW[0]}, {"old": OLD[1], "new": NEW[1]}]})),
     ("edits of Claude Code", || {
         let one = |at: usize| json!({"old_string": OLD[at], "new_string": NEW[at], "replace_all": false});
@@ -62,42 +45,9 @@ const FORMS: [Form; 25] = [
         "edits with their own paths",
         || json!({"edits": [{"path": "a.py", "old": OLD[0], "new": NEW[0]}, {"path": "a.py", "old": OLD[1], "new": NEW[1]}]}),
     ),
-    ("edits with line numbers", || {
-        let numbered = "6\t    total = x + 1\n7\t    note = \"one - 'two'\"\n";
-        json!({"path": "a.py", "edits": [{"old": numbered, "new": NEW[0]}, {"old": OLD[1], "new": NEW[1]}]})
-    }),
-    ("edits with line numbers on both sides", || {
-        let (old, new) = (
-            "     6→    total = x + 1\n     7→    note = \"one - 'two'\"\n",
-            "     6→    total = x + 10\n     7→    more = total\n     8→    note = \"one - 'two'\"\n",
-        );
-        json!({"path": "a.py", "edits": [{"old": old, "new": new}, {"old": OLD[1], "new": NEW[1]}]})
-    }),
-    ("hunks with path", || json!({"path": "a.py", "patch": hunks(3)})),
-    ("--- a/ +++ b/", || json!({"patch": format!("--- a/a.py\n+++ b/a.py\n{}", hunks(3))})),
-    (
-        "--- +++ with times",
-        || json!({"patch": format!("--- a.py\t2026-01-01 10:00\n+++ a.py\t2026-01-02\n{}", hunks(3))}),
-    ),
-    (
-        "diff --git",
-        || json!({"patch": format!("diff --git a/a.py b/a.py\nindex 1..2 100644\n--- a/a.py\n+++ b/a.py\n{}", hunks(3))}),
-    ),
-    ("one line of context", || json!({"path": "a.py", "patch": hunks(1)})),
-    ("wrong numbers", || json!({"path": "a.py", "patch": headed(3, |header| shifted(header, 3, 0))})),
-    ("wrong counts", || json!({"path": "a.py", "patch": headed(3, |header| shifted(header, 0, 2))})),
-    ("counts too low", || json!({"path": "a.py", "patch": headed(3, |header| shifted(header, 0, -2))})),
-    ("wrong numbers and counts", || json!({"path": "a.py", "patch": headed(3, |header| shifted(header, 40, 7))})),
-    ("bare @@", || json!({"path": "a.py", "patch": headed(3, |_| "@@".to_owned())})),
-    ("@@ … @@", || json!({"path": "a.py", "patch": headed(3, |_| "@@ ... @@".to_owned())})),
-    ("fence", || json!({"path": "a.py", "patch": format!("Here it is:\n```diff\n{}```\nDone.\n", hunks(3))})),
-    (
-        "fence with names",
-        || json!({"patch": format!("```diff\n--- a/a.py\n+++ b/a.py\n{}```\n", headed(3, |_| "@@".to_owned()))}),
-    ),
     (
         "blank lines without blank",
-        || json!({"path": "a.py", "patch": hunks(3).replace("\n \n", "\n\n").replace("\n \n", "\n\n")}),
+        || json!({"patch": sections(&hunks(3).replace("\n \n", "\n\n").replace("\n \n", "\n\n"))}),
     ),
     ("apply_patch", || json!({"patch": sections(&headed(3, |_| "@@".to_owned()))})),
     (
@@ -105,30 +55,19 @@ const FORMS: [Form; 25] = [
         || json!({"input": sections(&headed(1, |header| (if header.contains("-5") { "@@ def first(x):" } else { "@@" }).to_owned()))}),
     ),
     ("apply_patch in a fence, with numbers", || json!({"patch": format!("```\n{}```\n", sections(&hunks(3)))})),
-    ("SEARCH/REPLACE", || json!({"path": "a.py", "patch": block(MARKS, 0) + &block(MARKS, 1)})),
-    (
-        "SEARCH/REPLACE with names and fences",
-        || json!({"patch": format!("a.py\n```python\n{}```\n\na.py\n```python\n{}```\n", block(MARKS, 0), block(MARKS, 1))}),
-    ),
-    ("SEARCH/REPLACE with dashes", || {
-        let marks = ["------- SEARCH", "=======", "+++++++ REPLACE"];
-        json!({"path": "a.py", "patch": block(marks, 0) + &block(marks, 1)})
-    }),
+    ("apply_patch with path", || json!({"path": "a.py", "patch": sections(&headed(3, |_| "@@ ... @@".to_owned()))})),
 ];
 
 /// A variation of the file, which the request does not have.
 type Variation = (&'static str, fn(&str) -> String);
 
-const VARIATIONS: [Variation; 6] = [
+const VARIATIONS: [Variation; 5] = [
     ("as it is", str::to_owned),
     ("CRLF", |text| text.replace('\n', "\r\n")),
     ("no newline at the end", |text| text.trim_end().to_owned()),
     ("byte order mark", |text| format!("\u{feff}{text}")),
     ("blanks at line ends", |text| {
         text.replace(":\n", ": \n").replace("x + 1\n", "x + 1  \n").replace("'two'\"\n", "'two'\"\t\n")
-    }),
-    ("typographic", |text| {
-        text.replace("'two'", "‘two’").replace(" - ", " – ").replace("it's a \"sum\"", "it’s a “sum”")
     }),
 ];
 
@@ -156,7 +95,7 @@ fn edit_in_each_form_makes_intended_file() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    assert!(count >= 70, "{count} forms");
+    assert!(count >= 40, "{count} forms");
 }
 
 /// A request about several files or none, the files before it, and the files after it.
@@ -165,13 +104,16 @@ type Case = (&'static str, Value, &'static [(&'static str, &'static str)], &'sta
 const THREE: &[(&str, &str)] = &[("a", "1\n2\n3\n"), ("d/b", "x\ny\n"), ("gone", "g\n")];
 const CHANGED: &[(&str, &str)] = &[("a", "1\ntwo\n3\n"), ("e/new", "n\n"), ("d/c", "x\nz\n")];
 
-#[expect(clippy::too_many_lines, reason = "a table")]
+/// A patch of the file `a`.
+fn one_file(hunks: &str) -> String {
+    format!("*** Begin Patch\n*** Update File: a\n{hunks}*** End Patch")
+}
+
 /// Edits of several files, and edits that create, insert, remove and move.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn cases() -> Vec<Case> {
     let one: &[(&str, &str)] = &[("a", "1\n2\n3\n")];
     let sections = "*** Begin Patch\n*** Update File: a\n@@\n 1\n-2\n+two\n*** Add File: e/new\n+n\n*** Delete File: gone\n*** Update File: d/b\n*** Move to: d/c\n@@\n x\n-y\n+z\n*** End Patch";
-    let unified = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\ndiff --git a/e/new b/e/new\nnew file mode 100644\n--- /dev/null\n+++ b/e/new\n@@ -0,0 +1 @@\n+n\ndiff --git a/gone b/gone\ndeleted file mode 100644\n--- a/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\ndiff --git a/d/b b/d/c\nsimilarity index 50%\nrename from d/b\nrename to d/c\n--- a/d/b\n+++ b/d/c\n@@ -1,2 +1,2 @@\n x\n-y\n+z\n";
-    let plain = "--- a\n+++ a\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n--- /dev/null\n+++ e/new\n@@ -0,0 +1 @@\n+n\n--- gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n";
     vec![
         ("sections", json!({"patch": sections}), THREE, CHANGED),
         (
@@ -182,9 +124,6 @@ fn cases() -> Vec<Case> {
         ),
         ("sections with directory", json!({"path": ".", "patch": sections}), THREE, CHANGED),
         ("sections without first line", json!({"patch": sections.replace("*** Begin Patch\n", "")}), THREE, CHANGED),
-        ("git", json!({"patch": unified}), THREE, CHANGED),
-        ("git in a fence", json!({"patch": format!("```patch\n{unified}```")}), THREE, CHANGED),
-        ("plain", json!({"patch": plain}), THREE, &[("a", "1\ntwo\n3\n"), ("e/new", "n\n"), ("d/b", "x\ny\n")]),
         (
             "empty old",
             json!({"path": "deep/er/new", "old": "", "new": "text\n"}),
@@ -196,12 +135,6 @@ fn cases() -> Vec<Case> {
             json!({"file_path": "a", "old_string": "", "new_string": "t"}),
             &[("a", "")],
             &[("a", "t")],
-        ),
-        (
-            "empty SEARCH",
-            json!({"patch": "s/new.py\n<<<<<<< SEARCH\n=======\nx\n>>>>>>> REPLACE\n"}),
-            &[],
-            &[("s/new.py", "x\n")],
         ),
         (
             "two edits of two files",
@@ -249,12 +182,6 @@ fn cases() -> Vec<Case> {
             &[("a", "0\r\n1\r\n2\r\n")],
         ),
         (
-            "only added lines after a stated line",
-            json!({"path": "a", "patch": "@@ -1,0 +2,1 @@\n+x\n"}),
-            one,
-            &[("a", "1\nx\n2\n3\n")],
-        ),
-        (
             "only added lines after an anchor",
             json!({"patch": "*** Begin Patch\n*** Update File: a\n@@ 2\n+x\n*** End Patch"}),
             one,
@@ -267,50 +194,14 @@ fn cases() -> Vec<Case> {
             &[("a", "1\n2\n3\nx\n")],
         ),
         (
-            "same lines twice, right line",
-            json!({"path": "a", "patch": "@@ -3 +3 @@\n-x\n+y\n"}),
-            &[("a", "x\n\nx\n")],
-            &[("a", "x\n\ny\n")],
-        ),
-        (
             "same lines twice, anchor",
-            json!({"path": "a", "patch": "@@ b\n-x\n+y\n"}),
+            json!({"patch": one_file("@@ b\n-x\n+y\n")}),
             &[("a", "a\nx\nb\nx\n")],
             &[("a", "a\nx\nb\ny\n")],
         ),
         (
             "same lines twice, end of the file",
             json!({"patch": "*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** End of File\n*** End Patch"}),
-            &[("a", "x\n\nx\n")],
-            &[("a", "x\n\ny\n")],
-        ),
-        (
-            "marked end without newline",
-            json!({"path": "a", "patch": "@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+x\n"}),
-            &[("a", "x")],
-            &[("a", "x\n")],
-        ),
-        (
-            "lines that look like headers",
-            json!({"path": "a", "patch": "@@ -1,2 +1,1 @@\n--- x\n 2\n"}),
-            &[("a", "-- x\n2\n")],
-            &[("a", "2\n")],
-        ),
-        (
-            "executable",
-            json!({"patch": "diff --git a/x b/x\nnew file mode 100755\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+#!/bin/sh\n"}),
-            &[],
-            &[("x", "#!/bin/sh\n")],
-        ),
-        (
-            "rename alone",
-            json!({"patch": "diff --git a/a b/z\nsimilarity index 100%\nrename from a\nrename to z\n"}),
-            one,
-            &[("z", "1\n2\n3\n")],
-        ),
-        (
-            "SEARCH with start line",
-            json!({"path": "a", "patch": "<<<<<<< SEARCH\n:start_line:3\n-------\nx\n=======\ny\n>>>>>>> REPLACE\n"}),
             &[("a", "x\n\nx\n")],
             &[("a", "x\n\ny\n")],
         ),
@@ -322,26 +213,14 @@ fn cases() -> Vec<Case> {
             &[("a", "x\r\ny\r\nx\r\ny\r\n")],
             &[("a", "x\r\ny\r\nx\r\ny\r\n")],
         ),
-        ("! hunk twice", json!({"path": "a", "patch": "@@\n-x\n+y\n"}), &[("a", "x\n\nx\n")], &[("a", "x\n\nx\n")]),
-        (
-            "! hunk twice, wrong line",
-            json!({"path": "a", "patch": "@@ -2 +2 @@\n-x\n+y\n"}),
-            &[("a", "x\n\nx\n")],
-            &[("a", "x\n\nx\n")],
-        ),
-        (
-            "! SEARCH twice",
-            json!({"path": "a", "patch": "<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n"}),
-            &[("a", "x\n\nx\n")],
-            &[("a", "x\n\nx\n")],
-        ),
+        ("! hunk twice", json!({"patch": one_file("@@\n-x\n+y\n")}), &[("a", "x\n\nx\n")], &[("a", "x\n\nx\n")]),
         (
             "! anchor twice",
-            json!({"path": "a", "patch": "@@ b\n-x\n+y\n"}),
+            json!({"patch": one_file("@@ b\n-x\n+y\n")}),
             &[("a", "b\nx\nb\nx\n")],
             &[("a", "b\nx\nb\nx\n")],
         ),
-        ("! no place", json!({"path": "a", "patch": "@@\n+y\n"}), one, one),
+        ("! no place", json!({"patch": one_file("@@\n+y\n")}), one, one),
         (
             "! other indentation",
             json!({"path": "a", "old": "  x\n  y", "new": "z"}),
@@ -361,26 +240,12 @@ fn cases() -> Vec<Case> {
             &[("a", "2\n"), ("b", "y\n")],
             &[("a", "2\n"), ("b", "y\n")],
         ),
-        ("! removal of other content", json!({"patch": "--- a/a\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-1\n-2\n"}), one, one),
-        ("! overlapping hunks", json!({"path": "a", "patch": "@@\n 1\n-2\n+x\n@@\n-2\n+y\n 3\n"}), one, one),
-        ("! nothing changes", json!({"path": "a", "patch": "@@ -1 +1 @@\n-1\n+1\n"}), one, one),
+        ("! overlapping hunks", json!({"patch": one_file("@@\n 1\n-2\n+x\n@@\n-2\n+y\n 3\n")}), one, one),
+        ("! nothing changes", json!({"patch": one_file("@@\n-1\n+1\n")}), one, one),
         ("! prose", json!({"path": "a", "patch": "Replace 2 by two."}), one, one),
-        ("! no file", json!({"patch": "@@ -2 +2 @@\n-2\n+two\n"}), one, one),
-        ("! mode alone", json!({"patch": "diff --git a/a b/a\nold mode 100644\nnew mode 100755\n"}), one, one),
-        (
-            "! mode of a missing file",
-            json!({"patch": "diff --git a/z b/z\nold mode 100644\nnew mode 100755\n"}),
-            one,
-            one,
-        ),
-        (
-            "! mode and hunk",
-            json!({"patch": "diff --git a/a b/a\nold mode 100644\nnew mode 100755\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+one\n"}),
-            one,
-            one,
-        ),
-        ("! binary", json!({"patch": "diff --git a/a b/a\nGIT binary patch\nliteral 3\n"}), one, one),
-        ("! mixed numbers", json!({"path": "a", "old": "1\t1\n2\t2\n", "new": "1\t1\nx\n"}), one, one),
+        ("! no section", json!({"path": "a", "patch": "*** Begin Patch\n@@\n-1\n+x\n*** End Patch"}), one, one),
+        ("! other forms", json!({"path": "a", "patch": "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+x\n"}), one, one),
+        ("! no file", json!({"old": "2", "new": "two"}), one, one),
         ("! beyond the end", json!({"path": "a", "insert_line": 9, "new": "x"}), one, one),
         ("! incomplete sections", json!({"patch": "*** Begin Patch\n*** Update File: a\n@@\n-2\n"}), one, one),
         (
@@ -389,19 +254,6 @@ fn cases() -> Vec<Case> {
             one,
             one,
         ),
-        (
-            "counts too low before a blank line",
-            json!({"path": "a", "patch": "@@ -1,1 +1,1 @@\n-1\n+x\n\n-2\n+y\n"}),
-            &[("a", "1\n\n2\n")],
-            &[("a", "x\n\ny\n")],
-        ),
-        (
-            "huge counts",
-            json!({"path": "a", "patch": "@@ -1,18446744073709551615 +1,18446744073709551615 @@\n-1\n+x\n"}),
-            one,
-            &[("a", "x\n2\n3\n")],
-        ),
-        ("! incomplete SEARCH", json!({"path": "a", "patch": "<<<<<<< SEARCH\n2\n=======\ntwo\n"}), one, one),
         ("! two ways", json!({"path": "a", "old": "2", "new": "two", "patch": "@@"}), one, one),
     ]
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use cp_ledger::store::blob;
 use serde_json::{Value, json};
 
@@ -73,9 +75,9 @@ fn edit_without_unique_match_fails() {
     let answer = ask(&exec, "edit_file", &json!({"path": "a", "old": "x", "new": "n", "all": true}));
     assert_eq!(value(&answer)["lines"], json!([1, 3]));
     assert_eq!(exec.work.read("a"), "n\ny\nn\n");
-    let patch = "@@ -2,2 +2,1 @@\n-y\n-n\n+end\n\\ No newline at end of file\n";
-    value(&ask(&exec, "edit_file", &json!({"path": "a", "patch": patch})));
-    assert_eq!(exec.work.read("a"), "n\nend");
+    let patch = "*** Begin Patch\n*** Update File: a\n@@\n-y\n-n\n+end\n*** End Patch";
+    value(&ask(&exec, "edit_file", &json!({"patch": patch})));
+    assert_eq!(exec.work.read("a"), "n\nend\n");
     let twice = ask(&exec, "edit_file", &json!({"path": "a", "patch": patch}));
     assert!(refusal(&twice).1.contains("hunk 1 does not match"), "{twice}");
 }
@@ -234,7 +236,8 @@ fn read_file_handles_large_file() {
     assert_eq!((&value(&answer)["total_lines"], &value(&answer)["lines"]), (&json!(11), &json!(10)));
     let cut = ask(&exec, "read_file", &json!({"path": "large", "line": 1, "lines": 1}));
     assert_eq!((value(&cut)["content"].as_str().unwrap().len(), &value(&cut)["has_more"]), (4 << 20, &json!(true)));
-    value(&ask(&exec, "edit_file", &json!({"path": "large", "patch": "@@ -11 +11 @@\n-y\n+z\n"})));
+    let patch = "*** Begin Patch\n*** Update File: large\n@@\n-y\n+z\n*** End of File\n*** End Patch";
+    value(&ask(&exec, "edit_file", &json!({"patch": patch})));
     assert!(exec.work.read("large").ends_with("y\nz\n"));
 }
 
@@ -421,21 +424,41 @@ fn read_file_of_image_has_image_block() {
 }
 
 #[test]
-fn read_file_decodes_text_that_is_not_utf_8_and_names_encoding() {
+fn bytes_that_are_not_utf_8_are_base64_with_a_note_and_utf_16_is_not_edited() {
     let exec = Exec::new(Who::Me);
-    let sentence = "Während draußen Äpfel fielen, hörten die Kühe müßig zu: genau so schön wär's für alle.\n";
+    let sentence = "Äpfel\n";
     let latin: Vec<u8> = sentence.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
-    let utf_16: Vec<u8> = [0xfeff].into_iter().chain(sentence.encode_utf16()).flat_map(u16::to_le_bytes).collect();
-    for (bytes, name) in [(latin, "windows-1252"), (utf_16, "UTF-16LE")] {
-        exec.work.write("text", &bytes);
-        let result = read_call(&exec, &json!({"path": "text"}));
-        let content = result["content"].as_str().unwrap();
-        assert!(content.starts_with(sentence) && content.contains(&format!("decoded from {name}")), "{content}");
-        let row = ask(&exec, "read_file", &json!({"path": "text"}));
-        assert_eq!((&value(&row)["encoding"], &value(&row)["charset"]), (&json!("base64"), &json!(name)));
+    let utf_16 = |bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        [0xfeff].into_iter().chain(sentence.encode_utf16()).flat_map(bytes).collect()
+    };
+    let (little, big) = (utf_16(u16::to_le_bytes), utf_16(u16::to_be_bytes));
+    for (bytes, name, is_editable) in [
+        (latin, "not UTF-8", true),
+        (little, "UTF-16LE", false),
+        (big, "UTF-16BE", false),
+        (sentence.as_bytes().to_vec(), "", true),
+    ] {
+        let path = exec.work.write("text", &bytes);
+        let content = read_call(&exec, &json!({"path": "text"}))["content"].clone();
+        let row = value(&ask(&exec, "read_file", &json!({"path": "text"}))).clone();
+        if name.is_empty() {
+            assert_eq!(
+                (&content, &row["content"], &row["encoding"]),
+                (&json!(sentence), &json!(sentence), &json!("utf-8"))
+            );
+        } else {
+            assert_eq!(BASE64_STANDARD.decode(row["content"].as_str().unwrap()).unwrap(), bytes);
+            let noted = format!("{}\n[{name}: ", row["content"].as_str().unwrap());
+            assert!(row["encoding"] == "base64" && content.as_str().unwrap().starts_with(&noted), "{content}");
+        }
+        for (operation, arguments) in [
+            ("edit_file", json!({"path": "text", "old": "pfel", "new": "x"})),
+            ("write_file", json!({"path": "text", "content": "x", "mode": "overwrite"})),
+        ] {
+            let answer = ask(&exec, operation, &arguments);
+            let is_refused = answer["error"]["details"]["rule"] == "encoding";
+            assert!(is_refused != is_editable && (is_editable || refusal(&answer).1.contains(name)), "{answer}");
+            fs::write(&path, &bytes).unwrap();
+        }
     }
-    exec.work.write("text", sentence);
-    assert_eq!(read_call(&exec, &json!({"path": "text"}))["content"], sentence);
-    exec.work.write("bytes", b"\x01\x02\xff\xfe");
-    assert_eq!(read_call(&exec, &json!({"path": "bytes"}))["content"], "AQL//g==");
 }

@@ -1,4 +1,4 @@
-//! cp-exec inside a cp-exec sandbox: a client of the supervisor outside.
+//! cp-exec inside a cp-exec sandbox: it executes its command, and the supervisor outside decides about each program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use crate::exec::{Exec, Who, everyone};
 
 const POLICY: &str = r#"
 [exec]
-allowed_commands = ["bin/cp-exec", "sh", "env", "true", "echo", "cat", "git", "python3", "make", "sleep", "seq", "wc", "sort", "touch",
+allowed_commands = ["bin/cp-exec", "sh", "bash", "env", "true", "echo", "cat", "git", "python3", "make", "sleep", "seq", "wc", "sort", "touch",
   "timeout", "mkdir", "ls", "printf", "head"]
 restricted_commands = ["tac"]
 [[exec.rule]]
@@ -54,19 +54,16 @@ fn record(exec: &Exec, line: &str) -> Value {
 }
 
 #[test]
-fn client_runs_command_in_existing_sandbox() {
+fn command_runs_in_existing_sandbox() {
     for who in everyone() {
         let exec = project(who);
         let answer = record(&exec, "bin/cp-exec -- echo hi");
         assert_eq!((&answer["type"], &answer["data"]["stdout"]), (&json!("exec_result"), &json!("hi\n")), "{answer}");
         assert_eq!(answer["data"]["enforcement"], json!({ "nested": true }));
-        let entry = exec.entries("exec.request").pop().unwrap();
-        assert_eq!(answer["data"]["receipt"]["seq"], entry["seq"]);
-        assert_eq!(answer["data"]["receipt"]["hash"], entry["hash"]);
-        assert_eq!(answer["data"]["receipt"]["ledger"], "");
-        assert_eq!((&entry["data"]["argv"], &entry["data"]["decision"]), (&json!(["echo", "hi"]), &json!("allow")));
-        assert_eq!(entry["data"]["cwd"], exec.work.to_str().unwrap());
-        assert_eq!(entry["data"]["intent"], exec.entries("exec.intent")[0]["seq"]);
+        assert_eq!(answer["data"]["receipt"], Value::Null);
+        let steps = exec.entries("exec.step");
+        let step = steps.iter().find(|step| step["data"]["argv_as_asked"] == json!(["echo", "hi"])).unwrap();
+        assert_eq!((&step["data"]["decision"], &step["data"]["by"]), (&json!("allow"), &json!("line")), "{step}");
 
         let line = "bin/cp-exec --format raw -c 'echo \"$((1+1))\"; exit 7'; echo $?; \
                     bin/cp-exec --format raw -c 'kill -TERM $$'; echo $?; \
@@ -84,7 +81,7 @@ fn client_runs_command_in_existing_sandbox() {
 }
 
 #[test]
-fn client_answers_requests_on_standard_input() {
+fn requests_on_standard_input_are_answered() {
     let exec = project(Who::Me);
     let requests = [
         json!({"tool": "shell", "arguments": {"argv": ["cat"], "stdin": "given"}}),
@@ -107,30 +104,24 @@ fn client_answers_requests_on_standard_input() {
 }
 
 #[test]
-fn client_receives_refusals_and_spends_approval_once() {
+fn refusal_is_explained_and_approval_is_spent_once() {
     for who in everyone() {
         let exec = project(who);
         exec.write("text", "x");
         for command in ["-- tac text", "-c 'env tac text'", "-c 'true; tac text'"] {
             let line = format!("bin/cp-exec {command}");
-            let answer = record(&exec, &line);
-            assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{command}: {answer}");
-            assert_eq!(answer["error"]["details"]["rule"], "restricted", "{command}: {answer}");
-            // The closing line of the run outside names the same.
             let (outer, status) = exec.ask(&["-c", &line]);
+            let stdout = details(&outer)["stdout"].as_str().unwrap_or_else(|| panic!("{outer}"));
+            let inner: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+            assert!(inner["ok"] == false && inner.to_string().contains("restricted"), "{command}: {inner}");
             assert_eq!((status, &outer["error"]["details"]["denied"][0]["argv"][0]), (4, &json!("tac")), "{outer}");
             assert_eq!(output(&exec, &format!("bin/cp-exec --format raw {command} 2>/dev/null; echo $?")), "126\n");
         }
-        let push = "bin/cp-exec -c 'env git push'";
+        let push = "bin/cp-exec -c 'git push'";
         let (outer, status) = exec.ask(&["-c", push]);
         let id = details(&outer)["id"].as_str().unwrap_or_else(|| panic!("{outer}"));
-        let inner: Value = serde_json::from_str(details(&outer)["stdout"].as_str().unwrap()).unwrap();
-        assert_eq!((status, &inner["error"]["code"]), (9, &json!("E_HUMAN_REQUIRED")), "{inner}");
-        assert!(!inner.to_string().contains(exec.home.to_str().unwrap()), "{inner}");
-        assert_eq!(
-            (&inner["error"]["details"]["id"], &inner["error"]["details"]["denied"][0]["approval"]),
-            (&json!(id), &json!(id))
-        );
+        assert_eq!((status, &outer["error"]["code"]), (9, &json!("E_HUMAN_REQUIRED")), "{outer}");
+        assert!(details(&outer)["stdout"].as_str().unwrap().contains(id), "{outer}");
         if who != Who::Me {
             continue;
         }
@@ -143,21 +134,16 @@ fn client_receives_refusals_and_spends_approval_once() {
         assert_eq!(details(&outer)["denied"], Value::Null, "{outer}");
         assert_eq!(exec.entries("approval.spent").len(), 1);
         assert_eq!(exec.ask(&["-c", push]).1, 9, "the approval was for one start");
-        assert_eq!(record(&exec, "bin/cp-exec -- git push")["error"]["code"], "E_HUMAN_REQUIRED");
     }
 }
 
 #[test]
-fn client_check_returns_decision_and_other_verbs_are_refused() {
+fn check_leaves_decision_to_start_and_other_verbs_are_refused() {
     let exec = project(Who::Me);
-    let decision = |words: &str| record(&exec, &format!("bin/cp-exec check {words}"))["data"].clone();
-    for (words, expected) in
-        [("-- echo a", "allow"), ("-- git push", "ask"), ("-- tac a", "deny"), ("-c 'tac a'", "allow")]
-    {
-        assert_eq!(decision(words)["decision"], expected, "{words}: {}", decision(words));
+    for words in ["-- echo a", "-- git push", "-- tac a", "-c 'tac a'"] {
+        let decision = record(&exec, &format!("bin/cp-exec check {words}"))["data"].clone();
+        assert_eq!((&decision["decision"], &decision["rule"]), (&json!("allow"), &json!("inside")), "{decision}");
     }
-    assert_eq!(decision("-- tac a")["rule"], "restricted");
-    assert_eq!(exec.entries("exec.request").len(), 0, "nothing was run");
     for verb in
         ["policy show", "policy init", "approve", "undo last", "recover-git .", "hook install claude", "hook doctor"]
     {
@@ -173,7 +159,7 @@ fn client_check_returns_decision_and_other_verbs_are_refused() {
 }
 
 #[test]
-fn client_neither_sees_nor_needs_home() {
+fn home_is_neither_seen_nor_needed() {
     for who in everyone() {
         let exec = project(who);
         exec.ask(&["-c", "true"]);
@@ -193,49 +179,23 @@ fn client_neither_sees_nor_needs_home() {
 }
 
 #[test]
-fn program_that_runs_cp_exec_is_client() {
-    cp_testkit::needs!("make");
-    let exec = project(Who::Me);
-    let makefile =
-        "all:\n\t@tac text\n\t@bin/cp-exec --format raw -- echo from make\n\t-@bin/cp-exec --format raw -- tac text\n";
-    exec.write("Makefile", makefile);
-    exec.write("text", "made\n");
-    let (answer, _) = exec.ask(&["-c", "make -s"]);
-    // The control: what make itself starts is not decided in full.
-    assert_eq!(details(&answer)["stdout"], "made\nfrom make\n", "{answer}");
-    assert_eq!(details(&answer)["denied"].as_array().unwrap().len(), 1);
-    assert_eq!(details(&answer)["denied"][0]["rule"], "restricted");
-}
-
-#[test]
-fn concurrent_clients_are_all_answered() {
-    let exec = project(Who::Me);
-    let line = "for i in $(seq 8); do bin/cp-exec --format raw -c \"sleep 0.2; echo $i\" & done; wait";
-    let output = output(&exec, line);
-    let mut numbers: Vec<&str> = output.lines().collect();
-    numbers.sort_unstable();
-    assert_eq!(numbers, ["1", "2", "3", "4", "5", "6", "7", "8"]);
-    assert_eq!(exec.entries("exec.request").len(), 8);
-}
-
-#[test]
-fn hostile_client_does_not_affect_run() {
+fn hostile_message_does_not_affect_run() {
     cp_testkit::needs!("python3");
     let attacks = [
         ("silent", "held = [connect() for _ in range(15)]"),
         (
             "garbage",
-            "for bytes in (b'x', b'{', b'\\xff' * 100, b'{\"run\":{\"words\":[]}}', b'{\"run\":{\"words\":[\"\"]}}', b'{\"run\":{\"line\":\"a\\\\u0000\"}}', b'\"report\"'): ask(bytes)",
+            "import json\nfor bytes in (b'x', b'{', b'\\xff' * 100, b'{\"host\":\"claude\"}', b'null'): assert 'message' in json.loads(ask(bytes))['message']",
         ),
         ("long", "ask(b'x' * (10 << 20))"),
         ("patient", "s = connect(); s.settimeout(9); assert s.recv(1) == b''"),
         (
             "orphaned",
-            "import os\ns = socket.socket(socket.AF_UNIX)\nif os.fork() == 0:\n    s.connect('/run/cp-exec/supervisor')\n    os._exit(0)\nos.wait()\ntry:\n    s.sendall(b'{\"run\":{\"words\":[\"echo\",\"x\"]}}')\n    s.shutdown(1)\n    assert s.recv(1) == b''\nexcept OSError: pass",
+            "import os\ns = socket.socket(socket.AF_UNIX)\nif os.fork() == 0:\n    s.connect('/run/cp-exec/supervisor')\n    os._exit(0)\nos.wait()\ntry:\n    s.sendall(b'{}')\n    s.shutdown(1)\n    assert s.recv(1) == b''\nexcept OSError: pass",
         ),
         ("many", "held = [connect() for _ in range(1000)]"),
         ("closing", "for _ in range(1000): connect().close()"),
-        ("deaf", "for _ in range(50): s = connect(); s.sendall(b'\"report\"'); s.shutdown(1); s.close()"),
+        ("deaf", "for _ in range(50): s = connect(); s.sendall(b'{}'); s.shutdown(1); s.close()"),
     ];
     for who in everyone() {
         let exec = project(who);
@@ -248,13 +208,12 @@ fn hostile_client_does_not_affect_run() {
             let (answer, status) = exec.ask(&["-c", "python3 bin/attack.py && echo after"]);
             assert_eq!((status, &details(&answer)["stdout"]), (0, &json!("served True\nafter\n")), "{name}: {answer}");
         }
-        let served = |entry: &Value| entry["data"]["argv"] == json!(["echo", "served"]);
-        assert!(exec.entries("exec.request").iter().all(served), "only whole requests of programs inside count");
+        assert!(exec.entries("host.intent").is_empty(), "only an agent's calls are recorded");
     }
 }
 
 #[test]
-fn killed_client_does_not_affect_run() {
+fn killed_cp_exec_does_not_affect_run() {
     let exec = project(Who::Me);
     let line =
         "bin/cp-exec -- sleep 60 & sleep 0.5; kill -9 $!; wait $!; echo $?; bin/cp-exec --format raw -- echo after";

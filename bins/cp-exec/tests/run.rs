@@ -121,9 +121,6 @@ fn large_output_is_counted_hashed_and_truncated() {
     assert_eq!(result["streams"]["stdout"]["bytes"], 30_000_010);
     assert!(out.starts_with("begin\n") && out.ends_with("end\n") && out.contains("bytes left out"));
     assert!(out.len() < 1_100_000);
-    let limited = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "output_limit = 1000000\nintent ="));
-    let (answer, _) = limited.ask(&["--", "sh", "-c", "while :; do head -c 100000 /dev/zero; done"]);
-    assert!(answer["error"]["message"].as_str().unwrap().contains("output_limit"), "{answer}");
 }
 
 #[test]

@@ -189,7 +189,7 @@
     }
   }
   function toneOf(entry) {
-    const { event, data } = entry, isDenied = ["exec.step", "exec.request", "exec.connection"].includes(event) && get(data, "decision") === "deny";
+    const { event, data } = entry, isDenied = ["exec.step", "exec.connection"].includes(event) && get(data, "decision") === "deny";
     if (isDenied || event === "approval.denied" || event === "exec.refused" && get(data, "rule") !== undefined) return "refused";
     return isFailed(entry) ? "failed" : "";
   }

@@ -75,7 +75,7 @@ fn call() -> impl Strategy<Value = Value> {
     (path, word.clone(), word, 0..7_u8).prop_map(|(path, old, new, kind)| match kind {
         0..=2 => json!({"operation": "edit_file", "path": path, "old": old, "new": new, "all": kind > 0}),
         3 => create(path, new),
-        4 => json!({"operation": "edit_file", "path": path, "patch": format!("@@ -0,0 +1 @@\n+{}\n", new.trim())}),
+        4 => json!({"operation": "edit_file", "path": path, "insert_line": 0, "new": new}),
         5 => json!({"operation": "read_file", "path": path}),
         _ => json!({"operation": "remove_file", "path": path}),
     })

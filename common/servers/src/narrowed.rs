@@ -21,9 +21,7 @@ pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Home)
 
 fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Table {
     let mut exec = section(policy, "exec");
-    for gone in ["output_limit", "env_allow"] {
-        exec.remove(gone);
-    }
+    exec.remove("env_allow");
     let mut env = exec.remove("env_set").and_then(|set| set.try_into::<toml::Table>().ok()).unwrap_or_default();
     let variables = table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into())));
     env.extend(variables);

@@ -45,7 +45,7 @@ pub(crate) fn plan(
 ) -> Result<Planned> {
     let exec = policy.exec();
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
-    let run_as = run_as(exec.run_as.as_ref(), &meta);
+    let run_as = run_as(exec.run_as, &meta);
     let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
     let certificates = certificates();
     let set = exec.env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))).collect();
@@ -211,14 +211,13 @@ fn script_text(pinned: &Pinned) -> Result<Option<Vec<u8>>> {
     Ok(Some(text))
 }
 
-fn run_as(asked: Option<&RunAs>, cwd: &fs::Metadata) -> Option<(u32, u32)> {
+fn run_as(asked: Option<RunAs>, cwd: &fs::Metadata) -> Option<(u32, u32)> {
     use std::os::unix::fs::MetadataExt;
     if !rustix::process::geteuid().is_root() {
         return None;
     }
     match asked? {
-        RunAs::Uid(uid) => Some((*uid, *uid)),
-        RunAs::Named(_) => Some((cwd.uid(), cwd.gid())),
+        RunAs::OwnerOfCwd => Some((cwd.uid(), cwd.gid())),
     }
 }
 

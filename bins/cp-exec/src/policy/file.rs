@@ -116,14 +116,12 @@ pub(crate) struct Exec {
     pub profile: Profile,
     /// Names that are pinned to one file.
     pub pin: BTreeMap<String, String>,
-    /// The user commands run as, when cp-exec runs as root: a uid, or `owner-of-cwd`.
+    /// The user commands run as, when cp-exec runs as root.
     pub run_as: Option<RunAs>,
     /// The person who confirms commands that need confirmation.
     pub confirm: Confirm,
     /// True if each run gets its own control group.
     pub cgroup: bool,
-    /// The number of output bytes after which a command is killed.
-    pub output_limit: Option<u64>,
     pub memory: u64,
     /// The most processes at once.
     pub processes: u64,
@@ -153,7 +151,6 @@ impl Default for Exec {
             run_as: None,
             confirm: Confirm::Agent,
             cgroup: false,
-            output_limit: None,
             memory: 4 << 30,
             processes: 4096,
             scratch: 1 << 30,
@@ -227,12 +224,11 @@ pub(crate) enum Confirm {
 }
 
 /// The user commands run as.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum RunAs {
-    Uid(u32),
-    /// The owner of the working directory: the word `owner-of-cwd`.
-    Named(String),
+    /// The owner of the working directory.
+    OwnerOfCwd,
 }
 
 /// `[paths]`
@@ -347,11 +343,6 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
     }
     if let Some(program) = settings.approval.owner_approver.first().filter(|program| !is_absolute(program)) {
         return fault("approval.owner_approver", format!("`{program}` is not an absolute path"));
-    }
-    if let Some(RunAs::Named(name)) = &exec.run_as
-        && name != "owner-of-cwd"
-    {
-        return fault("exec.run_as", format!("`{name}` is not a valid run_as: give a uid or `owner-of-cwd`"));
     }
     if exec.allows_all() && exec.profile == Profile::Strict {
         let why =
@@ -475,7 +466,7 @@ mod tests {
     fn parse_values_out_of_range_fail() {
         assert!(fault("[exec]\ntimeout = 0\n").0.contains("timeout"));
         assert!(fault("[exec]\n\npath = [\"bin\"]\n").0.starts_with("line 3"));
-        assert!(fault("[exec]\nrun_as = \"root\"\n").0.contains("run_as"));
+        assert!(fault("[exec]\nrun_as = \"root\"\n").0.contains("root"));
         let everything = "[exec]\nallowed_commands = [\"*\"]\n";
         assert!(fault(&format!("{everything}profile = \"strict\"\n")).0.contains("listed programs only"));
         assert!(parse(everything).unwrap().exec.allows_all());

@@ -102,8 +102,8 @@ pub(crate) struct EditFile {
     pub edits: Vec<Replacement>,
     /// The line after which `new` is inserted; 0 is the beginning.
     pub insert_line: Option<usize>,
-    /// A patch in any form, instead of `old` and `new`.
-    #[serde(alias = "input", alias = "diff")]
+    /// A patch (`*** Begin Patch`), instead of `old` and `new`.
+    #[serde(alias = "input")]
     pub patch: Option<String>,
     /// The hash of the file that the caller expects.
     pub expected_sha256: Option<String>,

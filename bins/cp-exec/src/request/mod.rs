@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use cp_common::spelling::nearest;
 use cp_common::wire::quoted;
 use cp_common::{Error, Result};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use self::file::FILE_OPERATIONS;
@@ -51,7 +51,7 @@ pub(crate) struct Command {
 }
 
 /// The form of a command.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) enum Form {
     /// The arguments of one program.
     Words(Vec<String>),

@@ -28,7 +28,6 @@ pub(crate) struct Run<'a, 'r> {
     /// The time before the deadline at which the command gets SIGTERM.
     pub grace: Duration,
     /// The output size at which the command is killed; `None` means no limit.
-    pub output_limit: Option<u64>,
     pub watch: Option<Watch<'a>>,
     /// Reports a setting of a repository that is replaced during the run.
     pub repositories: Option<&'r mut git_dir::Watch>,
@@ -90,7 +89,7 @@ impl Helper {
         let grouped = group.as_ref().map(|group| Plan { cgroups: group.directories().to_vec(), ..plan.clone() });
         let plan = grouped.as_ref().unwrap_or(plan);
         let (socket, pipes) = self.begin(plan, run.stdin)?;
-        let limits = Deadlines::new(started, run.timeout, run.grace, run.patience, run.output_limit);
+        let limits = Deadlines::new(started, run.timeout, run.grace, run.patience);
         let mut supervised = Supervised::new(socket, pipes, limits, run.steps, run.open);
         supervised.quiet = run.quiet;
         supervised.follow(plan, run.watch, run.repositories);

@@ -16,7 +16,6 @@ use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use super::clients::ClientDecision;
 use super::result::{Outcome, text};
 use super::streams::Captured;
 use crate::decision::{Ruling, StepRuling};
@@ -182,19 +181,6 @@ impl Journal {
     /// An entry for a connection of a run, or for equal refusals.
     pub(crate) fn connection(&self, intent: u64, connection: &Connection) -> Entry {
         self.entry("exec.connection").with("intent", &intent).data(connection)
-    }
-
-    /// Records the request of a client.
-    pub(crate) fn request(&mut self, intent: u64, decided: &ClientDecision) -> Result<Receipt> {
-        let entry = self
-            .entry("exec.request")
-            .with("intent", &intent)
-            .with("argv", &decided.argv)
-            .with("line", &decided.line)
-            .with("cwd", &decided.cwd)
-            .with("decision", &decided.decision)
-            .with("rule", &decided.rule);
-        self.ledger()?.append(entry).map_err(Error::fatal)
     }
 
     /// Appends entries in one write.

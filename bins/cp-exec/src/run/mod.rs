@@ -4,10 +4,10 @@
 pub(crate) mod approvals;
 mod blocked;
 mod budget;
-pub(crate) mod client;
-mod clients;
+pub(crate) mod clients;
 mod connections;
 pub(crate) mod helper;
+pub(crate) mod inside;
 mod journal;
 mod provenance;
 mod result;
@@ -138,7 +138,6 @@ impl Prepared {
             stdin: self.stdin.take(),
             timeout: self.ruling.command.timeout,
             grace: self.grace,
-            output_limit: self.policy.exec().output_limit,
             watch,
             repositories: session.watch(),
             steps: self.steps.take(),

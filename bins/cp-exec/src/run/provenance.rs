@@ -26,11 +26,6 @@ impl Provenance {
         lineage(process, parent).find_map(|process| self.known.get(&process).copied()).unwrap_or(Caller::Program)
     }
 
-    /// Records that the line controls the programs that a process starts, because the process requested this.
-    pub(super) fn serves_line(&mut self, process: Process) {
-        self.known.insert(process, Caller::Line);
-    }
-
     /// Records that a process executes a program. `is_git` is true for a git that the run cannot write.
     pub(super) fn executes(&mut self, process: Process, caller: Caller, name: &str, argv: &[String], is_git: bool) {
         if self.known.len() > MANY {

@@ -70,9 +70,9 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
             .with("timed_out", true)
             .hint("give it more time with --timeout, or with `timeout` in the request")
         }
-        NotRun::EarlyEnd(
-            EarlyEnd::Interrupted | EarlyEnd::OutputLimit | EarlyEnd::Conflict | EarlyEnd::Guard | EarlyEnd::Evaded,
-        ) => Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.command.argv[0])),
+        NotRun::EarlyEnd(EarlyEnd::Interrupted | EarlyEnd::Conflict | EarlyEnd::Guard | EarlyEnd::Evaded) => {
+            Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.command.argv[0]))
+        }
         NotRun::Failed(Failure { step, message, cause }) => match cause {
             Cause::Required => {
                 let nested = sandbox::is_nested();
@@ -184,7 +184,6 @@ fn cut_short(name: &str, ended: EarlyEnd, reason: Option<&str>, seconds: f64) ->
     let reason = reason.unwrap_or("a setting of the repository was replaced beside it");
     match ended {
         EarlyEnd::TimedOut => (Code::Timeout, format!("{name} timed out after {seconds} s")),
-        EarlyEnd::OutputLimit => (Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")),
         EarlyEnd::Interrupted => (Code::Interrupted, format!("{name} was interrupted")),
         EarlyEnd::Conflict => (Code::Conflict, format!("{name} was ended: {reason}")),
         EarlyEnd::Guard => (Code::Forbidden, format!("{name} was ended: {reason}")),
@@ -250,7 +249,6 @@ pub(crate) enum Stream {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EarlyEnd {
     TimedOut,
-    OutputLimit,
     /// This program received a signal to stop.
     Interrupted,
     /// Another process changed a setting of a repository in a way that the run may have had a part in.

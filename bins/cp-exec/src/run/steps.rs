@@ -8,8 +8,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use cp_common::program::approval::{self, Spent, Verdict};
-use cp_common::wire::{Approval, DeniedStep, Executable, Receipt};
-use cp_common::{Error, Result};
+use cp_common::wire::{Approval, DeniedStep, Receipt, quoted};
+use cp_common::{Code, Error, Result};
 use cp_egress::Connection;
 use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
@@ -17,16 +17,13 @@ use serde::Serialize;
 
 use super::approvals::{self, Question, Questions};
 use super::budget::Budget;
-use super::clients::{Answer, ClientDecision, Message, NAMED, NestedClients, ToolCall, comes_first, command_text};
+use super::clients::ToolCall;
 use super::journal::Journal;
-use super::provenance::Provenance;
+use super::provenance::{Provenance, lineage};
 use super::result::StepsReport;
-use crate::decision::{
-    Caller, HashCache, OwnerGit, Ruling, StepRuling, StepVerdict, decide_step, read_string, shell_words,
-};
+use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, StepVerdict, decide_step};
 use crate::policy::{Access, HostCall, Policy};
 use crate::refusal::refuse;
-use crate::request::{Command, Form};
 use crate::sandbox::plan::TMP;
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process, executed_for};
 use crate::tools::executable;
@@ -37,6 +34,10 @@ const BATCH: usize = 64;
 const RAN: usize = 20;
 /// The number of steps whose repetition is known.
 const ANSWERED: usize = 256;
+/// The most refused steps that an answer lists.
+const NAMED: usize = 100;
+/// The most characters of a command line in a message.
+const SHOWN: usize = 120;
 
 /// Decides about the steps of one run and records them.
 pub(crate) struct Steps {
@@ -65,7 +66,8 @@ pub(crate) struct Steps {
     /// The last steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats
     /// it for each directory of PATH.
     answered: VecDeque<(Process, Vec<String>, bool)>,
-    inside: NestedClients,
+    /// The init of the run, after it has started.
+    init: Option<Process>,
     /// The file that a process executed before its last allowed start, and the file that was decided about.
     started: HashMap<Process, [(u64, u64); 2]>,
     /// True after a process executed another file.
@@ -93,7 +95,7 @@ impl Steps {
             is_agent: ruling.caller != Caller::Line,
             budget: Budget::new(),
             answered: VecDeque::new(),
-            inside: NestedClients::default(),
+            init: None,
             started: HashMap::new(),
             is_evaded: false,
             report: StepsReport::default(),
@@ -148,7 +150,7 @@ impl Steps {
             let is_git = Path::new(&name).file_name().is_some_and(|name| name == "git");
             self.provenance.executes(call.process, caller, &name, &argv, is_git);
             self.warn_of_unsigned(&argv, say);
-            self.inside.begin(call.parent);
+            self.init = Process::find(call.parent).map(|(init, _)| init);
             listener.allow(&call);
             return;
         }
@@ -171,13 +173,7 @@ impl Steps {
             }
             Err(error) => return listener.fail(&call, error.raw_os_error().unwrap_or(libc::EPERM)),
         };
-        let caller = if self.inside.starts_shell(&call, &starts[0]) {
-            let name = starts[0].named.display().to_string();
-            self.provenance.executes(call.process, Caller::Line, &name, &starts[0].argv, false);
-            return listener.allow(&call);
-        } else {
-            self.provenance.of(call.process, call.parent)
-        };
+        let caller = self.provenance.of(call.process, call.parent);
         let mut rulings = Vec::new();
         for request in &mut starts {
             let (mut ruling, mut verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
@@ -376,7 +372,6 @@ impl Steps {
             reason: ruling.reason.clone(),
             approval: id.map(str::to_owned),
         };
-        self.inside.refused(call, &error, &denied);
         if comes_first(self.report.error.as_ref(), &denied) {
             self.report.error = Some(error);
         }
@@ -396,75 +391,16 @@ impl Steps {
         self.answered.push_back((process, argv.to_vec(), is_allowed));
     }
 
-    /// Answers a message of a client.
+    /// Answers a message of a program inside: with null, or an error. A message of a process outside, which can have
+    /// the pid of one that has ended, gets no answer.
     pub(super) fn answer(&mut self, process: Process, message: &[u8]) -> Vec<u8> {
-        let read = || serde_json::from_slice(message).map_err(|e| Error::validation(format!("message: {e}")));
-        if !self.inside.contains(process) {
+        let found = Process::find(process.pid).filter(|(found, _)| *found == process);
+        if !found.is_some_and(|(_, parent)| lineage(process, parent).any(|ancestor| Some(ancestor) == self.init)) {
             return Vec::new();
         }
-        let reply = read().and_then(|message| match message {
-            Message::Check(form) => Ok(Answer::ClientDecision(Box::new(self.assess(process, form)?))),
-            Message::Run(form) => Ok(Answer::ClientDecision(Box::new(self.accept(process, form)?))),
-            Message::Report => {
-                let (denied, error) = self.inside.take_refusals(process);
-                Ok(Answer::Report { denied, error })
-            }
-            Message::Tool(call) => self.tool_call(*call).map(|()| Answer::Tool),
-        });
-        let reply = reply.unwrap_or_else(|error| Answer::Failed(error.to_value()));
-        serde_json::to_vec(&reply).unwrap_or_default()
-    }
-
-    /// The decision about the command of a client. It is only informative, because each program is decided about when
-    /// it starts.
-    fn assess(&mut self, process: Process, form: Form) -> Result<ClientDecision> {
-        let (line, argv, name) = match read_string(&self.policy, Command { form, ..Command::default() })?.form {
-            Form::Words(argv) => (None, argv.clone(), PathBuf::from(&argv[0])),
-            Form::Strict(line) | Form::Line(line) => of_shell(line)?,
-        };
-        let request = ExecRequest::find(process, &name, argv).map_err(|e| Error::io("looking up a program", e))?;
-        let Some(request) = request else {
-            return Err(Error::not_found(format!("no program `{}` in the sandbox", name.display())));
-        };
-        let (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, Caller::Line, &request, &self.given);
-        let (decision, hint) = match &verdict {
-            // This program selects the shell.
-            _ if line.is_some() => ("allow", None),
-            StepVerdict::Allow => ("allow", None),
-            StepVerdict::Ask(_) => ("ask", Some("request it, then approve it with `cp-exec approve` outside")),
-            StepVerdict::Deny(error) => ("deny", error.hint_text()),
-        };
-        let (rule, reason) = match &line {
-            Some(_) => ("line".to_owned(), "each program of the line is decided about when it starts".to_owned()),
-            None => (ruling.rule, ruling.reason),
-        };
-        Ok(ClientDecision {
-            argv: request.argv,
-            line,
-            cwd: request.cwd.display().to_string(),
-            file: request.named,
-            exe: Executable { path: ruling.file.display().to_string(), sha256: ruling.sha256.unwrap_or_default() },
-            decision: decision.to_owned(),
-            rule,
-            reason,
-            hint: hint.map(str::to_owned),
-            policy: self.policy.sha256().to_owned(),
-            receipt: None,
-        })
-    }
-
-    /// Records the request of a client that is about to run a command. Programs that the client starts count as
-    /// started by the line.
-    fn accept(&mut self, process: Process, form: Form) -> Result<ClientDecision> {
-        let mut decided = self.assess(process, form)?;
-        self.charge(&decided)?;
-        self.write_pending();
-        let receipt = self.journal.request(self.intent, &decided)?;
-        // The path of the ledger is not revealed to the client.
-        decided.receipt = Some(Receipt { ledger: String::new(), ledger_bytes: None, ..receipt });
-        self.inside.accept(process, decided.line.is_some().then(|| (decided.file.clone(), decided.argv.clone())));
-        self.provenance.serves_line(process);
-        Ok(decided)
+        let call = serde_json::from_slice(message).map_err(|e| Error::validation(format!("message: {e}")));
+        let error = call.and_then(|call| self.tool_call(call)).err().map(|error| error.to_value());
+        serde_json::to_vec(&error).unwrap_or_default()
     }
 
     /// Records a tool call of an agent inside. The sandbox contains its effects; the list of tools decides about a tool
@@ -558,10 +494,20 @@ fn explain(listener: &Listener, call: &ExecCall, text: &str, say: &mut dyn FnMut
     }
 }
 
-/// A command line, the arguments of its shell, and the path of the shell.
-fn of_shell(line: String) -> Result<(Option<String>, Vec<String>, PathBuf)> {
-    let (shell, argv) = shell_words(&line)?;
-    Ok((Some(line), argv, shell))
+/// True if the error of a refusal replaces the known one. A step with a pending approval takes precedence over a
+/// final refusal, because a person can act on it.
+fn comes_first(known: Option<&Error>, denied: &DeniedStep) -> bool {
+    known.is_none_or(|known| known.code() != Code::HumanRequired && denied.approval.is_some())
+}
+
+/// The words of a command as one line of a message.
+fn command_text(argv: &[String]) -> String {
+    let line = argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }
 
 /// The text of an error, with its hint.

@@ -48,11 +48,6 @@ impl Capture {
         Self { head: Vec::new(), tail: Vec::new(), turn: 0, total: 0, hash: Sha256::new() }
     }
 
-    /// The number of bytes so far.
-    pub(crate) fn total(&self) -> u64 {
-        self.total
-    }
-
     /// Adds the next bytes of the stream.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;

@@ -76,7 +76,6 @@ pub(super) struct Deadlines {
     kill: Instant,
     /// The order to kill was sent; the init must have carried it out by this time.
     abandon: Option<Instant>,
-    output_limit: Option<u64>,
     ended: Option<EarlyEnd>,
     /// The command got SIGTERM because its time is nearly over.
     asked: bool,
@@ -86,16 +85,10 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    pub(super) fn new(
-        started: Instant,
-        timeout: Duration,
-        grace: Duration,
-        patience: Duration,
-        output_limit: Option<u64>,
-    ) -> Self {
+    pub(super) fn new(started: Instant, timeout: Duration, grace: Duration, patience: Duration) -> Self {
         let kill = started + timeout;
         let terminate = (!grace.is_zero()).then(|| started + timeout.saturating_sub(grace));
-        Self { terminate, kill, abandon: None, output_limit, ended: None, asked: false, ordered: false, patience }
+        Self { terminate, kill, abandon: None, ended: None, asked: false, ordered: false, patience }
     }
 
     /// Extends the deadlines by the time that an answer took.
@@ -165,24 +158,19 @@ impl<'r> Supervised<'r> {
                 self.deadlines.postpone(now - looked);
             }
             looked = now;
-            let mut total = 0;
             for pipe in &mut self.pipes {
                 pipe.read(&mut buffer, &mut watch);
-                total += pipe.capture.total();
             }
             if let Some(relay) = &mut self.relay {
                 let [out, _] = &mut self.pipes;
                 relay.pass(&mut buffer, &mut out.capture);
             }
             let wrong = repositories.as_mut().and_then(|watch| self.look_after(plan, watch).err());
-            let ended = match self.deadlines.output_limit {
-                _ if wrong.is_some() => wrong,
-                _ if self.relay.as_ref().is_some_and(Relay::is_hung_up) => Some(EarlyEnd::Interrupted),
-                _ if signals::interrupted() => Some(EarlyEnd::Interrupted),
-                _ if self.steps.as_ref().is_some_and(Steps::is_evaded) => Some(EarlyEnd::Evaded),
-                Some(limit) if total > limit => Some(EarlyEnd::OutputLimit),
-                _ => None,
-            };
+            let is_interrupted = || signals::interrupted() || self.relay.as_ref().is_some_and(Relay::is_hung_up);
+            let is_evaded = || self.steps.as_ref().is_some_and(Steps::is_evaded);
+            let ended = wrong
+                .or_else(|| is_interrupted().then_some(EarlyEnd::Interrupted))
+                .or_else(|| is_evaded().then_some(EarlyEnd::Evaded));
             self.enforce(Instant::now(), ended);
         }
         if let Some(connections) = self.connections.take() {
@@ -367,7 +355,7 @@ impl<'r> Supervised<'r> {
                         }
                     }
                     Report::Ready(enforcement) => {
-                        // Without a listener nothing would decide about the programs of a client.
+                        // Without a listener nothing decides about the programs inside.
                         self.clients = self.clients.take().filter(|_| enforcement.listener);
                         self.ready = Some(*enforcement);
                     }

@@ -6,7 +6,7 @@
 //! next directory of PATH.
 
 use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -301,29 +301,6 @@ impl ExecRequest {
         // The loader would search the directories of libraries for a name without a slash.
         let path = Some(PathBuf::from(&self.argv[at])).filter(|path| path.as_os_str().as_bytes().contains(&b'/'));
         start(Role::Program, path.ok_or(Errno::NOENT)?, self.argv[at..].to_vec()).map(Some)
-    }
-
-    /// The execution of a program with the directory and the environment of a process; `None` if the process cannot
-    /// find the program.
-    pub(crate) fn find(process: Process, name: &Path, argv: Vec<String>) -> io::Result<Option<Self>> {
-        let of_process = |name: &str| PathBuf::from(format!("/proc/{}/{name}", process.pid));
-        let cwd = fs::read_link(of_process("cwd"))?;
-        let env: Vec<Vec<u8>> = fs::read(of_process("environ"))?.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
-        let path = env.iter().find_map(|variable| variable.strip_prefix(b"PATH=")).unwrap_or(b"/usr/bin:/bin");
-        let named = if name.as_os_str().as_bytes().contains(&b'/') {
-            vec![name.to_owned()]
-        } else {
-            std::env::split_paths(OsStr::from_bytes(path)).map(|directory| directory.join(name)).collect()
-        };
-        let lookup = Lookup::of(process.pid)?;
-        for named in named {
-            let Ok(found) = lookup.find(lookup.start(None)?, &named) else { continue };
-            let meta = File::from(found.file.try_clone()?).metadata()?;
-            if meta.is_file() && meta.mode() & 0o111 != 0 {
-                return Ok(Some(Self { env, ..Self::of(process.pid, &found, named, cwd, argv)? }));
-            }
-        }
-        Ok(None)
     }
 
     /// The path of a file that the caller names, without links.

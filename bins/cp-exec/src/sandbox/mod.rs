@@ -55,10 +55,10 @@ pub(crate) fn connect() -> std::io::Result<UnixStream> {
     UnixStream::connect(SUPERVISOR)
 }
 
-/// True if this program is a client: a supervisor outside of the sandbox decides and records.
-pub fn is_client() -> bool {
-    static CLIENT: OnceLock<bool> = OnceLock::new();
-    *CLIENT.get_or_init(|| connect().is_ok())
+/// True if this program is in the sandbox of another cp-exec whose supervisor decides and records.
+pub fn is_inside() -> bool {
+    static INSIDE: OnceLock<bool> = OnceLock::new();
+    *INSIDE.get_or_init(|| connect().is_ok())
 }
 
 /// True if this process is in a sandbox already: system calls are filtered, or execution cannot grant rights.

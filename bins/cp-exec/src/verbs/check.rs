@@ -18,7 +18,7 @@ use crate::policy::{Confirm, Policy};
 use crate::refusal::with_members;
 use crate::request::{Command, Form, Request, of_line};
 use crate::rules::Risk;
-use crate::run::client::{self, Message};
+use crate::run::inside::words_of;
 use crate::sandbox::plan::{Network, Profile};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -136,29 +136,21 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     answer(args, decide, context)
 }
 
-/// Answers with the decisions of the supervisor outside of this sandbox.
-pub(crate) fn run_as_client(args: &Args, context: &mut Context) -> Result<()> {
+/// Answers inside a sandbox, where nothing is decided before a program starts.
+pub(crate) fn run_inside(args: &Args, context: &mut Context) -> Result<()> {
     if context.options.root.is_some() {
         return Err(Error::usage("`--root` is not available inside a cp-exec sandbox"));
     }
-    let base = context.base()?;
     let decide = |command: Result<Command>| {
         let command = command?;
-        client::enter(&base, command.cwd.as_deref())?;
-        Ok(of_supervisor(client::decision(&Message::Check(command.form))?))
+        command.check()?;
+        let line = if let Form::Line(line) = &command.form { Some(line.clone()) } else { None };
+        let words = words_of(command.form)?.0;
+        let reason = "the cp-exec outside decides about each program when it starts".to_owned();
+        let (verdict, rule) = (Decided::Allow, "inside".to_owned());
+        Ok(Decision { verdict, argv: Some(words), rule, reason, line, cwd: command.cwd, ..Decision::default() })
     };
     answer(args, decide, context)
-}
-
-fn of_supervisor(decided: client::ClientDecision) -> Decision {
-    let client::ClientDecision { argv, line, cwd, exe, decision, rule, reason, hint, policy, .. } = decided;
-    let (verdict, code) = match decision.as_str() {
-        "allow" => (Decided::Allow, None),
-        "ask" => (Decided::Ask, Some(Code::HumanRequired.row().name)),
-        _ => (Decided::Deny, Some(Code::Forbidden.row().name)),
-    };
-    let (argv, cwd, exe) = (Some(argv), Some(cwd), Some(exe));
-    Decision { verdict, argv, rule, reason, hint, line, code, exe, cwd, policy, ..Decision::default() }
 }
 
 /// Answers the one command, or each request on standard input.

@@ -17,7 +17,7 @@ use crate::sandbox::report::Enforcement;
 
 /// Checks everything that a run depends on.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
-    if sandbox::is_client() {
+    if sandbox::is_inside() {
         let words = "this is inside a cp-exec sandbox: the supervisor outside decides, records and limits";
         return vec![Check::pass("sandbox", words)];
     }
@@ -111,7 +111,6 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         stdin: None,
         timeout: Duration::from_secs(5),
         grace: Duration::ZERO,
-        output_limit: None,
         watch: None,
         repositories: None,
         steps: None,

@@ -61,7 +61,7 @@ impl Pairs {
             "tool_result" => ("call", false, call()),
             "mcp.call" => ("call", true, entry.seq.to_string()),
             "mcp.result" => ("call", false, entry.number("call").map_or("?".to_owned(), |seq| seq.to_string())),
-            "exec.step" | "exec.request" | "exec.evidence" | "exec.changes" => return self.part(entry, claims),
+            "exec.step" | "exec.evidence" | "exec.changes" => return self.part(entry, claims),
             "command" | "error" => return exit(entry, claims),
             _ => return Ok(()),
         };

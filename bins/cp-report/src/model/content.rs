@@ -243,7 +243,6 @@ pub(crate) const ROWS: &[Row] = rows! {
     "mcp.refused" tool "Refused: {rule}" ["call tool server"] "message" as Content;
     "exec.intent" command "A command starts" ["tool rule risk profile network cwd timeout_ms confirmed"] "data.argv" as Command, "data.line" as Command;
     "exec.step" command "Starts {exe.path}: {decision}" ["by rule reason approval cwd"] "data.argv_as_asked" as Command;
-    "exec.request" command "A program inside asks for a command: {decision}" ["rule cwd"] "data.argv" as Command, "data.line" as Command;
     "exec.connection" command "Connection to {name}: {decision}" ["rule port address bytes_in bytes_out count error"];
     "exec.expanded" command "The words of part {part}" [""] "data.argv" as Command;
     "exec.part" command "Part {part} ends: exit {return_code}" ["signal ended duration_ms stdout.bytes stderr.bytes enforcement.profile enforcement.network"] "data.argv" as Command, "data.enforcement" as Value;

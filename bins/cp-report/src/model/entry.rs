@@ -142,7 +142,7 @@ impl<'a> Entry<'a> {
             "approval.denied" => true,
             // Without a rule it is a mistake, such as a file that does not exist.
             "exec.refused" => self.get("rule").is_some(),
-            "exec.step" | "exec.request" | "exec.connection" => is_denied(),
+            "exec.step" | "exec.connection" => is_denied(),
             _ => false,
         }
     }

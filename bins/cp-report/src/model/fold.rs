@@ -192,7 +192,7 @@ impl Totals {
             }
             "tool_call" => self.calls += 1,
             "exec.intent" => self.commands += 1,
-            "exec.refused" | "exec.step" | "exec.request" | "exec.connection" if entry.is_refused() => {
+            "exec.refused" | "exec.step" | "exec.connection" if entry.is_refused() => {
                 self.refusals += 1;
             }
             "approval.granted" => self.approvals += 1,
@@ -251,7 +251,7 @@ impl Overview {
                     named(&mut self.sessions, session).add(place);
                 }
             }
-            "exec.refused" | "exec.step" | "exec.request" | "exec.connection" if entry.is_refused() => {
+            "exec.refused" | "exec.step" | "exec.connection" if entry.is_refused() => {
                 named(&mut self.refusals, &entry.text("rule").unwrap_or("(none)".into())).add(place);
             }
             "tool_result" => {
@@ -350,7 +350,7 @@ impl Overview {
             "message" if is_answer => (0, run().map_or(time, |run| run.turn_began).min(time)),
             "tool_result" => (1, time - took.unwrap_or(0)),
             "exec.result" => (2, time - took.unwrap_or(0)),
-            "exec.refused" | "exec.step" | "exec.request" | "exec.connection" if entry.is_refused() => (2, time),
+            "exec.refused" | "exec.step" | "exec.connection" if entry.is_refused() => (2, time),
             "approval.asked" => {
                 if self.state.asked.len() < NAMES {
                     self.state.asked.insert(id(), time);

@@ -190,8 +190,6 @@ mod tests {
         assert_eq!((&*denied.title, denied.tone), ("Starts /bin/rm: deny", "refused"));
         assert_eq!((texts(&denied), &*denied.facts[0].value), (vec!["rm 'a b'".to_owned()], "restricted"));
         assert_eq!(step("allow").tone, "");
-        let request = line("exec.request", r#"{"argv":["rm","a b"],"decision":"deny","rule":"restricted"}"#);
-        assert_eq!((texts(&request), request.tone), (vec!["rm 'a b'".to_owned()], "refused"));
         let connection = |decision: &str| {
             let data =
                 format!(r#"{{"name":"pypi.org","decision":"{decision}","rule":"pypi.org","port":443,"bytes_in":7}}"#);

@@ -1,4 +1,4 @@
-//! `filesystem.edit_file`: an edit in any form becomes changes of files. All of them are placed and checked before the
+//! `filesystem.edit_file`: a replacement, an insertion or a patch becomes changes of files. All of them are placed and checked before the
 //! first is applied.
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::form::{Action, FileChange, parse};
 use super::missing::file_not_found;
 use super::place::{Edited, inserted, patched, replaced};
-use super::{change, locked, present, unchanged, writable_path};
+use super::{change, locked, present, unchanged, utf_8_only, writable_path};
 use crate::policy::Policy;
 use crate::request::{EditFile, Replacement};
 use crate::run::Engine;
@@ -90,7 +90,7 @@ impl Drafts<'_> {
     fn replace(&mut self, path: Option<&str>, one: &Replacement) -> Result<()> {
         let path = required(path)?;
         if one.old.is_empty() {
-            return self.create(path, &one.new, false);
+            return self.create(path, &one.new);
         }
         let draft = self.existing(path)?;
         let edited = replaced(draft.now.as_deref().unwrap_or_default(), &one.old, &one.new, one.all);
@@ -105,30 +105,19 @@ impl Drafts<'_> {
         let directory = path.filter(|path| self.policy.base.join(self.policy.expand(path)).is_dir());
         for FileChange { path: named, action } in changes {
             let asked = match (directory, path) {
-                (Some(directory), _) if !named.is_empty() => format!("{directory}/{named}"),
+                (Some(directory), _) => format!("{directory}/{named}"),
                 (None, Some(path)) if is_single => path.to_owned(),
                 _ => named,
             };
-            let asked = required(Some(asked.as_str()).filter(|asked| !asked.is_empty()))?;
             match action {
-                Action::Create { content, is_executable } => self.create(asked, &content, is_executable)?,
-                Action::Remove { hunks } => {
-                    let draft = self.existing(asked)?;
-                    let content = draft.now.take().unwrap_or_default();
-                    if !hunks.is_empty()
-                        && !patched(&content, &hunks).map_err(|error| at(error, draft))?.bytes.is_empty()
-                    {
-                        return Err(at(
-                            Error::validation("the patch removes the file, but not all of its lines"),
-                            draft,
-                        )
-                        .with("rule", "patch")
-                        .hint("read the file, and make the patch from its content"));
-                    }
+                Action::Create { content } => self.create(&asked, &content)?,
+                Action::Remove => {
+                    let draft = self.existing(&asked)?;
+                    draft.now = None;
                     draft.edited.count += 1;
                 }
                 Action::Update { hunks, moved_to } => {
-                    let draft = self.existing(asked)?;
+                    let draft = self.existing(&asked)?;
                     if !hunks.is_empty() {
                         let edited = patched(draft.now.as_deref().unwrap_or_default(), &hunks);
                         draft.update(edited.map_err(|error| at(error, draft))?);
@@ -147,10 +136,9 @@ impl Drafts<'_> {
         Ok(())
     }
 
-    fn create(&mut self, path: &str, content: &str, is_executable: bool) -> Result<()> {
+    fn create(&mut self, path: &str, content: &str) -> Result<()> {
         let draft = self.absent(path)?;
         draft.update(Edited { bytes: content.as_bytes().to_vec(), lines: vec![1], count: 1, notes: Vec::new() });
-        draft.permissions = is_executable.then_some(0o755);
         Ok(())
     }
 
@@ -173,6 +161,7 @@ impl Drafts<'_> {
             return Ok(&mut self.files[at]);
         }
         let before = present(&path)?;
+        utf_8_only(&path, before.as_ref())?;
         if let Some(before) = &before {
             // Text that matches proves that the caller knows the replaced part; a file that this run knows must be
             // unchanged.
@@ -223,7 +212,7 @@ impl Drafts<'_> {
     }
 }
 
-/// The path of a file, which the request or the patch must name.
+/// The path of a file, which the request must name.
 fn required(path: Option<&str>) -> Result<&str> {
     path.ok_or_else(|| {
         Error::validation("the request names no file").with("rule", "path").hint("give the path of the file in `path`")

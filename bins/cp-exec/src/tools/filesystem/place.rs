@@ -1,7 +1,7 @@
 //! Placement of edits: finds the text of an edit in a file, at the lowest tolerance that finds any, and replaces it.
 //!
-//! A tolerant match ignores line endings, blanks at line ends and typographic characters. Unchanged parts of the text
-//! keep the bytes of the file, and new lines get the line ending of the file.
+//! A tolerant match ignores line endings and blanks at line ends. Unchanged lines of the text keep the bytes of the
+//! file, and new lines get the line ending of the file.
 
 use std::time::{Duration, Instant};
 
@@ -38,22 +38,12 @@ struct Found {
     old: String,
     new: String,
     places: Vec<usize>,
-    /// The number of the first line, if line numbers were removed from the text.
-    number: Option<usize>,
 }
 
 impl Found {
     /// Finds a text; `None` if it does not occur.
     fn of(file: &[u8], old: &str, new: &str, whole_lines: bool, all: bool) -> Option<Self> {
-        let found = Self::tolerant(file, old, new, whole_lines, all);
-        found.or_else(|| {
-            let (number, old, new) = without_numbers(old, new)?;
-            Some(Self { number: Some(number), ..Self::tolerant(file, &old, &new, whole_lines, all)? })
-        })
-    }
-
-    fn tolerant(file: &[u8], old: &str, new: &str, whole_lines: bool, all: bool) -> Option<Self> {
-        Tolerance::ALL.into_iter().take(if file.len() > TOLERANT { 1 } else { 4 }).find_map(|tolerance| {
+        Tolerance::ALL.into_iter().take(if file.len() > TOLERANT { 1 } else { 3 }).find_map(|tolerance| {
             let normal = |text: &str| {
                 if tolerance == Tolerance::Exact { text.to_owned() } else { text.replace("\r\n", "\n") }
             };
@@ -64,7 +54,7 @@ impl Found {
             } else {
                 content.occurrences(&view.text, whole_lines, all)
             };
-            (!places.is_empty()).then_some(Self { tolerance, file: content, view, old, new, places, number: None })
+            (!places.is_empty()).then_some(Self { tolerance, file: content, view, old, new, places })
         })
     }
 
@@ -78,8 +68,7 @@ impl Found {
     }
 
     fn notes(&self) -> Vec<String> {
-        let numbers = self.number.map(|_| "line numbers before the lines of the text were removed");
-        numbers.into_iter().chain(self.tolerance.note()).map(str::to_owned).collect()
+        self.tolerance.note().map(str::to_owned).into_iter().collect()
     }
 
     /// The replacement of one occurrence.
@@ -100,21 +89,8 @@ impl Found {
             let end = offset + removed.len();
             if matches!(step, DiffOp::Equal { .. }) {
                 text.extend_from_slice(&file[origin(offset)..origin(end)]);
-            } else if self.tolerance < Tolerance::Typography {
-                text.extend_from_slice(&with_line_ending(&added, file));
             } else {
-                // Unchanged characters of a changed line keep the typography of the file.
-                let (removed, added): (Vec<char>, Vec<char>) = (removed.chars().collect(), added.chars().collect());
-                for step in changes(&removed, &added) {
-                    let part: String = removed[step.old_range()].iter().collect();
-                    if matches!(step, DiffOp::Equal { .. }) {
-                        text.extend_from_slice(&file[origin(offset)..origin(offset + part.len())]);
-                    } else {
-                        let added: String = added[step.new_range()].iter().collect();
-                        text.extend_from_slice(&with_line_ending(&added, file));
-                    }
-                    offset += part.len();
-                }
+                text.extend_from_slice(&with_line_ending(&added, file));
             }
             offset = end;
         }
@@ -122,8 +98,8 @@ impl Found {
     }
 }
 
-/// The steps from old to new lines or characters.
-fn changes<T: Clone + Ord + std::hash::Hash>(old: &[T], new: &[T]) -> Vec<DiffOp> {
+/// The steps from old to new lines.
+fn changes(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
     capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(Instant::now() + PATIENCE))
 }
 
@@ -169,7 +145,7 @@ pub(super) fn replaced(file: &[u8], old: &str, new: &str, all: bool) -> Result<E
         return padded(file, |file| replaced(file, old, new, all));
     }
     let Some(found) = Found::of(file, old, new, false, all) else {
-        return Err(fault("the old text does not occur in the file".to_owned()).hint(mismatch_hint(file, old)));
+        return Err(fault("the old text does not occur in the file".to_owned()).hint(COPY_IT));
     };
     let lines: Vec<usize> = found.places.iter().take(PLACES).map(|place| found.line(*place)).collect();
     if found.places.len() > 1 && !all {
@@ -230,8 +206,7 @@ fn padded(file: &[u8], edit: impl FnOnce(&[u8]) -> Result<Edited>) -> Result<Edi
 
 /// The file with the hunks of a patch applied, each where its lines are.
 pub(super) fn patched(file: &[u8], hunks: &[Hunk]) -> Result<Edited> {
-    let marks_end = || hunks.iter().any(|hunk| !hunk.old.is_empty() && !hunk.old.ends_with('\n'));
-    if lacks_newline(file) && !marks_end() {
+    if lacks_newline(file) {
         return padded(file, |file| patched(file, hunks));
     }
     let mut edited = Edited { count: hunks.len(), ..Edited::default() };
@@ -254,17 +229,15 @@ pub(super) fn patched(file: &[u8], hunks: &[Hunk]) -> Result<Edited> {
     Ok(edited)
 }
 
-/// Places one hunk: at its stated line if its lines are there, otherwise where they occur once.
+/// Places one hunk where its lines occur once, after its anchor, or at the end of the file.
 fn placed(file: &[u8], hunk: &Hunk, number: usize) -> Result<(Splice, Vec<String>)> {
     if hunk.old.is_empty() {
         let at = insertion(file, hunk, number)?;
         return Ok((Splice { from: at, to: at, text: with_line_ending(&hunk.new, file) }, Vec::new()));
     }
     let Some(found) = Found::of(file, &hunk.old, &hunk.new, true, false) else {
-        return Err(fault(format!("hunk {number} does not match the file")).hint(mismatch_hint(file, &hunk.old)));
+        return Err(fault(format!("hunk {number} does not match the file")).hint(COPY_IT));
     };
-    let stated = hunk.line.or(found.number);
-    let is_stated = |place: &&usize| stated == Some(found.line(**place));
     let after_anchor = || {
         let from = found.file.position(anchored(file, &hunk.anchors)?);
         found.places.iter().find(|place| **place >= from)
@@ -274,34 +247,27 @@ fn placed(file: &[u8], hunk: &Hunk, number: usize) -> Result<(Splice, Vec<String
         found.places.iter().rev().find(|place| hunk.at_end && rest(place))
     };
     let only = found.places.first().filter(|_| found.places.len() == 1);
-    let place = found.places.iter().find(is_stated).or(only).or_else(after_anchor).or_else(at_end);
-    let Some(place) = place else {
+    let Some(place) = only.or_else(after_anchor).or_else(at_end) else {
         let lines: Vec<usize> = found.places.iter().map(|place| found.line(*place)).collect();
         let places = listed(&lines, lines.len());
         return Err(fault(format!("the lines of hunk {number} occur {} times, at lines {places}", lines.len()))
             .with("lines", lines)
-            .hint("give more unchanged lines around the change, so that they occur once, or the right line numbers"));
+            .hint("give more unchanged lines around the change, so that they occur once"));
     };
-    let mut notes = found.notes();
-    if let Some(stated) = hunk.line.filter(|stated| *stated != found.line(*place)) {
-        notes.push(format!("hunk {number} says line {stated}; its lines were found at line {}", found.line(*place)));
-    }
-    Ok((found.splice(*place, file), notes))
+    Ok((found.splice(*place, file), found.notes()))
 }
 
 /// The offset at which a hunk without old lines inserts its lines.
 fn insertion(file: &[u8], hunk: &Hunk, number: usize) -> Result<usize> {
-    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
-    match hunk.line {
-        _ if file.is_empty() || hunk.at_end => Ok(file.len()),
-        Some(after) if after <= lines.len() => Ok(lines[..after].iter().map(|line| line.len()).sum()),
-        None if !hunk.anchors.is_empty() => anchored(file, &hunk.anchors).ok_or_else(|| {
-            fault(format!("the line `{}` of hunk {number} does not occur once", hunk.anchors.join("`, `")))
-        }),
-        _ => Err(fault(format!("hunk {number} has added lines only, and no place for them"))),
+    if file.is_empty() || hunk.at_end {
+        return Ok(file.len());
     }
-    .map_err(|error| {
-        error.hint("give the unchanged lines before them too, each with a blank in front, or use insert_line")
+    anchored(file, &hunk.anchors).ok_or_else(|| {
+        fault(match hunk.anchors.join("`, `") {
+            none if none.is_empty() => format!("hunk {number} has added lines only, and no place for them"),
+            anchors => format!("the line `{anchors}` of hunk {number} does not occur once"),
+        })
+        .hint("give the unchanged lines before them too, each with a blank in front, or use insert_line")
     })
 }
 
@@ -320,47 +286,8 @@ fn anchored(file: &[u8], anchors: &[String]) -> Option<usize> {
     (!anchors.is_empty()).then_some(from)
 }
 
-/// Texts without the line numbers that a listing writes before each line, and the first number. `None` unless each line
-/// of the old text has one, in sequence, and either all lines of the new text or none of them.
-fn without_numbers(old: &str, new: &str) -> Option<(usize, String, String)> {
-    const SEPARATORS: [&str; 6] = ["\t", "→", " | ", "|", ": ", ":"];
-    SEPARATORS.iter().find_map(|separator| {
-        let split = |line: &str| -> Option<(usize, String)> {
-            let (number, rest) = line.split_once(separator)?;
-            Some((number.trim().parse().ok()?, rest.to_owned()))
-        };
-        let old: Vec<(usize, String)> = old.split_inclusive('\n').map(split).collect::<Option<_>>()?;
-        let first = old.first()?.0;
-        if !(first..).zip(&old).all(|(expected, (number, _))| expected == *number) {
-            return None;
-        }
-        let numbered: Vec<Option<(usize, String)>> = new.split_inclusive('\n').map(split).collect();
-        let new = if numbered.iter().all(Option::is_none) {
-            new.to_owned()
-        } else {
-            numbered.into_iter().map(|line| Some(line?.1)).collect::<Option<String>>()?
-        };
-        Some((first, old.into_iter().map(|(_, line)| line).collect(), new))
-    })
-}
-
-/// A hint about text that does not occur.
-fn mismatch_hint(file: &[u8], old: &str) -> String {
-    let lines: Vec<&[u8]> = file.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).collect();
-    let mut wanted = old.lines().map(|line| line.trim().as_bytes()).filter(|line| !line.is_empty());
-    let first = wanted.next().unwrap_or_default();
-    match lines.iter().position(|line| !first.is_empty() && *line == first) {
-        Some(at) => {
-            let missing = wanted.find(|line| !lines.contains(line)).map(String::from_utf8_lossy);
-            let missing = missing.map(|line| format!("; `{line}` is not in the file")).unwrap_or_default();
-            format!(
-                "line {} is like its first line{missing}: read the file from there, and copy the text exactly, with its indentation",
-                at + 1
-            )
-        }
-        None => "read the file, and copy the text exactly, with its blanks and ends of lines".to_owned(),
-    }
-}
+/// The hint about text that does not occur.
+const COPY_IT: &str = "read the file, and copy the text exactly, with its blanks and ends of lines";
 
 fn fault(message: impl Into<String>) -> Error {
     Error::validation(message).with("rule", "patch")
@@ -369,9 +296,8 @@ fn fault(message: impl Into<String>) -> Error {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use similar::TextDiff;
+    use similar::{ChangeTag, TextDiff};
 
-    use super::super::form::{Action, parse};
     use super::*;
 
     fn edit(file: &str, old: &str, new: &str, all: bool) -> Result<(String, Vec<usize>), (String, String)> {
@@ -396,7 +322,6 @@ mod tests {
 
     #[test]
     fn replace_missing_text_fails_with_hint() {
-        assert!(edit("x\n    y\n", "\ty\n", "c", false).unwrap_err().1.starts_with("line 2"));
         assert!(edit("x", "y", "c", false).unwrap_err().1.starts_with("read the file"));
         assert!(edit("x", "x", "x", false).is_err());
         // Text of blanks only never matches with tolerance.
@@ -405,35 +330,33 @@ mod tests {
 
     #[test]
     fn exact_text_is_preferred_to_tolerant_text() {
-        assert_eq!(edit("“x”\n\"x\"\n", "\"x\"", "y", false).unwrap().0, "“x”\ny\n");
         assert_eq!(edit("x \ny\nx\ny\n", "x\ny", "z", false).unwrap().0, "x \ny\nz\n");
-    }
-
-    fn hunks(patch: &str) -> Vec<Hunk> {
-        let changes = parse(patch).unwrap().into_iter();
-        changes
-            .flat_map(|change| if let Action::Update { hunks, .. } = change.action { hunks } else { panic!("{patch}") })
-            .collect()
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// A difference applies with its numbers; without them it makes the same file, or is refused as ambiguous.
+        /// A patch makes the intended file, or is refused as ambiguous.
         #[test]
-        fn difference_makes_intended_file_or_is_refused(
-            before in "([abc ]{0,2}\n){1,12}([ab]{1,2})?", after in "([abcd ]{0,2}\n){1,12}([ab]{1,2})?", context in 0_usize..4, crlf: bool,
+        fn patch_makes_intended_file_or_is_refused(
+            before in "([abc ]{0,2}\n){1,12}([ab]{1,2})?", after in "([abcd ]{0,2}\n){1,12}", context in 0_usize..4, crlf: bool,
         ) {
-            prop_assume!(before != after && !before.trim().is_empty());
-            let patch = TextDiff::from_lines(&before, &after).unified_diff().context_radius(context).to_string();
+            prop_assume!(!before.trim().is_empty());
+            let diff = TextDiff::from_lines(&before, &after);
+            let hunks: Vec<Hunk> = diff.grouped_ops(context).iter().map(|group| {
+                let mut hunk = Hunk::default();
+                for change in group.iter().flat_map(|step| diff.iter_changes(step)) {
+                    let line = change.value().trim_end_matches('\n').to_owned() + "\n";
+                    if change.tag() != ChangeTag::Insert { hunk.old += &line; }
+                    if change.tag() != ChangeTag::Delete { hunk.new += &line; }
+                }
+                hunk
+            }).collect();
             let varied = |text: &str| if crlf { text.replace('\n', "\r\n") } else { text.to_owned() };
-            let (file, intended) = (varied(&before), varied(&after));
-            let made = patched(file.as_bytes(), &hunks(&patch));
-            // Only a file that ends with a newline says so in the difference.
-            prop_assert_eq!(String::from_utf8(made.unwrap().bytes).unwrap(), intended.clone(), "{}", &patch);
-            let bare: String = patch.lines().map(|line| if line.starts_with("@@") { "@@\n".to_owned() } else { line.to_owned() + "\n" }).collect();
-            if let Ok(edited) = patched(file.as_bytes(), &hunks(&bare)) {
-                prop_assert_eq!(String::from_utf8(edited.bytes).unwrap(), intended, "{}", &bare);
+            if let Ok(edited) = patched(varied(&before).as_bytes(), &hunks) {
+                let made = String::from_utf8(edited.bytes).unwrap();
+                let intended = varied(&after);
+                prop_assert_eq!(made.trim_end(), intended.trim_end(), "{:?}", &hunks);
             }
         }
 

@@ -8,9 +8,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use cp_common::{Code, Error, Result};
-use encoding_rs::Encoding;
 use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -72,7 +70,7 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         (part, content, encoding)
     };
     let Part { bytes, offset, whole, members, note } = part;
-    let charset = if read.encoding.is_none() { decoded(&bytes) } else { None };
+    let is_other = read.encoding.is_none() && std::str::from_utf8(&bytes).is_err();
     let image =
         image_type(&bytes).filter(|_| !by_lines && read.encoding.is_none() && whole.is_some() && note.is_none());
     let (hash, shown) = (sha256(&bytes), path.display().to_string());
@@ -81,9 +79,6 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         "path": shown, "content": content, "encoding": encoding, "offset": offset, "bytes": bytes.len(),
         "size": meta.len(), "has_more": offset + (bytes.len() as u64) < meta.len(), "sha256": hash,
     });
-    if let Some((_, name)) = &charset {
-        value["charset"] = (*name).into();
-    }
     for (name, member) in members.as_object().into_iter().flatten() {
         value[name] = member.clone();
     }
@@ -100,15 +95,16 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         }
         return Ok(item.with_image(media_type, &content).shown_as(format!("[{media_type}, {} bytes]", bytes.len())));
     }
-    let other = charset
-        .as_ref()
-        .map(|(_, name)| format!("[not UTF-8: decoded from {name}; edit_file compares the bytes of the file]"));
-    let shown = charset.map_or(content, |(text, _)| shape(&text));
+    let other = is_other.then(|| {
+        let name = utf_16(&bytes).unwrap_or("not UTF-8");
+        let form = if by_lines { "other bytes are shown as \u{fffd}" } else { "the content is base64" };
+        format!("[{name}: {form}; `iconv -f ENCODING -t UTF-8 FILE` shows it as text]")
+    });
     let notes = [note, other].into_iter().flatten().collect::<Vec<_>>().join("\n");
     Ok(if notes.is_empty() {
         item
     } else {
-        item.shown_as(format!("{shown}{}{notes}", if shown.ends_with('\n') { "" } else { "\n" }))
+        item.shown_as(format!("{content}{}{notes}", if content.ends_with('\n') { "" } else { "\n" }))
     })
 }
 
@@ -126,20 +122,13 @@ fn image_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The text of bytes and its encoding; `None` for UTF-8, and for bytes that are not text.
-fn decoded(bytes: &[u8]) -> Option<(String, &'static str)> {
-    if std::str::from_utf8(bytes).is_ok() {
-        return None;
+/// The name of the encoding of bytes that begin with a byte order mark of UTF-16.
+pub(super) fn utf_16(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0xff, 0xfe, ..] => Some("UTF-16LE"),
+        [0xfe, 0xff, ..] => Some("UTF-16BE"),
+        _ => None,
     }
-    let with_mark = Encoding::for_bom(bytes).map(|(encoding, _)| encoding);
-    let encoding = with_mark.or_else(|| {
-        let is_text = !bytes.iter().any(|byte| *byte < 0x20 && !byte.is_ascii_whitespace() && *byte != 0x1b);
-        let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
-        detector.feed(bytes, true);
-        is_text.then(|| detector.guess(None, Utf8Detection::Deny))
-    })?;
-    let (text, _, has_errors) = encoding.decode(bytes);
-    (!has_errors).then(|| (text.into_owned(), encoding.name()))
 }
 
 fn bytes_of(mut file: File, size: u64, read: &ReadFile) -> std::io::Result<Part> {

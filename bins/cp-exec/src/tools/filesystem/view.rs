@@ -11,20 +11,16 @@ pub(super) enum Tolerance {
     Exact,
     LineEndings,
     Blanks,
-    Typography,
 }
 
 impl Tolerance {
-    pub(super) const ALL: [Self; 4] = [Self::Exact, Self::LineEndings, Self::Blanks, Self::Typography];
+    pub(super) const ALL: [Self; 3] = [Self::Exact, Self::LineEndings, Self::Blanks];
 
     pub(super) fn note(self) -> Option<&'static str> {
         match self {
             Self::Exact => None,
             Self::LineEndings => Some("the line endings of the file differ from the request and were kept"),
             Self::Blanks => Some("blanks at line ends differ from the request and were ignored"),
-            Self::Typography => {
-                Some("typographic quotes, dashes or spaces of the file differ from the request and were kept")
-            }
         }
     }
 }
@@ -51,17 +47,8 @@ impl View {
                 [b'\r', b'\n', ..] => (b"\n", 2),
                 [b' ' | b'\t', ..] => {
                     let ends = matches!(rest[blanks..], [] | [b'\n', ..] | [b'\r', b'\n', ..]);
-                    (if ends && tolerance >= Tolerance::Blanks { b"" } else { &rest[..blanks] }, blanks)
+                    (if ends && tolerance == Tolerance::Blanks { b"" } else { &rest[..blanks] }, blanks)
                 }
-                [0xc2, 0xa0, ..] if tolerance == Tolerance::Typography => (b" ", 2),
-                [0xe2, 0x80, third, ..] if tolerance == Tolerance::Typography => match third {
-                    0x80..=0x8a | 0xaf => (b" ", 3),
-                    0x90..=0x95 => (b"-", 3),
-                    0x98..=0x9b => (b"'", 3),
-                    0x9c..=0x9f => (b"\"", 3),
-                    _ => (&rest[..1], 1),
-                },
-                [0xe2, 0x88, 0x92, ..] if tolerance == Tolerance::Typography => (b"-", 3),
                 _ => (&rest[..1], 1),
             };
             let keeps_length = normal.len() == length;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::edit::exists;
 use super::missing::file_not_found;
-use super::{change, locked, present, unchanged, writable_path};
+use super::{change, locked, present, unchanged, utf_8_only, writable_path};
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::digest::sha256;
 use crate::policy::Policy;
@@ -43,6 +43,7 @@ pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item>
 pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
     let path = writable_path(policy, &write.path)?;
     let before = present(&path)?;
+    utf_8_only(&path, before.as_ref())?;
     if before.is_some() && write.mode == WriteMode::Create {
         return Err(exists(&path));
     }

@@ -2,8 +2,11 @@
 //! because everything that it starts is inside as well.
 
 use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
+use std::time::Duration;
 
-use cp_common::{Context, Result};
+use cp_common::{Context, Error, Result};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, answer, hosted, question};
@@ -11,7 +14,8 @@ use super::decided::in_one_text;
 use crate::digest::sha256;
 use crate::hook::{self, Event, Moment, Tool, ToolEffect, Verdict};
 use crate::hosts::HookHost;
-use crate::run::client::{Message, ToolCall, ask};
+use crate::run::clients::ToolCall;
+use crate::sandbox;
 
 pub(crate) fn run(named: HookHost, context: &mut Context) -> Result<()> {
     let event = hook::decode(&question()?, named)?;
@@ -26,13 +30,35 @@ pub(crate) fn run(named: HookHost, context: &mut Context) -> Result<()> {
         }
     };
     let is_result = message.is_result;
-    match ask(&Message::Tool(Box::new(message))) {
-        Ok(_) if is_result => context.out.answer(&silent),
-        Ok(_) => context.out.answer(&answer(event.host, &Verdict::Pass)),
+    match report(&message) {
+        Ok(()) if is_result => context.out.answer(&silent),
+        Ok(()) => context.out.answer(&answer(event.host, &Verdict::Pass)),
         Err(error) => {
             let verdict = Verdict::Deny(in_one_text(&error));
             context.out.refuse(&answer(event.host, &verdict), error)
         }
+    }
+}
+
+/// The time limit for an answer of the supervisor.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sends a tool call to the supervisor, which records or refuses it.
+fn report(call: &ToolCall) -> Result<()> {
+    let exchange = || -> io::Result<Option<Value>> {
+        let mut stream = sandbox::connect()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.write_all(&serde_json::to_vec(call)?)?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(serde_json::from_slice(&answer)?)
+    };
+    match exchange() {
+        Ok(None) => Ok(()),
+        Ok(Some(error)) => Err(Error::from_value(&error)),
+        Err(e) => Err(Error::io("the supervisor outside of the sandbox does not answer", e)),
     }
 }
 

@@ -31,7 +31,7 @@ enum Verb {
 }
 
 /// Answers a hook inside a sandbox. The other verbs are not available there.
-pub(crate) fn run_as_client(args: &Args, context: &mut Context) -> Result<()> {
+pub(crate) fn run_inside(args: &Args, context: &mut Context) -> Result<()> {
     match (&args.verb, args.host) {
         (None, Some(host)) => inside::run(host, context),
         (Some(Verb::Shell(args)), _) => Err(shell::run_inside(args)),

@@ -1,7 +1,7 @@
 //! `cp-exec`: runs one command, or every request on standard input.
 
 pub(super) mod answers;
-mod client;
+mod inside;
 mod once;
 mod requests;
 
@@ -21,7 +21,7 @@ use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
-pub(crate) use self::client::run as run_as_client;
+pub(crate) use self::inside::run as run_inside;
 use self::requests::{Overrides, Requests};
 use crate::decision;
 use crate::decision::confirm;
@@ -44,7 +44,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "exec.intent",
         "exec.step",
         "exec.connection",
-        "exec.request",
         "exec.result",
         "exec.changes",
         "exec.evidence",

@@ -1,92 +1,60 @@
-//! The client: cp-exec inside the sandbox of another cp-exec. The supervisor decides and records; the command runs in
-//! the existing sandbox.
+//! A command inside the sandbox of another cp-exec. It is executed in the existing sandbox: the supervisor outside
+//! decides about each program when it starts, and records it.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cp_common::wire::{DeniedStep, ExecResult, raw};
-use cp_common::{Code, Error, Result, signals};
+use cp_common::wire::{ExecResult, Executable, raw};
+use cp_common::{Code, Error, Result, signals, words};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};
 use serde_json::json;
 
-pub(crate) use super::clients::{Answer, ClientDecision, Message, ToolCall};
 use super::result::{EarlyEnd, FinishedRun, Stream, Watch, failure_of, stream_summary, text, untrusted};
 use super::supervise::{DRAIN, Pipe, SIGNAL_POLL};
+use crate::decision::shell_words;
 use crate::request::Form;
-use crate::sandbox;
 use crate::sandbox::report::Status;
 
-/// The time limit for an answer of the supervisor.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Sends a message to the supervisor and returns the answer.
-pub(crate) fn ask(message: &Message) -> Result<Answer> {
-    let exchange = || -> io::Result<Answer> {
-        let mut stream = sandbox::connect()?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        stream.write_all(&serde_json::to_vec(message)?)?;
-        stream.shutdown(Shutdown::Write)?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(serde_json::from_slice(&answer)?)
+/// The arguments of a command, and the program that is executed.
+pub(crate) fn words_of(form: Form) -> Result<(Vec<String>, std::path::PathBuf)> {
+    let argv = match form {
+        Form::Line(line) => return shell_words(&line).map(|(shell, argv)| (argv, shell)),
+        Form::Strict(text) => words::split(&text)?.with_home(&std::env::var("HOME").unwrap_or_default()),
+        Form::Words(argv) => argv,
     };
-    match exchange() {
-        Ok(Answer::Failed(error)) => Err(Error::from_value(&error)),
-        Ok(answer) => Ok(answer),
-        Err(e) => Err(Error::io("the supervisor outside of the sandbox does not answer", e)),
-    }
+    let program = argv.first().ok_or_else(|| Error::validation("there is no command"))?.into();
+    Ok((argv, program))
 }
 
-/// Changes to the directory of a command, because the supervisor decides for the working directory of this process.
-pub(crate) fn enter(base: &Path, directory: Option<&str>) -> Result<()> {
-    let directory = base.join(directory.unwrap_or_default());
-    std::env::set_current_dir(&directory).map_err(|e| Error::io("cwd", e).in_file(&directory))
-}
-
-/// Requests a decision.
-pub(crate) fn decision(message: &Message) -> Result<ClientDecision> {
-    match ask(message)? {
-        Answer::ClientDecision(decided) => Ok(*decided),
-        _ => Err(Error::new(Code::Unknown, "the supervisor did not answer with a decision")),
-    }
-}
-
-/// The programs that were refused since the last request, and the error of the first one.
-fn report() -> Result<(Vec<DeniedStep>, Option<Error>)> {
-    match ask(&Message::Report)? {
-        Answer::Report { denied, error } => Ok((denied, error.as_ref().map(Error::from_value))),
-        _ => Err(Error::new(Code::Unknown, "the supervisor did not answer with a report")),
-    }
-}
-
-/// A command that is registered with the supervisor.
-pub(crate) struct Requested {
-    decided: ClientDecision,
+/// A command that is about to start.
+pub(crate) struct Inside {
+    argv: Vec<String>,
+    /// What messages call it.
+    name: String,
     command: Command,
 }
 
-impl Requested {
-    /// Registers a command that this process is about to run.
+impl Inside {
+    /// A command for the working directory of this process.
     pub(crate) fn new(form: Form, env: &BTreeMap<String, String>, stdin: Stdio) -> Result<Self> {
-        let decided = decision(&Message::Run(form))?;
-        let (name, arguments) = decided.argv.split_first().ok_or_else(|| Error::validation("there is no command"))?;
-        let mut command = Command::new(&decided.file);
-        command.arg0(name).args(arguments).envs(env).stdin(stdin);
-        Ok(Self { decided, command })
+        let is_line = matches!(form, Form::Line(_));
+        let (argv, program) = words_of(form)?;
+        let mut command = Command::new(program);
+        command.arg0(&argv[0]).args(&argv[1..]).envs(env).stdin(stdin);
+        let name = if is_line { "the line".to_owned() } else { argv[0].clone() };
+        Ok(Self { argv, name, command })
     }
 
     /// Replaces this process by the command. Returns only if the command cannot be executed.
     pub(crate) fn replace_process(mut self) -> Error {
         let failed = self.command.exec();
-        self.not_started(&failed)
+        not_started(self.command.get_program(), &failed, "")
     }
 
     /// Runs the command until it exits or its time limit ends it.
@@ -94,20 +62,24 @@ impl Requested {
         let started = Instant::now();
         let _effect = signals::effect();
         let (out, out_writer) = Pipe::new(Stream::Out)?;
-        let (err, err_writer) = Pipe::new(Stream::Err)?;
+        let (mut err, err_writer) = Pipe::new(Stream::Err)?;
         self.command.stdout(out_writer).stderr(err_writer).process_group(0);
-        let child = self.command.spawn().map_err(|failed| self.not_started(&failed))?;
+        let program = self.command.get_program().to_owned();
+        let child = self.command.spawn();
         // The command holds writers of the pipes, so it is dropped.
-        self.command = Command::new("");
+        drop(self.command);
+        let mut buffer = vec![0; 64 * 1024];
+        let child = child.map_err(|failed| {
+            // The supervisor writes the reason of a refusal where the program would have written.
+            err.read(&mut buffer, &mut watch);
+            not_started(&program, &failed, &String::from_utf8_lossy(&err.capture.end()))
+        })?;
         let mut running = Running { child, pipes: [out, err], status: None, ended: None };
-        running.follow(timeout.map(|timeout| started + timeout), &mut watch);
+        running.follow(timeout.map(|timeout| started + timeout), &mut buffer, &mut watch);
         let Running { pipes: [out, err], status, ended, .. } = running;
         let (out, err) = (out.capture.finish(), err.capture.finish());
-        let (denied, refusal) = report()?;
-        let ClientDecision { argv, line, exe, receipt, .. } = self.decided;
-        let name = if line.is_some() { "the line" } else { &argv[0] };
         let status = status.unwrap_or(Status { code: None, signal: Some(9) });
-        let failure = failure_of(name, ended, None, status, timeout.unwrap_or_default().as_secs_f64());
+        let failure = failure_of(&self.name, ended, None, status, timeout.unwrap_or_default().as_secs_f64());
         let result = ExecResult {
             stdout: text(&out),
             stderr: text(&err),
@@ -116,30 +88,27 @@ impl Requested {
             timed_out: ended == Some(EarlyEnd::TimedOut),
             truncated: out.gap.is_some() || err.gap.is_some(),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            exe,
+            exe: Executable { path: program.to_string_lossy().into_owned(), sha256: String::new() },
             enforcement: raw(&json!({ "nested": true }))?,
             streams: Some(raw(&json!({ "stdout": stream_summary(&out), "stderr": stream_summary(&err) }))?),
             steps: 0,
-            untrusted: untrusted(&denied, false, false),
-            denied,
+            untrusted: untrusted(&[], false, false),
+            denied: Vec::new(),
             connections: None,
             files_changed: None,
-            receipt,
-            argv,
+            receipt: None,
+            argv: self.argv,
         };
-        Ok(FinishedRun { result, failure, is_ended: ended.is_some(), refusal })
+        Ok(FinishedRun { result, failure, is_ended: ended.is_some(), refusal: None })
     }
+}
 
-    /// The error for a command that did not start: its refusal, or the error of the kernel.
-    fn not_started(&self, failed: &io::Error) -> Error {
-        if failed.kind() == ErrorKind::PermissionDenied
-            && let Ok((_, Some(error))) = report()
-        {
-            return error;
-        }
-        let code = if failed.kind() == ErrorKind::NotFound { Code::NotFound } else { Code::Forbidden };
-        Error::new(code, format!("{}: {failed}", self.decided.file.display())).with("rule", "not_executable")
-    }
+/// The error for a command that did not start, with what the supervisor said about it.
+fn not_started(program: &OsStr, failed: &io::Error, said: &str) -> Error {
+    let code = if failed.kind() == ErrorKind::NotFound { Code::NotFound } else { Code::Forbidden };
+    let said = said.trim().strip_prefix("cp-exec: ").unwrap_or_default();
+    let message = if said.is_empty() { format!("{}: {failed}", program.display()) } else { said.to_owned() };
+    Error::new(code, message).with("rule", "not_executable")
 }
 
 /// A running child.
@@ -151,13 +120,12 @@ struct Running {
 }
 
 impl Running {
-    fn follow(&mut self, deadline: Option<Instant>, watch: &mut Option<Watch<'_>>) {
-        let mut buffer = vec![0; 64 * 1024];
+    fn follow(&mut self, deadline: Option<Instant>, buffer: &mut [u8], watch: &mut Option<Watch<'_>>) {
         let mut drained = None;
         loop {
             self.wait(deadline);
             for pipe in &mut self.pipes {
-                pipe.read(&mut buffer, watch);
+                pipe.read(buffer, watch);
             }
             if self.status.is_none()
                 && let Ok(Some(status)) = self.child.try_wait()

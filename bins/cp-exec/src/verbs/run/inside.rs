@@ -1,5 +1,4 @@
-//! `cp-exec` inside the sandbox of another cp-exec: the supervisor decides about commands and requests, which run
-//! here.
+//! `cp-exec` inside the sandbox of another cp-exec: executes its command, and the commands of its requests.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use super::answers::Answer;
 use super::requests::Overrides;
 use super::{Args, answer, duration_of, pass_on, variables};
 use crate::request::{Command, Form, Request, of_line};
-use crate::run::client::{Requested, enter};
+use crate::run::inside::Inside;
 use crate::run::streams;
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -38,12 +37,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Some(path) => File::open(path).map_err(|e| Error::io("--stdin", e).in_file(path.as_ref()))?.into(),
     };
     let base = context.base()?;
-    let outcome = request(&command, stdin, &base).and_then(|requested| {
+    let outcome = prepare(&command, stdin, &base).and_then(|prepared| {
         if context.out.format() == Format::Raw && command.timeout.is_none() {
-            return Err(requested.replace_process());
+            return Err(prepared.replace_process());
         }
         let timeout = duration_of("timeout", command.timeout)?;
-        let (ran, passed) = pass_on(context, |watch| requested.run(timeout, watch));
+        let (ran, passed) = pass_on(context, |watch| prepared.run(timeout, watch));
         passed.and(ran)
     });
     answer(outcome, context)
@@ -70,11 +69,12 @@ fn check_options(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// Requests a decision about a command from the supervisor, in the directory of the command.
-fn request(command: &Command, stdin: Stdio, base: &Path) -> Result<Requested> {
+/// Prepares a command, and changes to its directory.
+fn prepare(command: &Command, stdin: Stdio, base: &Path) -> Result<Inside> {
     command.check()?;
-    enter(base, command.cwd.as_deref())?;
-    Requested::new(command.form.clone(), &command.env, stdin)
+    let directory = base.join(command.cwd.as_deref().unwrap_or_default());
+    std::env::set_current_dir(&directory).map_err(|e| Error::io("cwd", e).in_file(&directory))?;
+    Inside::new(command.form.clone(), &command.env, stdin)
 }
 
 /// Answers the requests on standard input one after the other.
@@ -113,7 +113,7 @@ impl Requests {
             None => Stdio::null(),
         };
         let timeout = duration_of("timeout", command.timeout)?;
-        let done = request(&command, stdin, &self.base)?.run(timeout, None)?;
+        let done = prepare(&command, stdin, &self.base)?.run(timeout, None)?;
         Ok(Answer::Done(Box::new(done)))
     }
 }
