@@ -14,10 +14,9 @@ use cp_ledger::read::{End, Lines, backward, open};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify;
 
-use crate::alert::{AlertOptions, Alerts};
 use crate::ledger::LedgerOperand;
 use crate::reading::{
-    Direction, Filters, LineFormat, Printer, Reader, Select, Step, Target, View, count_lines, refuse_waiting_input,
+    Direction, Filters, LineFormat, Printer, Reader, Select, Step, Target, count_lines, refuse_waiting_input,
 };
 
 /// How long to wait where no event may come: on some file systems, or when an event was lost.
@@ -46,26 +45,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
-    alerts: AlertOptions,
-    #[command(flatten)]
     ledger: LedgerOperand,
-}
-
-/// The receiver of the entries that match.
-struct Receiver {
-    printer: Printer,
-    alerts: Alerts,
-}
-
-impl Receiver {
-    /// Prints an entry and applies the rules of alerts to it; false when the limit was reached before.
-    fn take(&mut self, target: &Target, view: &View<'_>, context: &mut Context) -> Result<bool> {
-        let printed = self.printer.print(target, view, context)?;
-        if printed {
-            self.alerts.observe(target, view, context);
-        }
-        Ok(printed)
-    }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -79,31 +59,28 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         context.home.session(named)?;
     }
     let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
-    let mut receiver = Receiver { printer: Printer::new(args.limit), alerts: Alerts::new(&args.alerts)? };
-    let outcome = follow(&path, args.last, &select, &mut receiver, context);
-    receiver.alerts.send_due(true, context);
-    outcome?;
-    receiver.printer.close(None, context);
+    let mut printer = Printer::new(args.limit);
+    follow(&path, args.last, &select, &mut printer, context)?;
+    printer.close(None, context);
     Ok(())
 }
 
-fn follow(path: &Path, last: u64, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
+fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
     if is_stdin(path) || matches!(open_source(path)?, Source::Stream(_)) {
         if last > 0 {
             return Err(Error::usage("--last needs a file that grows")
                 .hint("cp-log query --reverse --limit N shows the last lines of an archive or a stream"));
         }
-        return follow_stream(path, select, receiver, context);
+        return follow_stream(path, select, printer, context);
     }
     context.out.without_pager();
     let mut position = Position::open(path, last)?;
     let watch = watch(path);
     context.out.streaming()?;
-    while !receiver.printer.is_full() {
-        position.read(select, receiver, context)?;
+    while !printer.is_full() {
+        position.read(select, printer, context)?;
         context.out.flush()?;
-        receiver.alerts.send_due(false, context);
-        if receiver.printer.is_full() {
+        if printer.is_full() {
             break;
         }
         // Without appended lines nothing is written, so a closed reader must be detected.
@@ -123,7 +100,7 @@ fn follow(path: &Path, last: u64, select: &Select, receiver: &mut Receiver, cont
 }
 
 /// Prints what comes from a stream until it ends.
-fn follow_stream(path: &Path, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
+fn follow_stream(path: &Path, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
     context.out.without_pager();
     context.out.streaming()?;
     let target = Target::named(path);
@@ -131,20 +108,18 @@ fn follow_stream(path: &Path, select: &Select, receiver: &mut Receiver, context:
         match step {
             Step::Wait => {
                 context.out.flush()?;
-                receiver.alerts.send_due(false, context);
                 while is_stdin(path) && !signals::wait_readable(rustix::stdio::stdin(), Some(POLL))? {
                     if context.out.has_lost_reader() {
                         return Err(Error::reader_gone());
                     }
-                    receiver.alerts.send_due(false, context);
                 }
             }
             Step::Fault(e) => context.out.item_failed(e)?,
             Step::Entry(view) => {
-                receiver.take(&target, &view, context)?;
+                printer.print(&target, &view, context)?;
             }
         }
-        Ok(if receiver.printer.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if printer.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(())
 }
@@ -191,7 +166,7 @@ impl Position {
     }
 
     /// Prints what is new, going on in the next file where this one was closed.
-    fn read(&mut self, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
+    fn read(&mut self, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
         loop {
             // Checked before reading: after the rename nothing is appended to the old file any more.
             let replaced = self.replaced();
@@ -210,7 +185,7 @@ impl Position {
                 self.number += 1;
                 match self.format.step(&raw, number, &self.path, select, &mut self.entry) {
                     Some(Step::Fault(e)) => context.out.item_failed(e)?,
-                    Some(Step::Entry(view)) if !receiver.take(&self.target, &view, context)? => return Ok(()),
+                    Some(Step::Entry(view)) if !printer.print(&self.target, &view, context)? => return Ok(()),
                     _ => {}
                 }
             }

@@ -1,6 +1,5 @@
 //! `cp-log`: the verbs over the ledger.
 
-mod alert;
 mod append;
 mod audit;
 mod bundle;

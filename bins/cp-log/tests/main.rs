@@ -1,7 +1,6 @@
 //! `cp-log` as a shell user meets it: a file for each verb, one program, so that it is linked once.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
-mod alerts;
 mod append;
 mod audit;
 mod bundle;

@@ -199,16 +199,6 @@ impl Program {
         })
     }
 
-    /// True if the program makes a value of a line that is neither false nor null.
-    pub(crate) fn holds(&self, line: &[u8]) -> Result<bool> {
-        let mut holds = false;
-        self.each(line, |value| {
-            holds = !matches!(value, Val::Null | Val::Bool(false));
-            Ok(!holds)
-        })?;
-        Ok(holds)
-    }
-
     /// Calls `each` with the values of a line, until it returns false.
     fn each(&self, line: &[u8], mut each: impl FnMut(Val) -> Result<bool>) -> Result<()> {
         let input = read::parse_single(line).map_err(|e| Error::validation(format!("not JSON: {e}")))?;
