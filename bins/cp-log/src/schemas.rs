@@ -30,8 +30,6 @@ fn schemas_are_those_of_the_types() {
     of::<crate::lifecycle::Begun>("begun");
     of::<crate::stats::Stats>("stats");
     compare("checked", of_record(schema_for!(crate::prove::Checked)).as_value());
-    of::<crate::values::Forgotten>("forgotten");
-    of::<crate::values::Revealed>("revealed");
     of::<crate::checkpoint::Made>("made");
     of::<crate::prove::Proved>("proof");
     of::<crate::lifecycle::Repaired>("repaired");

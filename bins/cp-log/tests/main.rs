@@ -19,7 +19,6 @@ mod query;
 mod repair;
 mod rotate;
 mod scan;
-mod seal;
 mod sources;
 mod stats;
 mod sweep;
