@@ -15,7 +15,7 @@ pub(crate) const BLOB_DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "blob",
     examples: &[
-        "head -c 2000000 /dev/zero | tr '\\0' x | {} append && {} blob $({} query --event log --jq .message.blob --format raw)",
+        "head -c 2000000 /dev/zero | tr '\\0' x | {} append && {} blob $({} query --event log --format raw | jq -r .message.blob)",
     ],
     ..VerbDoc::EMPTY
 };

@@ -225,7 +225,7 @@ fn stats_reports_sums_and_unreadable_files() {
 fn a_pipe_is_read_like_a_file_and_its_lines_come_at_once() {
     let place = Ledgers::new();
     place.work.write("f.jsonl", FOREIGN);
-    let done = place.shell("bash", "cp-log query <(cat f.jsonl) --jq .event").run().success();
+    let done = place.shell("bash", "cp-log query <(cat f.jsonl) --format raw | jq .event").run().success();
     assert_eq!(done.stdout, "\"start\"\n\"end\"\n");
     let mut child = place.subject().args(["query", "-"]).start();
     child.write("{\"event\":\"first\"}\n");

@@ -233,7 +233,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     (
         "cp-log blob",
         &[
-            "head -c 2000000 /dev/zero | tr '\\0' x | cp-log append >/dev/null; cp-log blob $(cp-log query --event log --jq .message.blob --format raw)",
+            "head -c 2000000 /dev/zero | tr '\\0' x | cp-log append >/dev/null; cp-log blob $(cp-log query --event log --format raw | jq -r .message.blob)",
         ],
     ),
     (
