@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Up to so many spans, or log records, in a request; they come later than those of the other kind then
     #[arg(long = "batch-size", alias = "batch", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
-    /// Ledgers, other files of JSON lines, archives of them, directories, or - (default: the session's, else all of home's)
+    /// Ledgers, other files of JSON lines, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }

@@ -69,7 +69,7 @@ fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, contex
     if is_stdin(path) || matches!(open_source(path)?, Source::Stream(_)) {
         if last > 0 {
             return Err(Error::usage("--last needs a file that grows")
-                .hint("cp-log query --reverse --limit N shows the last lines of an archive or a stream"));
+                .hint("cp-log query --reverse --limit N shows the last lines of a stream"));
         }
         return follow_stream(path, select, printer, context);
     }

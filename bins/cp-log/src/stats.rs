@@ -27,7 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     filters: Filters,
-    /// Ledgers, other files of JSON lines, archives of them, bundles, directories, or - (default: the session's, else all of home's)
+    /// Ledgers, other files of JSON lines, bundles, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }

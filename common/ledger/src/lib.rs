@@ -18,7 +18,6 @@ pub mod home;
 pub mod proof;
 /// Reading ledgers: forward and backward by lines, the end of a file, and the segments of one ledger.
 pub mod read {
-    mod archive;
     mod backward;
     mod forward;
     pub mod segments;
