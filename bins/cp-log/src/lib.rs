@@ -4,7 +4,6 @@ mod append;
 mod audit;
 mod bundle;
 mod checkpoint;
-mod export;
 mod follow;
 mod ledger;
 mod lifecycle;
@@ -14,7 +13,6 @@ mod reading;
 mod scan;
 #[cfg(test)]
 mod schemas;
-mod statement;
 mod stats;
 mod values;
 mod verified;
@@ -35,7 +33,6 @@ pub static PROGRAM: Program = Program {
         query::DOC,
         follow::DOC,
         stats::DOC,
-        export::DOC,
         values::BLOB_DOC,
         scan::DOC,
         ledger::TIP_DOC,
@@ -52,7 +49,7 @@ pub static PROGRAM: Program = Program {
     implicit: None,
     groups: &[
         ("Write", &["append", "tee", "create", "rotate", "repair"]),
-        ("Read", &["query", "follow", "stats", "export", "blob", "tip", "scan"]),
+        ("Read", &["query", "follow", "stats", "blob", "tip", "scan"]),
         ("Prove", &["verify", "audit", "keygen", "checkpoint", "prove", "check-proof", "bundle"]),
     ],
     doctor: &[],
@@ -75,10 +72,8 @@ pub static PROGRAM: Program = Program {
         cp_common::wire::schemas::RECEIPT,
         ("planned", include_str!("../schemas/planned.json")),
         cp_common::wire::schemas::PASSED,
-        ("dsse", include_str!("../schemas/dsse.json")),
         ("entry", include_str!("../schemas/entry.json")),
         ("made", include_str!("../schemas/made.json")),
-        ("otlp", include_str!("../schemas/otlp.json")),
         ("proof", include_str!("../schemas/proof.json")),
         ("repaired", include_str!("../schemas/repaired.json")),
         ("rotated", include_str!("../schemas/rotated.json")),
@@ -112,7 +107,6 @@ enum Verb {
     Stats(stats::Args),
     Blob(values::Args),
     Scan(scan::Args),
-    Export(export::Args),
     Tip(ledger::TipArgs),
     Verify(verify::Args),
     Audit(audit::Args),
@@ -138,7 +132,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Stats(args) => stats::run(&args, context),
         Verb::Blob(args) => values::blob(&args, context),
         Verb::Scan(args) => scan::run(&args, context),
-        Verb::Export(args) => export::run(&args, context),
         Verb::Tip(args) => ledger::tip(&args, context),
         Verb::Verify(args) => verify::run(&args, context),
         Verb::Audit(args) => audit::run(&args, context),

@@ -269,13 +269,6 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "allow; cp-exec allow env MINE --confirm $(cp-exec allow env MINE --dry-run | token)",
         ],
     ),
-    (
-        "cp-log export",
-        &[
-            "cp-log append -f L hello >/dev/null; cp-log keygen K >/dev/null; cp-log export --as in-toto --sign-with K L",
-        ],
-    ),
-    ("cp-log export", &["cp-log append hello >/dev/null; cp-llm --backend stub -- hi >/dev/null; cp-log export"]),
     ("cp-log follow", &["seq 3 | cp-log append >/dev/null; cp-log follow --last 3 --limit 3"]),
     ("cp-log scan", &["echo 'token ghp_a1B2c3D4e5a1B2c3D4e5a1B2c3D4e5a1B2c3' | cp-log scan -"]),
     ("cp-log keygen", &["cp-log keygen K", "cp-log keygen --dry-run K", "cp-log keygen K >/dev/null; cp-log keygen K"]),

@@ -114,7 +114,7 @@ pub fn verify(
     let chunks = size.div_ceil(CHUNK).max(1);
     for chunk in 0..chunks {
         let mut lines = Lines::new(file.try_clone()?, path, (chunk * CHUNK).saturating_sub(1), size);
-        whole.join(Chunk::read(&mut lines, chunk * CHUNK, (chunk + 1) * CHUNK, options)?);
+        whole.join(Chunk::read(&mut lines, chunk * CHUNK, (chunk + 1) * CHUNK, *options)?);
         progress(size.min((chunk + 1) * CHUNK), size);
     }
     Ok(whole.report(size))
@@ -123,7 +123,7 @@ pub fn verify(
 /// Proves lines that can be read only once, as one chunk.
 pub fn verify_stream(mut lines: Lines, before: Option<State>, options: &Options) -> Result<Report> {
     let mut whole = Joined::new(before);
-    whole.join(Chunk::read(&mut lines, 0, u64::MAX, options)?);
+    whole.join(Chunk::read(&mut lines, 0, u64::MAX, *options)?);
     Ok(whole.report(lines.offset()))
 }
 
@@ -159,7 +159,7 @@ struct First {
 
 impl Chunk {
     /// Reads the lines that start in `from..to`. The reader stands one byte before, to see whether a line starts at `from`.
-    fn read(reader: &mut Lines, from: u64, to: u64, options: &Options) -> Result<Self> {
+    fn read(reader: &mut Lines, from: u64, to: u64, options: Options) -> Result<Self> {
         let mut chunk = Self {
             lines: 0,
             intact: 0,
