@@ -9,14 +9,13 @@ use std::time::Duration;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result, signals};
 use cp_ledger::read::source::{Source, is_stdin, open_source};
-use cp_ledger::read::tail::is_ledger_file;
 use cp_ledger::read::{End, Lines, backward, open};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify;
 
 use crate::ledger::LedgerOperand;
 use crate::reading::{
-    Direction, Filters, LineFormat, Printer, Reader, Select, Step, Target, count_lines, refuse_waiting_input,
+    Direction, Filters, Printer, Reader, Select, Step, Target, is_ledger_or_empty, refuse_waiting_input, step,
 };
 
 /// How long to wait where no event may come: on some file systems, or when an event was lost.
@@ -130,15 +129,13 @@ struct Position {
     target: Target,
     file: File,
     offset: u64,
-    format: LineFormat,
-    /// How many lines are before the offset.
-    number: u64,
-    entry: Vec<u8>,
 }
 
 impl Position {
     fn open(path: &Path, last: u64) -> Result<Self> {
-        let file = open(path)?;
+        let (file, target) = (open(path)?, Target::named(path));
+        let size = file.metadata().map_err(|e| Error::io("cannot read the size", e).in_file(path))?.len();
+        is_ledger_or_empty(&file, size, &target)?;
         let mut offset = None;
         let mut reader = backward(path)?;
         let mut left = last;
@@ -156,13 +153,7 @@ impl Position {
             left -= 1;
         }
         let offset = offset.unwrap_or(0);
-        let (format, number) = if is_ledger_file(&file) {
-            (LineFormat::Ledger, 0)
-        } else {
-            (LineFormat::Foreign, count_lines(&file, offset, path)?)
-        };
-        let target = Target::named(path);
-        Ok(Self { path: path.to_owned(), target, file, offset, format, number, entry: Vec::new() })
+        Ok(Self { path: path.to_owned(), target, file, offset })
     }
 
     /// Prints what is new, going on in the next file where this one was closed.
@@ -180,10 +171,7 @@ impl Position {
                     break;
                 }
                 self.offset = raw.offset + raw.bytes.len() as u64 + 1;
-                // Lines of a ledger before the offset are not counted.
-                let number = (self.format == LineFormat::Foreign).then_some(self.number);
-                self.number += 1;
-                match self.format.step(&raw, number, &self.path, select, &mut self.entry) {
+                match step(&raw, 0, &self.path, select) {
                     Some(Step::Fault(e)) => context.out.item_failed(e)?,
                     Some(Step::Entry(view)) if !printer.print(&self.target, &view, context)? => return Ok(()),
                     _ => {}
@@ -193,7 +181,7 @@ impl Position {
                 return Ok(());
             }
             self.file = open(&self.path)?;
-            (self.offset, self.number) = (0, 0);
+            self.offset = 0;
         }
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     merge: bool,
     #[command(flatten)]
     query: QueryOptions,
-    /// Ledgers, other files of JSON lines, bundles, directories, or - (default: the session's, else all of home's)
+    /// Ledgers, bundles, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }

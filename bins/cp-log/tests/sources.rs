@@ -1,15 +1,8 @@
-//! What `query`, `stats`, `follow` and `verify` read beside ledgers: lines of other programs, standard input.
+//! What `query`, `stats`, `follow` and `verify` read beside files of ledgers: standard input and pipes.
 
 use serde_json::{Value, json};
 
 use crate::ledgers::Ledgers;
-
-const FOREIGN: &str = concat!(
-    r#"{"ts": "2026-11-21T03:00:00Z", "agent": "a", "event": "start", "message": "one"}"#,
-    "\n\n",
-    r#"{"ts":"2026-11-21T04:00:00Z","event":"end","level":3,"data":{"duration_ms":5}}"#,
-    "\n"
-);
 
 /// The entries that a query prints.
 fn entries(place: &Ledgers, arguments: &[&str], input: &str) -> Vec<Value> {
@@ -17,44 +10,6 @@ fn entries(place: &Ledgers, arguments: &[&str], input: &str) -> Vec<Value> {
     let closing = lines.pop().unwrap();
     assert_eq!(closing["data"]["count"], lines.len());
     lines.into_iter().map(|mut line| line["data"].take()).collect()
-}
-
-#[test]
-fn lines_of_other_programs_are_read_as_entries() {
-    let place = Ledgers::new();
-    place.work.write("f.jsonl", FOREIGN);
-    let found = entries(&place, &["f.jsonl"], "");
-    assert_eq!(
-        found[0],
-        json!({"seq":0,"ts":"2026-11-21T03:00:00.000000Z","event":"start","agent":"a","message":"one","ledger":"f.jsonl","_untrusted":["/message"]})
-    );
-    assert_eq!(found[1]["seq"], 2, "the blank line counts, as it does for sed");
-    assert_eq!(found[1]["data"], json!({"duration_ms":5,"level":3}));
-    assert_eq!(entries(&place, &["f.jsonl", "--event", "start"], "").len(), 1);
-    assert_eq!(entries(&place, &["f.jsonl", "--since", "2026-11-21T03:30:00Z"], "")[0]["event"], "end");
-    let backward = entries(&place, &["f.jsonl", "--reverse"], "");
-    assert_eq!([&backward[0]["seq"], &backward[1]["seq"]], [2, 0]);
-    let raw = place.run(&["query", "f.jsonl", "--format", "raw"]).success();
-    assert_eq!(raw.stdout, FOREIGN.replace("\n\n", "\n"), "the bytes are those of the file");
-    let stats = place.closing(&["stats", "f.jsonl"], "", 0)["data"].take();
-    assert_eq!((&stats["entries"], &stats["total"]["timed"]), (&json!(2), &json!(1)));
-    place.work.write("bad.jsonl", "{\"event\":\"e\"}\nno json\n{\"event\":\"e\"}\n");
-    let done = place.run(&["query", "bad.jsonl"]).records();
-    assert_eq!((&done[1]["error"]["code"], &done[1]["error"]["details"]["line"]), (&json!("E_VALIDATION"), &json!(2)));
-    assert_eq!(done[2]["data"]["seq"], 2);
-}
-
-#[test]
-fn plain_lines_can_be_queried_followed_and_counted() {
-    let place = Ledgers::new();
-    let line = |message: &str| {
-        format!("{{\"ts\":\"2026-11-21T03:00:00Z\",\"agent\":\"a\",\"event\":\"said\",\"message\":\"{message}\"}}\n")
-    };
-    place.work.write("p.jsonl", ["one", "two", "three"].map(line).concat());
-    assert_eq!(entries(&place, &["p.jsonl", "--event", "said", "--limit", "9"], "").len(), 3);
-    assert_eq!(place.closing(&["stats", "p.jsonl"], "", 0)["data"]["by_event"][0]["count"], 3);
-    let followed = place.lines(&["follow", "p.jsonl", "--last", "2", "--limit", "2"], "");
-    assert_eq!((&followed[0]["data"]["seq"], &followed[1]["data"]["message"]), (&json!(1), &json!("three")));
 }
 
 #[test]
@@ -164,9 +119,12 @@ fn named_pipes_are_read_like_standard_input() {
 }
 
 #[test]
-fn verify_refuses_file_without_hashes() {
+fn a_file_without_hashes_is_refused() {
     let place = Ledgers::new();
-    place.work.write("f.jsonl", FOREIGN.replace("\n\n", "\n"));
+    place.work.write("f.jsonl", "{\"event\":\"start\"}\n{\"event\":\"end\"}\n");
+    for words in [&["query"][..], &["query", "--reverse"], &["stats"], &["follow"]] {
+        place.closing(&[words, &["f.jsonl"]].concat(), "", 2);
+    }
     let error = place.closing(&["verify", "f.jsonl"], "", 2)["error"].take();
     assert_eq!((&error["code"], &error["details"]["lines"]), (&json!("E_VALIDATION"), &json!(2)));
     // Positive control: a ledger whose lines are all damaged is damaged, and not somebody else's.
@@ -194,11 +152,11 @@ fn stats_reports_sums_and_unreadable_files() {
 #[test]
 fn a_pipe_is_read_like_a_file_and_its_lines_come_at_once() {
     let place = Ledgers::new();
-    place.work.write("f.jsonl", FOREIGN);
-    let done = place.shell("bash", "cp-log query <(cat f.jsonl) --format raw | jq .event").run().success();
-    assert_eq!(done.stdout, "\"start\"\n\"end\"\n");
+    place.ledger("l.jsonl", 2);
+    let done = place.shell("bash", "cp-log query <(cat l.jsonl) --format raw | jq .event").run().success();
+    assert_eq!(done.stdout, "\"ledger.open\"\n\"tick\"\n");
     let mut child = place.subject().args(["query", "-"]).start();
-    child.write("{\"event\":\"first\"}\n");
-    assert_eq!(child.record()["data"]["event"], "first", "before the input ends");
+    child.write(place.work.read("l.jsonl").split_inclusive('\n').next().unwrap());
+    assert_eq!(child.record()["data"]["event"], "ledger.open", "before the input ends");
     child.finish().success();
 }

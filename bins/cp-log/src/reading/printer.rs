@@ -46,7 +46,7 @@ impl Printer {
         }
         let mark = self.mark.as_ref().map_or(&b"}"[..], |(_, mark)| mark);
         // The mark ends with the brace of the entry.
-        let open = &view.entry[..view.entry.len() - 1];
+        let open = &view.written[..view.written.len() - 1];
         let untrusted = untrusted_of(view);
         let marked = || [open, &mark[..mark.len() - 1], &untrusted, b"}"].concat();
         if format == Format::Json {
