@@ -37,8 +37,7 @@ fn split(example: &str) -> (&str, &str) {
 pub(crate) fn prints_envelopes(program: &str, example: &str) -> bool {
     let last = split(example).1.split("$(").next().unwrap_or_default();
     let last = last.rsplit('|').next().unwrap_or_default().trim();
-    last.starts_with(program)
-        && !["--format", "--jq", ">", "--help", "--version"].iter().any(|word| last.contains(word))
+    last.starts_with(program) && !["--format", ">", "--help", "--version"].iter().any(|word| last.contains(word))
 }
 
 /// The example with only its last command heard.

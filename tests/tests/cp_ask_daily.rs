@@ -125,7 +125,7 @@ fn first_block_schema_and_parameters_are_used() {
     );
     let ran = run(
         &place,
-        "cp-ask -o temperature=0 -o max_tokens=9 hi; cp-log query --event llm.request --reverse -n 1 --jq .data",
+        "cp-ask -o temperature=0 -o max_tokens=9 hi; cp-log query --event llm.request --reverse -n 1 --format raw | jq -c .data",
     );
     assert_eq!(ran.status, 0, "{}", ran.stderr);
 }

@@ -112,7 +112,7 @@ fn log_event_goes_on_the_ledger_where_no_file_is_named_or_the_file_is_one() {
         shell.prints(
             "log_event one 'a
 b'; cp-log append -f own.jsonl first >/dev/null; LOG_FILE=own.jsonl log_event two -
-            cp-log query --event one --jq .message; cp-log query own.jsonl --event two --jq .message; cp-log verify own.jsonl | jq .ok",
+            cp-log query --event one --format raw | jq .message; cp-log query own.jsonl --event two --format raw | jq .message; cp-log verify own.jsonl | jq .ok",
             "\"a\\nb\"\n\"-\"\ntrue\n",
         );
         shell.prints(

@@ -42,9 +42,6 @@ pub(crate) struct Args {
     /// The entry's data, a JSON object
     #[arg(long, value_name = "JSON")]
     data: Option<String>,
-    /// Keep the value of message, content or data.NAME in the vault; the line has its salted hash
-    #[arg(long, value_name = "FIELD")]
-    seal: Vec<String>,
     /// When to acknowledge (default: line for one entry, batch for a stream)
     #[arg(long, value_enum, value_name = "WHEN")]
     sync: Option<Sync>,
@@ -121,12 +118,11 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
             entry,
         });
     }
-    let told = (&args.data, &args.seal, format!("{:?}", args.members));
+    let told = (&args.data, format!("{:?}", args.members));
     let arguments = ("append", path, message, told, context.session(), context.options.run.clone());
     let id = args.append.request_id.as_deref();
     let receipt: Receipt = idempotency::once(id, &arguments, context, |context| {
         let mut ledger = Ledger::open(path, args.sync.unwrap_or(Sync::Line))?;
-        ledger.seal(&args.seal)?;
         ledger.append(make(context)?)
     })?;
     unread::note(READ_INPUT, context);
@@ -167,10 +163,7 @@ struct Stream<'a> {
 impl<'a> Stream<'a> {
     fn new(args: &'a Args, path: PathBuf) -> Result<Self> {
         let sync = args.sync.unwrap_or(Sync::Batch);
-        let mut ledger = if args.append.dry_run { None } else { Some(Ledger::open(&path, sync)?) };
-        if let Some(ledger) = &mut ledger {
-            ledger.seal(&args.seal)?;
-        }
+        let ledger = if args.append.dry_run { None } else { Some(Ledger::open(&path, sync)?) };
         Ok(Self { args, ledger, path, text: None, first: None, last: None })
     }
 

@@ -9,15 +9,13 @@ use std::time::Duration;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result, signals};
 use cp_ledger::read::source::{Source, is_stdin, open_source};
-use cp_ledger::read::tail::is_ledger_file;
 use cp_ledger::read::{End, Lines, backward, open};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify;
 
-use crate::alert::{AlertOptions, Alerts};
 use crate::ledger::LedgerOperand;
 use crate::reading::{
-    Direction, Filters, LineFormat, Printer, Reader, Select, Step, Target, View, count_lines, refuse_waiting_input,
+    Direction, Filters, Printer, Reader, Select, Step, Target, is_ledger_or_empty, refuse_waiting_input, step,
 };
 
 /// How long to wait where no event may come: on some file systems, or when an event was lost.
@@ -46,26 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
-    alerts: AlertOptions,
-    #[command(flatten)]
     ledger: LedgerOperand,
-}
-
-/// The receiver of the entries that match.
-struct Receiver {
-    printer: Printer,
-    alerts: Alerts,
-}
-
-impl Receiver {
-    /// Prints an entry and applies the rules of alerts to it; false when the limit was reached before.
-    fn take(&mut self, target: &Target, view: &View<'_>, context: &mut Context) -> Result<bool> {
-        let printed = self.printer.print(target, view, context)?;
-        if printed {
-            self.alerts.observe(target, view, context);
-        }
-        Ok(printed)
-    }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -79,30 +58,27 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         context.home.session(named)?;
     }
     let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
-    let mut receiver = Receiver { printer: Printer::new(args.limit), alerts: Alerts::new(&args.alerts)? };
-    let outcome = follow(&path, args.last, &select, &mut receiver, context);
-    receiver.alerts.send_due(true, context);
-    outcome?;
-    receiver.printer.close(None, context);
+    let mut printer = Printer::new(args.limit);
+    follow(&path, args.last, &select, &mut printer, context)?;
+    printer.close(None, context);
     Ok(())
 }
 
-fn follow(path: &Path, last: u64, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
+fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
     if is_stdin(path) || matches!(open_source(path)?, Source::Stream(_)) {
         if last > 0 {
             return Err(Error::usage("--last needs a file that grows")
-                .hint("cp-log query --reverse --limit N shows the last lines of an archive or a stream"));
+                .hint("cp-log query --reverse --limit N shows the last lines of a stream"));
         }
-        return follow_stream(path, select, receiver, context);
+        return follow_stream(path, select, printer, context);
     }
     let mut position = Position::open(path, last)?;
     let watch = watch(path);
     context.out.streaming()?;
-    while !receiver.printer.is_full() {
-        position.read(select, receiver, context)?;
+    while !printer.is_full() {
+        position.read(select, printer, context)?;
         context.out.flush()?;
-        receiver.alerts.send_due(false, context);
-        if receiver.printer.is_full() {
+        if printer.is_full() {
             break;
         }
         // Without appended lines nothing is written, so a closed reader must be detected.
@@ -122,27 +98,25 @@ fn follow(path: &Path, last: u64, select: &Select, receiver: &mut Receiver, cont
 }
 
 /// Prints what comes from a stream until it ends.
-fn follow_stream(path: &Path, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
+fn follow_stream(path: &Path, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let target = Target::named(path);
     Reader::open(&target, Direction::Forward)?.each(select, &mut |step| {
         match step {
             Step::Wait => {
                 context.out.flush()?;
-                receiver.alerts.send_due(false, context);
                 while is_stdin(path) && !signals::wait_readable(rustix::stdio::stdin(), Some(POLL))? {
                     if context.out.has_lost_reader() {
                         return Err(Error::reader_gone());
                     }
-                    receiver.alerts.send_due(false, context);
                 }
             }
             Step::Fault(e) => context.out.item_failed(e)?,
             Step::Entry(view) => {
-                receiver.take(&target, &view, context)?;
+                printer.print(&target, &view, context)?;
             }
         }
-        Ok(if receiver.printer.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if printer.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(())
 }
@@ -153,15 +127,13 @@ struct Position {
     target: Target,
     file: File,
     offset: u64,
-    format: LineFormat,
-    /// How many lines are before the offset.
-    number: u64,
-    entry: Vec<u8>,
 }
 
 impl Position {
     fn open(path: &Path, last: u64) -> Result<Self> {
-        let file = open(path)?;
+        let (file, target) = (open(path)?, Target::named(path));
+        let size = file.metadata().map_err(|e| Error::io("cannot read the size", e).in_file(path))?.len();
+        is_ledger_or_empty(&file, size, &target)?;
         let mut offset = None;
         let mut reader = backward(path)?;
         let mut left = last;
@@ -179,17 +151,11 @@ impl Position {
             left -= 1;
         }
         let offset = offset.unwrap_or(0);
-        let (format, number) = if is_ledger_file(&file) {
-            (LineFormat::Ledger, 0)
-        } else {
-            (LineFormat::Foreign, count_lines(&file, offset, path)?)
-        };
-        let target = Target::named(path);
-        Ok(Self { path: path.to_owned(), target, file, offset, format, number, entry: Vec::new() })
+        Ok(Self { path: path.to_owned(), target, file, offset })
     }
 
     /// Prints what is new, going on in the next file where this one was closed.
-    fn read(&mut self, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
+    fn read(&mut self, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
         loop {
             // Checked before reading: after the rename nothing is appended to the old file any more.
             let replaced = self.replaced();
@@ -203,12 +169,9 @@ impl Position {
                     break;
                 }
                 self.offset = raw.offset + raw.bytes.len() as u64 + 1;
-                // Lines of a ledger before the offset are not counted.
-                let number = (self.format == LineFormat::Foreign).then_some(self.number);
-                self.number += 1;
-                match self.format.step(&raw, number, &self.path, select, &mut self.entry) {
+                match step(&raw, 0, &self.path, select) {
                     Some(Step::Fault(e)) => context.out.item_failed(e)?,
-                    Some(Step::Entry(view)) if !receiver.take(&self.target, &view, context)? => return Ok(()),
+                    Some(Step::Entry(view)) if !printer.print(&self.target, &view, context)? => return Ok(()),
                     _ => {}
                 }
             }
@@ -216,7 +179,7 @@ impl Position {
                 return Ok(());
             }
             self.file = open(&self.path)?;
-            (self.offset, self.number) = (0, 0);
+            self.offset = 0;
         }
     }
 

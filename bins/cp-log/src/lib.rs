@@ -1,11 +1,9 @@
 //! `cp-log`: the verbs over the ledger.
 
-mod alert;
 mod append;
 mod audit;
 mod bundle;
 mod checkpoint;
-mod export;
 mod follow;
 mod ledger;
 mod lifecycle;
@@ -15,7 +13,6 @@ mod reading;
 mod scan;
 #[cfg(test)]
 mod schemas;
-mod statement;
 mod stats;
 mod values;
 mod verified;
@@ -36,9 +33,6 @@ pub static PROGRAM: Program = Program {
         query::DOC,
         follow::DOC,
         stats::DOC,
-        export::DOC,
-        values::REVEAL_DOC,
-        values::FORGET_DOC,
         values::BLOB_DOC,
         scan::DOC,
         ledger::TIP_DOC,
@@ -54,8 +48,8 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: None,
     groups: &[
-        ("Write", &["append", "tee", "create", "rotate", "forget", "repair"]),
-        ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip", "scan"]),
+        ("Write", &["append", "tee", "create", "rotate", "repair"]),
+        ("Read", &["query", "follow", "stats", "blob", "tip", "scan"]),
         ("Prove", &["verify", "audit", "keygen", "checkpoint", "prove", "check-proof", "bundle"]),
     ],
     doctor: &[],
@@ -78,14 +72,10 @@ pub static PROGRAM: Program = Program {
         cp_common::wire::schemas::RECEIPT,
         ("planned", include_str!("../schemas/planned.json")),
         cp_common::wire::schemas::PASSED,
-        ("dsse", include_str!("../schemas/dsse.json")),
         ("entry", include_str!("../schemas/entry.json")),
-        ("forgotten", include_str!("../schemas/forgotten.json")),
         ("made", include_str!("../schemas/made.json")),
-        ("otlp", include_str!("../schemas/otlp.json")),
         ("proof", include_str!("../schemas/proof.json")),
         ("repaired", include_str!("../schemas/repaired.json")),
-        ("revealed", include_str!("../schemas/revealed.json")),
         ("rotated", include_str!("../schemas/rotated.json")),
         ("secret", include_str!("../schemas/secret.json")),
         ("signed", include_str!("../schemas/signed.json")),
@@ -115,13 +105,8 @@ enum Verb {
     Query(query::Args),
     Follow(follow::Args),
     Stats(stats::Args),
-    /// Print the bytes that a line names by their hash
     Blob(values::Args),
     Scan(scan::Args),
-    Export(export::Args),
-    /// Print the value that a line has sealed
-    Reveal(values::Args),
-    Forget(values::ForgetArgs),
     Tip(ledger::TipArgs),
     Verify(verify::Args),
     Audit(audit::Args),
@@ -147,9 +132,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Stats(args) => stats::run(&args, context),
         Verb::Blob(args) => values::blob(&args, context),
         Verb::Scan(args) => scan::run(&args, context),
-        Verb::Export(args) => export::run(&args, context),
-        Verb::Reveal(args) => values::reveal(&args, context),
-        Verb::Forget(args) => values::forget(&args, context),
         Verb::Tip(args) => ledger::tip(&args, context),
         Verb::Verify(args) => verify::run(&args, context),
         Verb::Audit(args) => audit::run(&args, context),

@@ -38,12 +38,9 @@ pub(crate) struct Args {
     /// In the order of time over all ledgers; --reverse always is
     #[arg(long)]
     merge: bool,
-    /// Run this jq program on each line and print bare values
-    #[arg(long, value_name = "FILTER", conflicts_with = "fields")]
-    jq: Option<String>,
     #[command(flatten)]
     query: QueryOptions,
-    /// Ledgers, other files of JSON lines, archives of them, bundles, directories, or - (default: the session's, else all of home's)
+    /// Ledgers, bundles, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -54,15 +51,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let request = (files, &args.filters, order, context.session(), &context.options.run, &context.options.ledger);
     let pages = Pages::<Place>::of("cp-log query", &request, &args.query)?;
     let select = Select::over(&args.filters, &args.files, context)?;
-    let mut printer = Printer::new(args.query.limit).through(args.jq.as_deref())?;
+    let mut printer = Printer::new(args.query.limit);
     let targets = to_read(&args.files, context)?;
     if targets.len() > 1 {
         Origins::of(&targets, context);
     }
     let ledgers = by_ledger(targets);
-    if !printer.is_bare() {
-        context.out.streaming()?;
-    }
+    context.out.streaming()?;
     let direction = if args.reverse { Direction::Backward } else { Direction::Forward };
     let last = if args.reverse || args.merge {
         merged(Merge::new(ledgers, &select, direction, pages.after(), context)?, pages.after(), &mut printer, context)?
@@ -71,7 +66,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     };
     let last = last.as_ref().filter(|_| printer.has_more());
     let next_cursor = last.map(|last| pages.cursor(last)).transpose()?;
-    printer.finish(next_cursor, context)
+    printer.close(next_cursor, context);
+    Ok(())
 }
 
 /// Prints one ledger after the other. The place of the last entry printed, or where the page began.

@@ -27,7 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     filters: Filters,
-    /// Ledgers, other files of JSON lines, archives of them, bundles, directories, or - (default: the session's, else all of home's)
+    /// Ledgers, bundles, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut stats = Stats::default();
     let mut origins = Origins::of(&targets, context);
     let mut each = |view: &View<'_>, _: Option<&str>| {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(view.entry) else { return Ok(()) };
+        let Ok(line) = serde_json::from_slice::<Line<'_>>(view.written) else { return Ok(()) };
         stats.entries += 1;
         if line.ts.is_some_and(|ts| stats.from.as_deref().is_none_or(|from| ts < from)) {
             stats.from = line.ts.map(str::to_owned);

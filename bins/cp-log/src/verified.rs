@@ -81,12 +81,7 @@ impl Verified {
         if self.is_unchained {
             let message =
                 format!("not a ledger: its {} lines are JSON without hashes, so nothing proves them", self.lines);
-            return Some(
-                Error::validation(message)
-                    .in_file(Path::new(&self.file))
-                    .with("lines", self.lines)
-                    .hint("cp-log query, follow and stats read such files"),
-            );
+            return Some(Error::validation(message).in_file(Path::new(&self.file)).with("lines", self.lines));
         }
         let seq = first.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
         let more = if self.fault_count > 1 { format!("; {} faults in all", self.fault_count) } else { String::new() };

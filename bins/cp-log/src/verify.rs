@@ -45,10 +45,7 @@ pub(crate) struct Args {
     /// The public key that must have signed the checkpoint; of a bundle, one of the keys must have signed each ledger (repeatable)
     #[arg(long = "trust", value_name = "KEY")]
     key: Vec<PathBuf>,
-    /// How many threads share the work (default: one for each processor)
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// Ledgers, archives of them, directories, a bundle, a page, or - (default: the session's, else all of home's)
+    /// Ledgers, directories, a bundle, a page, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -149,15 +146,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         piped = Some(lines).filter(Lines::is_stream);
     }
     let targets = to_prove(&args.files, context)?;
-    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-    let options =
-        Options { json: !args.no_json, closed: args.closed, threads: args.threads.unwrap_or_else(processors).min(64) };
+    let options = Options { json: !args.no_json, closed: args.closed };
     let key = match &args.key[..] {
         [] => None,
         [key] => Some(Verifier::load(key)?),
         _ => return Err(Error::usage("--trust is repeatable only if FILE is a bundle")),
     };
-    let groups = Group::all(&targets, context);
+    let groups = Group::all(&targets);
     Origins::of(&targets, context);
     let requirements = Requirements { checkpoint: args.checkpoint.clone(), key };
     if let [group] = &groups[..]

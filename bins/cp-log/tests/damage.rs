@@ -7,11 +7,10 @@ use crate::ledgers::Ledgers;
 const LINES: usize = 6;
 
 /// The verbs, and the arguments after the ledger.
-const VERBS: [(&[&str], &[&str]); 8] = [
+const VERBS: [(&[&str], &[&str]); 7] = [
     (&["query"], &[]),
     (&["query", "--reverse"], &[]),
     (&["stats"], &[]),
-    (&["export"], &[]),
     (&["follow"], &["--last", "9", "--limit", "5"]),
     (&["verify"], &[]),
     (&["audit"], &[]),

@@ -50,8 +50,8 @@ fn a_reader_that_leaves_ends_it_also_where_nothing_is_appended() {
     assert_eq!((done.stdout.lines().count(), done.stderr.trim()), (1, "status 0"));
     // Standard input stays open and silent.
     let mut child = place.subject().args(["follow", "-"]).start();
-    child.write("{\"event\":\"e\"}\n");
-    assert_eq!(child.record()["data"]["event"], "e");
+    child.write(place.work.read("l.jsonl").split_inclusive('\n').next().unwrap());
+    assert_eq!(child.record()["data"]["event"], "ledger.open");
     child.close_stdout();
     cp_testkit::until("its end", || child.has_ended());
     child.wait();

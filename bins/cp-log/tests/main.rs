@@ -1,26 +1,24 @@
 //! `cp-log` as a shell user meets it: a file for each verb, one program, so that it is linked once.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
-mod alerts;
 mod append;
 mod audit;
 mod bundle;
 mod cold;
 mod create;
 mod damage;
-mod export;
 mod faults;
 mod follow;
 mod forgeries;
 mod keys;
 mod ledgers;
+mod otlp;
 mod pages;
 mod proofs;
 mod query;
 mod repair;
 mod rotate;
 mod scan;
-mod seal;
 mod sources;
 mod stats;
 mod sweep;

@@ -131,9 +131,9 @@ fn more_ledgers_than_are_kept_open_are_merged() {
     }
     let mut expected: Vec<String> = (0..2).flat_map(|round| (0..40).map(move |n| format!("{round} {n:02}"))).collect();
     let messages = |options: &[&str]| -> Vec<String> {
-        let done =
-            place.run(&[&["query", "d", "--event", "e", "--jq", ".message", "--format", "raw"], options].concat());
-        done.success().stdout.lines().map(str::to_owned).collect()
+        let done = place.run(&[&["query", "d", "--event", "e", "--format", "raw"], options].concat());
+        let entries = cp_testkit::records_of(done.success().bytes());
+        entries.iter().map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(messages(&["--merge"]), expected);
     expected.reverse();

@@ -114,20 +114,6 @@ fn without_operands_all_of_home_is_read() {
 }
 
 #[test]
-fn jq_prints_bare_values() {
-    let place = filled();
-    let run = |arguments: &[&str]| {
-        let done = place.run(&[&["query", "l.jsonl"], arguments].concat()).success();
-        done.stdout
-    };
-    assert_eq!(run(&["--jq", "select(.event==\"turn\" and .seq%2==0).message"]), "\"say \\\"two\\\"\"\n");
-    assert_eq!(run(&["--event", "turn", "--jq", ".seq"]), "1\n2\n");
-    assert_eq!(run(&["--event", "turn", "--limit", "1", "--jq", ".message", "--format", "raw"]), "one\n");
-    place.closing(&["query", "l.jsonl", "--jq", ".["], "", 2);
-    assert_eq!(place.closing(&["query", "l.jsonl", "--jq", ".seq.x"], "", 2)["error"]["code"], "E_VALIDATION");
-}
-
-#[test]
 fn merged_files_come_in_the_order_of_time() {
     let place = Ledgers::new();
     for (file, message) in [("b.jsonl", "1"), ("a.jsonl", "2"), ("b.jsonl", "3"), ("c.jsonl", "4"), ("a.jsonl", "5")] {
@@ -144,7 +130,7 @@ fn merged_files_come_in_the_order_of_time() {
 fn eleven_hundred_ledgers_are_all_read_with_few_open_files() {
     let place = Ledgers::new();
     place.many(1100);
-    for words in ["query --merge", "query --reverse", "query", "verify", "export"] {
+    for words in ["query --merge", "query --reverse", "query", "verify"] {
         let done = place.sh(&format!("ulimit -n 64; exec cp-log {words} shards")).success();
         assert_eq!(done.records().len(), 1101, "{words}");
         assert_eq!(done.closing()["meta"]["notices"], serde_json::Value::Null, "{words}");

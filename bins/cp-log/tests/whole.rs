@@ -120,36 +120,6 @@ fn a_ledger_that_was_emptied_or_lost_its_first_lines_is_not_intact() {
 }
 
 #[test]
-fn a_packed_segment_is_a_segment() {
-    packed("gzip", &["-k"], "gz");
-    cp_testkit::needs!("zstd");
-    packed("zstd", &["-q", "-k"], "zst");
-}
-
-fn packed(program: &str, options: &[&str], ending: &str) {
-    let place = ledger();
-    let first = place.path("d/l.00000000000000000000.jsonl");
-    place.program(program).args(options).arg(&first).run().success();
-    let closing = place.closing(&["verify", "d"], "", 0);
-    assert_eq!(closing["meta"]["notices"][0]["type"], "segment_twice");
-    std::fs::remove_file(&first).unwrap();
-    for operand in ["d", "d/l.jsonl"] {
-        let lines = place.lines(&["verify", operand], "");
-        assert_eq!(lines.len(), 4);
-        assert_eq!(lines[2]["data"]["proved"]["signature"], 1);
-    }
-    place.lines(&["prove", "1", "-f", "d/l.jsonl"], "");
-    assert_eq!(place.lines(&["query", "d/l.jsonl", "--event", "ledger.open"], "")[0]["data"]["seq"], 0);
-    // Its damage is found too.
-    let archive = place.path(&format!("d/l.00000000000000000000.jsonl.{ending}"));
-    let mut bytes = std::fs::read(&archive).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    write(&archive, &bytes);
-    place.closing(&["verify", "d"], "", 1);
-}
-
-#[test]
 fn a_recovery_is_explained_by_the_bytes_that_were_moved_aside() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 3);

@@ -94,9 +94,8 @@
   function contentParts(value, label, parts) {
     if (typeof value === "string") { if (value) parts.push(part(label, "text", value)); return; }
     if (!Array.isArray(value)) {
-      const blob = textOf(value, "blob"), sealed = textOf(value, "$sealed");
+      const blob = textOf(value, "blob");
       if (blob) parts.push(part("a large value, below", "code", blob));
-      else if (sealed) parts.push(part("a sealed value, which is not in this page", "code", sealed));
       else parts.push(part(label, "code", spelled(value)));
       return;
     }

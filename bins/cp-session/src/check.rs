@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 fn check(session: &Session) -> Result<Checked> {
     let file = session.file();
-    let options = Options { json: true, closed: false, threads: 1 };
+    let options = Options { json: true, closed: false };
     let report = verifier::verify(&file, None, &options, &mut |_, _| {})?;
     let open_calls = open_calls(session)?;
     let faults = report.faults.into_iter();

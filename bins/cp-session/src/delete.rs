@@ -11,7 +11,6 @@ use cp_common::program::confirm::{self, Change, Changes, Failed, Gate, Write};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::store::vault;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -215,7 +214,6 @@ pub(crate) fn finish_earlier(context: &mut Context) {
 }
 
 fn finish(gone: &Path, id: &str, ledger: &mut Ledger) -> Result<()> {
-    vault::erase_keys(&gone.join(cp_common::home::sessions::FILE))?;
     let failed = |e| Error::io("deleting", e).in_file(gone);
     for left in std::fs::read_dir(gone).map_err(failed)? {
         let left = left.map_err(failed)?;

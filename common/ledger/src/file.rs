@@ -1,6 +1,6 @@
 //! A file that several processes append to: the lock, one write that is whole or undone, and names that are durable.
 //!
-//! Ledgers, vaults and checkpoints use it.
+//! Ledgers and checkpoints use it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -11,15 +11,11 @@ use cp_common::home::lock;
 use cp_common::{Code, Error, Result};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::read::read_at;
-
 /// The action if the file is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// Create it with mode 0600, and the directories above it.
     CreateAll,
-    /// Create it with mode 0600.
-    Create,
     /// Fail, because it was deleted on purpose.
     Fail,
 }
@@ -111,16 +107,6 @@ impl Shared {
         let reason = written.map_or_else(|e| e, |_| ErrorKind::StorageFull.into());
         let after = if cut.is_ok() { "nothing was appended" } else { "the torn bytes could not be removed" };
         Err(Error::io(format!("cannot append, {after}"), reason).in_file(&self.path).fatal())
-    }
-
-    /// Appends a line to a file whose last one may be torn: it is ended first, so that this one stays whole.
-    pub(crate) fn append_line(&self, size: u64, line: &[u8]) -> Result<()> {
-        let failed = |e| Error::io("cannot read", e).in_file(&self.path).fatal();
-        let mut last = [b'\n'];
-        if size > 0 && read_at(&self.file, &mut last, size - 1).map_err(failed)? == 1 && last != *b"\n" {
-            return self.append(size, &[b"\n", line].concat());
-        }
-        self.append(size, line)
     }
 
     fn cut(&self, size: u64) -> io::Result<()> {

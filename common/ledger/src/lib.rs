@@ -6,7 +6,7 @@
 //! - [`append`]: the one writer: lock, stage, sync, rotate, repair
 //! - [`proof`]: the chain, the tree over it, checkpoints
 //! - [`usage`]: tokens and cost of entries, summed up
-//! - [`store`]: blobs and sealed values beside a ledger
+//! - [`store`]: blobs beside a ledger
 //! - `file`: files that several processes append to
 //! - [`read`]: lines forward and backward, segments
 //! - [`format`](mod@format): the line and the entry
@@ -18,7 +18,6 @@ pub mod home;
 pub mod proof;
 /// Reading ledgers: forward and backward by lines, the end of a file, and the segments of one ledger.
 pub mod read {
-    mod archive;
     mod backward;
     mod forward;
     pub mod segments;
@@ -28,10 +27,9 @@ pub mod read {
     pub use self::backward::{Backward, backward};
     pub use self::forward::{End, Lines, Raw, lines, open, read_at};
 }
-/// The files beside a ledger: blobs for values too large for a line, and the vault of sealed values.
+/// The files beside a ledger: blobs for values too large for a line.
 pub mod store {
     pub mod blob;
-    pub mod vault;
 }
 pub mod usage;
 

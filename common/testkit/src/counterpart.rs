@@ -13,7 +13,7 @@ use crate::program::SYSTEM_PATH;
 ///
 /// ```
 /// # fn test() {
-/// cp_testkit::needs!("curl", "zstd");
+/// cp_testkit::needs!("curl", "strace");
 /// # }
 /// ```
 #[macro_export]

@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 64] = [
+const ROWS: [[&str; 4]; 61] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -28,9 +28,6 @@ const ROWS: [[&str; 4]; 64] = [
     ["cp-log follow", "", "--last 1 --limit 1 L", "L"],
     ["cp-log stats", "", "L", "f"],
     ["cp-log blob", "", "-f L $BLOB", ""],
-    ["cp-log export", "", "L", "f"],
-    ["cp-log reveal", "", "-f L $SEALED", ""],
-    ["cp-log forget", "", "-f L --dangerous --dry-run $SEALED", ""],
     ["cp-log tip", "", "L", ""],
     ["cp-log scan", "", "line", "-"],
     ["cp-log audit", "", "L", ""],
@@ -209,7 +206,6 @@ const SETUP: &str = r#"set -e
 cp-shell init
 (umask 077; printf '[exec]\nallowed_commands = ["true", "sleep", "touch"]\n' >"$CP_HOME/config/policy.toml")
 for m in one two; do cp-log append -f L $m; done
-cp-log append -f L --seal message sealed
 head -c 2000000 /dev/zero | tr '\0' x | cp-log append -f L
 cp-log keygen K
 cp-log checkpoint -f L --sign-with K
@@ -229,9 +225,8 @@ cp-toolloop --backend stub -- hello
 cp-log append -f locked m; cp-log append -f locked.jsonl m
 cat >names <<END
 S=$S
-SEALED=$(sed -n 4p L | jq -r '.message[]')
 BATCH=$(cp-llm batch submit --backend stub -- kept | jq -r .data.id)
-BLOB=$(sed -n 5p L | jq -r .message.blob)
+BLOB=$(sed -n 4p L | jq -r .message.blob)
 RUN=$(cp-toolloop runs --limit 1 | jq -r '.data.items[0].id')
 END
 "#;

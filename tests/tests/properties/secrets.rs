@@ -17,7 +17,7 @@ enum Where {
 use Where::{Printed, Stored};
 
 /// The texts that come back as they were given, because that is what the verb is for. `*` is every verb.
-const KEPT: [(&str, &str, Where); 36] = [
+const KEPT: [(&str, &str, Where); 37] = [
     // The place of a file that the caller named, in the answer about it.
     ("cp-log append", "--file", Printed),
     ("cp-log create", "FILE", Printed),
@@ -50,7 +50,8 @@ const KEPT: [(&str, &str, Where); 36] = [
     ("cp-toolloop", "TEXT", Printed),
     ("cp-toolloop", "--model", Printed),
     ("cp-toolloop", "--shard", Printed),
-    // The command that is judged.
+    // The grant that is to be confirmed, and the command that is judged.
+    ("cp-exec allow", "VALUE", Printed),
     ("cp-exec check", "COMMAND", Printed),
     // What the message of a row hands on once it is fetched, in a file for its owner only.
     ("cp-llm batch submit", "TEXT", Stored),

@@ -116,7 +116,7 @@ fn each_line(targets: Vec<Target>, claims: &mut Claims<'_>, each: &mut EachLine<
                 file(&target.path, &ledger, claims, each)?;
                 continue;
             }
-            let options = Options { json: true, closed: false, threads: 1 };
+            let options = Options { json: true, closed: false };
             let report = verify(&target.path, before, &options, &mut |_, _| {})?;
             before = Some(report.end);
             let fault = report.faults.first().map(|fault| format!("line {}: {}", fault.line, fault.message));

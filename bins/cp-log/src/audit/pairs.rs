@@ -1,8 +1,6 @@
 //! Entries that belong together: each end of a command, of a tool call or of a request to a model has one start; a start without an end is
 //! unfinished, which is not a fault. What a command started names that command. And the entries of command lines, whose event, status and
 //! code must agree.
-//!
-//! The entries of a pair may stand in any order: a program can write its last entry after other programs ended.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;

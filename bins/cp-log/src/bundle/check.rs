@@ -135,12 +135,6 @@ pub(crate) fn check(file: &Path, mut lines: Lines, keys: &[PathBuf], context: &m
     }
 }
 
-/// Proves a bundle that must hold, without keys.
-pub(crate) fn prove(file: &Path) -> Result<Vec<Proved>> {
-    let checked = Check::new(file, &[]).read(lines_of(file)?)?;
-    checked.error().map_or(Ok(checked.ledgers), Err)
-}
-
 /// The first fault of a bundle; none if it holds.
 pub(crate) fn first_fault(file: &Path) -> Result<Option<String>> {
     let checked = Check::new(file, &[]).read(lines_of(file)?)?;

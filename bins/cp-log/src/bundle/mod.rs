@@ -96,11 +96,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         }
     }
     let missing = runs.iter().flat_map(|runs| &runs.missing).map(|run| (run.as_str(), "the agent has no ledger here"));
-    let left_out = [
-        ("sealed values", "a bundle can be handed on, and they could then not be forgotten"),
-        ("secrets", "they were taken out before the lines were written"),
-    ];
-    let left_out = left_out.into_iter().chain(missing);
+    let left_out = std::iter::once(("secrets", "they were taken out before the lines were written")).chain(missing);
     let left_out = left_out.map(|(what, why)| format::LeftOut { what: what.to_owned(), why: why.to_owned() });
     let head = format::Head {
         version: format::VERSION,

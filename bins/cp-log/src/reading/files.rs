@@ -1,13 +1,11 @@
 //! The files to read: operands, directories, the segments of a rotated ledger, and the defaults.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
-use cp_common::output::Severity;
 use cp_common::stream::unread;
 use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::home::session_directory;
@@ -217,8 +215,7 @@ impl Operands {
         paths.sort();
         for path in paths {
             if self.lost.is_none() {
-                self.lost =
-                    ledger_beside(&path).filter(|ledger| !is_there(ledger)).map(|ledger| (path.clone(), ledger));
+                self.lost = ledger_beside(&path).filter(|ledger| !ledger.exists()).map(|ledger| (path.clone(), ledger));
             }
             // A link would bring the same file twice, or lead out of the directory.
             let Ok(metadata) = path.symlink_metadata() else { continue };
@@ -241,20 +238,9 @@ fn ledger_beside(part: &Path) -> Option<PathBuf> {
     }
 }
 
-/// True if a ledger is there, packed or not.
-fn is_there(ledger: &Path) -> bool {
-    let packed = |end: &str| {
-        let mut name = ledger.as_os_str().to_owned();
-        name.push(end);
-        Path::new(&name).exists()
-    };
-    ["", ".gz", ".zst"].into_iter().any(packed)
-}
-
-/// True if the name of a file says that it holds lines of JSON, packed or not.
+/// True if the name of a file says that it holds lines of JSON.
 fn is_lines(path: &Path) -> bool {
-    let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
-    [&b".jsonl"[..], b".jsonl.gz", b".jsonl.zst"].iter().any(|end| name.ends_with(end))
+    path.file_name().is_some_and(|name| name.as_bytes().ends_with(b".jsonl"))
 }
 
 /// The files of one ledger, the oldest first.
@@ -270,7 +256,7 @@ impl Group {
     }
 
     /// The files of each ledger, in the order in which the ledgers were named or found.
-    pub(crate) fn all(targets: &[Target], context: &mut Context) -> Vec<Self> {
+    pub(crate) fn all(targets: &[Target]) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         let mut places = HashMap::new();
         for target in targets {
@@ -287,15 +273,6 @@ impl Group {
         for group in &mut groups {
             // Digits sort before letters, so the file that goes on comes last.
             group.files.sort_by(|a, b| a.path.cmp(&b.path));
-            group.files.dedup_by(|later, earlier| {
-                let twice = segments::unpacked_name(&later.path) == segments::unpacked_name(&earlier.path);
-                if twice {
-                    let (later, earlier) = (later.path.display(), earlier.path.display());
-                    let message = format!("{later} is {earlier} packed, and was not looked at");
-                    context.out.notice("segment_twice", Severity::Warning, message);
-                }
-                twice
-            });
         }
         groups
     }

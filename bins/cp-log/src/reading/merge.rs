@@ -48,8 +48,6 @@ pub(crate) struct Head {
     pub(crate) ts: String,
     pub(crate) seq: u64,
     written: Vec<u8>,
-    /// The entry of a line that is not a ledger's.
-    entry: Option<Vec<u8>>,
     index: usize,
     file: usize,
     at: Option<Position>,
@@ -58,10 +56,7 @@ pub(crate) struct Head {
 impl Head {
     /// The entry; `None` never, as it was one when it was read.
     pub(crate) fn view(&self) -> Option<View<'_>> {
-        match &self.entry {
-            Some(entry) => Some(View::of_foreign(&self.written, entry, self.seq)),
-            None => Line::parse(&self.written).as_ref().map(View::of_line),
-        }
+        Line::parse(&self.written).as_ref().map(View::of_line)
     }
 }
 
@@ -155,14 +150,12 @@ impl<'a> Merge<'a> {
                     Step::Entry(view) => {
                         is_skipping = is_skipping && is_passed(&view);
                         if !is_skipping {
-                            let entry = (view.entry != view.written).then(|| view.entry.to_vec());
                             found = Some(Head {
                                 rank: rank.clone(),
                                 target: target.clone(),
                                 ts: view.ts.to_owned(),
                                 seq: view.seq,
                                 written: view.written.to_vec(),
-                                entry,
                                 index,
                                 file,
                                 at: None,

@@ -22,8 +22,8 @@ pub(crate) use self::files::{
     Group, Rank, Target, await_input, by_ledger, is_ledger, refuse_waiting_input, to_prove, to_read, without_mark,
 };
 pub(crate) use self::merge::{Merge, Place};
-pub(crate) use self::printer::{Printer, Program};
-pub(crate) use self::reader::{Direction, LineFormat, Reader, Step, View, count_lines};
+pub(crate) use self::printer::Printer;
+pub(crate) use self::reader::{Direction, Reader, Step, View, is_ledger_or_empty, step};
 pub(crate) use self::runs::run_ledger;
 pub(crate) use self::select::{Filters, Select};
 

@@ -1,19 +1,12 @@
-//! Printing lines: as records, as chosen members, as text, or through a jq program.
+//! Printing lines: as records, as chosen members or as text.
 
 use cp_common::output::{Format, printable};
-use cp_common::{Context, Error, Result, json};
-use jaq_core::data::JustLut;
-use jaq_core::load::{self, Arena, File, Loader};
-use jaq_core::{Compiler, Ctx, Native, Vars, unwrap_valr};
-use jaq_json::write::{Pp, write};
-use jaq_json::{Val, read};
+use cp_common::{Context, Result, json};
 
 use crate::reading::{Target, View, summary};
 
 /// Prints lines up to a limit.
 pub(crate) struct Printer {
-    jq: Option<Program>,
-    jq_failures: u64,
     limit: u64,
     count: u64,
     has_more: bool,
@@ -26,25 +19,12 @@ pub(crate) struct Printer {
 impl Printer {
     pub(crate) fn new(limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(u64::MAX);
-        Self { jq: None, jq_failures: 0, limit, count: 0, has_more: false, mark: None, line: Vec::new() }
+        Self { limit, count: 0, has_more: false, mark: None, line: Vec::new() }
     }
 
-    /// Prints the values of a jq program instead of records.
-    pub(crate) fn through(mut self, program: Option<&str>) -> Result<Self> {
-        self.jq = program.map(|text| Program::new(text, "--jq")).transpose()?;
-        Ok(self)
-    }
-}
-
-impl Printer {
     /// True if there are lines beyond the limit.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
-    }
-
-    /// True if bare values are printed, and no records.
-    pub(crate) fn is_bare(&self) -> bool {
-        self.jq.is_some()
     }
 
     /// True if the limit is reached.
@@ -66,18 +46,7 @@ impl Printer {
         }
         let mark = self.mark.as_ref().map_or(&b"}"[..], |(_, mark)| mark);
         // The mark ends with the brace of the entry.
-        let open = &view.entry[..view.entry.len() - 1];
-        if let Some(program) = &self.jq {
-            if let Err(e) = program.run(&[open, mark].concat(), format != Format::Json, &mut self.line) {
-                self.jq_failures += 1;
-                context.warn(&format!("{}: seq {}: {e}", target.path.display(), view.seq));
-            }
-            match format {
-                Format::Text => context.out.piece(&String::from_utf8_lossy(&self.line))?,
-                Format::Json | Format::Raw => context.out.raw(&self.line)?,
-            }
-            return Ok(true);
-        }
+        let open = &view.written[..view.written.len() - 1];
         let untrusted = untrusted_of(view);
         let marked = || [open, &mark[..mark.len() - 1], &untrusted, b"}"].concat();
         if format == Format::Json {
@@ -104,19 +73,6 @@ impl Printer {
         context.out.item_succeeded();
         context.out.pass(&self.line)?;
         Ok(true)
-    }
-
-    /// Completes the closing line; bare values have none.
-    pub(crate) fn finish(&self, next_cursor: Option<String>, context: &mut Context) -> Result<()> {
-        if self.jq.is_none() {
-            self.close(next_cursor, context);
-            return Ok(());
-        }
-        if self.jq_failures > 0 {
-            return Err(Error::validation(format!("--jq failed on {} lines", self.jq_failures)));
-        }
-        context.out.ended_with(0);
-        Ok(())
     }
 
     /// Completes the closing line: how many entries there were, and where the next page begins.
@@ -157,107 +113,4 @@ fn text_of(line: &View<'_>) -> String {
         text_of_line.push_str(&part);
     }
     text_of_line
-}
-
-type Data = JustLut<Val>;
-
-/// A program that is ready to run.
-pub(crate) struct Program {
-    filter: jaq_core::compile::Filter<Native<Data>>,
-    print: Pp,
-}
-
-impl Program {
-    /// Compiles the program of an option. A mistake in it is a usage error that says where.
-    pub(crate) fn new(text: &str, option: &str) -> Result<Self> {
-        let wrong = |what: String| {
-            Error::usage(format!("{option}: {what}"))
-                .hint("quote the program for the shell; the language is described in jq(1)")
-        };
-        let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
-        let arena = Arena::default();
-        let modules = Loader::new(definitions).load(&arena, File { code: text, path: () });
-        let modules = modules
-            .map_err(|errors| wrong(errors.first().map_or_else(String::new, |(_, error)| description(error))))?;
-        let functions = jaq_core::funs::<Data>().chain(jaq_std::funs()).chain(jaq_json::funs());
-        let filter = Compiler::default().with_funs(functions).compile(modules).map_err(|errors| {
-            let first = errors.first().and_then(|(_, undefined)| undefined.first());
-            wrong(first.map_or_else(String::new, |(name, kind)| format!("undefined {} `{name}`", kind.as_str())))
-        })?;
-        Ok(Self { filter, print: Pp::default() })
-    }
-
-    /// Appends the values that the program makes of a line, one a line. Strings are without quotes if `raw`.
-    pub(crate) fn run(&self, line: &[u8], raw: bool, out: &mut Vec<u8>) -> Result<()> {
-        self.each(line, |value| {
-            match &value {
-                Val::TStr(text) if raw => out.extend_from_slice(text),
-                value => write(&mut *out, &self.print, 0, value).map_err(|e| Error::io("writing a value", e))?,
-            }
-            out.push(b'\n');
-            Ok(true)
-        })
-    }
-
-    /// True if the program makes a value of a line that is neither false nor null.
-    pub(crate) fn holds(&self, line: &[u8]) -> Result<bool> {
-        let mut holds = false;
-        self.each(line, |value| {
-            holds = !matches!(value, Val::Null | Val::Bool(false));
-            Ok(!holds)
-        })?;
-        Ok(holds)
-    }
-
-    /// Calls `each` with the values of a line, until it returns false.
-    fn each(&self, line: &[u8], mut each: impl FnMut(Val) -> Result<bool>) -> Result<()> {
-        let input = read::parse_single(line).map_err(|e| Error::validation(format!("not JSON: {e}")))?;
-        let context = Ctx::<Data>::new(&self.filter.lut, Vars::new([]));
-        for value in self.filter.id.run((context, input)).map(unwrap_valr) {
-            if !each(value.map_err(|e| Error::validation(format!("--jq: {e}")))?)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn description(error: &load::Error<&str>) -> String {
-    match error {
-        load::Error::Io(errors) => errors.first().map_or_else(String::new, |(path, e)| format!("{path}: {e}")),
-        load::Error::Lex(errors) => errors
-            .first()
-            .map_or_else(String::new, |(expected, rest)| format!("expected {} at `{rest}`", expected.as_str())),
-        load::Error::Parse(errors) => errors
-            .first()
-            .map_or_else(String::new, |(expected, rest)| format!("expected {} at `{rest}`", expected.as_str())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(program: &str, line: &str) -> String {
-        let mut out = Vec::new();
-        Program::new(program, "--jq").unwrap().run(line.as_bytes(), false, &mut out).unwrap();
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn jq_prints_one_value_per_line_and_keeps_numbers() {
-        assert_eq!(run(".a, .b", r#"{"a":"x","b":{"c":[1]}}"#), "\"x\"\n{\"c\":[1]}\n");
-        assert_eq!(run(".n", r#"{"n":123456789012345678901234567890}"#), "123456789012345678901234567890\n");
-        assert_eq!(run("select(.seq%2==0).m", r#"{"seq":1,"m":2}"#), "");
-        assert_eq!(run(r#".m|test("^a+$")"#, r#"{"m":"aaa"}"#), "true\n");
-    }
-
-    #[test]
-    fn invalid_jq_program_is_a_usage_error() {
-        for bad in [".a |", "nothing(.)", "(", "$x", "\"", "{", ".[", "if"] {
-            assert_eq!(Program::new(bad, "--jq").err().map(|e| e.code()), Some(cp_common::Code::Usage), "{bad}");
-        }
-        let program = Program::new(".a.b", "--jq").unwrap();
-        assert!(program.run(b"{\"a\":1}", false, &mut Vec::new()).is_err());
-    }
 }

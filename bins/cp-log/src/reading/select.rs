@@ -99,8 +99,7 @@ impl Select {
     pub(crate) fn matches(&self, line: &View<'_>) -> bool {
         let ts = line.ts;
         self.since.as_deref().is_none_or(|since| ts >= since)
-            // An entry without a time is not within any time span.
-            && self.until.as_deref().is_none_or(|until| !ts.is_empty() && ts < until)
+            && self.until.as_deref().is_none_or(|until| ts < until)
             && (self.events.is_empty()
                 || line.member("event").is_some_and(|event| self.events.iter().any(|one| one == event)))
             && self.equal.iter().all(|(name, value)| line.member(name) == Some(value))

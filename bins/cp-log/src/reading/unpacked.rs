@@ -10,7 +10,7 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::wire::bundle::{BLOB, BUNDLE, Blob, LEDGER, LINE, Ledger, Line};
 use cp_common::{Error, Result};
 use cp_ledger::format::line::Hash;
-use cp_ledger::read::source::lines_of;
+use cp_ledger::read::source::{is_stdin, lines_of};
 use cp_ledger::store::blob;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -36,7 +36,8 @@ impl Unpacked {
     /// Unpacks a file; none if it is not a bundle.
     pub(crate) fn of(path: &Path) -> Result<Option<Self>> {
         let mark = format!("\"type\":\"{BUNDLE}\"");
-        let is_regular = path.metadata().is_ok_and(|metadata| metadata.is_file());
+        // Standard input may be open elsewhere, and what is read here would be missing there.
+        let is_regular = !is_stdin(path) && path.metadata().is_ok_and(|metadata| metadata.is_file());
         if !is_regular || memchr::memmem::find(lines_of(path)?.peek()?, mark.as_bytes()).is_none() {
             return Ok(None);
         }

@@ -79,13 +79,10 @@ fn content(value: Json<'_>, label: String, parts: &mut Vec<Part>) {
     }
 }
 
-/// A value that was too large for its line, or sealed.
+/// A value that was too large for its line.
 fn moved(value: Json<'_>) -> Option<Part> {
-    let name = |name: &str| value.at(name).and_then(Json::text);
-    if let Some(hash) = name("blob") {
-        return Some(part("a large value, below", "code", hash.into_owned()));
-    }
-    name("$sealed").map(|hash| part("a sealed value, which is not in this page", "code", hash.into_owned()))
+    let hash = value.at("blob").and_then(Json::text)?;
+    Some(part("a large value, below", "code", hash.into_owned()))
 }
 
 /// The words of a command line, quoted where a shell would need it.
@@ -280,8 +277,6 @@ pub(crate) const ROWS: &[Row] = rows! {
     "ledger.open" ledger "The ledger begins" ["origin verifier"];
     "ledger.checkpoint" ledger "A checkpoint is signed" ["size root verifier next"];
     "ledger.recovered" ledger "The ledger was repaired" ["offset len sha256 file"];
-    "ledger.forget" ledger "A sealed value is to be forgotten" ["sealed"];
-    "ledger.forgotten" ledger "A sealed value is forgotten" ["sealed"];
     "segment.seal" ledger "A file of the ledger is closed" ["count first last"];
     "segment.open" ledger "A file of the ledger begins" ["file len sha256"];
 };

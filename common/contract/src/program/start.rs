@@ -243,14 +243,8 @@ fn audit(
     }
 }
 
-/// Redacts a command line for the ledger: removes values of environment variables for a command, and keeps only the
-/// names of options if something is to be sealed.
+/// Redacts a command line for the ledger: removes values of environment variables for a command.
 fn redact_argv(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let arguments: Vec<OsString> = arguments.collect();
-    let mut options = arguments.iter().take_while(|argument| *argument != "--").map(|argument| argument.as_bytes());
-    if options.any(|argument| argument == b"--seal" || argument.starts_with(b"--seal=")) {
-        return without_values(&arguments);
-    }
     let name_of = |pair: &[u8]| {
         let name = pair.iter().position(|byte| *byte == b'=').map_or("…".as_bytes(), |end| &pair[..end]);
         OsString::from_vec([name, "=…".as_bytes()].concat())
@@ -266,25 +260,6 @@ fn redact_argv(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
         });
     }
     shown
-}
-
-/// Returns the program, its verb and the names of its options. Only the verb can tell which value is sealed, so no
-/// value is kept.
-fn without_values(arguments: &[OsString]) -> Vec<OsString> {
-    let is_name = |name: &str| name.len() < 24 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
-    let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
-    let shown = arguments.iter().enumerate().map(|(at, whole)| {
-        // An argument that is not UTF-8 cannot be an option name.
-        let argument = whole.to_str().unwrap_or("…");
-        let long = argument.strip_prefix("--").filter(|_| at <= end);
-        match long.map(|long| long.split_once('=').map_or((long, false), |(name, _)| (name, true))) {
-            Some((name, true)) if is_name(name) => format!("--{name}=…").into(),
-            Some((name, false)) if is_name(name) => whole.clone(),
-            None if at == 0 || at == 1 && is_name(argument) => whole.clone(),
-            _ => "…".into(),
-        }
-    });
-    shown.collect()
 }
 
 const FORMATS: [(&str, Format); 3] = [("json", Format::Json), ("text", Format::Text), ("raw", Format::Raw)];
@@ -325,14 +300,5 @@ mod tests {
         let line = "cp-exec --env A=one --env=B=two --env three --timeout 1 -- env --env D=mine";
         let shown = redact_argv(line.split(' ').map(OsString::from)).join(OsStr::new(" "));
         assert_eq!(shown, "cp-exec --env A=… --env=B=… --env …=… --timeout 1 -- env --env D=mine");
-    }
-
-    #[test]
-    fn redact_argv_removes_sealed_values() {
-        let shown = |line: &str| redact_argv(line.split(' ').map(OsString::from)).join(OsStr::new(" "));
-        let line =
-            "cp-log append -f o.jsonl --seal data.pin --data={\"pin\":4321} --seal=message 1234 -f5678 -- --seal --99";
-        assert_eq!(shown(line), "cp-log append … … --seal … --data=… --seal=… … … -- … …");
-        assert_eq!(shown("cp-log append -- --seal"), "cp-log append -- --seal");
     }
 }

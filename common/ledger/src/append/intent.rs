@@ -1,5 +1,5 @@
-//! Operations whose intent is recorded before their effect, and whose result is recorded after it: forgetting a sealed value, and
-//! accepting a rollback. After a crash between two steps, the next writer that opens the ledger completes the operation.
+//! Accepting a rollback: the intent is recorded before the effect, and the result after it. After a crash between two steps, the next
+//! writer that appends completes the operation.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -12,10 +12,9 @@ use super::ready::not_a_ledger;
 use super::{Known, Ledger, ready};
 use crate::file::sync_directory;
 use crate::format::Entry;
-use crate::format::line::{Hash, Line};
+use crate::format::line::Line;
 use crate::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use crate::read::tail::{Asks, Last, Tail, read_all};
-use crate::store::vault::{self, Pending, Stage, Vault};
 
 impl Ledger {
     /// Accepts that there are fewer lines than the checkpoint says. `None` if there are not fewer.
@@ -92,60 +91,5 @@ impl Ledger {
         }
         let data: &RawValue = serde_json::from_slice(data).map_err(|e| failed(e.into()))?;
         Ok(Some(Entry::new("ledger.rolled_back").data(data)))
-    }
-}
-
-impl Ledger {
-    /// Takes a sealed value away for good. `None` if it is not there.
-    pub fn forget(&mut self, hash: &Hash) -> Result<Option<Receipt>> {
-        if !vault::is_there(&self.path) {
-            return Ok(None);
-        }
-        let mut vault = Vault::open(&self.path)?;
-        let _held = vault.lock()?;
-        if let Some(earlier) = vault.pending()? {
-            self.carry_out(&mut vault, &earlier)?;
-        }
-        // A ledger that takes no entry has nothing forgotten.
-        let ready = self.ready();
-        self.unlock();
-        ready?;
-        let pending = vault.begin_forgetting(hash)?;
-        pending.map(|pending| self.carry_out(&mut vault, &pending)).transpose()
-    }
-
-    /// Finishes what a crash kept from being forgotten.
-    pub(super) fn complete_forgetting(&mut self) -> Result<()> {
-        if !vault::is_pending(&self.path)? {
-            return Ok(());
-        }
-        let mut vault = Vault::open(&self.path)?;
-        let _held = vault.lock()?;
-        // Another one may have finished it while we waited.
-        vault.pending()?.map_or(Ok(()), |pending| self.carry_out(&mut vault, &pending).map(drop))
-    }
-
-    fn carry_out(&mut self, vault: &mut Vault, pending: &Pending) -> Result<Receipt> {
-        let sealed = pending.hash.to_string();
-        match pending.stage {
-            Stage::Meant => {
-                self.append_own(&Entry::new("ledger.forget").with("sealed", &sealed))?;
-                vault.set_recorded(pending)?;
-            }
-            Stage::Recorded => {}
-        }
-        vault.erase(pending)?;
-        let receipt = self.append_own(&Entry::new("ledger.forgotten").with("sealed", &sealed))?;
-        vault.done()?;
-        Ok(receipt)
-    }
-
-    /// Appends one entry of the ledger's own, on disk when this returns.
-    fn append_own(&mut self, entry: &Entry) -> Result<Receipt> {
-        let written = self.ready().and_then(|known| self.write_own(known, std::slice::from_ref(entry)));
-        self.unlock();
-        let known = written?;
-        self.sync_now()?;
-        Ok(self.receipt(known.next - 1, &known.hash))
     }
 }

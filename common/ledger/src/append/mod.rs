@@ -24,7 +24,6 @@ use crate::format::line::{self, Hash, PREV_LEN, TAIL_LEN, TS_LEN};
 use crate::proof::leaves::origin_of;
 use crate::read::segments::name_of;
 use crate::read::tail;
-use crate::store::vault::{self, Vault};
 
 /// The name of the format, as line 0 has it.
 pub const FORMAT: &str = "cp-ledger/1";
@@ -49,10 +48,6 @@ pub struct Ledger {
     file: Shared,
     durable: Durable,
     redactor: Redactor,
-    /// Members whose values go to the vault.
-    sealed: Vec<String>,
-    /// The vault, after the first value was sealed.
-    vault: Option<Vault>,
     known: Option<Known>,
     /// The ledger's name in its first line, after it was read.
     origin: OnceCell<Option<String>>,
@@ -104,7 +99,7 @@ impl Ledger {
         Self::initialized(Self::opened(path, sync, Absent::Fail)?)
     }
 
-    /// Writes the first line of a new ledger; of an existing one, completes an operation that a crash interrupted.
+    /// Writes the first line of a new ledger. An existing file must be a ledger.
     fn initialized(mut ledger: Self) -> Result<Self> {
         if ledger.size()? == 0 {
             let ready = ledger.ready();
@@ -112,8 +107,6 @@ impl Ledger {
             ready?;
         } else {
             ledger.refuse_other_format()?;
-            // The next writer retries it; until then the value is not revealed. Opening must not fail because of it.
-            let _ = ledger.complete_forgetting();
         }
         Ok(ledger)
     }
@@ -156,8 +149,6 @@ impl Ledger {
             file,
             durable: Durable::new(sync),
             redactor: Redactor::from_environment(),
-            sealed: Vec::new(),
-            vault: None,
             known: None,
             origin: OnceCell::new(),
             effect: None,
@@ -176,16 +167,6 @@ impl Ledger {
     /// The redactor.
     pub fn redactor(&self) -> &Redactor {
         &self.redactor
-    }
-
-    /// Keeps the values of these fields (`message`, `content`, `data.NAME`) of all entries to come in the vault: the lines have their
-    /// salted hashes only.
-    pub fn seal(&mut self, fields: &[String]) -> Result<()> {
-        if let Some(field) = fields.iter().find(|field| !vault::is_field(field)) {
-            return Err(Error::usage(format!("`{field}` cannot be sealed")).hint("message, content and data.NAME can"));
-        }
-        self.sealed = fields.to_vec();
-        Ok(())
     }
 
     /// Appends one entry. When this returns it is as durable as [`Sync`] says.
@@ -214,7 +195,6 @@ impl Ledger {
     /// All of them in one write, or none.
     pub fn append_placed(&mut self, entries: impl FnOnce(u64) -> Result<Vec<Entry>>) -> Result<Vec<Receipt>> {
         self.durable.certain(&self.path)?;
-        self.refuse_sealing()?;
         self.discard();
         let written = self.ready().and_then(|known| {
             for entry in entries(known.next)? {
@@ -243,16 +223,6 @@ impl Ledger {
         entry.check()?;
         let start = self.staged.len();
         entry.compose(&mut self.staged);
-        for field in &self.sealed {
-            let vault = match &mut self.vault {
-                Some(vault) => Ok(vault),
-                none => Vault::open(&self.path).map(|vault| none.insert(vault)),
-            };
-            if let Err(e) = vault.and_then(|vault| vault.seal(&mut self.staged, start, field)) {
-                self.staged.truncate(start);
-                return Err(e);
-            }
-        }
         let redactions = self.redactor.redact(&mut self.staged, start);
         let done = body::finish(&self.path, &mut self.staged, start, entry, redactions);
         match done {
@@ -279,29 +249,10 @@ impl Ledger {
             return Ok(Committed { first: 0, hashes: Vec::new() });
         }
         self.durable.certain(&self.path)?;
-        // Sealed values first: a line whose value the disk does not have would be a loss.
-        let written = self.sync_vault().and_then(|()| self.ready()).and_then(|known| self.write_staged(known));
+        let written = self.ready().and_then(|known| self.write_staged(known));
         self.unlock();
         self.discard();
         self.acknowledged(written)
-    }
-
-    /// Fails if entries made under the lock would be sealed, because forgetting takes the lock of the vault first, then this one.
-    fn refuse_sealing(&self) -> Result<()> {
-        if self.sealed.is_empty() {
-            return Ok(());
-        }
-        Err(Error::usage("entries that name their place cannot be sealed").in_file(&self.path))
-    }
-
-    /// Waits until the disk has every sealed value.
-    fn sync_vault(&mut self) -> Result<()> {
-        let synced = self.vault.as_mut().map_or(Ok(()), Vault::sync);
-        if synced.is_err() {
-            // A second sync of the same files could succeed and be a lie.
-            self.vault = None;
-        }
-        synced
     }
 
     /// The lines that were written, after the sync that [`Sync`] requires.
@@ -363,7 +314,6 @@ impl Ledger {
     /// Like [`Ledger::rotate`], and appends the entry that `then` returns for the closed file to the new file, under the same lock.
     /// A crash leaves both or neither.
     pub fn rotate_with(&mut self, then: impl FnOnce(&Path) -> Result<Entry>) -> Result<(PathBuf, Receipt)> {
-        self.refuse_sealing()?;
         self.discard();
         let closed = self.closed(Some(Box::new(then)))?;
         let (seq, hash) = closed.last;

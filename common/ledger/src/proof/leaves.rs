@@ -11,7 +11,7 @@ use crate::proof::keys::{Keys, Signed};
 use crate::proof::opening::Opening;
 use crate::proof::tree::{Tree, leaf};
 use crate::read::End;
-use crate::read::segments::{segments_of, unpacked_name};
+use crate::read::segments::segments_of;
 use crate::read::source::lines_of;
 
 /// The name and the signer of a ledger that was read.
@@ -31,7 +31,9 @@ pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, T
     let (mut from, mut tree, mut begun, mut keys) = (0, Tree::default(), (None, None), Keys::default());
     for at in (0..files.len()).rev() {
         let is_next = |opening: &Opening| {
-            at.checked_sub(1).and_then(|before| unpacked_name(&files[before])).is_some_and(|name| opening.follows(name))
+            at.checked_sub(1)
+                .and_then(|before| files[before].file_name()?.to_str())
+                .is_some_and(|name| opening.follows(name))
         };
         if let Some(opening) = Opening::of_file(&files[at])?.filter(|opening| !is_next(opening))
             && let (Some(edge), Some(summary)) = (opening.tree, opening.summary)

@@ -1,14 +1,10 @@
 //! Proves a ledger file: every line's shape and hash, the chain through all of them, and that each is JSON in normal form.
 //!
-//! Lines are hashed where they lie, without parsing; chunks of a file are proved on their own, on any number of threads, and
-//! their ends are joined afterwards.
+//! Lines are hashed where they lie, without parsing; chunks of a file are proved on their own, and their ends are joined afterwards.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
 
-use cp_common::{Error, Result, json, signals};
+use cp_common::{Result, json, signals};
 
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
 use crate::proof::leaves::origin_in;
@@ -17,7 +13,7 @@ use crate::proof::{FAULTS_LISTED, Fault, Kind};
 use crate::read::source::{Source, open_source};
 use crate::read::{End, Lines, Raw};
 
-/// How much of a file one thread takes at a time.
+/// How much of a file is proved between two reports of progress.
 const CHUNK: u64 = 4 << 20;
 
 /// Options of the verification.
@@ -27,8 +23,6 @@ pub struct Options {
     pub json: bool,
     /// True if bytes after the last line feed are a fault: the file is complete.
     pub closed: bool,
-    /// How many threads share the work.
-    pub threads: usize,
 }
 
 /// The end of some lines, which the next line must follow.
@@ -118,64 +112,18 @@ pub fn verify(
     };
     let mut whole = Joined::new(before);
     let chunks = size.div_ceil(CHUNK).max(1);
-    let threads = u64::try_from(options.threads.max(1)).unwrap_or(1).min(chunks);
-    if threads == 1 {
-        for chunk in 0..chunks {
-            let mut lines = Lines::new(file.try_clone()?, path, (chunk * CHUNK).saturating_sub(1), size);
-            whole.join(Chunk::read(&mut lines, chunk * CHUNK, (chunk + 1) * CHUNK, options)?);
-            progress(size.min((chunk + 1) * CHUNK), size);
-        }
-        return Ok(whole.report(size));
+    for chunk in 0..chunks {
+        let mut lines = Lines::new(file.try_clone()?, path, (chunk * CHUNK).saturating_sub(1), size);
+        whole.join(Chunk::read(&mut lines, chunk * CHUNK, (chunk + 1) * CHUNK, *options)?);
+        progress(size.min((chunk + 1) * CHUNK), size);
     }
-    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let result = std::thread::scope(|scope| {
-        // Bounded, so that threads wait for the joining instead of filling memory.
-        let (sender, receiver) = mpsc::sync_channel::<(u64, Result<Chunk>)>(4);
-        for _ in 0..threads {
-            let (sender, next, stop, file) = (sender.clone(), &next, &stop, file.try_clone()?);
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let chunk = next.fetch_add(1, Ordering::Relaxed);
-                    if chunk >= chunks {
-                        break;
-                    }
-                    let done = file.try_clone().map_err(Error::from).and_then(|file| {
-                        let mut lines = Lines::new(file, path, (chunk * CHUNK).saturating_sub(1), size);
-                        Chunk::read(&mut lines, chunk * CHUNK, (chunk + 1) * CHUNK, options)
-                    });
-                    if sender.send((chunk, done)).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        let (mut waiting, mut wanted) = (BTreeMap::new(), 0);
-        let mut outcome = Ok(());
-        for (chunk, done) in receiver {
-            match done {
-                Ok(done) => waiting.insert(chunk, done),
-                Err(e) => {
-                    stop.store(true, Ordering::Relaxed);
-                    outcome = Err(e);
-                    continue;
-                }
-            };
-            while let Some(done) = waiting.remove(&wanted) {
-                whole.join(done);
-                wanted += 1;
-                progress(size.min(wanted * CHUNK), size);
-            }
-        }
-        outcome
-    });
-    result.map(|()| whole.report(size))
+    Ok(whole.report(size))
 }
 
-/// Proves lines that can be read only once: one chunk, on one thread.
+/// Proves lines that can be read only once, as one chunk.
 pub fn verify_stream(mut lines: Lines, before: Option<State>, options: &Options) -> Result<Report> {
     let mut whole = Joined::new(before);
-    whole.join(Chunk::read(&mut lines, 0, u64::MAX, options)?);
+    whole.join(Chunk::read(&mut lines, 0, u64::MAX, *options)?);
     Ok(whole.report(lines.offset()))
 }
 
@@ -211,7 +159,7 @@ struct First {
 
 impl Chunk {
     /// Reads the lines that start in `from..to`. The reader stands one byte before, to see whether a line starts at `from`.
-    fn read(reader: &mut Lines, from: u64, to: u64, options: &Options) -> Result<Self> {
+    fn read(reader: &mut Lines, from: u64, to: u64, options: Options) -> Result<Self> {
         let mut chunk = Self {
             lines: 0,
             intact: 0,

@@ -17,7 +17,7 @@ use crate::proof::opening::{RECOVERED, SEAL};
 use crate::proof::tree::{Node, Recent, Tree, leaf};
 use crate::proof::verifier::Report;
 use crate::proof::{Absent, Fault, Kind, NotProved};
-use crate::read::segments::{is_closed, number_in, unpacked_name};
+use crate::read::segments::{is_closed, number_in};
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
 use crate::store::blob::{self, Flaw};
@@ -101,10 +101,8 @@ struct Recovered {
 impl Whole {
     /// A ledger before its first file. `wanted` is the size whose root is needed afterwards.
     pub fn new(ledger: &Path, is_part: bool, wanted: Option<u64>) -> Self {
-        let name = unpacked_name(ledger).map(str::to_owned);
         Self {
-            // Packing a file does not move what lies beside it.
-            ledger: name.map_or_else(|| ledger.to_owned(), |name| ledger.with_file_name(name)),
+            ledger: ledger.to_owned(),
             is_part,
             begun: None,
             keys: Keys::default(),
@@ -152,7 +150,7 @@ impl Whole {
 
     /// Walks the next file. `report` is what its lines showed.
     pub fn file(&mut self, path: &Path, report: &Report) -> Result<Findings> {
-        let name = unpacked_name(path).unwrap_or_default().to_owned();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let is_closed = is_closed(path);
         if report.fault_count > 0 {
             self.tree = None;

@@ -281,15 +281,12 @@ impl Input {
     }
 }
 
-/// One read of a stream. Errors of an archive have the position of the damage.
+/// One read of a stream.
 pub(super) fn read_stream(reader: &mut impl Read, into: &mut [u8], path: &Path) -> Result<usize> {
     signals::check()?;
     loop {
         match reader.read(into) {
             Err(e) if e.kind() == ErrorKind::Interrupted => signals::check()?,
-            Err(e) if e.kind() == ErrorKind::InvalidData => {
-                return Err(Error::new(Code::Integrity, e.to_string()).in_file(path));
-            }
             Err(e) => {
                 signals::check()?;
                 return Err(Error::io("cannot read", e).in_file(path));

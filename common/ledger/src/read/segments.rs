@@ -1,4 +1,4 @@
-//! The files of one ledger: closed segments, `X.<20 digits>.jsonl`, beside `X.jsonl`. A closed one may be packed: `….jsonl.zst`, `….jsonl.gz`.
+//! The files of one ledger: closed segments, `X.<20 digits>.jsonl`, beside `X.jsonl`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,7 @@ use cp_common::{Code, Error, Result};
 
 use super::forward::lines;
 
-/// The endings of the names of packed segments.
-const PACKED: [&str; 2] = [".zst", ".gz"];
-
-/// The sealed segments of a ledger, oldest first: `X.<20 digits>.jsonl` beside `X.jsonl`. Of one that is also there packed, the plain one.
+/// The sealed segments of a ledger, oldest first: `X.<20 digits>.jsonl` beside `X.jsonl`.
 pub fn segments_of(path: &Path) -> Result<Vec<PathBuf>> {
     let (Some(name), Some(stem)) = (path.file_name().and_then(|name| name.to_str()), stem_of(path)) else {
         return Ok(Vec::new());
@@ -25,8 +22,6 @@ pub fn segments_of(path: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     segments.sort();
-    // A plain name sorts before the same one with an ending.
-    segments.dedup_by(|later, earlier| unpacked_name(later) == unpacked_name(earlier));
     Ok(segments)
 }
 
@@ -40,19 +35,9 @@ pub fn is_segment_of(name: &str, stem: &str) -> bool {
     number_in(name).is_some_and(|(found, _)| found == stem)
 }
 
-/// A name without the ending that says how the file is packed.
-pub fn without_packing(name: &str) -> &str {
-    PACKED.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)
-}
-
-/// A file's name without the ending that says how it is packed.
-pub fn unpacked_name(path: &Path) -> Option<&str> {
-    path.file_name()?.to_str().map(without_packing)
-}
-
 /// The stem in a closed segment's name, and the number of its first line.
 pub fn number_in(name: &str) -> Option<(&str, u64)> {
-    let (stem, digits) = without_packing(name).strip_suffix(".jsonl")?.rsplit_once('.')?;
+    let (stem, digits) = name.strip_suffix(".jsonl")?.rsplit_once('.')?;
     let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| is_number).map(|number| (stem, number))
 }

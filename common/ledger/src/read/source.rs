@@ -1,16 +1,15 @@
-//! Lines of a source: a file, standard input (`-`), a pipe, or a gzip or zstd archive.
+//! Lines of a source: a file, standard input (`-`) or a pipe.
 
 use std::fs::File;
-use std::io::{self, Cursor, ErrorKind, Read, Write as _};
+use std::io::{self, ErrorKind, Read, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use cp_common::{Code, Error, Result, signals};
 use rustix::fs::{Mode, OFlags};
 
-use super::archive::{MAGIC, Packing};
 use super::backward::Backward;
-use super::forward::{Lines, read_at, read_stream};
+use super::forward::{Lines, read_stream};
 
 /// True if an operand means standard input. Its other names may not be opened again: a socket cannot be.
 pub fn is_stdin(path: &Path) -> bool {
@@ -33,26 +32,9 @@ pub fn open_source(path: &Path) -> Result<Source> {
         return Err(Error::validation("is a directory").in_file(path));
     }
     if metadata.is_file() && !is_stdin(path) {
-        let mut head = [0; MAGIC];
-        let read = read_at(&file, &mut head, 0).map_err(|e| Error::io("cannot read", e).in_file(path))?;
-        return Ok(match Packing::of(&head[..read]) {
-            Some(packing) => Source::Stream(packing.unpack(file)),
-            None => Source::File(file, metadata.len()),
-        });
+        return Ok(Source::File(file, metadata.len()));
     }
-    let mut pipe = Pipe(file);
-    let (mut head, mut read) = ([0; MAGIC], 0);
-    while read < MAGIC {
-        match read_stream(&mut pipe, &mut head[read..], path)? {
-            0 => break,
-            more => read += more,
-        }
-    }
-    let whole = Cursor::new(head[..read].to_vec()).chain(pipe);
-    Ok(Source::Stream(match Packing::of(&head[..read]) {
-        Some(packing) => packing.unpack(whole),
-        None => Box::new(whole),
-    }))
+    Ok(Source::Stream(Box::new(Pipe(file))))
 }
 
 fn open(path: &Path) -> Result<File> {
@@ -92,8 +74,8 @@ pub fn lines_of(path: &Path) -> Result<Lines> {
     })
 }
 
-/// A file with the bytes of a source, and their count: the file itself, else a copy without a name, because an archive or a pipe
-/// cannot be read from its end.
+/// A file with the bytes of a source, and their count: the file itself, else a copy without a name, because a pipe cannot
+/// be read from its end.
 pub fn seekable(path: &Path) -> Result<(File, u64)> {
     let mut reader = match open_source(path)? {
         Source::File(file, size) => return Ok((file, size)),
@@ -128,70 +110,7 @@ pub fn backward_of(path: &Path) -> Result<Backward> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
-
-    /// The lines of a file, and the failure that ended them.
-    fn read(path: &Path) -> (Vec<String>, Option<Error>) {
-        let mut seen = Vec::new();
-        let mut reader = match lines_of(path) {
-            Ok(reader) => reader,
-            Err(e) => return (seen, Some(e)),
-        };
-        loop {
-            match reader.next() {
-                Ok(Some(raw)) => seen.push(String::from_utf8_lossy(raw.bytes).into_owned()),
-                Ok(None) => return (seen, None),
-                Err(e) => return (seen, Some(e)),
-            }
-        }
-    }
-
-    fn packed(directory: &Path, program: &str, text: &str) -> Vec<u8> {
-        let plain = directory.join("plain");
-        std::fs::write(&plain, text).unwrap();
-        let output = Command::new(program).arg("-c").arg(&plain).output().unwrap();
-        assert!(output.status.success());
-        output.stdout
-    }
-
-    #[test]
-    fn archives_are_read_whole_member_after_member_and_damage_says_where() {
-        let place = tempfile::tempdir().unwrap();
-        let lines: Vec<String> = (0..50_000).map(|n| format!("line {n} {}", n * 7919 % 1000)).collect();
-        let text = lines.join("\n") + "\n";
-        for program in ["gzip", "zstd"] {
-            if program == "zstd" && cp_testkit::counterpart(program).is_none() {
-                continue;
-            }
-            let archive = packed(place.path(), program, &text);
-            let file = place.path().join("archive");
-            std::fs::write(&file, [&archive[..], &archive].concat()).unwrap();
-            let (lines, failure) = read(&file);
-            assert!(failure.is_none(), "{failure:?}");
-            assert_eq!(
-                (lines.len(), lines[49_999].as_str(), lines[50_000].as_str()),
-                (100_000, "line 49999 81", "line 0 0")
-            );
-            let mut backward = backward_of(&file).unwrap();
-            assert_eq!(backward.next().unwrap().unwrap().bytes, b"line 49999 81");
-
-            std::fs::write(&file, &archive[..archive.len() / 2]).unwrap();
-            let (lines, failure) = read(&file);
-            let failure = failure.expect("a cut is noticed");
-            // The decoder of zstd keeps the last window back until its frame is whole.
-            assert!((program == "zstd" || !lines.is_empty()) && lines.len() < 50_000);
-            assert_eq!(failure.code(), Code::Integrity);
-            assert!(failure.message().contains("archive: ") && failure.message().contains(" at byte "), "{failure}");
-
-            for at in [archive.len() / 3, archive.len() - 2] {
-                let mut damaged = archive.clone();
-                damaged[at] ^= 0x10;
-                std::fs::write(&file, &damaged).unwrap();
-                let (_, failure) = read(&file);
-                assert_eq!(failure.map(|e| e.code()), Some(Code::Integrity), "{program} {at}");
-            }
-        }
-    }
+    use std::io::Cursor;
 
     #[test]
     fn a_stream_gives_the_lines_of_the_file_also_around_one_that_is_too_long() {
