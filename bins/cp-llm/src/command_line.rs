@@ -80,7 +80,7 @@ fn with_texts_hashed(argv: &[String]) -> Vec<String> {
             if !takes_none(word) && !word.contains('=') && word != "-" {
                 kept.extend(words.next().cloned());
             }
-        } else if word == "models" || word == "embed" || word == "batch" {
+        } else if word == "models" || word == "batch" {
             kept.push(word.clone());
             // The verbs of a batch take ids, except `submit`.
             let verb = words.next_if(|_| word == "batch").cloned();

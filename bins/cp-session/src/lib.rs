@@ -15,7 +15,6 @@ mod round;
 #[cfg(test)]
 mod schemas;
 mod search;
-mod semantic;
 mod session;
 mod start;
 mod transcript;

@@ -43,7 +43,6 @@ const ROWS: [[&str; 4]; 64] = [
     ["cp-log prove", "", "-f L 1", ""],
     ["cp-log check-proof", "", "--trust K.pub proof <line", "--trust K.pub proof"],
     ["cp-llm", "", "--backend stub -- text", "--backend openai --model m -- text"],
-    ["cp-llm embed", "", "--backend stub -- text", "--backend openai --model m -- text"],
     ["cp-llm models", "", "--backend stub", "--backend openai"],
     ["cp-llm batch submit", "", "--backend stub -- text", "--backend openai --model m -- text"],
     ["cp-llm batch poll", "", "$BATCH", ""],

@@ -46,7 +46,6 @@ const KEPT: [(&str, &str, Where); 36] = [
     ("cp-compose", "TEXT", Printed),
     ("cp-llm", "TEXT", Printed),
     ("cp-llm", "--model", Printed),
-    ("cp-llm embed", "--model", Printed),
     ("cp-toolloop", "TEXT", Printed),
     ("cp-toolloop", "--model", Printed),
     ("cp-toolloop", "--shard", Printed),

@@ -186,7 +186,6 @@ impl Args {
         let backends = Backends::new(BackendOptions {
             timeouts: self.timeouts(context)?,
             connections: self.jobs.into(),
-            embeds: false,
             headers: headers(&self.header)?,
             needs_key: sends,
             stub_script: script,

@@ -5,7 +5,6 @@ use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::embeddings::Format;
 use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::Body;
 use super::openai_message::Message;
@@ -25,7 +24,6 @@ pub(super) static FACTS: ApiFacts = ApiFacts {
     models_path: "/models",
     key_header: ("authorization", "Bearer "),
     batch_api: Some(BatchApi::File),
-    embeddings: Some(Format::OpenAi),
 };
 
 impl WireApi for OpenAi {
