@@ -216,7 +216,7 @@ impl Endpoint {
     fn server(&self, api: Box<dyn WireApi>, options: &BackendOptions) -> Result<Server> {
         let base = base_of(api.as_ref(), self.base().unwrap_or_default());
         let key = if options.needs_key { self.secret()? } else { None };
-        let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable, None)?;
+        let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable)?;
         let (headers, command_line_headers) = (self.headers.clone(), options.headers.clone());
         Ok(Server {
             endpoint: self.name.clone(),

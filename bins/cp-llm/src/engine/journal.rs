@@ -59,7 +59,6 @@ impl Journal {
             .with("tools", &tools.len());
         entry = with_some(entry, "system_hash", (!system.is_empty()).then(|| keys::hash(system.as_bytes())));
         entry = with_some(entry, "prompt_id", work.prompt.prompt_id.as_ref());
-        entry = with_some(entry, "fetched", Some(&work.fetched).filter(|fetched| !fetched.is_empty()));
         entry = with_some(entry, "network", this.network);
         if self.keeps_content {
             entry = entry.content(work.prompt.input());

@@ -191,7 +191,7 @@ impl Args {
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
         });
-        let (fetch, logs_content, policy_usd) = (policy.fetch(), policy.table.log_content, policy.table.budget_usd);
+        let (logs_content, policy_usd) = (policy.table.log_content, policy.table.budget_usd);
         let named =
             [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))];
         let params = parameters(&self.option, named)?;
@@ -222,7 +222,7 @@ impl Args {
             counts_what_is_free: self.budget.usd.is_some(),
             budget,
             gates: Gates::new(self.jobs.into()),
-            ..Engine::new(context, backends, retries, fetch, logs_content)?
+            ..Engine::new(context, backends, retries, logs_content)?
         };
         engine.journal.shard.clone_from(&self.shard);
         Ok((engine, requests))
