@@ -74,7 +74,7 @@ pub(crate) struct RenameArgs {
 pub(crate) struct Changed {
     /// The session.
     session_id: String,
-    /// The change, as the event of its entry: session_end, session_resumed, session_clear or session_name.
+    /// The change, as the event of its entry: `session_end`, `session_resumed`, `session_clear` or `session_name`.
     change: String,
     /// How many turns it has; after `clear`, how many were archived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
