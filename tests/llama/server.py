@@ -16,9 +16,6 @@ parameters.n_parallel = 2
 parameters.cpuparams.n_threads = 1
 parameters.cpuparams_batch.n_threads = 1
 parameters.sampling.temp = 0
-# Vectors and answers by one server.
-parameters.embedding = True
-parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
 # The template of the model has no place for tools.
 parameters.chat_template = pathlib.Path(__file__).with_name("tools.jinja").read_text()
 server = xllamacpp.Server(parameters)

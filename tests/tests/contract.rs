@@ -175,7 +175,7 @@ fn streaming_verbs() -> Vec<(String, Value)> {
 /// What a streaming verb needs beside its input, in an empty home.
 fn needs(verb: &str) -> (&'static str, &'static str) {
     match verb {
-        "cp-llm" | "cp-llm embed" | "cp-llm batch submit" | "cp-toolloop" => ("", "--backend stub"),
+        "cp-llm" | "cp-llm batch submit" | "cp-toolloop" => ("", "--backend stub"),
         "cp-log check-proof" => (
             "{ cp-log keygen K; seq 9 | cp-log append -f L; cp-log checkpoint -f L --sign-with K; } >/dev/null; cp-log prove 5 -f L --format raw >p; ",
             "--trust K.pub p",

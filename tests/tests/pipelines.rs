@@ -147,8 +147,7 @@ fn an_argument_with_bytes_waiting_on_standard_input_gives_a_notice() {
 }
 
 /// Commands whose input is their command line.
-const WHOLE_INPUT: [&str; 4] =
-    ["cp-llm --backend stub hi", "cp-toolloop --backend stub hi", "cp-llm embed --backend stub hi", "cp-log append hi"];
+const WHOLE_INPUT: [&str; 3] = ["cp-llm --backend stub hi", "cp-toolloop --backend stub hi", "cp-log append hi"];
 
 #[test]
 fn argument_with_unread_file_is_usage_error_before_any_effect() {

@@ -200,7 +200,7 @@ fn the_sql_of_the_page_verifies_a_chain() {
 const KILLED_ONCE: &str = r#"#!/bin/sh
 PATH=${PATH#*:}
 case $* in
-*'--shard 0003'*) if mkdir "$(dirname "$0")/killed" 2>/dev/null; then head -n 3 | cp-llm "$@" | head -n 2; kill -9 $$; fi ;;
+*ledgers/0003.jsonl*) if mkdir "$(dirname "$0")/killed" 2>/dev/null; then head -n 3 | cp-llm "$@" | head -n 2; kill -9 $$; fi ;;
 esac
 exec cp-llm "$@"
 "#;

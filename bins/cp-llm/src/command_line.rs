@@ -42,13 +42,8 @@ fn flags(command: &clap::Command) -> BTreeSet<String> {
 }
 
 /// Options whose value is a text or a secret, with their short forms.
-const TEXTS: [(&str, &str); 5] = [
-    ("--system", "-s"),
-    ("--option", "-o"),
-    ("--header", "--header"),
-    ("--schema", "--schema"),
-    ("--schema-multi", "--schema-multi"),
-];
+const TEXTS: [(&str, &str); 4] =
+    [("--system", "-s"), ("--option", "-o"), ("--header", "--header"), ("--schema", "--schema")];
 
 /// Replaces each text by its hash.
 fn with_texts_hashed(argv: &[String]) -> Vec<String> {
@@ -71,7 +66,7 @@ fn with_texts_hashed(argv: &[String]) -> Vec<String> {
             let next = words.next_if(|_| text.is_none());
             let is_plain = |text: &str| match name {
                 "-s" => names_file(text),
-                "--schema" | "--schema-multi" => is_one_word(text),
+                "--schema" => is_one_word(text),
                 _ => false,
             };
             kept.extend(next.map(|text| if is_plain(text) { text.clone() } else { hashed(text) }));
@@ -80,7 +75,7 @@ fn with_texts_hashed(argv: &[String]) -> Vec<String> {
             if !takes_none(word) && !word.contains('=') && word != "-" {
                 kept.extend(words.next().cloned());
             }
-        } else if word == "models" || word == "embed" || word == "batch" {
+        } else if word == "models" || word == "batch" {
             kept.push(word.clone());
             // The verbs of a batch take ids, except `submit`.
             let verb = words.next_if(|_| word == "batch").cloned();
@@ -213,10 +208,9 @@ mod tests {
             &["--closed", "secret"],
             &["--strict-exit", "secret"],
             &["--cache", "secret"],
-            &["--no-reasoning", "secret"],
             &["--json", "secret"],
             &["--schema", "secret: x"],
-            &["--schema-multi={secret}"],
+            &["--schema={secret}"],
             &["--system=secret"],
             &["secret"],
             &["--", "secret"],

@@ -2,7 +2,7 @@
 //!
 //! Each module uses only modules that come after it:
 //!
-//! - [`send`], [`embed`], [`jobs`], [`models`]: the verbs, and the checks of `doctor`
+//! - [`send`], [`jobs`], [`models`]: the verbs, and the checks of `doctor`
 //! - [`policy`]: the prompts that may be sent, the use of the network, the budget
 //! - [`engine`]: from a prompt to a message: tries, fallbacks, budgets, recordings, the ledger
 //! - [`backend`]: servers, programs and the stub, which answer requests
@@ -13,7 +13,6 @@
 mod backend;
 mod code_block;
 mod command_line;
-mod embed;
 mod engine;
 mod jobs;
 mod models;
@@ -31,7 +30,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-llm",
     about: "send a prompt to a model and get a message",
     risk_tier: "T1",
-    verbs: &[send::DOC, embed::DOC, jobs::DOCS[0], jobs::DOCS[1], jobs::DOCS[2], jobs::DOCS[3], models::DOC],
+    verbs: &[send::DOC, jobs::DOCS[0], jobs::DOCS[1], jobs::DOCS[2], jobs::DOCS[3], models::DOC],
     implicit: Some("send"),
     groups: &[],
     doctor: &["backend"],
@@ -55,7 +54,6 @@ pub static PROGRAM: Program = Program {
         ("CAPABILITY_NETWORK", "The token that permits use of the network, where policy requires one"),
         ("CP_BACKEND", "The backend of cp-llm"),
         ("CP_MODEL", "The model of cp-llm"),
-        ("CP_EMBEDDING_MODEL", "The model of cp-llm embed"),
         ("CP_STUB_SCRIPT", "The script of the stub backend"),
         ("HTTPS_PROXY", "The proxy of requests over TLS"),
         ("http_proxy", "The proxy of requests without TLS"),
@@ -67,7 +65,6 @@ pub static PROGRAM: Program = Program {
     schemas: &[
         cp_common::wire::schemas::MESSAGE,
         cp_common::wire::schemas::DELTA,
-        ("embedding", include_str!("../schemas/embedding.json")),
         ("batch_job", include_str!("../schemas/batch_job.json")),
         ("models", include_str!("../schemas/models.json")),
         ("item", include_str!("../schemas/item.json")),
@@ -89,7 +86,6 @@ pub struct Cli {
 enum Verb {
     #[command(hide = true)]
     Send(Box<send::Args>),
-    Embed(embed::Args),
     Batch(jobs::Args),
     Models(models::Args),
 }
@@ -98,7 +94,6 @@ enum Verb {
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Send(args) => send::run(&args, context),
-        Verb::Embed(args) => embed::run(&args, context),
         Verb::Batch(args) => jobs::run(&args, context),
         Verb::Models(args) => models::run(&args, context),
     }
@@ -124,9 +119,8 @@ mod tests {
         use cp_common::wire::schemas::of_record;
         let request = serde_json::to_value(of_record(schemars::schema_for!(send::DryRun))).unwrap();
         let models = serde_json::to_value(schemars::schema_for!(cp_common::wire::Page<models::Model>)).unwrap();
-        let embedding = serde_json::to_value(of_record(schemars::schema_for!(embed::Embedded))).unwrap();
         let job = serde_json::to_value(of_record(schemars::schema_for!(jobs::job::BatchJob))).unwrap();
-        for (name, schema) in [("batch_job", job), ("item", request), ("embedding", embedding), ("models", models)] {
+        for (name, schema) in [("batch_job", job), ("item", request), ("models", models)] {
             let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));
             let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
             if std::env::var_os("UPDATE").is_some() {

@@ -5,13 +5,11 @@ use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use cp_common::wire::Turn;
 use cp_common::{Code, Context, Error, Result};
 use cp_policy::prompts::Prompts;
 use cp_policy::template::begins_with;
 use cp_policy::{GovernedPrompts, Llm, Network};
 
-use crate::engine::fetch::{self, Fetch};
 use crate::variable;
 
 /// The variable with the token that permits use of the network.
@@ -45,16 +43,6 @@ impl Policy {
                 .hint(format!("set {TOKEN}, or use --backend stub or --replay, which need no network"))
                 .fatal()),
         }
-    }
-
-    /// The fetcher of attachments.
-    pub(crate) fn fetch(&self) -> Fetch {
-        Fetch { table: self.table.clone(), refused: self.permission()().err() }
-    }
-
-    /// Fails if an attachment of these turns may not be fetched.
-    pub(crate) fn permit_attachments(&self, turns: &[Turn]) -> Result<()> {
-        fetch::permit_all(&self.table, turns)
     }
 
     /// Fails if a governed prompt is required and this one is not.

@@ -77,9 +77,9 @@ fn hesitant(first: &str, ms: u64, second: &str) -> Vec<Step> {
 }
 
 /// Streams three prompts, of which the first takes longest, and returns the place and text of each delta.
-fn streamed(more: &[&str]) -> Vec<(u64, String)> {
+fn streamed() -> Vec<(u64, String)> {
     let server = Server::playing(vec![hesitant("a", 400, "b"), hesitant("c", 0, "d"), hesitant("c", 0, "d")]);
-    let arguments = [&["-m", "m", "--rows", "--jobs", "3", "--stream"], more].concat();
+    let arguments = ["-m", "m", "--rows", "--jobs", "3", "--stream"];
     let ran = Llm::asking("openai", &server).feed(&arguments, &rows(3));
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     let records = ran.records();
@@ -94,22 +94,17 @@ fn streamed(more: &[&str]) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn batch_streams_text_in_order_or_with_its_index() {
+fn batch_streams_text_in_order() {
     // The order at the server varies, so the text of each prompt is joined by its place.
-    let ordered = streamed(&[]);
-    let places: Vec<u64> = ordered.iter().map(|(place, _)| *place).collect();
-    assert!(places.is_sorted(), "{ordered:?}");
-    let unordered = streamed(&["--unordered"]);
-    let slow = unordered.iter().find(|(_, words)| words == "=ab").unwrap().0;
-    assert!(slow == 2 || !unordered.iter().map(|(place, _)| place).is_sorted(), "{unordered:?}");
-    for told in [ordered, unordered] {
-        for place in 0..3 {
-            let mut words: Vec<&str> =
-                told.iter().filter(|(its, _)| *its == place).map(|(_, words)| words.as_str()).collect();
-            let message = words.pop().unwrap();
-            assert_eq!(format!("={}", words.concat()), message, "{told:?}");
-            assert!(["=ab", "=cd"].contains(&message), "{told:?}");
-        }
+    let told = streamed();
+    let places: Vec<u64> = told.iter().map(|(place, _)| *place).collect();
+    assert!(places.is_sorted(), "{told:?}");
+    for place in 0..3 {
+        let mut words: Vec<&str> =
+            told.iter().filter(|(its, _)| *its == place).map(|(_, words)| words.as_str()).collect();
+        let message = words.pop().unwrap();
+        assert_eq!(format!("={}", words.concat()), message, "{told:?}");
+        assert!(["=ab", "=cd"].contains(&message), "{told:?}");
     }
 }
 
@@ -120,9 +115,6 @@ fn batch_text_output_is_lines_in_order() {
     let ran = llm.feed(&arguments, &rows(20));
     let lines: Vec<String> = (1..=20).map(|n| format!("stub response {n}")).collect();
     assert_eq!((ran.status, ran.stdout.lines().collect::<Vec<_>>()), (0, lines.iter().map(String::as_str).collect()));
-    let mixed = llm.feed(&[&arguments[..], &["--unordered"]].concat(), &rows(2));
-    assert_eq!(mixed.status, 2);
-    assert!(mixed.stderr.contains("--unordered"), "{}", mixed.stderr);
 }
 
 #[test]
@@ -142,23 +134,6 @@ fn batch_requests_overlap_and_errors_keep_their_index() {
         .collect();
     assert_eq!(places, (0..32).map(Value::from).collect::<Vec<_>>().iter().collect::<Vec<_>>());
     assert_eq!(ran.closing()["error"]["details"], json!({"total":32,"succeeded":31,"failed":1,"skipped":0}));
-}
-
-#[test]
-fn unordered_batch_prints_messages_as_they_finish() {
-    let quick = crate::messages::whole("openai", "fine");
-    let mut script = vec![slow(400, quick.clone())];
-    script.extend(vec![quick; 7]);
-    let server = Server::playing(script);
-    let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "4", "--unordered"], &rows(8));
-    let records = ran.records();
-    let mut places: Vec<u64> = records[..8].iter().map(|r| r["data"]["index"].as_u64().unwrap()).collect();
-    for record in &records[..8] {
-        assert_eq!(record["data"]["row"]["n"], record["data"]["index"]);
-    }
-    assert_ne!(places, (0..8).collect::<Vec<_>>());
-    places.sort_unstable();
-    assert_eq!(places, (0..8).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Options for daily use: `--extract`, `--usage`, the short notation of schemas, pipes instead of files.
+//! Options for daily use: `--extract`, the short notation of schemas, pipes instead of files.
 
 use std::time::{Duration, Instant};
 
@@ -39,20 +39,6 @@ fn extract_prints_first_code_block() {
 }
 
 #[test]
-fn usage_is_printed_after_text() {
-    let llm = Llm::new().set("CP_BACKEND", "stub");
-    let used = json!({"input_tokens": 12, "output_tokens": 7, "cache_read_tokens": 80});
-    let script = llm.work.write("script.jsonl", json!({"content": "words", "usage": used}).to_string());
-    let run = |format| llm.run(&["--usage", "--stub-script", script.to_str().unwrap(), "--format", format, "--", "hi"]);
-    let said = run("text");
-    assert_eq!(said.stdout, "words\n");
-    assert_eq!(said.stderr, "cp-llm: stub: 12 input, 7 output, 80 cached tokens, unpriced, 0.0 s\n");
-    llm.home.write("config/prices.toml", "[stub]\ninput = 1.0\noutput = 10.0\ncache_read = 0.0\n");
-    assert!(run("text").stderr.contains(", $0.000082, "), "{}", run("text").stderr);
-    assert_eq!(run("json").stderr, "");
-}
-
-#[test]
 fn schema_is_file_json_or_notation() {
     let (llm, script) = playing(&["{\"name\":\"Ada\",\"age\":36}"]);
     let file = llm.work.write("person.json", r#"{"type":"object","required":["age"]}"#).display().to_string();
@@ -61,8 +47,6 @@ fn schema_is_file_json_or_notation() {
         assert_eq!(data["parsed"]["age"], 36, "{schema}");
     }
     let request = |option, schema| llm.run(&["--dry-run", option, schema, "--", "who?"]);
-    let sent = request("--schema-multi", "name").success().stdout;
-    assert!(sent.contains(r#""items":{"type":"array","items":{"type":"object","required":["name"]"#), "{sent}");
     let error = request("--schema", "name, age nit").failed(2, "E_VALIDATION");
     assert_eq!((&error["details"]["field"], &error["details"]["hint"]), (&json!(2), &json!("did you mean `int`?")));
     request("--schema", "nothing.json").failed(3, "E_NOT_FOUND");

@@ -80,7 +80,7 @@ fn argument_does_not_read_stdin() {
 
 #[test]
 fn prompt_is_answered_before_next_arrives() {
-    for more in [&[][..], &["--jobs", "4"], &["--jobs", "4", "--unordered"]] {
+    for more in [&[][..], &["--jobs", "4"]] {
         let llm = Llm::new();
         let mut child = llm.start(&[&["--backend", "stub"], more].concat());
         for n in 1..=3 {

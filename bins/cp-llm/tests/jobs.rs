@@ -192,19 +192,7 @@ fn killed(llm: &Llm, provider: &BatchProvider, conduct: Conduct) {
 }
 
 #[test]
-fn batch_submit_after_kill_finds_batch_by_metadata() {
-    for backend in ["openai", "openai-responses"] {
-        let provider = BatchProvider::new(Conduct::default());
-        let llm = Llm::asking(backend, &provider.server);
-        killed(&llm, &provider, Conduct { is_mute: true, ..Conduct::default() });
-        let id = id_of(&submit(&llm, &rows(&["one"])));
-        assert_eq!(provider.batches(), 1, "{backend}: it was paid for twice");
-        assert_eq!(llm.run(&["batch", "fetch", &id]).records()[0]["data"]["content"], "one");
-    }
-}
-
-#[test]
-fn batch_submit_after_kill_without_metadata_requires_human() {
+fn batch_submit_after_kill_requires_human() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("anthropic", &provider.server);
     killed(&llm, &provider, Conduct { is_mute: true, ..Conduct::default() });
@@ -214,11 +202,7 @@ fn batch_submit_after_kill_without_metadata_requires_human() {
     let details = ran.closing()["error"]["details"].clone();
     assert_eq!((ran.status, provider.batches()), (9, 1), "{ran:?}");
     assert_eq!(details["console"], "https://console.anthropic.com");
-    let command = details["resume"].as_str().unwrap().replace("--as ID", "--as msgbatch_0");
-    let words: Vec<&str> = command.split(' ').skip(1).collect();
-    let resume = llm.run(&words);
-    assert_eq!(resume.records()[0]["data"]["content"], "one", "{resume:?}");
-    assert_eq!(id_of(&submit(&llm, &rows(&["one"]))), details["batch"]);
+    assert_eq!(details["resume"], format!("cp-llm batch cancel {}", details["batch"].as_str().unwrap()));
     assert_eq!(provider.batches(), 1);
 }
 

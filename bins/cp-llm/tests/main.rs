@@ -10,7 +10,6 @@ mod budget;
 mod cache;
 mod conveniences;
 mod counterparts;
-mod embed;
 mod endpoints;
 mod ends;
 mod failures;

@@ -30,9 +30,9 @@ fn echo() -> Server {
     })
 }
 
-/// The options of a shard.
-fn shard<'a>(name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    [&["-m", "m", "--rows", "--row-failures", "ok", "--shard", name], more].concat()
+/// The options of a part of the rows.
+fn part_of<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["-m", "m", "--rows", "--row-failures", "ok"], more].concat()
 }
 
 /// The outcome of each row: the text or the code. Errors without a row are counted by code.
@@ -74,12 +74,11 @@ fn row_outcome_is_independent_of_shards() {
         let size = input.len().div_ceil(count);
         let (mut records, mut totals) = (Vec::new(), [0; 3]);
         for number in 0..count {
-            let name = format!("{number}/{count}");
             let from = (number * size).min(input.len());
             let part = &input[from..(from + size).min(input.len())];
-            let ran = llm.feed(&shard(&name, &["--jobs", "4", "--cache"]), &part.concat());
+            let ran = llm.feed(&part_of(&["--jobs", "4", "--cache"]), &part.concat());
             let summary = ran.closing();
-            assert_eq!((ran.status, &summary["type"], &summary["data"]["shard"]), (0, &json!("summary"), &json!(name)));
+            assert_eq!((ran.status, &summary["type"]), (0, &json!("summary")));
             assert_eq!(
                 (&summary["data"]["total"], ran.records().len()),
                 (&json!(part.len()), part.len() + 1),
@@ -111,11 +110,11 @@ fn row_errors_have_row_and_receipt() {
     for jobs in ["1", "4"] {
         let server = echo();
         let llm = Llm::asking("openai", &server);
-        let ran = llm.feed(&shard("s=1", &["--jobs", jobs, "--cache"]), &input);
+        let ran = llm.feed(&part_of(&["--jobs", jobs, "--cache"]), &input);
         let records = ran.records();
         let answer = &records[0]["data"];
         let line = on_the_ledger(&llm, &answer["receipt"]);
-        assert_eq!((&line["data"]["shard"], &line["data"]["request_hash"]), (&json!("s=1"), &answer["request_hash"]));
+        assert_eq!(&line["data"]["request_hash"], &answer["request_hash"]);
         let details = |n: usize| records[n]["error"]["details"].clone();
         assert_eq!(
             (&details(1)["row"], &details(1)["_untrusted"]),
@@ -127,28 +126,21 @@ fn row_errors_have_row_and_receipt() {
             assert_eq!((&details(n)["index"], &details(n)["line"]), (&json!(n), &json!(n + 1)), "{}", details(n));
             assert!(n < 3 || details(n).get("row").is_none());
         }
-        assert!(
-            llm.ledger()
-                .iter()
-                .filter(|line| line["event"].as_str().unwrap().starts_with("llm."))
-                .all(|line| line["data"]["shard"] == "s=1")
-        );
         // A cached answer has a receipt of this run.
-        let again = llm.feed(&shard("s=2", &["--jobs", jobs, "--cache"]), &row(0, "fine")).records()[0]["data"].clone();
+        let again = llm.feed(&part_of(&["--jobs", jobs, "--cache"]), &row(0, "fine")).records()[0]["data"].clone();
         let line = on_the_ledger(&llm, &again["receipt"]);
-        assert_eq!((&line["data"]["cached"], &line["data"]["shard"]), (&json!(true), &json!("s=2")), "{line}");
+        assert_eq!(line["data"]["cached"], true, "{line}");
         assert_eq!((&again["request_hash"], &again["cached"]), (&answer["request_hash"], &json!(true)));
     }
 }
 
 #[test]
-fn shared_error_fails_shard() {
+fn shared_error_fails_all_rows() {
     let server = Server::playing(vec![json_answer(401, &json!({"error":{"message":"no"}}))]);
     let llm = Llm::asking("openai", &server);
-    let ran = llm.feed(&shard("7", &["--jobs", "2"]), &rows(0..3).concat());
+    let ran = llm.feed(&part_of(&["--jobs", "2"]), &rows(0..3).concat());
     let details = ran.closing()["error"]["details"].clone();
-    assert_eq!((ran.status, &details["shard"], details.get("row")), (4, &json!("7"), None), "{}", ran.stdout);
-    assert!(llm.feed(&["--shard", "a b"], "").stdout.contains("E_USAGE"));
+    assert_eq!((ran.status, details.get("row")), (4, None), "{}", ran.stdout);
 }
 
 /// Starts to resume an output, with a redirection as a shell makes it.
@@ -266,7 +258,7 @@ fn killed_and_resumed_shards_answer_each_row_once() {
     let llm = Llm::asking("openai", &server);
     let outs: Vec<String> = (0..8).map(|number| format!("out-{number}")).collect();
     let input = |number: usize| rows(number * 40..number * 40 + 40).concat();
-    let start = |number: usize| resume(&llm, &outs[number], &["--jobs", "4", "--shard", &outs[number]], &input(number));
+    let start = |number: usize| resume(&llm, &outs[number], &["--jobs", "4"], &input(number));
     let running: Vec<Background> = (0..8).map(start).collect();
     let mut moments: Vec<usize> =
         (0..8_u64).map(|_| usize::try_from(RandomState::new().build_hasher().finish() % 300).unwrap()).collect();
@@ -282,9 +274,7 @@ fn killed_and_resumed_shards_answer_each_row_once() {
     }
     let mut records = Vec::new();
     for out in &outs {
-        let lines = llm.work.records(out);
-        assert_eq!(lines.last().unwrap()["data"]["shard"], **out);
-        records.extend(lines);
+        records.extend(llm.work.records(out));
     }
     let outcomes = outcomes(&records);
     assert!((0..320).all(|n| outcomes[&json!({"n":n}).to_string()] == format!("\"row {n}\"")), "{moments:?}");

@@ -15,7 +15,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{semantic, session, transcript};
+use crate::{session, transcript};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -151,7 +151,6 @@ fn change(session: &Session) -> Result<Change> {
 }
 
 fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Result<Deleted> {
-    semantic::forget(context)?;
     let mut ledger = deletion_ledger(context)?;
     let (mut items, mut first_failure) = (Vec::new(), None);
     for (target, session) in found {

@@ -15,7 +15,6 @@ mod round;
 #[cfg(test)]
 mod schemas;
 mod search;
-mod semantic;
 mod session;
 mod start;
 mod transcript;
@@ -70,7 +69,7 @@ pub static PROGRAM: Program = Program {
         ("session_counted", include_str!("../schemas/session_counted.json")),
         ("session_shown", include_str!("../schemas/session_shown.json")),
         ("session_page", include_str!("../schemas/session_page.json")),
-        ("session_cleared", include_str!("../schemas/session_cleared.json")),
+        ("session_changed", include_str!("../schemas/session_changed.json")),
         ("session_exported", include_str!("../schemas/session_exported.json")),
         ("session_forked", include_str!("../schemas/session_forked.json")),
         ("session_deleted", include_str!("../schemas/session_deleted.json")),
@@ -80,9 +79,6 @@ pub static PROGRAM: Program = Program {
         ("session_checked", include_str!("../schemas/session_checked.json")),
         ("session_remembered", include_str!("../schemas/session_remembered.json")),
         ("session_recalled", include_str!("../schemas/session_recalled.json")),
-        ("session_ended", include_str!("../schemas/session_ended.json")),
-        ("session_resumed", include_str!("../schemas/session_resumed.json")),
-        ("session_renamed", include_str!("../schemas/session_renamed.json")),
     ],
     checks,
     credentials: |_| Credentials::none_needed(),

@@ -15,34 +15,34 @@ use serde::{Deserialize, Serialize};
 use crate::session::{self, SessionOperand};
 use crate::transcript::{self, CLEAR, END, RESUMED};
 
+/// The event of a new name.
+const RENAMED: &str = "session_name";
+
 /// The verbs in `reference`.
 pub(crate) const END_DOC: VerbDoc = VerbDoc {
     path: "end",
     class: Class::Append,
-    output: "session_ended",
+    output: "session_changed",
     examples: &["S=$(cp-session start --format text); cp-session end \"$S\""],
     events: &[END],
     ..VerbDoc::EMPTY
 };
 pub(crate) const REOPEN_DOC: VerbDoc = VerbDoc {
     path: "reopen",
-    output: "session_resumed",
     examples: &["S=$(cp-session start --format text); cp-session end \"$S\"; cp-session reopen \"$S\""],
     events: &[RESUMED],
     ..END_DOC
 };
 pub(crate) const CLEAR_DOC: VerbDoc = VerbDoc {
     path: "clear",
-    output: "session_cleared",
     examples: &["S=$(cp-session start --format text); cp-session clear \"$S\""],
     events: &[CLEAR],
     ..END_DOC
 };
 pub(crate) const RENAME_DOC: VerbDoc = VerbDoc {
     path: "rename",
-    output: "session_renamed",
     examples: &["S=$(cp-session start --format text); cp-session rename \"$S\" talk"],
-    events: &["session_name"],
+    events: &[RENAMED],
     ..END_DOC
 };
 
@@ -68,108 +68,54 @@ pub(crate) struct RenameArgs {
     append: AppendOptions,
 }
 
-/// A session that has ended.
+/// A session whose state was changed.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Ended {
+pub(crate) struct Changed {
     /// The session.
     session_id: String,
-    /// How many turns it has.
-    turns: u64,
-    /// True if it had ended before.
+    /// The change, as the event of its entry: `session_end`, `session_resumed`, `session_clear` or `session_name`.
+    change: String,
+    /// How many turns it has; after `clear`, how many were archived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    turns: Option<u64>,
+    /// The file that holds the archived turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    archive: Option<String>,
+    /// The new name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// True if it was in this state before.
     already: bool,
-    /// Where its end is recorded; a dry run records nothing.
+    /// Where the change is recorded; a dry run, and a session that was open before, have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     receipt: Option<Receipt>,
 }
 
-/// A session that is open again.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Resumed {
-    /// The session.
-    session_id: String,
-    /// How many turns it has.
-    turns: u64,
-    /// True if it was open before.
-    already: bool,
-    /// Where that is recorded; one that was open and a dry run have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    receipt: Option<Receipt>,
-}
-
-/// A session that begins again.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Cleared {
-    /// The session.
-    session_id: String,
-    /// How many turns were archived.
-    turns: u64,
-    /// The file that holds them now.
-    archive: String,
-    /// Where it is recorded; a dry run records nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    receipt: Option<Receipt>,
-}
-
-/// A session with its name.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Renamed {
-    /// The session.
-    session_id: String,
-    /// Its name.
-    name: String,
-    /// Where that is recorded; a dry run records nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    receipt: Option<Receipt>,
-}
-
-impl Reply for Ended {
-    fn text(&self) -> String {
-        format!("{} ended after {} turns", self.session_id, self.turns)
+impl Changed {
+    fn new(session: &Session, change: &str, receipt: Option<Receipt>) -> Self {
+        let (session_id, change) = (session.id.clone(), change.to_owned());
+        Self { session_id, change, turns: None, archive: None, name: None, already: false, receipt }
     }
 }
 
-impl Reply for Resumed {
+impl Reply for Changed {
     fn text(&self) -> String {
-        self.session_id.clone()
-    }
-}
-
-impl Reply for Cleared {
-    fn text(&self) -> String {
-        format!("{} turns archived in {}", self.turns, self.archive)
-    }
-}
-
-impl Reply for Renamed {
-    fn text(&self) -> String {
-        format!("{} is {}", self.session_id, self.name)
+        let id = &self.session_id;
+        match (&self.archive, &self.name) {
+            (Some(archive), _) => format!("{id}: turns archived in {archive}"),
+            (_, Some(name)) => format!("{id} is {name}"),
+            _ => id.clone(),
+        }
     }
 }
 
 pub(crate) fn end(args: &Args, context: &mut Context) -> Result<()> {
-    let reply = |session: &Session, (turns, already, receipt)| Ended {
-        session_id: session.id.clone(),
-        turns,
-        already,
-        receipt,
-    };
-    let preview = |session: &Session| state(session, END).map(|state| reply(session, state));
-    change("end", args, context, preview, |session| set_state(session, END).map(|state| reply(session, state)))
+    change("end", args, context, |session| state(session, END), |session| set_state(session, END))
 }
 
 pub(crate) fn reopen(args: &Args, context: &mut Context) -> Result<()> {
-    let reply = |session: &Session, (turns, already, receipt)| Resumed {
-        session_id: session.id.clone(),
-        turns,
-        already,
-        receipt,
-    };
-    let preview = |session: &Session| state(session, RESUMED).map(|state| reply(session, state));
-    change("reopen", args, context, preview, |session| set_state(session, RESUMED).map(|state| reply(session, state)))
+    change("reopen", args, context, |session| state(session, RESUMED), |session| set_state(session, RESUMED))
 }
 
 pub(crate) fn clear(args: &Args, context: &mut Context) -> Result<()> {
@@ -177,7 +123,11 @@ pub(crate) fn clear(args: &Args, context: &mut Context) -> Result<()> {
         let file = session.file();
         transcript::must_be_open(&file)?;
         let archive = Ledger::open_existing(&file, Sync::Line)?.segment_path()?.display().to_string();
-        Ok(Cleared { turns: transcript::count(&file)?, session_id: session.id.clone(), archive, receipt: None })
+        Ok(Changed {
+            turns: Some(transcript::count(&file)?),
+            archive: Some(archive),
+            ..Changed::new(session, CLEAR, None)
+        })
     };
     change("clear", args, context, preview, archive_turns)
 }
@@ -188,7 +138,7 @@ pub(crate) fn rename(args: &RenameArgs, context: &mut Context) -> Result<()> {
         None => (None, &args.operand),
     };
     let session = session::find(session, context)?;
-    let renamed = |receipt| Renamed { session_id: session.id.clone(), name: name.clone(), receipt };
+    let renamed = |receipt| Changed { name: Some(name.clone()), ..Changed::new(&session, RENAMED, receipt) };
     let request = ("rename", session::place(&session), name);
     let free = context.home.check_session_name(name, Some(&session));
     let preview = || free.map(|()| renamed(None));
@@ -210,17 +160,14 @@ pub(crate) fn change<T: Reply + Serialize + DeserializeOwned>(
     idempotency::answer(&args.append, &request, context, || preview(&session), |_| apply(&session))
 }
 
-/// The number of turns, whether the session is already in the state that `event` leads to, and the receipt of that entry.
-type State = (u64, bool, Option<Receipt>);
-
-fn state(session: &Session, event: &str) -> Result<State> {
+fn state(session: &Session, event: &str) -> Result<Changed> {
     let file = session.file();
     let already = transcript::ended(&file)?.is_some() == (event == END);
-    Ok((transcript::count(&file)?, already, None))
+    Ok(Changed { turns: Some(transcript::count(&file)?), already, ..Changed::new(session, event, None) })
 }
 
 /// Ends or reopens a session, unless it is in that state.
-fn set_state(session: &Session, event: &str) -> Result<State> {
+fn set_state(session: &Session, event: &str) -> Result<Changed> {
     let file = session.file();
     let mut ledger = Ledger::open_existing(&file, Sync::Line)?;
     let (mut turns, mut before) = (0, None);
@@ -234,11 +181,12 @@ fn set_state(session: &Session, event: &str) -> Result<State> {
     })?;
     let already = receipts.is_empty();
     let earlier = before.filter(|_| already).map(|(seq, hash)| ledger.receipt(seq, &hash));
-    Ok((turns, already, receipts.into_iter().next().or(earlier)))
+    let receipt = receipts.into_iter().next().or(earlier);
+    Ok(Changed { turns: Some(turns), already, ..Changed::new(session, event, receipt) })
 }
 
 /// Closes the ledger of a session as a segment, and begins a new one.
-fn archive_turns(session: &Session) -> Result<Cleared> {
+fn archive_turns(session: &Session) -> Result<Changed> {
     let file = session.file();
     transcript::must_be_open(&file)?;
     let (start, _) = transcript::start_of(&file)?;
@@ -251,13 +199,13 @@ fn archive_turns(session: &Session) -> Result<Cleared> {
         let entry = Entry::new(CLEAR).agent(&start.agent).session(&session.id).data(&start);
         Ok(entry.with("archive", &archived).with("turns", &turns))
     })?;
-    let archive = archive.display().to_string();
-    Ok(Cleared { session_id: session.id.clone(), turns, archive, receipt: Some(receipt) })
+    let archive = Some(archive.display().to_string());
+    Ok(Changed { turns: Some(turns), archive, ..Changed::new(session, CLEAR, Some(receipt)) })
 }
 
 /// Gives a session a name that no other session has.
 pub(crate) fn set_name(session: &Session, name: &str, context: &Context) -> Result<Receipt> {
     context.home.name_session(name, session)?;
-    let entry = Entry::new("session_name").session(&session.id).with("name", &name);
+    let entry = Entry::new(RENAMED).session(&session.id).with("name", &name);
     Ledger::open_existing(&session.file(), Sync::Line)?.append(entry)
 }

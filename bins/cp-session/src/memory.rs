@@ -1,7 +1,7 @@
 //! `cp-session remember` and `recall`: memories that outlive their session, one ledger for each kind, below `memory/`.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, InputKind, QueryOptions, StreamOptions};
@@ -18,7 +18,6 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::round::text_given;
-use crate::semantic::words;
 use crate::{session, transcript};
 
 /// The kind that rounds of a session are remembered as.
@@ -207,7 +206,7 @@ pub(crate) fn recall(args: &RecallArgs, context: &mut Context) -> Result<()> {
 }
 
 fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Recalled>> {
-    let wanted = query.map(words);
+    let wanted = query.map(telling_words);
     let (mut found, mut all) = (Vec::new(), 0_usize);
     let mut holders: HashMap<String, usize> = HashMap::new();
     transcript::each_entry(file, &mut |line| {
@@ -237,4 +236,36 @@ fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Recalled>> {
     let tells = |word: &String| holders.get(word).is_some_and(|holders| *holders <= FEW.max(all / 4));
     let is_meant = |shared: &[String]| wanted.is_none() || shared.len() > 1 || shared.iter().any(tells);
     Ok(found.into_iter().filter(|(_, shared)| is_meant(shared)).map(|(recalled, _)| recalled).collect())
+}
+
+/// The words of a query that tell what it is about: those of four letters or more, because the shorter ones are in most texts of every
+/// language, or the only word.
+fn telling_words(query: &str) -> HashSet<String> {
+    let mut found = words(query);
+    if found.len() > 1 {
+        found.retain(|word| word.chars().count() > 3 || word.chars().all(is_unspaced));
+    }
+    found
+}
+
+/// The words of a text in lower case. Of a script without spaces, each pair of letters is a word.
+fn words(text: &str) -> HashSet<String> {
+    let mut found = HashSet::new();
+    let lower = text.to_lowercase();
+    for run in lower.split(|letter: char| !letter.is_alphanumeric()).filter(|run| !run.is_empty()) {
+        let letters: Vec<char> = run.chars().collect();
+        for part in letters.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b)) {
+            if part.first().is_some_and(|letter| is_unspaced(*letter)) && part.len() > 1 {
+                found.extend(part.windows(2).map(String::from_iter));
+            } else {
+                found.insert(String::from_iter(part));
+            }
+        }
+    }
+    found
+}
+
+/// True for scripts without spaces between words: Han, Hiragana, Katakana and Thai.
+fn is_unspaced(letter: char) -> bool {
+    matches!(letter, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}' | '\u{e00}'..='\u{e7f}')
 }

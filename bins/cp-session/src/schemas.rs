@@ -5,14 +5,14 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 18] = [
+    let schemas: [(&str, Schema); 15] = [
         ("session_started", schema_for!(crate::start::Started)),
         ("session_appended", of_record(schema_for!(crate::append::Appended))),
         ("session_loaded", schema_for!(crate::load::Loaded)),
         ("session_counted", schema_for!(crate::session::Counted)),
         ("session_shown", schema_for!(crate::session::Shown)),
         ("session_page", schema_for!(cp_common::wire::Page<crate::session::Listed>)),
-        ("session_cleared", schema_for!(crate::lifecycle::Cleared)),
+        ("session_changed", schema_for!(crate::lifecycle::Changed)),
         ("session_exported", schema_for!(crate::load::Exported)),
         ("session_forked", schema_for!(crate::fork::Forked)),
         ("session_deleted", schema_for!(crate::delete::Deleted)),
@@ -21,9 +21,6 @@ fn schemas_are_those_of_the_types() {
         ("session_checked", schema_for!(crate::check::Checked)),
         ("session_remembered", schema_for!(crate::memory::Remembered)),
         ("session_recalled", schema_for!(cp_common::wire::Page<crate::memory::Recalled>)),
-        ("session_ended", schema_for!(crate::lifecycle::Ended)),
-        ("session_resumed", schema_for!(crate::lifecycle::Resumed)),
-        ("session_renamed", schema_for!(crate::lifecycle::Renamed)),
     ];
     for (name, mut schema) in schemas {
         if matches!(name, "session_found" | "session_recalled") {

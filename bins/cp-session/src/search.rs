@@ -1,25 +1,22 @@
 //! `cp-session search`: find turns by their text, in every session or in one.
 
-use std::cmp::Reverse;
-
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
 use cp_common::home::Session;
-use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::{Page, Reply};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::wire::Reply;
+use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Line;
 use serde::Serialize;
 
-use crate::{semantic, session, transcript};
+use crate::{session, transcript};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "search",
     class: Class::Query,
     output: "session_found",
-    examples: &["cp-session search hello", "CP_BACKEND=stub cp-session search --semantic hello"],
+    examples: &["cp-session search hello"],
     ..VerbDoc::EMPTY
 };
 
@@ -29,9 +26,6 @@ pub(crate) struct Args {
     /// The text to search for
     #[arg(value_name = "QUERY")]
     query: String,
-    /// Rank all turns by how near they are in meaning, as cp-llm embed sees it, and by the words they share
-    #[arg(long)]
-    semantic: bool,
     #[command(flatten)]
     page: QueryOptions,
 }
@@ -52,14 +46,10 @@ pub(crate) struct Found {
     role: String,
     /// The text around the match.
     snippet: String,
-    /// How near the turn is to the query, where meaning counts: 1 is the nearest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    score: Option<f64>,
 }
 
-/// The default of `--limit`, and that of a search by meaning, which finds every turn.
+/// The default of `--limit`.
 const LIMIT: u64 = 100;
-const NEAREST: u64 = 10;
 /// How many characters of a snippet are before and after the match.
 const AROUND: usize = 60;
 
@@ -73,16 +63,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let query: String = fold(&args.query).collect();
     if query.trim().is_empty() {
         return Err(Error::validation("the query is empty"));
-    }
-    if args.semantic || context.config.text("embedding_model", None).is_some() {
-        match by_meaning(args, &query, context) {
-            Err(error) if !args.semantic && error.code() != Code::Interrupted => {
-                let message = format!("searched by words only: {}", error.message());
-                context.out.notice("not_semantic", Severity::Warning, message);
-            }
-            Err(error) => return Err(error),
-            Ok(page) => return context.out.answer(&page.untrusted()),
-        }
     }
     let limited = QueryOptions { limit: Some(args.page.limit.unwrap_or(LIMIT)), ..args.page.clone() };
     let pages = Pages::<(String, u64)>::of("cp-session search", &(&query, context.session()), &limited)?;
@@ -119,7 +99,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 impl Found {
     fn of(session: &Session, line: &Line<'_>, role: String, snippet: String) -> Self {
         let (ledger, ts) = (session.file().display().to_string(), line.ts().to_owned());
-        Self { session_id: session.id.clone(), ledger, seq: line.seq(), ts, role, snippet, score: None }
+        Self { session_id: session.id.clone(), ledger, seq: line.seq(), ts, role, snippet }
     }
 }
 
@@ -129,43 +109,6 @@ fn sessions(context: &Context) -> Result<Vec<Session>> {
         Some(_) => Ok(vec![session::find(None, context)?]),
         None => context.home.all_sessions(),
     }
-}
-
-/// A page of turns, the nearest first.
-fn by_meaning(args: &Args, query: &str, context: &Context) -> Result<Page<Found>> {
-    let limited = QueryOptions { limit: Some(args.page.limit.unwrap_or(NEAREST)), ..args.page.clone() };
-    let request = ("semantic", query, context.session());
-    let pages = Pages::<(Reverse<i64>, String, u64)>::of("cp-session search", &request, &limited)?;
-    let wanted = semantic::words(query);
-    let (mut turns, mut texts) = (Vec::new(), Vec::new());
-    for session in sessions(context)?.into_iter().filter(|session| session.file().is_file()) {
-        transcript::each_turn(&session.file(), &mut |line| {
-            let turn = transcript::turn_of(line, &session.file())?;
-            let text = turn.plain_text();
-            if !text.trim().is_empty() {
-                let found = snippet(&text, query);
-                let words = if found.is_some() { 1.0 } else { semantic::share(&wanted, &text) };
-                let snippet = found.unwrap_or_else(|| text.chars().take(2 * AROUND).collect());
-                turns.push((Found::of(&session, line, turn.role, snippet), words));
-                texts.push(text);
-            }
-            Ok(())
-        })?;
-    }
-    let nearness = semantic::nearness(&args.query, &texts, context)?;
-    let mut ranked: Vec<_> = turns
-        .into_iter()
-        .zip(nearness)
-        .map(|((found, words), near)| {
-            #[expect(clippy::cast_possible_truncation, reason = "a score is within -1 and 1")]
-            let score = (f64::midpoint(near, words) * 1e6).round() as i64;
-            #[expect(clippy::cast_precision_loss, reason = "a million is far below 2^52")]
-            let found = Found { score: Some(score as f64 / 1e6), ..found };
-            ((Reverse(score), found.session_id.clone(), found.seq), found)
-        })
-        .collect();
-    ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
-    pages.page(ranked)
 }
 
 /// Folds the case of a text, with one character for each character of the text, so that positions in both are equal.

@@ -1,7 +1,6 @@
 //! A client for one server, perhaps through a proxy. It does not follow redirects, returns every status, and has a time limit for every wait.
 
 use std::io::{ErrorKind, Read};
-use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,15 +57,13 @@ pub fn address(base: &str) -> Result<ureq::http::Uri> {
 }
 
 impl Client {
-    /// A client for the URLs under `base`. Built-in certificates are loaded with the first connection that needs them. With `but_public` it connects
-    /// only to public addresses and to those; a proxy, if there is one, decides instead.
+    /// A client for the URLs under `base`. Built-in certificates are loaded with the first connection that needs them.
     pub fn new(
         program: &str,
         base: &str,
         timeouts: Timeouts,
         connections: usize,
         variable: impl Fn(&str) -> Option<String>,
-        but_public: Option<Vec<IpAddr>>,
     ) -> Result<Self> {
         let uri = address(base)?;
         let (scheme, host) = (uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default());
@@ -86,8 +83,7 @@ impl Client {
         let own = file.map(|file| OwnAuthorities::of(Path::new(&file))).transpose()?.unwrap_or_default();
         let sockets = ().chain(ConnectProxyConnector::default()).chain(net::Sockets);
         let secured = sockets.chain(own).chain(RustlsConnector::default());
-        let names = net::Names { but_public: but_public.filter(|_| route.is_none()) };
-        let agent = ureq::Agent::with_parts(config.build(), secured, names);
+        let agent = ureq::Agent::with_parts(config.build(), secured, net::Names);
         Ok(Self {
             agent,
             host: uri.authority().map_or(host, |a| a.as_str().rsplit('@').next().unwrap_or(host)).to_owned(),
@@ -169,12 +165,6 @@ impl Client {
                 Error::config(format!("{host}: the server does not use TLS"))
                     .hint("if the server has no TLS, begin the base URL with http://")
                     .fatal()
-            }
-            // This error is from our resolver, not from the system.
-            ureq::Error::Io(e) if e.kind() == ErrorKind::PermissionDenied && e.raw_os_error().is_none() => {
-                Error::new(Code::Forbidden, format!("{host}: {e}"))
-                    .with("rule", "llm.fetch")
-                    .hint("add the address itself to fetch in [llm] of config/policy.toml")
             }
             ureq::Error::Io(e) if is_connect_error(e.kind()) => {
                 connect_error(format!("{host}: {}", Error::from(e).message()))

@@ -3,13 +3,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use cp_egress::is_public;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
@@ -75,10 +74,7 @@ pub fn is_ended() -> bool {
 
 /// Resolves names in a thread, which is abandoned if it takes too long.
 #[derive(Debug)]
-pub(super) struct Names {
-    /// The addresses that are permitted although they are not public; `None` permits all.
-    pub but_public: Option<Vec<IpAddr>>,
-}
+pub(super) struct Names;
 
 impl Resolver for Names {
     fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
@@ -90,12 +86,6 @@ impl Resolver for Names {
             Ok(address) => vec![address],
             Err(_) => look_up(target, timeout)?,
         };
-        let named = self.but_public.as_ref();
-        let is_permitted = |ip: IpAddr| is_public(ip) || named.is_none_or(|named| named.contains(&ip.to_canonical()));
-        if let Some(private) = found.iter().find(|address| !is_permitted(address.ip())) {
-            let why = format!("{} is not a public address", private.ip());
-            return Err(Error::Io(io::Error::new(io::ErrorKind::PermissionDenied, why)));
-        }
         let mut addresses = self.empty();
         // The list has room for sixteen.
         for address in config.ip_family().keep_wanted(found.into_iter()).take(16) {
@@ -262,22 +252,5 @@ impl Wait {
             Some(Duration::ZERO) => Err(Error::Timeout(self.reason)),
             Some(left) => Ok(left.min(SLICE)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn private_address_is_refused_unless_permitted() {
-        let uri = Uri::from_static("http://127.0.0.1:80/");
-        let agent = ureq::Agent::new_with_defaults();
-        let resolve = |but_public| {
-            let timeout = NextTimeout::default();
-            Names { but_public }.resolve(&uri, agent.config(), timeout).is_ok()
-        };
-        assert!(resolve(None) && resolve(Some(vec!["127.0.0.1".parse().unwrap()])));
-        assert!(!resolve(Some(vec!["127.0.0.2".parse().unwrap()])));
     }
 }

@@ -18,8 +18,6 @@ pub struct Llm {
     pub network: Network,
     /// True if the ledger also records prompts and answers outside of sessions and runs.
     pub log_content: bool,
-    /// The hosts that attachments may be fetched from: `name`, or `*.name` for its subdomains.
-    pub fetch: Vec<String>,
     /// The budget of one command line, in US dollars.
     pub budget_usd: Option<f64>,
 }
@@ -61,36 +59,5 @@ impl Llm {
     /// Loads the table of a home.
     pub fn load(home: &Home) -> Result<Self> {
         table(home, "llm")
-    }
-
-    /// True if attachments may be fetched from `host`, a name in lower case.
-    pub fn fetches_from(&self, host: &str) -> bool {
-        self.fetch.iter().map(|entry| entry.to_ascii_lowercase()).any(|entry| match entry.strip_prefix("*.") {
-            Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
-            None => entry == host,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fetches_from_matches_host_or_subdomain() {
-        let table =
-            Llm { fetch: vec!["A.example".into(), "*.b.example".into(), "*".into(), "*.".into()], ..Llm::default() };
-        for (host, is_named) in [
-            ("a.example", true),
-            ("x.a.example", false),
-            ("x.b.example", true),
-            ("x.y.b.example", true),
-            ("b.example", false),
-            (".b.example", false),
-            ("xb.example", false),
-            ("b.example.evil", false),
-        ] {
-            assert_eq!(table.fetches_from(host), is_named, "{host}");
-        }
     }
 }

@@ -164,15 +164,6 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "cp-llm embed",
-        &[
-            "cp-llm embed --backend stub -- hello",
-            "seq 3 | jq -c '{text:tostring,row:{n:.}}' | cp-llm embed --backend stub --rows --dimensions 2",
-            "cp-llm embed --backend stub -- ' '",
-            "cp-llm embed --backend llm -- hello",
-        ],
-    ),
-    (
         "cp-llm batch submit",
         &[
             "cp-llm batch submit --backend stub -- hello",

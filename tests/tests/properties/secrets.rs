@@ -17,7 +17,7 @@ enum Where {
 use Where::{Printed, Stored};
 
 /// The texts that come back as they were given, because that is what the verb is for. `*` is every verb.
-const KEPT: [(&str, &str, Where); 37] = [
+const KEPT: [(&str, &str, Where); 36] = [
     // The place of a file that the caller named, in the answer about it.
     ("cp-log append", "--file", Printed),
     ("cp-log create", "FILE", Printed),
@@ -46,7 +46,6 @@ const KEPT: [(&str, &str, Where); 37] = [
     ("cp-compose", "TEXT", Printed),
     ("cp-llm", "TEXT", Printed),
     ("cp-llm", "--model", Printed),
-    ("cp-llm embed", "--model", Printed),
     ("cp-toolloop", "TEXT", Printed),
     ("cp-toolloop", "--model", Printed),
     ("cp-toolloop", "--shard", Printed),

@@ -183,17 +183,6 @@ impl Endpoints {
         Ok(Target { endpoint: self.default_for(Some(name))?, model: name.to_owned() })
     }
 
-    /// The target of embeddings without a model. Only the stub has a default model for them.
-    pub(crate) fn embedding_target(&self) -> Result<Target> {
-        let endpoint = self.default_for(None)?;
-        match endpoint.api {
-            ApiName::Stub => own_model(endpoint),
-            _ => Err(Error::config("no embedding model is named")
-                .hint("give -m MODEL, or set embedding_model in config/cp.toml; `cp-llm models` lists what the backend has")
-                .fatal()),
-        }
-    }
-
     /// The target if neither an option nor the prompt names a model: the model of the setting, unless an option or a variable names an endpoint
     /// that has a default model or is not the endpoint of that model.
     pub(crate) fn default_target(&self) -> Result<Target> {

@@ -14,11 +14,10 @@ use super::price::Price;
 use super::program::{ExternalBackend, Llm};
 use super::secret::{self, Secret};
 use super::server::{Server, base_of};
-use super::stub::{Stub, StubVectors};
+use super::stub::Stub;
 use crate::variable;
 use crate::wire_api::WireApi;
 use crate::wire_api::anthropic::Anthropic;
-use crate::wire_api::embeddings::{Embeddings, Format};
 use crate::wire_api::gemini::Gemini;
 use crate::wire_api::openai::OpenAi;
 use crate::wire_api::responses::Responses;
@@ -187,9 +186,6 @@ impl Endpoint {
 
     /// Makes the backend that answers for it.
     pub(super) fn backend(&self, options: &BackendOptions) -> Result<Arc<dyn Backend>> {
-        if options.embeds {
-            return self.embedder(options);
-        }
         let limit = options.timeouts.total;
         if let Some(api) = self.protocol() {
             return Ok(Arc::new(self.server(api, options)?));
@@ -216,30 +212,11 @@ impl Endpoint {
         }
     }
 
-    /// Makes the backend that answers with embeddings.
-    fn embedder(&self, options: &BackendOptions) -> Result<Arc<dyn Backend>> {
-        if self.api == ApiName::Stub {
-            return Ok(Arc::new(StubVectors::default()));
-        }
-        let protocol = self.protocol().and_then(|chat| Some((chat.facts().embeddings?, chat)));
-        let (format, chat) = protocol.ok_or_else(|| {
-            Error::config(format!("the backend {} has no embeddings", self.name))
-                .hint("name one of openai, gemini, stub, or a server of your own: -m NAME/MODEL, --backend NAME")
-                .fatal()
-        })?;
-        let format = match format {
-            // The documentation of Ollama ends the base URL of its own API so.
-            Format::OpenAi if self.base().is_some_and(|base| base.ends_with("/api")) => Format::Ollama,
-            format => format,
-        };
-        Ok(Arc::new(self.server(Box::new(Embeddings { format, chat }), options)?))
-    }
-
     /// Makes the client of its server.
     fn server(&self, api: Box<dyn WireApi>, options: &BackendOptions) -> Result<Server> {
         let base = base_of(api.as_ref(), self.base().unwrap_or_default());
         let key = if options.needs_key { self.secret()? } else { None };
-        let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable, None)?;
+        let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable)?;
         let (headers, command_line_headers) = (self.headers.clone(), options.headers.clone());
         Ok(Server {
             endpoint: self.name.clone(),
@@ -289,8 +266,6 @@ pub(crate) struct BackendOptions {
     pub timeouts: Timeouts,
     /// The number of connections to keep open.
     pub connections: usize,
-    /// True if requests are for embeddings.
-    pub embeds: bool,
     /// Headers from the command line.
     pub headers: Vec<(String, String)>,
     /// True if keys are read, and a missing key is an error.
@@ -307,7 +282,6 @@ impl BackendOptions {
         Self {
             timeouts: Timeouts { total, idle: None },
             connections: 1,
-            embeds: false,
             headers: Vec::new(),
             needs_key: true,
             stub_script: None,

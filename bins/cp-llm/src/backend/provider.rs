@@ -144,7 +144,7 @@ pub(crate) fn running_servers(limit: Duration) -> Vec<LocalServer> {
 fn probe(provider: &Provider, limit: Duration) -> Option<LocalServer> {
     let (name, base) = (provider.name, provider.base().filter(|base| is_of_this_machine(base))?);
     // A proxy cannot reach this machine's loopback.
-    let client = Client::new("cp-llm", &base, Timeouts { total: limit, idle: None }, 1, |_| None, None).ok()?;
+    let client = Client::new("cp-llm", &base, Timeouts { total: limit, idle: None }, 1, |_| None).ok()?;
     let api = Box::new(OpenAi { original: false });
     let (headers, command_line_headers) = (Vec::new(), Vec::new());
     let endpoint = name.to_owned();

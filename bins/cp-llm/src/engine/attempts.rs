@@ -2,10 +2,9 @@
 //!
 //! 1. [`Engine::message`] asks for an answer, and once more if the answer does not match the schema.
 //! 2. `answer` takes it from the recordings if they have one.
-//! 3. `ask_with_attachments` fetches the attachments.
-//! 4. `ask_targets` asks one model after the other.
-//! 5. `ask_target` asks one model, with retries.
-//! 6. `attempt` sends one request: it admits the request, records it, sends it, and settles its cost.
+//! 3. `ask_targets` asks one model after the other.
+//! 4. `ask_target` asks one model, with retries.
+//! 5. `attempt` sends one request: it admits the request, records it, sends it, and settles its cost.
 
 use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
@@ -77,7 +76,7 @@ impl Engine {
     /// Takes the answer from the recordings if they have it; otherwise asks.
     fn answer(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let first = self.select_ready_target(0, work, listener)?;
-        let Some(recordings) = &self.recordings else { return self.ask_with_attachments(first, work, listener) };
+        let Some(recordings) = &self.recordings else { return self.ask_targets(first, work, listener) };
         let backend = self.ready(work)?.backend;
         let request = self.recorded_body(work)?;
         let keys = recordings.keys(&work.target().endpoint, backend.name(), &request);
@@ -95,7 +94,7 @@ impl Engine {
         if let Some(miss) = recordings.miss(key, &request) {
             return Err(miss);
         }
-        let message = self.ask_with_attachments(first, work, listener)?;
+        let message = self.ask_targets(first, work, listener)?;
         recordings.add(key, backend.name(), &request, &message)?;
         Ok(message)
     }
@@ -144,16 +143,6 @@ impl Engine {
             listener.warn(&format!("{this} is not available ({}); falling back to {next}", error.message()));
         }
         Ok(from)
-    }
-
-    /// Asks with the attachments fetched. Recordings and the history have only their URLs.
-    fn ask_with_attachments(&self, first: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        if let Some((turns, fetched)) = self.fetch.fill(&work.request().messages)? {
-            work.inline_attachments(turns, fetched);
-        }
-        let outcome = self.ask_targets(first, work, listener);
-        work.drop_inlined();
-        outcome
     }
 
     /// Asks one model after the other, from this one on.

@@ -27,8 +27,6 @@ pub(crate) struct Journal {
     agent: String,
     session: Option<String>,
     run: Option<String>,
-    /// The shard in the entries.
-    pub shard: Option<String>,
     /// True if entries include the text of prompts and answers.
     keeps_content: bool,
 }
@@ -44,7 +42,6 @@ impl Journal {
             keeps_content: log_content || session.is_some() || run.is_some(),
             session,
             run,
-            shard: None,
         })
     }
 
@@ -59,7 +56,6 @@ impl Journal {
             .with("tools", &tools.len());
         entry = with_some(entry, "system_hash", (!system.is_empty()).then(|| keys::hash(system.as_bytes())));
         entry = with_some(entry, "prompt_id", work.prompt.prompt_id.as_ref());
-        entry = with_some(entry, "fetched", Some(&work.fetched).filter(|fetched| !fetched.is_empty()));
         entry = with_some(entry, "network", this.network);
         if self.keeps_content {
             entry = entry.content(work.prompt.input());
@@ -133,7 +129,7 @@ impl Journal {
 
     /// A new entry. The agent and the session of the command line are the defaults.
     fn new_entry(&self, event: &str, agent: Option<&String>, session: Option<&String>) -> Entry {
-        let entry = with_some(Entry::new(event), "shard", self.shard.as_ref()).agent(agent.unwrap_or(&self.agent));
+        let entry = Entry::new(event).agent(agent.unwrap_or(&self.agent));
         let entry = session.or(self.session.as_ref()).into_iter().fold(entry, Entry::session);
         self.run.iter().fold(entry, Entry::run)
     }

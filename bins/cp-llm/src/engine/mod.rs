@@ -2,7 +2,6 @@
 
 pub(crate) mod attempts;
 pub(crate) mod budget;
-pub(crate) mod fetch;
 pub(crate) mod gate;
 pub(crate) mod journal;
 pub(crate) mod recordings;
@@ -19,7 +18,6 @@ use serde::Serialize;
 
 use self::attempts::SharedFailures;
 use self::budget::{Amount, Budget};
-use self::fetch::Fetch;
 use self::gate::Gates;
 use self::journal::Journal;
 use self::recordings::Recordings;
@@ -63,7 +61,6 @@ pub(crate) struct Engine {
     pub recordings: Option<Recordings>,
     /// Count dollars also for backends that cost nothing, at the price of the model, because the user gave a budget in dollars.
     pub counts_what_is_free: bool,
-    pub fetch: Fetch,
     pub budget: Option<Budget>,
     /// Limits of the number of concurrent requests.
     pub gates: Gates,
@@ -75,13 +72,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// An engine that sends one request at a time and has no budget.
-    pub(crate) fn new(
-        context: &Context,
-        backends: Backends,
-        retries: RetryPolicy,
-        fetch: Fetch,
-        logs_content: bool,
-    ) -> Result<Self> {
+    pub(crate) fn new(context: &Context, backends: Backends, retries: RetryPolicy, logs_content: bool) -> Result<Self> {
         Ok(Self {
             backends,
             retries,
@@ -90,7 +81,6 @@ impl Engine {
             schema: None,
             recordings: None,
             counts_what_is_free: false,
-            fetch,
             budget: None,
             gates: Gates::new(1),
             shared_failures: Mutex::default(),
@@ -136,14 +126,13 @@ impl Engine {
         self.backends.of(&work.target().endpoint)
     }
 
-    /// The body that recordings are keyed by: the request with the URLs of its attachments, not streamed.
+    /// The body that recordings are keyed by: the request, not streamed.
     fn recorded_body(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
         let request = work.request();
-        if !request.stream && !work.has_inlined() {
+        if !request.stream {
             return self.body(work);
         }
-        let messages = work.turns_with_urls().to_vec();
-        let plain = Request { stream: false, messages, ..request.clone() };
+        let plain = Request { stream: false, ..request.clone() };
         self.ready(work)?.backend.body(&plain).map(Arc::new)
     }
 

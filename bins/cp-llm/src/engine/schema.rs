@@ -36,8 +36,7 @@ pub(super) struct Mismatch {
 
 impl AnswerSchema {
     /// Loads a schema from a file, from JSON or from the short notation. References to other documents are not resolved.
-    /// With `is_list` it describes each element of a list, the member `items`.
-    pub(crate) fn load(given: &Path, is_list: bool) -> Result<Self> {
+    pub(crate) fn load(given: &Path) -> Result<Self> {
         let written = given.to_str().filter(|text| *text != "-" && (!given.exists() || given.is_dir()));
         let place = |e: Error| if written.is_some() { e } else { e.in_file(given) };
         let wrong = |what: String| place(Error::validation(format!("not a JSON Schema: {what}"))).fatal();
@@ -47,7 +46,6 @@ impl AnswerSchema {
             Some(text) => from_notation(text).map_err(|e| not_notation(e, given).fatal())?,
             None => parsed(&given::bytes(given, LONGEST).map_err(Error::fatal)?)?,
         };
-        let text = if is_list { list_of(&text) } else { text };
         let compiled = Schema::compile(text.clone()).map_err(wrong)?;
         Ok(Self { text, compiled })
     }
@@ -116,11 +114,6 @@ fn from_notation(text: &str) -> Result<Value> {
     Ok(json!({"type": "object", "required": required, "properties": properties}))
 }
 
-/// The JSON Schema of an object with a list in the member `items`.
-fn list_of(schema: &Value) -> Value {
-    json!({"type": "object", "required": ["items"], "properties": {"items": {"type": "array", "items": schema}}})
-}
-
 fn property(field: &str) -> Result<(&str, Value)> {
     let (head, description) = field.split_once(':').unwrap_or((field, ""));
     let mut words = head.split_whitespace();
@@ -155,7 +148,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("s.json");
         std::fs::write(&file, text).unwrap();
-        AnswerSchema::load(&file, false)
+        AnswerSchema::load(&file)
     }
 
     const PERSON: &str = r#"{"type":"object","required":["age"],"properties":{"age":{"type":"integer"}}}"#;
@@ -190,7 +183,6 @@ mod tests {
         assert_eq!(from_notation("\n name\n age int\n\n bio str: short: one line\n").unwrap(), expected);
         let lines = from_notation("a float: one, two\nb bool").unwrap();
         assert_eq!(lines["properties"]["a"], json!({"type": "number", "description": "one, two"}));
-        assert_eq!(list_of(&expected)["properties"]["items"]["items"], expected);
     }
 
     #[test]

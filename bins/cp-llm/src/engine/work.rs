@@ -7,7 +7,6 @@ use cp_common::wire::{Message, Prompt, Receipt, ToolCall, Turn, Usage};
 use cp_common::{Code, Error, Result, keys};
 use serde_json::{Map, Value, json};
 
-use super::fetch::Fetched;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::wire_api::{Answer, Call, Request};
@@ -16,9 +15,6 @@ use crate::wire_api::{Answer, Call, Request};
 pub(crate) struct Work {
     /// The prompt as it was read.
     pub prompt: Prompt,
-    /// The fetched attachments, and the turns with their URLs, while the request has their bytes.
-    pub(super) fetched: Vec<Fetched>,
-    named: Option<Vec<Turn>>,
     /// The models to ask, in order; at least one.
     targets: Vec<Target>,
     /// The index of the selected target.
@@ -52,17 +48,8 @@ impl Work {
     pub(crate) fn new(prompt: Prompt, request: Request, first: Target, others: Vec<Target>) -> Self {
         let params = request.params.clone();
         let targets = [vec![first], others].concat();
-        let mut work = Self {
-            prompt,
-            fetched: Vec::new(),
-            named: None,
-            targets,
-            at: 0,
-            params,
-            request,
-            body: OnceCell::new(),
-            receipt: RefCell::default(),
-        };
+        let mut work =
+            Self { prompt, targets, at: 0, params, request, body: OnceCell::new(), receipt: RefCell::default() };
         work.prepare_request();
         work
     }
@@ -105,31 +92,6 @@ impl Work {
         self.request.params = endpoint.params.clone();
         self.request.params.extend(self.params.clone());
         self.body = OnceCell::new();
-    }
-
-    /// Replaces the turns by turns with the bytes of their attachments.
-    pub(super) fn inline_attachments(&mut self, turns: Vec<Turn>, fetched: Vec<Fetched>) {
-        self.fetched = fetched;
-        self.named = Some(std::mem::replace(&mut self.request.messages, turns));
-        self.body = OnceCell::new();
-    }
-
-    /// Restores the turns with URLs.
-    pub(super) fn drop_inlined(&mut self) {
-        if let Some(turns) = self.named.take() {
-            (self.fetched, self.request.messages) = (Vec::new(), turns);
-            self.body = OnceCell::new();
-        }
-    }
-
-    /// True if the request has the bytes of attachments instead of their URLs.
-    pub(super) fn has_inlined(&self) -> bool {
-        self.named.is_some()
-    }
-
-    /// The turns with the URLs of attachments.
-    pub(super) fn turns_with_urls(&self) -> &[Turn] {
-        self.named.as_ref().unwrap_or(&self.request.messages)
     }
 
     /// Appends turns to the request.

@@ -156,20 +156,8 @@ impl<'a> BatchProvider<'a> {
         progress.results.iter().try_for_each(|path| server.download(path, file))
     }
 
-    /// Finds the batch of an interrupted request by its metadata, which batches at Anthropic do not have.
-    pub(super) fn find_created(&self, job: &Job) -> Result<String> {
-        if let Some((server, BatchApi::File)) = self.0 {
-            let page = server.resource("/batches?limit=100")?;
-            let is_marked = |one: &&Value| one.pointer("/metadata/cp_batch").is_some_and(|mark| *mark == *job.id);
-            if let Some(found) = page["data"].as_array().into_iter().flatten().find(is_marked) {
-                return created_id(found);
-            }
-        }
-        Err(self.interrupted(job))
-    }
-
-    /// The error that asks the user to find the batch at the provider.
-    fn interrupted(&self, job: &Job) -> Error {
+    /// The error for a submission that was interrupted: only a person can see at the provider if the batch was created.
+    pub(super) fn interrupted(&self, job: &Job) -> Error {
         let console = match self.0 {
             Some((_, BatchApi::File)) => "https://platform.openai.com/batches",
             _ => "https://console.anthropic.com",
@@ -178,12 +166,12 @@ impl<'a> BatchProvider<'a> {
         let message = format!("the submission of {id} was interrupted, and the provider may have created the batch");
         Error::new(Code::HumanRequired, message)
             .with("action", "resolve_unfinished_batch")
-            .with("resume", format!("cp-llm batch fetch {id} --as ID"))
+            .with("resume", format!("cp-llm batch cancel {id}"))
             .with("batch", id.as_str())
             .with("console", console)
             .hint(format!(
-                "look for a batch of {count} requests at {console}; if it is there: cp-llm batch fetch {id} --as ID; \
-                 otherwise: cp-llm batch cancel {id}, and submit again"
+                "look for a batch of {count} requests at {console}; if it is there, take its answers or cancel it there; \
+                 then: cp-llm batch cancel {id}, and submit again"
             ))
             .fatal()
     }
@@ -221,7 +209,7 @@ fn created_id(value: &Value) -> Result<String> {
 }
 
 /// Validates an id for use in a path.
-pub(super) fn valid_id(id: &str) -> Option<String> {
+fn valid_id(id: &str) -> Option<String> {
     let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     is_id.then(|| id.to_owned())
 }

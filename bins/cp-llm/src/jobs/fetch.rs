@@ -13,7 +13,7 @@ use cp_common::{Code, Context, Error, Result, keys, signals};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::client::{BatchClient, valid_id};
+use super::client::BatchClient;
 use super::job::{Item, Job, Progress, State};
 use super::unfinished;
 use crate::backend::Exchange;
@@ -36,9 +36,6 @@ pub(super) const DOC: VerbDoc = VerbDoc {
 /// Print the answers of batches that have ended
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The provider's id of a batch whose submission was interrupted
-    #[arg(long = "as", value_name = "ID")]
-    made: Option<String>,
     /// The batches, by id or a prefix of it
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
@@ -60,25 +57,12 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     for id in &args.ids {
         let mut job = Job::find(&context.home, id)?;
         let _held = job.lock()?;
-        match (&args.made, &job.provider_id) {
-            (None, Some(_)) => {}
-            (None, None) => return Err(unfinished(&job)),
-            (Some(made), None) if args.ids.len() == 1 => adopt(&mut job, made, context)?,
-            (Some(_), _) => return Err(Error::usage("--as applies to a single batch without a provider id")),
+        if job.provider_id.is_none() {
+            return Err(unfinished(&job));
         }
         print_answers(&job, context)?;
     }
     Ok(())
-}
-
-/// Adopts a batch that exists at the provider.
-fn adopt(job: &mut Job, made: &str, context: &mut Context) -> Result<()> {
-    let client = BatchClient::of_job(job, context)?;
-    let id = valid_id(made).ok_or_else(|| Error::usage(format!("--as: `{made}` is not the id of a batch")))?;
-    job.provider_id = Some(id);
-    client.provider()?.progress(job)?;
-    job.save()?;
-    client.engine.record_submitted(&job.ledger_facts(), None)
 }
 
 /// Prints the answers of a batch, in the order of its input.

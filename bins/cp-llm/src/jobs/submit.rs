@@ -162,9 +162,7 @@ impl Submit<'_> {
     /// Creates the batch at the provider, unless it exists there.
     fn submit(&self, job: &mut Job, draft: &Draft) -> Result<()> {
         if job.asked_at.is_some() {
-            job.provider_id = Some(self.provider.find_created(job)?);
-            job.save()?;
-            return self.client.engine.record_submitted(&job.ledger_facts(), None);
+            return Err(self.provider.interrupted(job));
         }
         for row in job.items()? {
             let (number, name, item) = row?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cp_common::output::Place;
 use cp_common::stream::jobs::Jobs;
@@ -31,8 +31,6 @@ pub(super) struct Completed {
     pub warnings: Vec<String>,
     /// True if text was passed on before the end.
     pub shown: bool,
-    /// The duration.
-    pub took: Duration,
 }
 
 /// A piece of a streamed answer: the place of its prompt, the kind of text, and the text.
@@ -60,7 +58,6 @@ impl Inbox {
 pub(super) struct Batch {
     jobs: Jobs<Task, Completed>,
     wake: OwnedFd,
-    unordered: bool,
     /// The number of the next prompt, and the numbers of unfinished prompts.
     next: u64,
     pending: BTreeSet<u64>,
@@ -71,15 +68,15 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Starts a batch with this number of threads.
-    pub(super) fn new(engine: &Arc<Engine>, threads: usize, unordered: bool) -> Result<Self> {
+    pub(super) fn new(engine: &Arc<Engine>, threads: usize) -> Result<Self> {
         let inbox = Arc::new(Inbox::default());
         let (engine, sender) = (Arc::clone(engine), Arc::clone(&inbox));
-        let jobs = Jobs::new(threads, unordered, move |task| run_task(&engine, task, &sender))?;
+        let jobs = Jobs::new(threads, move |task| run_task(&engine, task, &sender))?;
         // Text wakes the stream like a finished prompt.
         let counter = jobs.wakes()?;
         inbox.wake.get_or_init(|| counter);
         let wake = jobs.wakes()?;
-        Ok(Self { jobs, wake, unordered, next: 0, pending: BTreeSet::new(), inbox, held: BTreeMap::new() })
+        Ok(Self { jobs, wake, next: 0, pending: BTreeSet::new(), inbox, held: BTreeMap::new() })
     }
 
     /// A file descriptor that is readable when text or a message may have arrived.
@@ -129,19 +126,15 @@ impl Batch {
         rest.into_iter().map(|answered| (self.take_due(Some(&answered)), answered)).collect()
     }
 
-    /// Takes the text that can be printed: of the prompt whose turn it is, or all text if the order does not matter.
+    /// Takes the text that can be printed: of the prompt whose turn it is.
     fn take_due(&mut self, answered: Option<&Completed>) -> Vec<TextPiece> {
         let pieces = std::mem::take(&mut *self.inbox.pieces.lock().unwrap_or_else(PoisonError::into_inner));
         for (number, piece) in pieces {
             self.held.entry(number).or_default().push(piece);
         }
         let turn = answered.map(|answered| answered.number);
-        let due = if self.unordered {
-            std::mem::take(&mut self.held).into_values().flatten().collect()
-        } else {
-            let turn = turn.or_else(|| self.pending.first().copied());
-            turn.and_then(|turn| self.held.remove(&turn)).unwrap_or_default()
-        };
+        let shown = turn.or_else(|| self.pending.first().copied());
+        let due = shown.and_then(|turn| self.held.remove(&turn)).unwrap_or_default();
         if let Some(turn) = turn {
             self.pending.remove(&turn);
         }
@@ -150,10 +143,9 @@ impl Batch {
 }
 
 fn run_task(engine: &Engine, Task { number, place, work }: Task, inbox: &Inbox) -> Completed {
-    let begun = Instant::now();
     let mut listener = Forwarder { number, place, inbox, warnings: Vec::new(), shown: false };
     let outcome = work.and_then(|mut work| engine.message(&mut work, &mut listener));
-    Completed { number, place, outcome, warnings: listener.warnings, shown: listener.shown, took: begun.elapsed() }
+    Completed { number, place, outcome, warnings: listener.warnings, shown: listener.shown }
 }
 
 /// Forwards text to the printing thread, and keeps warnings until their turn.

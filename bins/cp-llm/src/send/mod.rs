@@ -9,7 +9,7 @@ mod resume;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cp_common::context::options::{InputKind, StreamOptions};
 use cp_common::output::{Format, Severity};
@@ -17,7 +17,7 @@ use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::earlier;
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Delta, Message, Reply as _, Usage};
+use cp_common::wire::{Delta, Message, Reply as _};
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use cp_table::Writer;
 use serde_json::Map;
@@ -57,9 +57,6 @@ const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = args.source()?;
-    if let Some(shard) = &args.shard {
-        context.out.extra("shard", shard.as_str());
-    }
     let (engine, mut requests) = args.prepared(context)?;
     requests.table = args.table()?;
     let writer = requests.table.as_ref().and_then(|(table, _)| args.writer(table, engine.schema.as_ref(), context));
@@ -69,7 +66,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let engine = Arc::new(engine);
     let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
-    let batch = in_parallel.then(|| Batch::new(&engine, args.jobs.into(), args.unordered)).transpose()?;
+    let batch = in_parallel.then(|| Batch::new(&engine, args.jobs.into())).transpose()?;
     let mut send = Send {
         args,
         engine,
@@ -169,18 +166,12 @@ impl Send<'_> {
         context.out.note_rows(reduced_limit.unwrap_or_default());
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
-            self.finish_answer(answered.shown, answered.outcome, answered.took, context)
+            self.finish_answer(answered.shown, answered.outcome, context)
         })
     }
 
     /// Prints the end of an answer: the message, unless its text was printed as it arrived.
-    fn finish_answer(
-        &mut self,
-        shown: bool,
-        outcome: Result<Message>,
-        took: Duration,
-        context: &mut Context,
-    ) -> Result<()> {
+    fn finish_answer(&mut self, shown: bool, outcome: Result<Message>, context: &mut Context) -> Result<()> {
         self.display.end(context);
         let is_printed = shown && context.out.format() != Format::Json;
         if is_printed {
@@ -200,10 +191,6 @@ impl Send<'_> {
         if !is_printed {
             self.display.whole(&message, context);
             self.print(&message, context)?;
-        }
-        if self.args.usage && context.out.format() != Format::Json {
-            context.out.flush()?;
-            context.warn(&used(&message, took));
         }
         Ok(())
     }
@@ -252,7 +239,6 @@ impl Send<'_> {
 
     /// Sends a prompt and prints its answer.
     fn ask(&mut self, mut work: Work, context: &mut Context) -> Result<()> {
-        let begun = Instant::now();
         let mut shown = false;
         let id = self.id_of(&work);
         // Only a request with an id is compared with earlier ones.
@@ -267,7 +253,7 @@ impl Send<'_> {
             shown = listener.shown;
             outcome
         });
-        self.finish_answer(shown, outcome, begun.elapsed(), context)
+        self.finish_answer(shown, outcome, context)
     }
 }
 
@@ -318,7 +304,7 @@ impl Filter for Send<'_> {
     }
 
     fn catch_up(&mut self, context: &mut Context) -> Result<()> {
-        while !self.args.unordered && self.wait(context)? {}
+        while self.wait(context)? {}
         Ok(())
     }
 
@@ -345,22 +331,6 @@ pub(crate) fn print_cut(error: &Error, context: &mut Context) -> Result<()> {
     let Some(text) = cut_text(error).filter(|_| context.out.format() != Format::Json) else { return Ok(()) };
     context.out.piece(&text)?;
     if context.out.place().line.is_some() { Ok(()) } else { context.out.raw(b"\n") }
-}
-
-/// Describes the usage of an answer.
-fn used(message: &Message, took: Duration) -> String {
-    let Message { model, usage, cached, .. } = message;
-    let cost = match usage.cost_usd {
-        _ if *cached => "no cost, from the cache".to_owned(),
-        Some(dollars) => format!("${}", (dollars * 1e6).round() / 1e6),
-        _ if *usage == Usage::default() => {
-            return format!("{model}: the usage is unknown, {:.1} s", took.as_secs_f64());
-        }
-        None => "unpriced".to_owned(),
-    };
-    let (input, output, from_cache) = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens);
-    let seconds = took.as_secs_f64();
-    format!("{model}: {input} input, {output} output, {from_cache} cached tokens, {cost}, {seconds:.1} s")
 }
 
 /// Prints pieces of streamed answers.

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cp_common::context::given;
-use cp_common::context::options::{StreamOptions, seconds, shard_name, text_or_file};
+use cp_common::context::options::{StreamOptions, seconds, text_or_file};
 use cp_common::home::make_directory;
 use cp_common::output::Format;
 use cp_common::stream::filter::Source;
@@ -52,15 +52,9 @@ pub(crate) struct Args {
     /// Print the first fenced code block of the answer, not the text around it
     #[arg(short = 'x', long, help_heading = "Output")]
     pub extract: bool,
-    /// Print the usage of each answer on standard error
-    #[arg(long, help_heading = "Output", hide_short_help = true)]
-    pub usage: bool,
     /// Show the model's reasoning: on standard error, or with json as the member `thinking` of deltas
-    #[arg(long, overrides_with = "no_reasoning", help_heading = "Output", hide_short_help = true)]
+    #[arg(long, help_heading = "Output", hide_short_help = true)]
     reasoning: bool,
-    /// Hide the `thinking…` indicator
-    #[arg(long, overrides_with = "reasoning", help_heading = "Output", hide_short_help = true)]
-    no_reasoning: bool,
     /// A parameter of the request: JSON if it parses as JSON, else text
     #[arg(short, long, value_name = "KEY=VALUE", help_heading = "Request")]
     option: Vec<String>,
@@ -97,9 +91,6 @@ pub(crate) struct Args {
     /// The schema of the answer: a file, JSON, or fields as "name, age int"
     #[arg(long, value_name = "FILE|SCHEMA", conflicts_with = "stream", help_heading = "Request")]
     schema: Option<PathBuf>,
-    /// The same for each of a list: the answer has the member `items`
-    #[arg(long, value_name = "FILE|SCHEMA", conflicts_with_all = ["stream", "schema"], help_heading = "Request", hide_short_help = true)]
-    schema_multi: Option<PathBuf>,
     /// Add each answer to a recording
     #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], help_heading = "Recordings and cache", hide_short_help = true)]
     record: Option<PathBuf>,
@@ -127,15 +118,9 @@ pub(crate) struct Args {
     /// The output of an earlier run: prompts that it answers are skipped
     #[arg(long = "skip-done", value_name = "OUT", help_heading = "Many prompts", hide_short_help = true)]
     pub resume: Option<PathBuf>,
-    /// The name of this shard of the rows, for the ledger and the summary
-    #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many prompts", hide_short_help = true)]
-    pub shard: Option<String>,
     /// The number of concurrent requests
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Many prompts")]
     pub jobs: u16,
-    /// Print each message as soon as it is complete, not in the order of the prompts
-    #[arg(long, help_heading = "Many prompts", hide_short_help = true)]
-    pub unordered: bool,
     /// Idempotency key: a repeated request returns the first answer
     #[arg(long, value_name = "ID", conflicts_with_all = ["jobs", "resume"], help_heading = "Recordings and cache", hide_short_help = true)]
     pub request_id: Option<String>,
@@ -154,18 +139,12 @@ pub(crate) struct Args {
 impl Args {
     /// Makes the engine and the builder of its requests.
     pub(crate) fn prepared(&self, context: &Context) -> Result<(Engine, RequestBuilder)> {
-        if self.stream && self.unordered && self.jobs > 1 && context.out.format() != Format::Json {
-            let mixed = "--unordered --stream mixes the text of several answers, which only json keeps apart";
-            return Err(Error::usage(mixed).hint("remove --unordered, --stream or --format"));
-        }
         let recordings = self.recordings(context)?;
         let is_replayed = recordings.as_ref().is_some_and(Recordings::is_replayed);
         // A replay and a dry run need no key.
         let sends = !is_replayed && !self.dry_run;
         let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
-        let shapes = [(&self.schema, false), (&self.schema_multi, true)];
-        let named = shapes.into_iter().find_map(|(given, is_list)| given.as_deref().map(|given| (given, is_list)));
-        let schema = named.map(|(given, is_list)| AnswerSchema::load(given, is_list)).transpose()?;
+        let schema = self.schema.as_deref().map(AnswerSchema::load).transpose()?;
         let schema_text = schema.as_ref().map(|schema| schema.text.clone());
         let policy = Policy::load(context)?;
         let permission = policy.permission();
@@ -180,13 +159,12 @@ impl Args {
         let backends = Backends::new(BackendOptions {
             timeouts: self.timeouts(context)?,
             connections: self.jobs.into(),
-            embeds: false,
             headers: headers(&self.header)?,
             needs_key: sends,
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
         });
-        let (fetch, logs_content, policy_usd) = (policy.fetch(), policy.table.log_content, policy.table.budget_usd);
+        let (logs_content, policy_usd) = (policy.table.log_content, policy.table.budget_usd);
         let named =
             [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))];
         let params = parameters(&self.option, named)?;
@@ -210,23 +188,22 @@ impl Args {
         let budget = if sends { Budget::open(&self.budget, policy_usd, (self.rpm, self.tpm))? } else { None };
         let max_wait = duration_of("--retry-max-wait", self.retry_max_wait)?;
         let retries = RetryPolicy { retries: self.retries, max_wait };
-        let mut engine = Engine {
+        let engine = Engine {
             fail_on: self.fail_on.clone(),
             schema,
             recordings,
             counts_what_is_free: self.budget.usd.is_some(),
             budget,
             gates: Gates::new(self.jobs.into()),
-            ..Engine::new(context, backends, retries, fetch, logs_content)?
+            ..Engine::new(context, backends, retries, logs_content)?
         };
-        engine.journal.shard.clone_from(&self.shard);
         Ok((engine, requests))
     }
 
     /// The source of the input. Fails if two options read standard input.
     pub(crate) fn source(&self) -> Result<Source> {
         let source = self.table.source(&self.text)?;
-        let files = [&self.tools, &self.schema, &self.schema_multi, &self.stub_script, &self.replay, &self.resume];
+        let files = [&self.tools, &self.schema, &self.stub_script, &self.replay, &self.resume];
         let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
         let named = files.into_iter().flatten().map(|file| file.as_os_str()).chain(system);
         given::check_input(named, !matches!(source, Source::Argument(_)))?;
@@ -254,11 +231,7 @@ impl Args {
 
     /// The display of the model's reasoning.
     pub(super) fn reasoning_display(&self) -> ReasoningDisplay {
-        ReasoningDisplay::new(match (self.reasoning, self.no_reasoning) {
-            (true, _) => ReasoningMode::Full,
-            (false, true) => ReasoningMode::Hidden,
-            (false, false) => ReasoningMode::Indicator,
-        })
+        ReasoningDisplay::new(if self.reasoning { ReasoningMode::Full } else { ReasoningMode::Indicator })
     }
 
     /// True if text is printed as it arrives. A code block and a record of a table are only printed whole.
@@ -301,7 +274,7 @@ impl Args {
 /// The longest list of tools, in bytes.
 const LONGEST: u64 = 4 << 20;
 /// The options that do not apply to a batch.
-const DIRECT: &str = "--stream --dry-run --jobs --unordered --skip-done --shard --record --replay --cache --budget-file --rpm --tpm \
+const DIRECT: &str = "--stream --dry-run --jobs --skip-done --record --replay --cache --budget-file --rpm --tpm \
     --retries --retry-max-wait --idle-timeout";
 
 fn is_named(option: &str) -> bool {

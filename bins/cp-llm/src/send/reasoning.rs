@@ -14,7 +14,6 @@ pub(super) enum ReasoningMode {
     Full,
     /// On a terminal, an indicator.
     Indicator,
-    Hidden,
 }
 
 /// The unfinished line on standard error.
@@ -57,7 +56,7 @@ impl ReasoningDisplay {
                 context.out.aside("thinking…");
                 self.line = Line::Announcement;
             }
-            (ReasoningMode::Indicator | ReasoningMode::Hidden, _) => {}
+            (ReasoningMode::Indicator, _) => {}
         }
         Ok(())
     }

@@ -88,7 +88,6 @@ impl RequestBuilder {
         }
         let (first, fallbacks) = self.targets(&prompt)?;
         let mut request = self.request(&prompt, params);
-        self.policy.permit_attachments(&request.messages)?;
         self.policy.permit(prompt.prompt_id.as_deref(), &request.system)?;
         // Invalid prompts do not count.
         request.position = self.made.fetch_add(1, Ordering::Relaxed);

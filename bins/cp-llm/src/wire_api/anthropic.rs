@@ -31,7 +31,6 @@ static FACTS: ApiFacts = ApiFacts {
     models_path: "/v1/models?limit=1000",
     key_header: ("x-api-key", ""),
     batch_api: Some(BatchApi::Inline),
-    embeddings: None,
 };
 
 impl WireApi for Anthropic {

@@ -43,7 +43,7 @@ impl Answer {
     pub(crate) fn whole(self, request: &Request, fail_on: &[String]) -> Result<Self> {
         let listed = fail_on.contains(&self.stop);
         let (code, message, hint) = match self.stop.as_str() {
-            "end_turn" | "stop_sequence" | "tool_use" | "embedding" if !listed => return Ok(self),
+            "end_turn" | "stop_sequence" | "tool_use" if !listed => return Ok(self),
             "max_tokens" if !listed && request.most_tokens().is_some() => return Ok(self),
             "max_tokens" | "model_context_window_exceeded" if !listed => (
                 Code::Partial,

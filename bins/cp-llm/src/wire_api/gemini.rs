@@ -9,7 +9,6 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::{arguments, fresh_id};
-use super::embeddings::Format;
 use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, TextBuffer, exact};
 use super::{
@@ -24,7 +23,6 @@ static FACTS: ApiFacts = ApiFacts {
     models_path: "/models?pageSize=1000",
     key_header: ("x-goog-api-key", ""),
     batch_api: None,
-    embeddings: Some(Format::Gemini),
 };
 
 impl WireApi for Gemini {

@@ -5,7 +5,6 @@
 
 mod answer;
 pub(crate) mod anthropic;
-pub(crate) mod embeddings;
 pub(crate) mod ends;
 pub(crate) mod gemini;
 mod history;
@@ -119,8 +118,6 @@ pub(crate) struct ApiFacts {
     pub key_header: (&'static str, &'static str),
     /// The batch API, if there is one.
     pub batch_api: Option<BatchApi>,
-    /// The format of embeddings, if there are any.
-    pub embeddings: Option<embeddings::Format>,
 }
 
 /// The wire API of a provider.

@@ -1,11 +1,10 @@
 //! `OpenAI` Chat Completions, also of compatible servers.
 
-use cp_common::wire::{Block, BlockView, Content, Origin, ToolSpec, Turn, Usage, record};
+use cp_common::wire::{Block, BlockView, Content, Origin, ToolSpec, Turn, Usage, quoted, record};
 use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::embeddings::Format;
 use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::Body;
 use super::openai_message::Message;
@@ -25,7 +24,6 @@ pub(super) static FACTS: ApiFacts = ApiFacts {
     models_path: "/models",
     key_header: ("authorization", "Bearer "),
     batch_api: Some(BatchApi::File),
-    embeddings: Some(Format::OpenAi),
 };
 
 impl WireApi for OpenAi {
@@ -181,8 +179,9 @@ fn part(block: &Block) -> Result<Value> {
         (Some("image"), Some("url")) => Ok(json!({"type": "image_url", "image_url": {"url": source["url"]}})),
         (Some("image"), _) => Ok(json!({"type": "image_url", "image_url": {"url": data_url(source)}})),
         (Some("document"), Some("text")) => Ok(json!({"type": "text", "text": source["data"]})),
-        // URLs are replaced by bytes before a request is sent.
-        (Some("document"), Some("url")) => Ok(json!({"type": "file", "file": {"file_url": source["url"]}})),
+        (Some("document"), Some("url")) => Err(Error::validation("Chat Completions takes no URL of a document").hint(
+            format!("attach its bytes: curl {} | cp-ask -a - …", quoted(text_of(source, "url").unwrap_or_default())),
+        )),
         (Some("document"), Some("base64")) => {
             Ok(json!({"type": "file", "file": {"filename": file_name(block), "file_data": data_url(source)}}))
         }

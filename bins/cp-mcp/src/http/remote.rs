@@ -66,7 +66,7 @@ impl Remote {
         let variable = |name: &str| if address.is_loopback { None } else { std::env::var(name).ok() };
         let link = Arc::new(Link {
             name: name.to_owned(),
-            client: Client::new(context.program, &address.url, timeouts, MOST, variable, None)?,
+            client: Client::new(context.program, &address.url, timeouts, MOST, variable)?,
             url: Mutex::new(address.url.clone()),
             headers,
             limits: (table.call_limit(), table.start_limit()),

@@ -88,7 +88,7 @@ fn what_is_in_the_arguments_leads_nowhere_else() {
     }
     for (tool, arguments) in [
         ("cp_ledger_query", json!({ "event": "--home=/", "grep": "--" })),
-        ("cp_session_search", json!({ "query": "--semantic" })),
+        ("cp_session_search", json!({ "query": "--limit" })),
         ("cp_session_search", json!({ "query": "-" })),
     ] {
         let found = client.call(tool, arguments);

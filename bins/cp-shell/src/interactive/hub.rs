@@ -345,7 +345,7 @@ struct Client {
 impl Client {
     fn new(base: &str, timeout: Duration) -> Result<Self> {
         let timeouts = Timeouts { total: timeout, idle: None };
-        let http = client::Client::new("cp-shell", base, timeouts, 1, |_| None, None)?;
+        let http = client::Client::new("cp-shell", base, timeouts, 1, |_| None)?;
         Ok(Self { http: Arc::new(http), base: base.trim_end_matches('/').to_owned() })
     }
 

@@ -132,7 +132,7 @@ impl Source {
         if !from.contains("://") {
             return Ok(Self::Directory(std::path::absolute(from)?));
         }
-        let client = Client::new("cp-shell", from, TIMEOUTS, 1, |name| std::env::var(name).ok(), None)?;
+        let client = Client::new("cp-shell", from, TIMEOUTS, 1, |name| std::env::var(name).ok())?;
         Ok(Self::Server(client, from.trim_end_matches('/').to_owned()))
     }
 

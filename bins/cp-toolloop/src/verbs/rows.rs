@@ -66,7 +66,7 @@ pub(super) struct Rows {
 impl Rows {
     /// A queue with this number of parallel runs.
     pub(super) fn new(most: usize, keeps: bool) -> Result<Self> {
-        Ok(Self { jobs: Jobs::new(most, false, worked)?, keeps, _effect: signals::effect() })
+        Ok(Self { jobs: Jobs::new(most, worked)?, keeps, _effect: signals::effect() })
     }
 
     /// A descriptor that becomes readable when a run may have ended.

@@ -48,7 +48,7 @@ const fn setting(
 }
 
 /// All settings.
-pub const SETTINGS: [Setting; 12] = [
+pub const SETTINGS: [Setting; 11] = [
     setting("agent", Some("CP_AGENT"), Some("default"), "the agent: an id in config/agents.json, or default"),
     setting("tier", Some("CP_TIER"), Some("ho1"), "the tier of new sessions and runs: ho1, ho2 or ho3"),
     setting("format", Some("CP_FORMAT"), Some("json"), "how results are written: json, text or raw"),
@@ -58,12 +58,6 @@ pub const SETTINGS: [Setting; 12] = [
         Some("CP_BACKEND"),
         None,
         "the backend of cp-llm: a provider, an endpoint of this file, stub, or a program",
-    ),
-    setting(
-        "embedding_model",
-        Some("CP_EMBEDDING_MODEL"),
-        None,
-        "the model of cp-llm embed; where it is set, cp-session search ranks by meaning too",
     ),
     setting("stub_script", Some("CP_STUB_SCRIPT"), None, "the script of the stub backend"),
     setting("tool_backend", Some("CP_TOOL_BACKEND"), Some("native"), "the loop backend of cp-toolloop"),

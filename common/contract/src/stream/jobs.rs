@@ -19,7 +19,6 @@ pub struct Jobs<T, R> {
     board: Arc<Board<T, R>>,
     threads: usize,
     started: usize,
-    unordered: bool,
     /// The ticket of the next task.
     next: u64,
     /// Tickets of tasks whose results have not been returned, the oldest first.
@@ -44,7 +43,7 @@ struct State<T, R> {
 
 impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
     /// Prepares up to `threads` threads that run `work`. Each is started when it is needed.
-    pub fn new(threads: usize, unordered: bool, work: impl Fn(T) -> R + Send + Sync + 'static) -> Result<Self> {
+    pub fn new(threads: usize, work: impl Fn(T) -> R + Send + Sync + 'static) -> Result<Self> {
         let done = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::io("preparing threads", e).fatal())?;
         let state = State { open: VecDeque::new(), busy: 0, results: BTreeMap::new(), closed: false };
@@ -52,7 +51,6 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
             board: Arc::new(Board { state: Mutex::new(state), given: Condvar::new(), done }),
             threads: threads.max(1),
             started: 0,
-            unordered,
             next: 0,
             pending: VecDeque::new(),
             work: Arc::new(work),
@@ -100,7 +98,7 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
         // readable again.
         let _ = rustix::io::read(&self.board.done, &mut [0; 8]);
         let mut state = self.board.lock();
-        let ticket = if self.unordered { *state.results.keys().next()? } else { *self.pending.front()? };
+        let ticket = *self.pending.front()?;
         let result = state.results.remove(&ticket)?;
         drop(state);
         self.forget(ticket);
@@ -195,10 +193,10 @@ impl<T, R> Board<T, R> {
 mod tests {
     use super::*;
 
-    fn slow_first(threads: usize, unordered: bool) -> Vec<u64> {
+    fn slow_first(threads: usize) -> Vec<u64> {
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
         let opened = Arc::clone(&gate);
-        let mut jobs = Jobs::new(threads, unordered, move |n: u64| {
+        let mut jobs = Jobs::new(threads, move |n: u64| {
             let (open, changed) = &*gate;
             let mut open = open.lock().unwrap();
             if n == 0 {
@@ -211,9 +209,6 @@ mod tests {
         .unwrap();
         (0..8).for_each(|n| jobs.give(n).unwrap());
         let mut taken = Vec::new();
-        if unordered {
-            taken.extend((1..8).map(|_| jobs.wait().unwrap().unwrap()));
-        }
         *opened.0.lock().unwrap() = true;
         opened.1.notify_all();
         while let Some(result) = jobs.wait().unwrap() {
@@ -224,13 +219,8 @@ mod tests {
 
     #[test]
     fn ordered_results_follow_submission_order() {
-        assert_eq!(slow_first(1, false), (0..8).collect::<Vec<_>>());
-        assert_eq!(slow_first(4, false), (0..8).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn unordered_results_do_not_wait_for_slow_task() {
-        assert_eq!(slow_first(2, true).last(), Some(&0));
+        assert_eq!(slow_first(1), (0..8).collect::<Vec<_>>());
+        assert_eq!(slow_first(4), (0..8).collect::<Vec<_>>());
     }
 
     #[test]
@@ -238,7 +228,7 @@ mod tests {
         let gate = Arc::new(Mutex::new(()));
         let shut = gate.lock().unwrap();
         let inner = Arc::clone(&gate);
-        let mut jobs = Jobs::new(1, false, move |n: u32| (n, drop(inner.lock()))).unwrap();
+        let mut jobs = Jobs::new(1, move |n: u32| (n, drop(inner.lock()))).unwrap();
         let mut given = 0;
         while jobs.has_room() {
             jobs.give(given).unwrap();

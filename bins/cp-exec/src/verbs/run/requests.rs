@@ -64,7 +64,7 @@ impl Requests {
         jobs: usize,
         dry_run: bool,
     ) -> Result<Self> {
-        let jobs = if jobs > 1 && !dry_run { Some(Jobs::new(jobs, false, work)?) } else { None };
+        let jobs = if jobs > 1 && !dry_run { Some(Jobs::new(jobs, work)?) } else { None };
         Ok(Self { engine, overrides, stream, jobs, dry_run, noticed: 0 })
     }
 
