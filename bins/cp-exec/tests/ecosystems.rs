@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use cp_testkit::counterpart;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::exec::{Exec, Who};
+use crate::projects::has_rustup;
 
 /// Serves files by their paths, and returns the port.
 fn serve(files: Vec<(String, Vec<u8>)>) -> u16 {
@@ -25,7 +27,8 @@ fn serve(files: Vec<(String, Vec<u8>)>) -> u16 {
                 let found = files.iter().find(|(name, _)| name == path);
                 let mut head = format!("HTTP/1.1 {}\r\nConnection: close\r\n", found.map_or("404 No", |_| "200 OK"));
                 let body = found.map_or(&b""[..], |(_, body)| body);
-                let _ = write!(head, "Content-Length: {}\r\n\r\n", body.len());
+                let kind = if path.ends_with('/') { "text/html" } else { "application/octet-stream" };
+                let _ = write!(head, "Content-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
                 let _ = stream.write_all(&[head.as_bytes(), body].concat());
             });
         }
@@ -93,6 +96,88 @@ fn npm_installs_from_listed_registry_in_its_project_only() {
         line(&exec, "two", "node -e 'require(\"http\").createServer().listen(0, function () { this.close() })'").1,
         0
     );
+}
+
+/// A file with the SHA-256 of its bytes, packed by a script in a directory of its own.
+fn packed(exec: &Exec, files: &[(&str, &str)], script: &str) -> (Vec<u8>, String) {
+    for (name, text) in files {
+        exec.root.write(format!("pack/{name}"), text);
+    }
+    let mut pack = std::process::Command::new("sh");
+    assert!(pack.args(["-ec", script]).current_dir(exec.root.join("pack")).status().unwrap().success());
+    let bytes = std::fs::read(exec.root.join("pack/packed")).unwrap();
+    let hash = Sha256::digest(&bytes).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    });
+    (bytes, hash)
+}
+
+/// Installs before and after `init --for`, which is refused by the name of the registry, and with the name listed, which
+/// holds in this project only.
+fn installs_once_registry_is_listed(exec: &Exec, registry: &str, port: u16, install: &str, printed: &str) {
+    let grant = format!("cp-exec allow network {registry}");
+    for is_prepared in [false, true] {
+        if is_prepared {
+            type_with_token(exec, "one", &["policy", "init", "--for", "."]);
+        }
+        let (answer, status) = line(exec, "one", install);
+        assert!(status != 0 && answer.to_string().contains(&grant), "{is_prepared}: {answer}");
+    }
+    type_with_token(exec, "one", &["allow", "network", &format!("{registry}=127.0.0.1:{port}")]);
+    let (answer, status) = line(exec, "one", install);
+    let out = answer["data"]["stdout"].as_str().unwrap_or_default();
+    assert!(status == 0 && out.ends_with(printed), "{answer}");
+    assert_ne!(line(exec, "two", install).1, 0, "another project");
+}
+
+#[test]
+fn pip_installs_from_listed_index_in_its_project_only() {
+    cp_testkit::needs!("python3");
+    let exec = two_projects("main.py", "");
+    let about = "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n";
+    let wheel = "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n";
+    let files = [
+        ("tiny.py", "said = 'tiny'\n"),
+        ("tiny-1.0.dist-info/METADATA", about),
+        ("tiny-1.0.dist-info/WHEEL", wheel),
+        ("tiny-1.0.dist-info/RECORD", ""),
+    ];
+    let (bytes, _) = packed(&exec, &files, "python3 -m zipfile -c packed tiny.py tiny-1.0.dist-info");
+    let index = "<a href=\"/tiny-1.0-py3-none-any.whl\">tiny-1.0-py3-none-any.whl</a>";
+    let port =
+        serve(vec![("/simple/tiny/".to_owned(), index.into()), ("/tiny-1.0-py3-none-any.whl".to_owned(), bytes)]);
+    let install = "test -d .venv || python3 -m venv .venv; .venv/bin/pip install -q --disable-pip-version-check --retries 0 \
+                   --trusted-host pypi.org --index-url http://pypi.org/simple tiny && .venv/bin/python -c 'import tiny; print(tiny.said)'";
+    installs_once_registry_is_listed(&exec, "pypi.org", port, install, "tiny\n");
+}
+
+#[test]
+fn cargo_builds_with_listed_registry_in_its_project_only() {
+    if !has_rustup() {
+        return;
+    }
+    let manifest =
+        "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\ntiny = \"1\"\n[workspace]\n";
+    let exec = two_projects("Cargo.toml", manifest);
+    let sources =
+        "[source.crates-io]\nreplace-with = \"near\"\n[source.near]\nregistry = \"sparse+http://index.crates.io/\"\n";
+    for project in ["one", "two"] {
+        exec.root.write(format!("{project}/src/main.rs"), "fn main() { println!(\"{}\", tiny::SAID); }\n");
+        exec.root.write(format!("{project}/.cargo/config.toml"), sources);
+    }
+    let of_crate = "[package]\nname = \"tiny\"\nversion = \"1.0.0\"\nedition = \"2021\"\n";
+    let files = [("tiny-1.0.0/Cargo.toml", of_crate), ("tiny-1.0.0/src/lib.rs", "pub const SAID: &str = \"tiny\";\n")];
+    let (bytes, hash) = packed(&exec, &files, "tar -czf packed tiny-1.0.0");
+    let entry = format!(
+        "{{\"name\":\"tiny\",\"vers\":\"1.0.0\",\"deps\":[],\"cksum\":\"{hash}\",\"features\":{{}},\"yanked\":false}}\n"
+    );
+    let port = serve(vec![
+        ("/config.json".to_owned(), "{\"dl\":\"http://index.crates.io/dl\"}".into()),
+        ("/ti/ny/tiny".to_owned(), entry.into()),
+        ("/dl/tiny/1.0.0/download".to_owned(), bytes),
+    ]);
+    installs_once_registry_is_listed(&exec, "index.crates.io", port, "cargo run -q", "tiny\n");
 }
 
 #[test]

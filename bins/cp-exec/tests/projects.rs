@@ -94,8 +94,8 @@ fn python_project_uses_own_environment() {
     }
 }
 
-#[test]
-fn crate_with_build_script_is_tested() {
+/// True if this user has a toolchain of rustup, which the starter policy declares.
+pub(crate) fn has_rustup() -> bool {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap());
     let me = rustix::process::geteuid().as_raw().to_string();
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
@@ -103,7 +103,12 @@ fn crate_with_build_script_is_tested() {
     let known =
         fields.find(|fields| fields.get(2) == Some(&me.as_str())).is_some_and(|fields| Path::new(fields[5]) == home);
     let is_there = known && home.join(".cargo/bin/cargo").exists() && home.join(".rustup").exists();
-    if !required("a toolchain of rustup in the home of this user", is_there) {
+    required("a toolchain of rustup in the home of this user", is_there)
+}
+
+#[test]
+fn crate_with_build_script_is_tested() {
+    if !has_rustup() {
         return;
     }
     let exec = project(&[
