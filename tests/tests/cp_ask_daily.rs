@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-use cp_testkit::server::{json, reply};
+use cp_testkit::server::json;
 use cp_testkit::{Outcome, Place, Server, repository};
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ fn last_text(prompt: &Value) -> String {
 }
 
 #[test]
-fn image_is_attached_from_file_url_or_standard_input() {
+fn image_is_attached_from_file_or_standard_input_and_url_is_passed_on() {
     let place = Place::new();
     run(&place, &format!("printf '{PIXEL}' >pic.png"));
     for script in ["cp-ask -a pic.png what", "cp-ask what -a - <pic.png", "cat pic.png | cp-ask -a - what"] {
@@ -44,15 +44,9 @@ fn image_is_attached_from_file_url_or_standard_input() {
         assert_eq!((&blocks[0]["type"], &blocks[0]["source"]["media_type"]), (&"image".into(), &"image/png".into()));
         assert_eq!(last_text(&asked), "what", "{script}");
     }
-    // The policy decides about a URL before anything is sent.
-    let ran = run(&place, "cp-ask -a https://host.example/a.pdf what");
-    assert_eq!((ran.status, ran.stdout.as_str()), (4, ""));
-    assert!(ran.stderr.contains("policy does not permit attachments from host.example"), "{}", ran.stderr);
-    let image = std::fs::read(place.work.join("pic.png")).unwrap();
-    let server = Server::replying(move |_| reply(200, "image/png", "", &image));
-    place.policy("[llm]\nfetch = [\"127.0.0.1\"]\n");
-    let asked = prompt(&place, &format!("cp-ask -a {}/pic.png what", server.url()));
-    assert_eq!(asked["messages"][0]["content"][0]["type"], "image", "{asked}");
+    let asked = prompt(&place, "cp-ask -a https://host.example/pic.png what");
+    let image = &asked["messages"][0]["content"][0];
+    assert_eq!((&image["type"], &image["source"]["url"]), (&"image".into(), &"https://host.example/pic.png".into()));
 }
 
 #[test]

@@ -127,8 +127,8 @@ fn place() -> Place {
 }
 
 /// Runs cp-toolloop with a model that makes these calls, those of its agent separately.
-fn toolloop(place: &Place, calls: &[(&str, Value)], agent: &[(&str, Value)], more: &[&str]) -> Outcome {
-    place.root.write("turns", json!({"go": calls, "task": agent}).to_string());
+fn toolloop(place: &Place, calls: &[(&str, Value)], more: &[&str]) -> Outcome {
+    place.root.write("turns", json!({"go": calls}).to_string());
     let model = place.root.join("model").display().to_string();
     let words = [&["--root", "tree", "--llm", &model][..], more, &["--", "go"]].concat();
     place.program("cp-toolloop").args(words).run()
@@ -137,7 +137,7 @@ fn toolloop(place: &Place, calls: &[(&str, Value)], agent: &[(&str, Value)], mor
 type Door = (&'static str, fn(&Place, Access, &str) -> Option<String>);
 
 /// Every door: it tries an access, and gives what was printed; `None` if it has no such access.
-const DOORS: [Door; 13] = [
+const DOORS: [Door; 12] = [
     ("cp-exec words", |place, access, path| {
         let command = access.command(path);
         let words: Vec<&str> = command.split(' ').collect();
@@ -162,27 +162,21 @@ const DOORS: [Door; 13] = [
         Some(place.program("cp-exec").args(["--root", "tree"]).stdin(request.to_string()).run().stdout)
     }),
     ("cp-toolloop shell", |place, access, path| {
-        Some(toolloop(place, &[("shell", json!({"command": access.command(path)}))], &[], &[]).stdout)
+        Some(toolloop(place, &[("shell", json!({"command": access.command(path)}))], &[]).stdout)
     }),
     ("cp-toolloop bash", |place, access, path| {
-        Some(toolloop(place, &[("bash", json!({"command": access.command(path)}))], &[], &[]).stdout)
+        Some(toolloop(place, &[("bash", json!({"command": access.command(path)}))], &[]).stdout)
     }),
     ("cp-toolloop filesystem", |place, access, path| {
-        Some(toolloop(place, &[("filesystem", access.operation(path)?)], &[], &[]).stdout)
-    }),
-    ("an agent of cp-toolloop", |place, access, path| {
-        let agent = [("shell", json!({"command": access.command(path)}))];
-        let ran = toolloop(place, &[("agent", json!({"task": "task"}))], &agent, &[]);
-        // The output of the agent's command is in the agent's own ledger.
-        Some(ran.stdout + &ledgers(place))
+        Some(toolloop(place, &[("filesystem", access.operation(path)?)], &[]).stdout)
     }),
     ("an MCP server of cp-toolloop", |place, access, path| {
         let call = ("act", json!({"kind": access.name(), "path": path}));
-        Some(toolloop(place, &[call], &[], &["--mcp", "s=/usr/bin/python3 server.py"]).stdout)
+        Some(toolloop(place, &[call], &["--mcp", "s=/usr/bin/python3 server.py"]).stdout)
     }),
     ("cp-toolloop resume", |place, access, path| {
         let calls = [("shell", json!({"command": "true"})), ("shell", json!({"command": access.command(path)}))];
-        let stopped = toolloop(place, &calls, &[], &["--max-iterations", "1"]);
+        let stopped = toolloop(place, &calls, &["--max-iterations", "1"]);
         let run = stopped.closing()["error"]["details"]["run_id"].as_str()?.to_owned();
         Some(place.program("cp-toolloop").args(["resume", &run, "--max-iterations", "3"]).run().stdout)
     }),
@@ -307,7 +301,7 @@ fn undo_is_governed_by_tree_of_run() {
     for is_listed in [true, false] {
         let place = place();
         let write = json!({"operation": "write_file", "path": "tree/own/new.txt", "content": "x"});
-        let ran = toolloop(&place, &[("filesystem", write)], &[], &[]).success();
+        let ran = toolloop(&place, &[("filesystem", write)], &[]).success();
         let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
         assert!(place.work.join("tree/own/new.txt").exists());
         if !is_listed {
