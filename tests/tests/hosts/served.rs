@@ -28,7 +28,7 @@ fn claude_calls_the_server_that_was_put_in_and_has_none_where_it_was_not() {
             place.install(name);
         }
         if is_installed {
-            let server = json!({"type": "stdio", "command": "cp-mcp", "args": ["serve"]});
+            let server = json!({"type": "stdio", "command": place.root.join("bin/cp-mcp"), "args": ["serve"]});
             place.work.write(".mcp.json", json!({"mcpServers": {"cp": server}}).to_string());
         }
         let call = Call { tool: "mcp__cp__cp_read", input: json!({"path": "notes"}) };
