@@ -167,7 +167,7 @@ fn replay_fails_at_the_first_difference_of_a_prompt() {
     // The tools are part of the request.
     place.work.write("runs/time.options", "--allow\nsystem\n");
     let fewer = replay("");
-    assert!(fewer.status == 1 && fewer.stdout.contains("/tools/agent"), "{}{}", fewer.stdout, fewer.stderr);
+    assert!(fewer.status == 1 && fewer.stdout.contains("/tools/bash"), "{}{}", fewer.stdout, fewer.stderr);
     place.work.write("runs/time.options", "");
     assert_eq!(replay("").status, 0);
     let recording = place.work.read("runs/time.jsonl").replace("stub response", "another response");
