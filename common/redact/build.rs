@@ -17,8 +17,7 @@ fn main() -> Result<()> {
     for (index, word) in password_words.1.iter().enumerate() {
         anchors.insert_rarest(word.as_bytes(), "Phrase", index);
     }
-    for (file, source) in
-        [("words", words), ("keys", keys), ("calls", calls), ("anchors", forms + &anchors.source()?)]
+    for (file, source) in [("words", words), ("keys", keys), ("calls", calls), ("anchors", forms + &anchors.source()?)]
     {
         std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join(file).with_extension("rs"), source)?;
     }

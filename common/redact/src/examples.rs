@@ -85,9 +85,7 @@ const EXAMPLES: &[Examples] = &[
             "IDENTIFIED BY '«P»'",
             "<password>«P»</password>",
             "requests.get(url, auth=('ada', '«P»'))",
-            "das Passwort für den Server lautet «P»",
-            "パスワードは«P»です",
-            "пароль: «P»",
+            "the password for the server is «P»",
         ],
         &[
             "password=$P",
@@ -96,20 +94,12 @@ const EXAMPLES: &[Examples] = &[
             "monkey: «A20»",
             "password: string;",
             "auth=(user, password)",
-            "das Passwort ist falsch",
-            "le mot de passe est obligatoire",
-            "пароль: обязателен",
+            "the password is wrong",
         ],
     ),
     (
         "flag",
-        &[
-            "--password «P»",
-            "--token «A32»",
-            "setx API_KEY «A32»",
-            "requirepass «P»",
-            "echo ada:«P» | chpasswd",
-        ],
+        &["--password «P»", "--token «A32»", "setx API_KEY «A32»", "requirepass «P»", "echo ada:«P» | chpasswd"],
         &[
             "--password",
             "--password $P",
