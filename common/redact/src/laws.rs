@@ -51,12 +51,9 @@ const PIECES: &[&str] = &[
     "%20",
     "%22",
     "\u{1b}[1m",
-    "\u{1b}]8;;",
-    "\\033[0m",
+    "\\x1b[0m",
     "\\u003d",
     "\\u0022",
-    "=3D",
-    "=\n",
     "%67hp_a1B2c3D4e5a1B2c3D4e5a1B2c3D4e5a1B2c3",
     "eyJrIjogImdocF9hMUIyYzNENGU1YTFCMmMzRDRlNWExQjJjM0Q0ZTVhMUIyYzMifQ==",
 ];
