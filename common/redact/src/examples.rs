@@ -15,14 +15,11 @@ const EXAMPLES: &[Examples] = &[
         "private_key",
         &[
             "-----BEGIN EC PRIVATE KEY-----\nMHcC\n-----END EC PRIVATE KEY-----",
-            "Private-Lines: 1\n«B64»\n",
-            "{\"kty\":\"EC\",\"d\":\"«T43»\"}",
             "data LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1J«B60»",
         ],
         &[
             "-----BEGIN PUBLIC KEY-----\nMHcC",
             "-----BEGIN PRIVATE KEY----- is its first line",
-            "{\"d\":\"«T43»\"}",
             "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1J«B60»",
         ],
     ),
@@ -142,14 +139,6 @@ const EXAMPLES: &[Examples] = &[
     ),
     ("asana_token", &["1/1199«D12»:«H32»"], &["1/2", "1/1199«D12»:«H12»"]),
     (
-        "mnemonic",
-        &[
-            "mnemonic: legal winner thank year wave sausage worth useful legal winner thank yellow",
-            "the seed phrase is \"letter advice cage absurd amount doctor acoustic avoid letter advice cage above\"",
-        ],
-        &["the seed phrase has twelve words that you should write down on paper", "mnemonic: ADD, SUB"],
-    ),
-    (
         "entropy",
         &["here is the key (old): «A32»", "the token in use was «A40»"],
         &["the key «u»", "fix token in «H40»", "the key to everything", "public key: «A40»"],
@@ -227,7 +216,7 @@ fn every_rule_has_examples() {
     let marks = sources.iter().flat_map(|source| source.split("rule"));
     let marks = marks.filter_map(|mark| mark.strip_prefix(": \"").or(mark.strip_prefix(" = \"")));
     let names: BTreeSet<&str> = marks.filter_map(|mark| mark.split('"').next()).collect();
-    assert!(names.len() > 10, "{names:?}");
+    assert!(names.len() >= 10, "{names:?}");
     for name in names {
         assert!(
             EXAMPLES.iter().any(|(named, found, left)| *named == name && !found.is_empty() && !left.is_empty()),

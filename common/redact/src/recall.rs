@@ -148,7 +148,6 @@ const TEXTS: &[&str] = &[
     "ada:$apr1$«A8»$«A22»",
     "userPassword: {SSHA}«B32»",
     "AKIA«U16»,«B40»",
-    "mnemonic: legal winner thank year wave sausage worth useful legal winner thank yellow",
     "the password for the server is «P».",
     "use the password «P» to log in",
     "log in as ada with pass «P»",
@@ -340,7 +339,7 @@ fn planted() -> Vec<(String, String, String)> {
         for template in TEXTS {
             for line in LINES {
                 let (text, drawn) = draw.fill(template);
-                let piece = drawn.last().cloned().unwrap_or_else(|| "sausage".to_owned());
+                let piece = drawn.last().unwrap().clone();
                 let nested = spelt(&serde_json::json!({ "cmd": text }).to_string());
                 let placed = line.replace("LINE", &text).replace("JSON", &spelt(&text)).replace("NESTED", &nested);
                 all.push((placed, piece, format!("{template} in {line}")));
