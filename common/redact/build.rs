@@ -12,14 +12,12 @@ fn main() -> Result<()> {
     let (words, lists) = words(&table("words")?)?;
     let forms = anchors.forms(&table("anchors")?)?;
     let keys = anchors.keys(&table("keys")?)?;
-    let tools = anchors.tools(&table("tools")?)?;
     let calls = anchors.calls(&table("calls")?)?;
     let password_words = lists.iter().find(|(name, _)| name == "PASSWORD_WORDS").ok_or("no words for a password")?;
     for (index, word) in password_words.1.iter().enumerate() {
         anchors.insert_rarest(word.as_bytes(), "Phrase", index);
     }
-    for (file, source) in
-        [("words", words), ("keys", keys), ("tools", tools), ("calls", calls), ("anchors", forms + &anchors.source()?)]
+    for (file, source) in [("words", words), ("keys", keys), ("calls", calls), ("anchors", forms + &anchors.source()?)]
     {
         std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join(file).with_extension("rs"), source)?;
     }
@@ -114,29 +112,6 @@ impl Anchors {
                 "Key {{ rule: {rule:?}, parts: &[{}], secret: {from}, anchor: {anchor}, condition: Condition::{condition} }},",
                 parts.join(", ")
             )?;
-        }
-        Ok(source + "];\n")
-    }
-
-    fn tools(&mut self, table: &str) -> Result<String> {
-        let mut source = String::from("static TOOLS: &[Tool] = &[\n");
-        for (index, row) in table.lines().filter(|row| !row.starts_with('#')).enumerate() {
-            let (words, places) = row.split_once(" = ").ok_or("a tool without places")?;
-            let mut words = words.split(' ').map(|word| word.replace('␣', " "));
-            let name = words.next().ok_or("a tool without a name")?;
-            self.insert_rarest(name.as_bytes(), "Tool", index);
-            write!(source, "Tool({name:?}, &{:?}, &[", words.collect::<Vec<_>>())?;
-            for place in places.split(" | ") {
-                match place.split(' ').collect::<Vec<_>>()[..] {
-                    [place] => write!(source, "{place},")?,
-                    ["Operand", number] => write!(source, "Operand({number}),")?,
-                    [place, word] => write!(source, "{place}({word:?}),")?,
-                    ["With", letter, number] => write!(source, "With(b'{letter}', {number}),")?,
-                    ["Behind", option, sign] => write!(source, "Behind({option:?}, b'{sign}'),")?,
-                    _ => return Err(format!("unknown place: {place}").into()),
-                }
-            }
-            writeln!(source, "]),")?;
         }
         Ok(source + "];\n")
     }

@@ -145,6 +145,7 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
         ("cp-ask --agent x sesion", 2, "unknown command sesion"),
         ("cp-ask confiig", 2, "unknown command confiig"),
         ("cp-ask inti", 2, "unknown command inti"),
+        ("cp-ask modles", 2, "did you mean `models`?"),
         ("cp-ask list", 2, "unknown command list"),
         ("cp-ask reste", 2, "unknown command reste"),
         ("cp-ask --tool-backend bash x", 2, "--tools"),

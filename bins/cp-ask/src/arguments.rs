@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use cp_common::program::VERSION;
+use cp_common::spelling::misspelt_verb;
 use cp_common::{Error, Result};
-use strsim::osa_distance;
 
 use crate::execute::Rest;
 use crate::{keys, logs, models};
@@ -186,7 +186,9 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
                 Err(e) => text_or_error(&e),
             };
         }
-        check_word(first, words.len() == 1 && texts.is_empty())?;
+        if words.len() == 1 && texts.is_empty() {
+            check_word(first)?;
+        }
     }
     if options.iter().any(|word| word == "-V" || word == "--version") {
         return Ok(Arguments::Print(format!("cp-ask {VERSION}\n")));
@@ -221,16 +223,20 @@ fn agent_before(words: &[OsString]) -> (Option<String>, &[OsString]) {
     }
 }
 
-/// Fails if a first word is probably a mistyped command, or a command of a similar program, because a text costs money.
-fn check_word(word: &str, is_alone: bool) -> Result<()> {
-    let is_near = |command: &str| word.len() > 3 && osa_distance(word, command) == 1;
-    let is_plain = word.bytes().all(|byte| byte.is_ascii_lowercase());
-    let is_foreign = is_alone && FOREIGN.contains(&word);
-    if is_plain && (is_foreign || command().get_subcommands().any(|command| is_near(command.get_name()))) {
-        let error = Error::usage(format!("unknown command {word}"));
-        return Err(error.hint("see cp-ask help, or write -- before it to send it as text"));
+/// Fails if the only word is a mistyped command, or a command of a similar program, because a text costs money.
+fn check_word(word: &str) -> Result<()> {
+    let command = command();
+    let near = misspelt_verb(word, command.get_subcommands().map(clap::Command::get_name));
+    let to_send = format!("to send the word: cp-ask -- {word}");
+    match near {
+        Some(near) => Err(Error::usage(format!("unknown command {word}"))
+            .with("nearest", near)
+            .hint(format!("did you mean `{near}`? {to_send}"))),
+        None if FOREIGN.contains(&word) => {
+            Err(Error::usage(format!("unknown command {word}")).hint(format!("see cp-ask help; {to_send}")))
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Converts what the parser stopped with.

@@ -119,6 +119,10 @@ fn damaged_tree_answers_have_hints() {
 fn governed_paths_are_not_writable() {
     let place = Tree::new();
     let execute = |command: &str| place.ask(&json!({"operation": "execute_command", "command": command}));
+    let execute_in_tree = |command: &str| {
+        let request = json!({"operation": "execute_command", "command": command}).to_string();
+        place.command().current_dir(&place.tree).arg("--root").arg(&place.tree).stdin(request).run().only()
+    };
     let inside = |file: &str| place.tree.join(file).display().to_string();
     for allowed in [false, true] {
         if allowed {
@@ -130,7 +134,7 @@ fn governed_paths_are_not_writable() {
             (format!("touch {}", inside("other/../lib/new.py")), "PRISTINE"),
             (format!("tee {}", inside("ledger/governance.jsonl")), "APPEND_ONLY"),
         ] {
-            let error = execute(&format!("! {command}"))["error"].clone();
+            let error = execute_in_tree(&format!("! {command}"))["error"].clone();
             assert_eq!(
                 (&error["code"], &error["details"]["rule"]),
                 (&json!("CAPABILITY_DENIED"), &json!(class)),
@@ -166,12 +170,15 @@ fn governed_paths_are_not_writable() {
     assert!(found["stderr"].is_string() && !found["stdout"].as_str().unwrap().contains("not for"), "{found}");
     let said = place
         .command()
+        .current_dir(&place.tree)
         .args(["--interactive", "--root"])
         .arg(&place.tree)
         .stdin(":! touch lib/new.py\n:trace\n:wo apply\n")
         .run();
-    assert!(said.stdout.contains("write on lib/new.py: PRISTINE"), "{}", said.stdout);
-    assert_eq!(said.stdout.matches("  Hint: ").count(), 3, "{}", said.stdout);
+    assert!(said.stdout.contains("✗ touch exited with status 1"), "{}", said.stdout);
+    assert!(said.stderr.contains("tree/lib/new.py is read-only for commands"), "{}", said.stderr);
+    assert!(!place.tree.join("lib/new.py").exists());
+    assert_eq!(said.stdout.matches("  Hint: ").count(), 2, "{}", said.stdout);
     let none = place.command().args(["--interactive", "--root", "/none/such"]).stdin("").run();
     assert_eq!(none.status, 3, "{}", none.stdout);
 }

@@ -1,8 +1,8 @@
-//! Interactive features at a terminal: command lines, lines of a turn, rendered answers and the brief.
+//! Interactive features at a terminal: command lines, lines of a turn, progress and the brief.
 
 use serde_json::json;
 
-use crate::person::{Person, Session};
+use crate::person::Person;
 
 const STUB: [&str; 2] = ["--backend", "stub"];
 
@@ -35,30 +35,6 @@ fn turn_is_written_on_several_lines() {
     terminal.prompted();
     let said: Vec<_> = place.entries().into_iter().filter(|entry| entry["role"] == "user").collect();
     assert_eq!(said.iter().map(|turn| turn["content"].as_str().unwrap()).collect::<Vec<_>>(), ["a\nb\nc"]);
-}
-
-#[test]
-fn markdown_is_rendered_on_terminal_only() {
-    let place = Person::new();
-    let answer = json!({"content": "# Plan\n\nSome **bold** words that go on and on until the line is full of them.\n\n- 日本語のとても長い文章がここにある\n- `code`\n\n|a|b|\n|-|-|\n|1|22|\n"});
-    place.stub_plays(&format!("{answer}\n"));
-    for columns in [40, 80, 200] {
-        let mut terminal = Session(place.at_terminal().args(STUB).env("TERM", "xterm").terminal(columns));
-        terminal.prompted();
-        terminal.send("go\r");
-        terminal.prompted();
-        let shown = terminal.raw().rsplit("\x1b[J").next().unwrap().to_owned();
-        assert!(shown.contains("a  b") && shown.contains("1  22"), "{columns}: {shown:?}");
-        let raw = terminal.raw();
-        assert!(
-            raw.contains("\x1b[1mbold\x1b[0m") && raw.contains("• ") && raw.contains("\x1b[36mcode\x1b[0m"),
-            "{raw:?}"
-        );
-        terminal.send(":quit\r");
-        assert_eq!(terminal.end(), Some(0));
-    }
-    let piped = place.stub("go\n").stdout;
-    assert!(piped.contains("# Plan\n\nSome **bold** words") && !piped.contains('\x1b'), "{piped}");
 }
 
 #[test]

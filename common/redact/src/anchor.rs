@@ -5,7 +5,7 @@
 //! below 2^15. The build script makes the tables.
 
 use crate::Secret;
-use crate::named::{assignment, call, command, phrase, tool};
+use crate::named::{assignment, call, command, phrase};
 use crate::shapes::key::KEYS;
 use crate::shapes::{file, header, url};
 
@@ -14,8 +14,6 @@ use crate::shapes::{file, header, url};
 enum Rule {
     /// A form of a key or token.
     Key(u16),
-    /// A program that takes a secret.
-    Tool(u16),
     /// A call.
     Call(u16),
     /// A word for a password.
@@ -66,7 +64,6 @@ impl Hit {
             let start = at.checked_sub(usize::from(node.back))?;
             match node.rule {
                 Rule::Key(index) => KEYS[usize::from(index)].around(text, start),
-                Rule::Tool(index) => tool::at(text, start, usize::from(index)),
                 Rule::Call(index) => call::at(text, start, usize::from(index)),
                 Rule::Phrase(index) => phrase::at(text, start, usize::from(index)),
                 Rule::Form(index) => FORMS[usize::from(index)](text, start),

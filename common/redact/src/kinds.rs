@@ -154,28 +154,17 @@ fn encoded(secret: &str) -> Vec<(&'static str, String)> {
     };
     let percent = signs(secret, &|byte| format!("%{byte:02X}"));
     let unicode = signs(secret, &|byte| format!("\\u{byte:04x}"));
-    let printable = secret.replace('=', "=3D");
     let json = format!("{{\"name\":\"ada\",\"value\":\"{secret}\"}}");
     vec![
-        ("terminal", format!("run \u{1b}[1m{secret}\u{1b}[0m ok")),
-        ("terminal", format!("\u{1b}[38;5;208mtoken\u{1b}[0m: \u{1b}[32m{secret}\u{1b}[39m")),
-        ("terminal", format!("printf '\\033[1m{secret}\\033[0m'")),
-        ("terminal", format!("echo -e \"\\x1b[0;31m{secret}\\x1b[0m\"")),
-        ("terminal", format!("{{\"out\":\"\\u001b[1m{secret}\\u001b[0m\"}}")),
+        ("colour", format!("run \u{1b}[1m{secret}\u{1b}[0m ok")),
+        ("colour", format!("\u{1b}[38;5;208mtoken\u{1b}[0m: \u{1b}[32m{secret}\u{1b}[39m")),
+        ("colour", format!("echo -e \"\\x1b[0;31m{secret}\\x1b[0m\"")),
+        ("colour", format!("{{\"out\":\"\\u001b[1m{secret}\\u001b[0m\"}}")),
         ("percent", format!("GET /callback?state=x%20{percent}%26next%3D1")),
         ("percent", format!("https://example.com/?u=https%3A%2F%2Fx.org%2F%3Fk%3D{percent}%22")),
         ("escapes", format!("{{\"url\":\"https://x.org/?k\\u003d{unicode}\\u0026n\\u003d1\"}}")),
         ("escapes", format!("var a = '\\x22{unicode}\\x22';")),
         ("escapes", format!("{{\\\"k\\\":\\\"\\u0022{unicode}\\u0022\\\"}}")),
-        ("quoted-printable", format!("<a href=3D\"https://x.org/?k=3D{printable}\">")),
-        (
-            "quoted-printable",
-            format!(
-                "The key for the new gateway, which you asked for in your last mail, is {}=\n{}\nGreetings",
-                &printable[..4],
-                &printable[4..]
-            ),
-        ),
         ("base64", format!("data: {}", BASE64_STANDARD.encode(&json))),
         ("base64", format!("?state={}&x=1", BASE64_URL_SAFE_NO_PAD.encode(&json))),
     ]

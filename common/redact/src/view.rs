@@ -1,5 +1,5 @@
-//! Decoded views of a text: terminal sequences removed, and percent-encoding, escapes of other languages, quoted-printable
-//! and base64 decoded. Secrets are searched for in a view too, and mapped back to the bytes of the text.
+//! Decoded views of a text: percent-encoding, escapes and base64 decoded, and colours removed. Secrets are searched for in a view
+//! too, and mapped back to the bytes of the text.
 //!
 //! A view contains only the lines with such an encoding, so an ordinary text costs one search for its signs.
 
@@ -14,8 +14,6 @@ use crate::words::scan::{is_base64, run, slashes};
 
 /// Maximum number of bytes that are searched for the ends of a line.
 const REACH: usize = 8 << 10;
-/// Maximum length of a terminal sequence; the longest ones contain a title or an address.
-const LONGEST_SEQUENCE: usize = 1024;
 /// Minimum length of base64 that is decoded, and maximum length of a block; a longer run is several blocks.
 const BLOCK: Range<usize> = 32..64 << 10;
 
@@ -112,7 +110,7 @@ impl View {
 fn next_unit(text: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     loop {
-        at += memchr::memchr3(b'\\', b'%', b'=', text.get(at..)?)?;
+        at += memchr2(b'\\', b'%', text.get(at..)?)?;
         at += match text[at..] {
             // The most frequent escapes.
             [b'\\', b'n' | b'"' | b't', ..] => 2,
@@ -123,58 +121,31 @@ fn next_unit(text: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// Returns the length of the encoded unit here, and its byte; `None` as the byte if it stands for nothing.
+/// Returns the length of the encoded unit here, and its byte; `None` as the byte if it colours text.
 fn unit_at(text: &[u8], at: usize) -> Option<(usize, Option<u8>)> {
     let rest = text.get(at..)?;
-    match rest {
-        [b'%', high, low, ..] => Some((3, Some(printable(hexadecimal(&[*high, *low])?)?))),
-        [b'=', high @ (b'0' | b'2' | b'3' | b'5'), low, ..] if !low.is_ascii_lowercase() => {
-            // Letters and digits are not encoded, so `=4A` is an ordinary text.
-            let byte = printable(hexadecimal(&[*high, *low])?)?;
-            (!byte.is_ascii_alphanumeric()).then_some((3, Some(byte)))
-        }
-        // A line of quoted-printable continues on the next one.
-        [b'=', b'\\', b'n', ..] => is_full_line(text, at).then_some((3, None)),
-        [b'=', b'\\', b'r', b'\\', b'n', ..] => is_full_line(text, at).then_some((5, None)),
-        [b'\\', ..] => {
-            let slashes = slashes(text, at);
-            let after = &rest[slashes..];
-            // The escape of the JSON itself has one backslash; then only the escape character is encoded.
-            let (length, byte) = match after {
-                [b'u', b'0', b'0', high, low, ..] => (5, hexadecimal(&[*high, *low])?),
-                [b'x', high, low, ..] if slashes > 1 => (3, hexadecimal(&[*high, *low])?),
-                [b'0', b'3', b'3', ..] if slashes > 1 => (3, 0x1b),
-                [b'e', b'[', ..] if slashes > 1 => (1, 0x1b),
-                _ => return None,
-            };
-            let length = slashes + length;
-            match byte {
-                0x1b => Some((length + sequence(&rest[length..])?, None)),
-                _ if slashes > 1 => Some((length, Some(printable(byte)?))),
-                _ => None,
-            }
-        }
+    if let [b'%', high, low, ..] = rest {
+        return Some((3, Some(printable(hexadecimal(&[*high, *low])?)?)));
+    }
+    let slashes = slashes(text, at);
+    // The escape of the JSON itself has one backslash; then only a colour is encoded.
+    let (length, byte) = match &rest[slashes..] {
+        [b'u', b'0', b'0', high, low, ..] if slashes > 0 => (5, hexadecimal(&[*high, *low])?),
+        [b'x', high, low, ..] if slashes > 1 => (3, hexadecimal(&[*high, *low])?),
+        _ => return None,
+    };
+    let length = slashes + length;
+    match byte {
+        0x1b => Some((length + colour(&rest[length..])?, None)),
+        _ if slashes > 1 => Some((length, Some(printable(byte)?))),
         _ => None,
     }
 }
 
-/// Returns the length of a terminal sequence after its escape character.
-fn sequence(rest: &[u8]) -> Option<usize> {
-    let near = &rest[..rest.len().min(LONGEST_SEQUENCE)];
-    match near.first()? {
-        b'[' => {
-            let parameters = near[1..].iter().take_while(|byte| matches!(byte, b' '..=b'?')).count();
-            near.get(1 + parameters).filter(|last| matches!(last, b'@'..=b'~')).map(|_| parameters + 2)
-        }
-        // A command of the operating system ends with a bell or a string terminator.
-        b']' => {
-            let ends = [&b"\\u0007"[..], b"\\u001b\\\\", b"\\a", b"\\033\\\\"];
-            let end = ends.iter().filter_map(|end| Some((memmem::find(near, end)?, end.len()))).min()?;
-            Some(end.0 + end.1)
-        }
-        b'(' | b')' => Some(2.min(near.len())),
-        _ => Some(0),
-    }
+/// Returns the length of the colour of a terminal, after its escape character.
+fn colour(rest: &[u8]) -> Option<usize> {
+    let parameters = rest.strip_prefix(b"[")?.iter().take_while(|byte| matches!(byte, b'0'..=b';')).count();
+    (rest.get(1 + parameters) == Some(&b'm')).then_some(parameters + 2)
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u8> {
@@ -183,13 +154,6 @@ fn hexadecimal(digits: &[u8]) -> Option<u8> {
 
 fn printable(byte: u8) -> Option<u8> {
     matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t').then_some(byte)
-}
-
-/// True if the line that ends here is as long as quoted-printable makes its lines.
-fn is_full_line(text: &[u8], end: usize) -> bool {
-    let line = &text[end.saturating_sub(77)..end];
-    let start = memmem::rfind(line, b"\\n").map_or(line.iter().position(|byte| *byte == b'"'), |feed| Some(feed + 2));
-    start.is_some_and(|start| line.len() - start >= 60)
 }
 
 /// Returns the line around an offset, within the string that contains it, and not before `from`.
@@ -207,8 +171,7 @@ fn line_around(text: &[u8], at: usize, from: usize) -> Range<usize> {
         let slashes = slashes(&text[..last], end);
         match text.get(end + slashes) {
             Some(b'"') if slashes.is_multiple_of(2) => return start..end + slashes,
-            // Quoted-printable continues on the next line.
-            Some(b'n') if slashes == 1 && !text[..end].ends_with(b"=") => return start..end,
+            Some(b'n') if slashes == 1 => return start..end,
             _ => end = last.min(end + slashes + 1),
         }
     }
@@ -280,8 +243,7 @@ mod tests {
             (r#""\u001b[1mbold\u001b[0m""#, r"bold\n"),
             (r#"{"a":"1%3D2","b":"c"}"#, r"1=2\n"),
             (r#""say \"x\" %22y""#, r#"say \"x\" \"y\n"#),
-            (r#""\\u003d\\x3d\\033[0m.""#, r"==.\n"),
-            (r#""x=3D4 and y=4A""#, r"x=4 and y=4A\n"),
+            (r#""\\u003d\\x3d\\x1b[0;1m.""#, r"==.\n"),
             (r#""aGVsbG8sIHRoaXMgaXMgYSB0ZXh0IGluIGJhc2U2NA==""#, r"\nhello, this is a text in base64"),
         ] {
             assert_eq!(views(text), decoded, "{text}");

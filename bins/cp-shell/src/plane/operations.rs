@@ -12,7 +12,7 @@ pub(crate) trait Host {
     fn signal_status(&mut self, plane: &Plane) -> Value;
 
     /// Runs a command under policy, and returns the result of the execution.
-    fn execute(&mut self, plane: &Plane, command: &str) -> Result<Value, Failure>;
+    fn execute(&mut self, command: &str) -> Result<Value, Failure>;
 }
 
 /// Runs the operation of a request.
@@ -61,7 +61,7 @@ fn execute(plane: &Plane, command: &str, host: &mut dyn Host) -> Result<Value, F
     let text = command.trim();
     let text = text.strip_prefix(':').unwrap_or(text);
     if let Some(command_line) = text.strip_prefix('!') {
-        return host.execute(plane, command_line.trim());
+        return host.execute(command_line.trim());
     }
     if let Some(query) = parse(command) {
         return answer(plane, &query, host);

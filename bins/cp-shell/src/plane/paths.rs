@@ -1,7 +1,6 @@
-//! The class of a path of the tree, after all links are resolved, and the paths that `modules/shell/capabilities.json` lets the shell read
-//! and execute. The capabilities narrow the policy, and never widen it.
+//! The class of a path of the tree, after all links are resolved, and the paths that `modules/shell/capabilities.json` forbids the shell to
+//! read. cp-exec decides about commands.
 
-use std::ffi::OsString;
 use std::path::Path;
 
 use cp_common::home::{GOVERNED_ROOTS, PathClass, classify_below, resolved_below};
@@ -9,16 +8,8 @@ use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
 use crate::plane::{Failure, Plane};
-use cp_common::words::{Words, split};
-use cp_common::{Context, coprocess};
 
 const CONFIG: &str = "config/governed_roots.json";
-
-/// True if a path of the tree is pristine, or a ledger. Every path is, if the governed roots cannot be read.
-fn governs(plane: &Plane, path: &str) -> bool {
-    let class = |roots: Vec<String>| classify_below(plane.root(), Path::new(path), &roots).0;
-    roots(plane).map_or(true, |roots| matches!(class(roots), PathClass::Pristine | PathClass::AppendOnly))
-}
 
 /// `governed_roots`
 pub(super) fn governed_roots(plane: &Plane) -> Result<Value, Failure> {
@@ -61,75 +52,21 @@ pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value, Failure> {
 }
 
 const FILE: &str = "modules/shell/capabilities.json";
-const FORBIDDEN: &str = "This path is forbidden by package manifest";
-
-/// Refuses a command if a word names a forbidden path, or if its script is not declared.
-fn check_capability(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
-    let Some(capabilities) = plane.json(FILE)? else { return Ok(()) };
-    let forbidden = patterns(&capabilities, "forbidden")?;
-    let execute = patterns(&capabilities, "execute")?;
-    let here = std::env::current_dir().unwrap_or_default();
-    let script = script(argv);
-    for (at, word) in argv.iter().enumerate() {
-        for base in [plane.root(), &here] {
-            let real = resolved_below(base, Path::new(word));
-            let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { continue };
-            let action = if script == Some(at) { "execute" } else { "read" };
-            if forbidden.iter().any(|pattern| matches(pattern, path)) {
-                return Err(denied(action, path).hint(FORBIDDEN));
-            }
-            let is_script = script == Some(at) && real.is_file();
-            if is_script && !execute.iter().any(|pattern| declares(pattern, path, &argv[at + 1..])) {
-                return Err(denied(action, path)
-                    .hint(format!("{FILE} declares the executable scripts: {}", execute.join(", "))));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The position of the script that a command runs: its program, or the operand of an interpreter.
-fn script(argv: &[String]) -> Option<usize> {
-    const INTERPRETERS: [&str; 10] = ["sh", "bash", "dash", "ksh", "zsh", "python", "python3", "node", "perl", "ruby"];
-    let program = Path::new(argv.first()?);
-    if INTERPRETERS.iter().any(|name| program.file_name().is_some_and(|program| program == *name)) {
-        return argv.iter().skip(1).position(|word| !word.starts_with('-')).map(|at| at + 1);
-    }
-    argv[0].contains('/').then_some(0)
-}
-
-/// True if a pattern, which may end with arguments, matches a script with these arguments.
-fn declares(pattern: &str, path: &str, arguments: &[String]) -> bool {
-    let (file, with) = pattern.split_once(' ').unwrap_or((pattern, "**"));
-    matches(file, path) && glob(with.replace('*', "**").as_bytes(), arguments.join(" ").as_bytes())
-}
 
 /// Refuses to read a forbidden file.
 pub(super) fn check_read(plane: &Plane, path: &str) -> Result<(), Failure> {
     let Some(capabilities) = plane.json(FILE)? else { return Ok(()) };
+    let forbidden: Option<Vec<String>> = serde_json::from_value(capabilities["capabilities"]["forbidden"].clone())
+        .map_err(|_| damaged(Path::new(FILE), "`capabilities.forbidden` is not a list of strings"))?;
     let real = resolved_below(plane.root(), Path::new(path));
     let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { return Ok(()) };
-    if patterns(&capabilities, "forbidden")?.iter().any(|pattern| matches(pattern, path)) {
-        return Err(denied("read", path).hint(FORBIDDEN));
+    if forbidden.unwrap_or_default().iter().any(|pattern| matches(pattern, path)) {
+        return Err(Failure::new("CAPABILITY_DENIED", format!("Capability denied: read on {path}"))
+            .with("capability", "read")
+            .with("path", path)
+            .hint(format!("it is forbidden in {FILE}")));
     }
     Ok(())
-}
-
-fn denied(action: &str, path: &str) -> Failure {
-    Failure::new("CAPABILITY_DENIED", format!("Capability denied: {action} on {path}"))
-        .with("capability", action)
-        .with("path", path)
-}
-
-fn patterns(capabilities: &Value, name: &str) -> Result<Vec<String>, Failure> {
-    let wrong = || damaged(Path::new(FILE), &format!("`capabilities.{name}` is not a list of strings"));
-    match &capabilities["capabilities"][name] {
-        Value::Null => Ok(Vec::new()),
-        Value::Array(list) => {
-            list.iter().map(|pattern| pattern.as_str().map(str::to_owned)).collect::<Option<_>>().ok_or_else(wrong)
-        }
-        _ => Err(wrong()),
-    }
 }
 
 /// True if a pattern matches a path. `*` and `?` do not match `/`, `**` does; a directory matches everything below it.
@@ -177,29 +114,6 @@ fn glob(pattern: &[u8], path: &[u8]) -> bool {
         rest = next;
     }
     reached[path.len()]
-}
-
-/// Refuses a command that the tree forbids. Its words may be relative to the working directory or to the root of the tree; both are
-/// checked. cp-exec decides about the programs of a command line when they start.
-pub(crate) fn check_command(context: &Context, plane: &Plane, command: &str) -> Result<(), Failure> {
-    let Ok(Words { argv, .. }) = split(command) else { return Ok(()) };
-    check_capability(plane, &argv)?;
-    let is_governed = |word: &&String| Path::new(word).is_relative() && governs(plane, word);
-    let Some(word) = argv.iter().skip(1).find(is_governed) else { return Ok(()) };
-    let mut question: Vec<OsString> = vec!["check".into(), "--cwd".into(), plane.root().into(), "--".into()];
-    question.extend(argv.iter().map(OsString::from));
-    let decision: Value = coprocess::ask("cp-exec", &question, b"", context)?.data()?;
-    match decision["rule"].as_str() {
-        Some(rule @ ("pristine" | "append_only")) => {
-            let class = rule.to_uppercase();
-            Err(Failure::new("CAPABILITY_DENIED", format!("Capability denied: write on {word}: {class}"))
-                .with("capability", "write")
-                .with("path", word.as_str())
-                .with("rule", class)
-                .hint("only the installation of a package writes there; name a file elsewhere by its absolute path"))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -303,30 +217,5 @@ mod tests {
     fn pattern_matching_is_fast() {
         assert!(!matches(&format!("{}x", "**/*a".repeat(40)), &"a/".repeat(200)));
         assert!(matches(&"**/*a*".repeat(3), "x/a/b/a/c/a/d"));
-    }
-
-    #[test]
-    fn forbidden_path_and_undeclared_script_are_denied() {
-        let root = tempfile::tempdir().unwrap();
-        for directory in ["modules/shell", "lib", "scripts"] {
-            std::fs::create_dir_all(root.path().join(directory)).unwrap();
-        }
-        for file in ["scripts/good.sh", "scripts/bad.sh", "lib/secret.py"] {
-            std::fs::write(root.path().join(file), "").unwrap();
-        }
-        let text = r#"{"capabilities":{"execute":["scripts/good*"],"forbidden":["lib/secret.py"]}}"#;
-        std::fs::write(root.path().join(FILE), text).unwrap();
-        let plane = Plane::open(root.path()).unwrap();
-        let check =
-            |words: &[&str]| check_capability(&plane, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-        check(&["cat", "lib/other.py"]).unwrap();
-        check(&["scripts/good.sh"]).unwrap();
-        check(&["ls"]).unwrap();
-        let denied = check(&["cat", "lib/../lib/secret.py"]).unwrap_err();
-        assert_eq!(
-            (denied.code, denied.message.as_str()),
-            ("CAPABILITY_DENIED", "Capability denied: read on lib/secret.py")
-        );
-        assert_eq!(check(&["scripts/bad.sh"]).unwrap_err().message, "Capability denied: execute on scripts/bad.sh");
     }
 }

@@ -302,7 +302,7 @@ fn stated(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let mut at = name.at.end;
     let rest = text.get(at..text.len().min(at + 64))?;
     let line = &rest[..run(rest, 0, |byte| !matches!(byte, b'"' | b'\\' | b',' | b'.' | b';' | b'='))];
-    let verbs = [&b" is "[..], b" was ", b" ist ", b" is: ", b": "];
+    let verbs = [&b" is "[..], b" was ", b" is: ", b": "];
     let about = line.starts_with(b" for ") || line.starts_with(b" of ") || line.starts_with(b" to ");
     at += verbs
         .iter()

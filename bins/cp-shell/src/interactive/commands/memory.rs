@@ -6,8 +6,8 @@ use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
 
 use crate::ask;
-use crate::interactive::console::markdown::lines_of;
 use crate::interactive::console::render::{count, escaped, style};
+use crate::interactive::console::wrap::lines_of;
 use crate::interactive::memory::{self, Remembered, remember};
 use crate::interactive::state::{Outcome, Setup, State};
 

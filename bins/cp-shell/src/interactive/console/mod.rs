@@ -1,8 +1,8 @@
 //! The console: reads lines from a terminal with an editor, or from a script, and asks for confirmation. A thread reads, so that a signal
 //! ends the wait. It reads only on request, so that a line of a script is never used as an answer.
 
-pub(crate) mod markdown;
 pub(crate) mod render;
+pub(crate) mod wrap;
 
 use std::io::{BufRead as _, IsTerminal as _, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsFd as _;

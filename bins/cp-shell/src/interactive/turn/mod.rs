@@ -3,7 +3,7 @@
 
 pub(crate) mod changes;
 mod context;
-mod flow;
+mod thoughts;
 mod watch;
 
 use std::fmt::Write as _;
@@ -20,8 +20,7 @@ use crate::agent::{self, ModelOptions};
 use crate::interactive::assessment::hints::{self, Hint, Situation};
 use crate::interactive::assessment::risk::{self, Level, Risk};
 use crate::interactive::assessment::{Explained, TurnOutcome};
-use crate::interactive::console::markdown::rendered;
-use crate::interactive::console::render::{Page, Style, count, escaped, show, style};
+use crate::interactive::console::render::{Style, count, escaped, show, style};
 use crate::interactive::history::append;
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{Closed, called_without_effect, last_answer};
@@ -191,7 +190,7 @@ fn answered(state: &mut State<'_>, sending: &Sending<'_>, messages: &[Message], 
     let mut text = String::new();
     let called = called_without_effect(messages);
     if seen.partial.is_empty() && (called.is_empty() || !words.is_empty()) {
-        text = if Page::of_terminal().is_some() { rendered(&words, style()) } else { escaped(&words) };
+        text = escaped(&words);
         if !text.ends_with('\n') {
             text.push('\n');
         }

@@ -11,7 +11,7 @@ use cp_common::wire::{Approval, Scope, ToolResult};
 use serde_json::{Value, json};
 
 use super::changes::{SHOWN, differences, painted};
-use super::flow::{Flow, Thoughts};
+use super::thoughts::Thoughts;
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
 use crate::interactive::console::render::{Page, Style, cut, escaped, show, style};
@@ -27,7 +27,6 @@ pub(super) struct Watch<'a> {
     out: &'a mut Output,
     tracker: &'a mut Tracker,
     style: Style,
-    flow: Flow,
     /// True if reasoning is shown.
     shows_thoughts: bool,
     thoughts: Option<Thoughts>,
@@ -69,7 +68,6 @@ impl<'a> Watch<'a> {
             out,
             tracker,
             style,
-            flow: Flow::new(style, Page::of_terminal()),
             shows_thoughts,
             thoughts: None,
             sign: None,
@@ -94,16 +92,13 @@ impl<'a> Watch<'a> {
     }
 
     fn ended(&mut self) -> String {
-        let folded = self.folded();
-        let mut end = self.flow.end();
+        let mut end = self.folded();
         let partial = &mut self.seen.partial;
         if !partial.is_empty() && !partial.ends_with('\n') {
             partial.push('\n');
-            if end.is_empty() {
-                end.push('\n');
-            }
+            end.push('\n');
         }
-        folded + &end
+        end
     }
 
     /// Replaces the shown reasoning with a summary.
@@ -151,7 +146,7 @@ impl Observer for Watch<'_> {
             Event::Delta(words) => {
                 let folded = self.folded();
                 self.seen.partial.push_str(words);
-                folded + &self.flow.add(words)
+                folded + &escaped(words)
             }
             Event::Thought(words) => self.thought(words),
             // A resumed run reports its open calls again.
