@@ -67,13 +67,11 @@ fn tool_call_without_tools_is_reported() {
     assert!(ran.stdout == "Done.\n" && !ran.stderr.contains("no tools"), "{}", ran.stderr);
 }
 
-/// A model that gives a command line, and a policy that decides about it before it runs.
+/// A model that gives a command line, and a policy that allows one program.
 fn with_command(answer: &str) -> Place {
     let place = Place::new();
     place.work.write("answers", format!("{}\n", serde_json::json!({ "content": answer })));
-    place.policy(
-        "[exec]\nstrings = \"single\"\nallowed_commands = [\"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n",
-    );
+    place.policy("[exec]\nallowed_commands = [\"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
     place
 }
 
@@ -92,7 +90,9 @@ fn a_command_line_is_printed_and_not_run_without_a_terminal() {
     let ran = run(&with_command("# Nothing does."), COMMAND);
     assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
     assert_eq!(ran.stderr, "✗ no command does this: Nothing does.\n");
-    let ran = run(&with_command("rm made"), COMMAND);
+    let place = with_command("rm made");
+    place.policy("[exec]\nallowed_commands = []\n");
+    let ran = run(&place, COMMAND);
     assert_eq!((ran.status, ran.stdout.as_str()), (0, "rm made\n"));
     assert!(ran.stderr.starts_with("policy: deny, "), "{}", ran.stderr);
     for option in [
@@ -153,6 +153,7 @@ fn at_a_terminal_a_command_line_runs_after_a_yes() {
         assert_eq!(place.work.join("made").exists(), is_made, "{key}");
     }
     let place = with_command("rm made");
+    place.policy("[exec]\nallowed_commands = []\n");
     let mut terminal = place.shell("sh", COMMAND).env("CP_BACKEND", "stub").terminal(80);
     assert_eq!(terminal.end(), Some(4));
     assert!(!terminal.text().contains("Run it?"), "{}", terminal.text());
@@ -161,11 +162,11 @@ fn at_a_terminal_a_command_line_runs_after_a_yes() {
     let policy = place.home.read("config/policy.toml").replace("[paths]", &format!("{asks}[paths]"));
     place.policy(&policy);
     let mut terminal = place.shell("sh", COMMAND).env("CP_BACKEND", "stub").terminal(80);
-    let shown = terminal.wait_for("Run it? [y/N] ");
-    assert!(shown.contains("policy: ask, it is new"), "{shown}");
+    terminal.wait_for("Run it? [y/N] ");
     terminal.send("yes\r");
-    assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
-    assert!(place.work.join("made").exists());
+    terminal.wait_for("touch made: needs approval; run cp-exec approve ");
+    assert_eq!(terminal.end(), Some(126), "{}", terminal.text());
+    assert!(!place.work.join("made").exists());
 }
 
 #[test]

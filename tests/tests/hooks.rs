@@ -18,9 +18,6 @@ approve = ["mcp__prod__*"]
 
 const HOSTS: [&str; 2] = ["claude", "codex"];
 
-/// A command string is one command, so the hook decides about it before it runs.
-const SINGLE: &str = "strings = \"single\"";
-
 fn place_with(settings: &str) -> Place {
     let place = Place::of("cp-exec");
     place.policy(&POLICY.replace("SETTINGS", settings));
@@ -111,9 +108,10 @@ fn what_is_allowed_runs_in_our_sandbox_on_the_record_of_the_hosts_session() {
 #[test]
 fn what_is_refused_is_refused_with_status_two_a_text_and_the_hosts_words() {
     for host in HOSTS {
-        let place = place_with(SINGLE);
+        let place = Place::of("cp-exec");
+        place.policy("[exec]\nallowed_commands = []\n");
         let ran = ask(&place, host, &question(&place, host, "before", "curl http://example.com"));
-        denied(&ran, "`curl` is not in allowed_commands");
+        denied(&ran, "allowed_commands");
         assert!(
             ran.stdout.contains(r#""permissionDecision":"deny""#) && ran.stdout.contains("allowed_commands"),
             "{ran:?}"
@@ -125,52 +123,22 @@ fn what_is_refused_is_refused_with_status_two_a_text_and_the_hosts_words() {
 
 #[test]
 fn what_an_owner_approved_passes_once() {
+    let rule = "confirm = \"owner\"\n[[exec.rule]]\ncommand = \"touch\"\ndecision = \"confirm\"";
     for host in HOSTS {
-        let place = place_with(&format!("{SINGLE}\nconfirm = \"owner\""));
-        let question = question(&place, host, "before", "rm -r made");
-        place.work.directory("made");
-        let asks = ask(&place, host, &question);
-        denied(&asks, "requires approval by a person");
+        let place = place_with(rule);
+        let question = question(&place, host, "before", "touch made");
+        let command = rewritten(&ask(&place, host, &question).code(0)).unwrap();
+        let run = || (place.sh(&command).status, std::fs::remove_file(place.work.join("made")).is_ok());
+        assert_eq!(run(), (126, false), "{host}");
         let id = events(&place, "approval.asked")[0]["data"]["id"].as_str().unwrap().to_owned();
-        assert!(asks.stderr.contains(&id) && asks.stdout.contains(&id), "{asks:?}");
         let mut terminal = place.subject().args(["approve", &id]).terminal(80);
         terminal.wait_for("y = yes");
         terminal.send("y\r");
         terminal.end();
-        let command = rewritten(&ask(&place, host, &question).code(0)).unwrap();
-        assert_eq!((place.sh(&command).status, place.work.join("made").exists()), (0, false), "{host}");
-        place.work.directory("made");
-        assert_eq!(place.sh(&command).status, 126, "{host}: it was for once");
-        denied(&ask(&place, host, &question), &id);
+        assert_eq!(run(), (0, true), "{host}");
+        assert_eq!(run(), (126, false), "{host}: it was for once");
         assert_eq!(events(&place, "approval.spent").len(), 1);
     }
-}
-
-#[test]
-fn claude_code_asks_its_person_or_defers() {
-    let place = place_with(SINGLE);
-    place.work.directory("made");
-    let question = question(&place, "claude", "before", "rm -r made");
-    let headless =
-        |program: Program| program.env("CLAUDE_CODE_SESSION_ATTENDED", "0").env("CLAUDE_CODE_ENTRYPOINT", "sdk-cli");
-    let defers = headless(asking(&place, "claude", &question)).run().code(0);
-    assert!(defers.stdout.contains(r#""permissionDecision":"defer""#) && rewritten(&defers).is_none(), "{defers:?}");
-    assert_eq!(events(&place, "approval.asked").len(), 1);
-    headless(asking(&place, "claude", &question)).run().code(0);
-    assert_eq!(events(&place, "approval.asked").len(), 1, "it is asked once");
-
-    let mut attended = question.clone();
-    attended["permission_mode"] = "default".into();
-    let asks = asking(&place, "claude", &attended).env("CLAUDE_CODE_SESSION_ATTENDED", "1").run().code(0);
-    assert!(asks.stdout.contains(r#""permissionDecision":"ask""#), "{asks:?}");
-    let command = rewritten(&asks).unwrap();
-    assert_eq!((place.sh(&command).status, place.work.join("made").exists()), (0, false));
-    place.work.directory("made");
-    assert_ne!(place.sh(&command).status, 0, "an approval holds once");
-    // If the host does not say whether a person is there, or never asks, only `approve` gives an approval.
-    denied(&ask(&place, "claude", &attended), "requires approval");
-    let bypassing = asking(&place, "claude", &question).env("CLAUDE_CODE_SESSION_ATTENDED", "1").run();
-    denied(&bypassing, "requires approval");
 }
 
 #[test]

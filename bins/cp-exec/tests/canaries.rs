@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cp_testkit::{counterpart, required};
+use serde_json::json;
 
 use crate::exec::{Exec, Who};
 
@@ -16,10 +17,7 @@ const CANARIES: &str = include_str!("data/canaries.tsv");
 /// Every program of the list by name, so that each refusal comes from a rule.
 fn policy() -> String {
     let programs: BTreeSet<&str> = lines().map(|line| line.program).collect();
-    format!(
-        "[exec]\nstrings = \"single\"\nallowed_commands = {:?}\nintent = \"off\"\n[paths]\nwrite = [\".\"]\n",
-        Vec::from_iter(programs)
-    )
+    format!("[exec]\nallowed_commands = {:?}\nintent = \"off\"\n[paths]\nwrite = [\".\"]\n", Vec::from_iter(programs))
 }
 
 struct Line {
@@ -131,8 +129,9 @@ fn checked(these: impl Fn(&Line) -> bool) -> usize {
         fs::remove_dir_all(&outside).unwrap();
 
         let before = seen(&exec.work);
-        let input = exec.root.write("input", line.input);
-        let (answer, _) = exec.ask(&["--stdin", input.to_str().unwrap(), "-c", line.text]);
+        let arguments = json!({"command": line.text, "stdin": line.input});
+        let request = json!({"tool": "shell", "arguments": arguments}).to_string();
+        let answer = exec.answers(&[], &request).0.remove(0);
         if answer["error"]["details"]["rule"] != line.rule {
             wrong.push(format!("{}\t{}\n    {answer}", line.rule, line.text));
         }

@@ -1,6 +1,7 @@
 //! The corpus: command lines with what is decided about them, and by which rule.
 
 use cp_testkit::counterpart;
+use serde_json::json;
 
 use crate::exec::{Exec, POLICY, Who};
 
@@ -26,7 +27,8 @@ fn decision_corpus_has_expected_verdicts() {
         {
             continue;
         }
-        let (answer, _) = exec.ask(&["check", "-c", &text]);
+        let request = json!({"tool": "shell", "arguments": {"command": text}}).to_string();
+        let answer = exec.answers(&["check"], &request).0.remove(0);
         let (found, by) = (&answer["data"]["decision"], &answer["data"]["rule"]);
         count += 1;
         if found != decision || (rule != "*" && by != rule) {

@@ -74,7 +74,7 @@ fn starter_policy_redirects_requests_to_tool_calls_and_runs_typed_commands() {
         };
         let (whole, line) = (ask("shell"), ask("bash"));
         assert_eq!(whole["error"]["details"]["rule"], "intent", "{words}, with operands or without: {whole}");
-        assert_eq!(line["data"]["argv"].is_array() || line["error"]["details"]["argv"].is_array(), true, "{line}");
+        assert!(line["data"]["argv"].is_array() || line["error"]["details"]["argv"].is_array(), "{line}");
     }
     assert_eq!(exec.ask(&["--", "find", "a", "-delete"]).1, 5, "it is asked about");
 }
@@ -84,7 +84,7 @@ fn starter_policy_allows_all_unrestricted_programs() {
     let exec = without_policy();
     exec.ask(&["policy", "init"]);
     let policy = policy_of(&exec);
-    assert!(policy.contains("strings = \"shell\"\n") && policy.contains("allowed_commands = [\"*\"]\n"), "{policy}");
+    assert!(policy.contains("allowed_commands = [\"*\"]\n"), "{policy}");
     assert!(policy.lines().all(|line| line.len() <= 160), "{policy}");
     exec.write("a", "one\n");
     assert!(exec.ask(&["--", "ls"]).0["data"]["stdout"].as_str().unwrap().starts_with("a\n"));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::agent::{Agent, Host, hooked};
+use super::agent::{Agent, hooked};
 use super::model::Turn;
 
 const POLICY: &str = "[exec]
@@ -130,24 +130,4 @@ fn approve(agent: &Agent, id: &str) {
     terminal.wait_for("Allow it? y = yes, n = no: ");
     terminal.send("yes\r");
     terminal.end();
-}
-
-#[test]
-fn claude_code_stops_where_it_must_ask_and_goes_on_when_it_is_resumed() {
-    if !Host::Claude.is_there() {
-        return;
-    }
-    let agent = Agent::new(Host::Claude);
-    // The hook asks about a string that is one command. A line runs, and its program is asked about when it starts.
-    agent.govern(&POLICY.replace("confirm = \"owner\"", "confirm = \"agent\"\nstrings = \"single\""));
-    let made = || agent.place.work.join("made").exists();
-    let (outcome, model) = agent.run(vec![vec![Host::Claude.shell("touch made")]]);
-    assert_eq!(outcome.records()[0]["stop_reason"], "tool_deferred", "{outcome:?}\n{model:?}");
-    assert!(!made(), "{outcome:?}");
-    let waiting = agent.place.program("cp-exec").arg("approve").run().stdout;
-    let id = waiting.split('"').find(|word| word.starts_with("APR-")).unwrap_or_else(|| panic!("{waiting}"));
-    approve(&agent, id);
-    let (outcome, model) = agent.resume(Vec::new());
-    assert!(made(), "{outcome:?}\n{model:?}");
-    assert_eq!(entries(&agent, "exec.intent").len(), 1, "{outcome:?}");
 }

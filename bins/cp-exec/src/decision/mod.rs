@@ -34,7 +34,7 @@ use self::step::runs_script;
 pub(crate) use self::step::{Caller, StepRuling, StepVerdict, decide_step};
 pub(crate) use self::watched::{KnownLink, Watched, identity};
 use crate::digest::sha256;
-use crate::policy::{Confirm, Policy, Strings, Verdict};
+use crate::policy::{Confirm, Policy, Verdict};
 use crate::request::{Command, Form};
 use crate::rules::{Arguments, Finding, Risk, Scope, judge, served};
 use crate::sandbox::plan::Plan;
@@ -213,21 +213,15 @@ pub(crate) struct Ruling {
 /// The shells for command lines; the first that exists is used.
 const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
 
-/// Parses the string of a command according to `exec.strings` of the policy.
+/// Parses the string of a request to the tool `shell`.
 pub(crate) fn read_string(policy: &Policy, mut command: Command) -> Result<Command> {
-    command.form = match command.form {
-        Form::Line(text) if policy.exec().strings == Strings::Single => strict(policy, &text, &mut command.notices)?,
-        Form::Strict(text) => strict(policy, &text, &mut command.notices)?,
-        other => other,
-    };
+    if let Form::Strict(text) = &command.form {
+        let words = words::split(text)?;
+        command.notices.clone_from(&words.notices);
+        command.form = Form::Words(words.with_home(&policy.home_text()));
+    }
     command.check()?;
     Ok(command)
-}
-
-fn strict(policy: &Policy, text: &str, notices: &mut Vec<String>) -> Result<Form> {
-    let words = words::split(text)?;
-    notices.clone_from(&words.notices);
-    Ok(Form::Words(words.with_home(&policy.home_text())))
 }
 
 /// The shell of this machine, and the arguments with which it runs a line.

@@ -94,8 +94,6 @@ pub(crate) struct Exec {
     pub restricted_commands: Vec<String>,
     /// The directories in which names are looked up.
     pub path: Vec<PathBuf>,
-    /// The interpretation of a command line.
-    pub strings: Strings,
     /// The reaction to a read-only command that a tool call can replace.
     pub intent: Intent,
     /// The built-in argument rules: on or off.
@@ -137,7 +135,6 @@ impl Default for Exec {
             allowed_commands: Vec::new(),
             restricted_commands: Vec::new(),
             path: SYSTEM_PATH.map(PathBuf::from).to_vec(),
-            strings: Strings::Shell,
             intent: Intent::Enforce,
             argument_rules: ArgumentRules::Default,
             timeout: 30.0,
@@ -172,16 +169,6 @@ impl Exec {
     pub(crate) fn allows_all(&self) -> bool {
         self.allowed_commands.iter().any(|allowed| allowed == "*")
     }
-}
-
-/// The interpretation of a command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Strings {
-    /// The input of a shell in the sandbox.
-    Shell,
-    /// The words of one command.
-    Single,
 }
 
 /// The reaction to a read-only command that a tool call can replace.
@@ -320,12 +307,7 @@ pub(crate) fn load(file: &Path) -> Result<Loaded> {
 
 /// Parses the text of a policy, and checks constraints that the types do not express.
 pub(crate) fn parse(text: &str) -> Result<Settings> {
-    let settings: Settings = toml::from_str(text).map_err(|e| match explain(text, &e) {
-        error if error.message().ends_with("unknown value `list`") => error
-            .with("key", "exec.strings")
-            .hint("write strings = \"shell\": a shell in the sandbox runs the line, and each program is decided about when it starts"),
-        error => error,
-    })?;
+    let settings: Settings = toml::from_str(text).map_err(|e| explain(text, &e))?;
     let fault = |key: &str, message: String| {
         let name = key.rsplit('.').next().unwrap_or(key);
         let line = text.lines().position(|line| line.trim_start().starts_with(name));

@@ -26,7 +26,7 @@ pub(crate) use self::bounds::Access;
 use self::bounds::{Bounds, Governed, Module, modules, patterns};
 use self::file::Exec;
 pub(crate) use self::file::{
-    ArgumentRules, Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Strings, Verdict, load, parse,
+    ArgumentRules, Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Verdict, load, parse,
 };
 pub(crate) use self::grant::allowable;
 pub(crate) use self::hidden::{node_of, readable, writable};

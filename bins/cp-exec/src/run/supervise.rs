@@ -29,7 +29,10 @@ use crate::sandbox::{self, Listener, Pending, Received};
 
 /// The time after the end of the command during which other processes may keep its output open.
 pub(super) const DRAIN: Duration = Duration::from_millis(200);
-/// The time in which the init must count and kill the processes before it is killed itself.
+/// The time in which the init must kill the processes that outlive their command. It is killed itself after that, and
+/// their number is not known then.
+const INIT_COUNTS: Duration = Duration::from_secs(2);
+/// The time in which the init must count and kill the processes of a command that is ended early.
 const INIT_KILLS: Duration = Duration::from_millis(30);
 /// The same without a process namespace. A longer time, because the init kills each process, and the rest would
 /// survive if it were killed before.
@@ -395,7 +398,12 @@ impl<'r> Supervised<'r> {
             self.deadlines.ordered = true;
             self.deadlines.terminate = None;
             let whole = self.ready.as_ref().is_some_and(|ready| ready.kill == "pid_namespace");
-            self.deadlines.abandon = Some(now + if whole { INIT_KILLS } else { INIT_WALKS });
+            let time = match self.status {
+                Some(_) => INIT_COUNTS,
+                None if whole => INIT_KILLS,
+                None => INIT_WALKS,
+            };
+            self.deadlines.abandon = Some(now + time);
             sandbox::send_order(self.socket.as_fd(), &Order::Kill);
         }
     }
