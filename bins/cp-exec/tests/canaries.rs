@@ -17,7 +17,7 @@ const CANARIES: &str = include_str!("data/canaries.tsv");
 fn policy() -> String {
     let programs: BTreeSet<&str> = lines().map(|line| line.program).collect();
     format!(
-        "[exec]\nstrings = \"single\"\nallowed_commands = {:?}\nintent = \"off\"\n[paths]\nwrite = [\".\"]\n",
+        "[exec]\nstrings = \"single\"\nallowed_commands = {:?}\nintent = \"off\"\nnetwork = [\"example.org\"]\n[paths]\nwrite = [\".\"]\n",
         Vec::from_iter(programs)
     )
 }

@@ -141,7 +141,9 @@ fn loader_of_elf_file_is_decided() {
 #[test]
 fn interpreter_is_judged_by_rules_as_a_program() {
     for who in everyone() {
-        let policy = POLICY.replace("argument_rules = \"off\"\n", "").replace("[\"sh\"", "[\"git\", \"sh\"");
+        let policy = POLICY
+            .replace("argument_rules = \"off\"", "network = [\"example.org\"]")
+            .replace("[\"sh\"", "[\"git\", \"sh\"");
         let exec = Exec::with_policy(who, &policy);
         for (first, code) in [
             ("#!/usr/bin/git push", "E_HUMAN_REQUIRED"),

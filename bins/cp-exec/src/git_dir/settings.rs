@@ -88,6 +88,25 @@ impl Settings {
     }
 }
 
+/// The addresses of a remote, or of everything that `git push` without a remote may mean. `None` if the settings rewrite
+/// addresses or include other files.
+pub(crate) fn addresses(text: &str, remote: Option<&str>) -> Option<Vec<String>> {
+    let mut found = Vec::new();
+    for (key, value) in Settings::read(text).entries {
+        match parts(&key) {
+            ("include" | "includeif" | "url", ..) => return None,
+            ("remote", name, "url" | "pushurl") if remote.is_none_or(|remote| remote == name) => found.push(value),
+            ("remote", _, "pushdefault") | ("branch", _, "remote" | "pushremote")
+                if remote.is_none() && value.contains(['/', ':']) =>
+            {
+                found.push(value);
+            }
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
 /// A value without its quotes, escapes and comment.
 fn unquoted(value: &str) -> String {
     let (mut text, mut quoted, mut characters) = (String::new(), false, value.chars());

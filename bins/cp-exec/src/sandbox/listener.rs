@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -308,6 +308,15 @@ impl ExecRequest {
         let lookup = Lookup::of(self.process).ok()?;
         let found = lookup.find(lookup.start(None).ok()?, path).ok()?;
         Some(identify(&found.file).ok()?.0.path)
+    }
+
+    /// The text of a small file that the caller names.
+    pub(crate) fn text_of(&self, path: &Path) -> Option<String> {
+        let lookup = Lookup::of(self.process).ok()?;
+        let found = lookup.find(lookup.start(None).ok()?, path).ok()?;
+        let mut text = String::new();
+        identify(&found.file).ok()?.1?.take(LONGEST as u64).read_to_string(&mut text).ok()?;
+        Some(text)
     }
 
     /// True if the caller sees a file on a read-only mount; `None` if the file does not exist.
