@@ -16,15 +16,17 @@ const PLAIN: [&str; 8] = [
 ];
 
 /// Keys that git writes when it creates a repository. Most values are true or false.
-const INITIAL: [&str; 8] = [
+const INITIAL: [&str; 10] = [
     "core.bare",
     "core.filemode",
     "core.ignorecase",
     "core.logallrefupdates",
     "core.precomposeunicode",
     "core.repositoryformatversion",
+    "core.sharedrepository",
     "core.symlinks",
     "extensions.objectformat",
+    "receive.denynonfastforwards",
 ];
 
 /// The settings of a file, in order.
@@ -125,7 +127,7 @@ fn unquoted(value: &str) -> String {
 /// searched for guarded names: the repository may have been cloned from there.
 pub(super) fn fault_in_new_settings(text: &str, trees: &[PathBuf]) -> Option<String> {
     fault(&Settings::read(text), |key, value| {
-        let initial = INITIAL.contains(&key) && ["true", "false", "0", "1", "sha1", "sha256"].contains(&value);
+        let initial = INITIAL.contains(&key) && ["true", "false", "0", "1", "2", "sha1", "sha256"].contains(&value);
         let is_origin = matches!(parts(key), ("remote", name, "url") if is_word(name));
         initial
             || is_harmless(key, value)

@@ -24,29 +24,43 @@ use seccompiler::sock_filter;
 use super::interpreter::{Interpreter, interpreters, is_loader, is_native, operand_of_loader};
 use super::lookup::{Found, Lookup};
 use super::plan::Identity;
-use super::seccomp::{ALLOW, JUMP_IF_EQUAL, LOAD_WORD, RETURN};
+use super::seccomp::{ALLOW, JUMP_IF_EQUAL, JUMP_IF_SET, LOAD_WORD, MODES, RETURN, SET_ID, argument};
+use super::set_mode;
 use super::sys::{self, Notification};
 
 /// The most bytes of arguments, or of the environment, that are read. The kernel accepts no more.
 const LONGEST: usize = 6 << 20;
 const PAGE: usize = 4096;
+/// The calls that execute a program.
+const EXECUTIONS: [i64; 2] = [libc::SYS_execve, libc::SYS_execveat];
 /// The number of cached pages of another process.
 const PAGES: usize = 8;
 const POINTER: usize = size_of::<u64>();
 /// The most interpreters of each other that the kernel starts for one script.
 const DEPTH: usize = 5;
 
-/// Installs the filter in this thread.
+/// Installs the filter in this thread. Changes of a mode to a set-id one are reported too, because a filter cannot tell
+/// files from directories.
 pub(super) fn install() -> io::Result<OwnedFd> {
     const USER_NOTIFICATION: u32 = 0x7fc0_0000;
+    let mut program = vec![sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 }];
+    let last = 1 + EXECUTIONS.len() + 3 * MODES.len();
+    let (allow, report) = (last, last + 1);
+    let to = |target: usize, from: usize| u8::try_from(target - from - 1).unwrap_or(u8::MAX);
     let call = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
-    sys::install_listener(&[
-        sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },
-        sock_filter { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: call(libc::SYS_execve) },
-        sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: call(libc::SYS_execveat) },
-        sock_filter { code: RETURN, jt: 0, jf: 0, k: USER_NOTIFICATION },
-        sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW },
-    ])
+    for number in EXECUTIONS {
+        let at = program.len();
+        program.push(sock_filter { code: JUMP_IF_EQUAL, jt: to(report, at), jf: 0, k: call(number) });
+    }
+    for (number, mode) in MODES {
+        let at = program.len();
+        program.push(sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 2, k: call(number) });
+        program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: argument(mode) });
+        program.push(sock_filter { code: JUMP_IF_SET, jt: to(report, at + 2), jf: to(allow, at + 2), k: SET_ID });
+    }
+    program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW });
+    program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: USER_NOTIFICATION });
+    sys::install_listener(&program)
 }
 
 /// A process: its pid in this namespace and its start time, because pids are reused.
@@ -147,6 +161,12 @@ impl Listener {
             }
             // The caller may have been killed in the meantime.
             let Ok(notification) = sys::receive_notification(self.fd.as_fd()) else { continue };
+            if !EXECUTIONS.contains(&notification.number) {
+                let changed = set_mode::change(self.fd.as_fd(), &notification);
+                let error = changed.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EPERM), |()| 0);
+                drop(sys::answer_notification(self.fd.as_fd(), notification.id, Some(error)));
+                continue;
+            }
             match thread_group(notification.thread).and_then(Process::find) {
                 Some((process, parent)) => return Pending::Call(ExecCall { notification, process, parent }),
                 None => drop(sys::answer_notification(self.fd.as_fd(), notification.id, Some(libc::EPERM))),
@@ -337,14 +357,14 @@ fn identify(file: &OwnedFd) -> io::Result<(Identity, Option<File>)> {
 }
 
 /// The memory of another process, read and cached by pages because its strings are adjacent.
-struct Memory {
+pub(super) struct Memory {
     thread: i32,
     /// The pages that were read last, with their addresses.
     pages: VecDeque<(u64, [u8; PAGE])>,
 }
 
 impl Memory {
-    fn of(thread: i32) -> Self {
+    pub(super) fn of(thread: i32) -> Self {
         Self { thread, pages: VecDeque::new() }
     }
 
@@ -375,7 +395,7 @@ impl Memory {
     }
 
     /// Reads a string up to its NUL byte.
-    fn string(&mut self, mut address: u64) -> io::Result<Vec<u8>> {
+    pub(super) fn string(&mut self, mut address: u64) -> io::Result<Vec<u8>> {
         let mut string = Vec::new();
         loop {
             let part = self.page_from(address)?;

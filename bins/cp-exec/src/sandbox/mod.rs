@@ -16,6 +16,7 @@ pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod report;
 mod seccomp;
+mod set_mode;
 mod spawner;
 mod sys;
 mod terminal;
