@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::step::is_in_own_tmp;
 use crate::git_dir::addresses;
-use crate::policy::Policy;
+use crate::policy::{Access, Policy};
 use crate::rules::Arguments;
 use crate::sandbox::ExecRequest;
+use crate::sandbox::plan::TMP;
 
 /// The rule about commands that write the configuration of the repository.
 const WRITES_CONFIG: &str = "git.config";
@@ -129,4 +129,10 @@ fn repository_at(request: &ExecRequest, place: &Path) -> Option<PathBuf> {
     let common = request.text_of(&git.join("commondir")).map(|text| git.join(text.trim()));
     let common = common.unwrap_or(git);
     Some(request.resolved(&common).unwrap_or(common))
+}
+
+/// True if a file lies in the private `/tmp` of the run, which contains only files of the run or its session. The
+/// kernel decides if the file is executable.
+pub(super) fn is_in_own_tmp(policy: &Policy, file: &Path) -> bool {
+    file.starts_with(TMP) && ![Access::Read, Access::Write].iter().any(|access| policy.bounds.lists(*access, file))
 }

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::checks::{check_command_name, check_modules, check_script, check_target, runs_by_path};
 use super::confirm;
-use super::own_repository::is_about_own_repository;
+use super::own_repository::{is_about_own_repository, is_in_own_tmp};
 use super::program::HashCache;
 use super::program::ProgramLookup;
 use crate::digest::format_digest;
@@ -19,7 +19,7 @@ use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;
 use crate::rules::{Arguments, Finding, Risk, Scope, is_multicall, is_shell, is_wrapper, judge};
-use crate::sandbox::plan::{HOME, TMP};
+use crate::sandbox::plan::HOME;
 use crate::sandbox::{ExecRequest, Role};
 
 /// Variables that load code into a program or run it before a shell's line. A line may not change them.
@@ -266,12 +266,6 @@ fn by_rules(policy: &Policy, argv: &[String], request: &ExecRequest, given: &Giv
 pub(super) fn runs_script(argv: &[String]) -> bool {
     let arguments = Arguments::read(argv);
     is_shell(arguments.name()) || is_wrapper(arguments.name()) || arguments.script().is_some()
-}
-
-/// True if a file lies in the private `/tmp` of the run, which contains only files of the run or its session. The
-/// kernel decides if the file is executable.
-pub(super) fn is_in_own_tmp(policy: &Policy, file: &Path) -> bool {
-    file.starts_with(TMP) && ![Access::Read, Access::Write].iter().any(|access| policy.bounds.lists(*access, file))
 }
 
 /// True if the policy allows a program by its path.
