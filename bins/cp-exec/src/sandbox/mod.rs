@@ -10,6 +10,7 @@ mod landlock;
 mod leader;
 mod listener;
 mod lookup;
+mod memory;
 mod mounts;
 mod namespace;
 pub(crate) mod pieces;

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::listener::Memory;
 use super::lookup::Lookup;
+use super::memory::Memory;
 use super::seccomp::MODES;
 use super::sys::{self, Notification};
 
