@@ -17,7 +17,16 @@ const CANARIES: &str = include_str!("data/canaries.tsv");
 /// Every program of the list by name, so that each refusal comes from a rule.
 fn policy() -> String {
     let programs: BTreeSet<&str> = lines().map(|line| line.program).collect();
-    format!("[exec]\nallowed_commands = {:?}\nintent = \"off\"\n[paths]\nwrite = [\".\"]\n", Vec::from_iter(programs))
+    format!(
+        "[exec]
+allowed_commands = {:?}
+intent = \"off\"
+network = [\"example.org\"]
+[paths]
+write = [\".\"]
+",
+        Vec::from_iter(programs)
+    )
 }
 
 struct Line {

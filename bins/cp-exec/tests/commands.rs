@@ -127,6 +127,11 @@ fn compare(text: &str, share: f64) {
     exec.shell("sh", REPOSITORY).run().success();
     let path = std::env::var_os("PATH").unwrap();
     exec.command(&["policy", "init", "--for", "."]).env("PATH", path).run().success();
+    // A command publishes something only if it reaches others.
+    let policy = exec.home.join("config/policy.toml");
+    let written = fs::read_to_string(&policy).unwrap();
+    assert!(written.contains("network = []"));
+    fs::write(policy, written.replace("network = []", "network = [\"example.org\"]")).unwrap();
     // The first run keeps the history of the repository, in a directory of it.
     exec.command(&["--", "true"]).run().success();
     copy(&exec.work, &exec.root.join("project"));

@@ -28,16 +28,10 @@ attempt("plain_chmod", lambda: call(90, name, 0o755))
 attempt("sticky", lambda: os.mkdir(fresh(), 0o1777))
 for bits in (0o4755, 0o2755, 0o6755, 0o4000):
     o = oct(bits)[2:]
-    attempt("chmod_" + o, lambda: call(90, name, bits))
-    attempt("fchmod_" + o, lambda: call(91, fd, bits))
-    attempt("fchmodat_" + o, lambda: call(268, -100, name, bits))
-    attempt("fchmodat2_" + o, lambda: call(452, -100, name, bits, 0))
     attempt("open_" + o, lambda: call(2, fresh(), flags, bits))
     attempt("openat_" + o, lambda: call(257, -100, fresh(), flags, bits))
     attempt("tmpfile_" + o, lambda: call(257, -100, b".", os.O_TMPFILE | os.O_RDWR, bits))
     attempt("creat_" + o, lambda: call(85, fresh(), bits))
-    attempt("mkdir_" + o, lambda: call(83, fresh(), bits))
-    attempt("mkdirat_" + o, lambda: call(258, -100, fresh(), bits))
     attempt("mknod_" + o, lambda: call(133, fresh(), 0o100000 | bits, 0))
     attempt("mknodat_" + o, lambda: call(259, -100, fresh(), 0o100000 | bits, 0))
 call(90, name, 0o644)
@@ -47,6 +41,93 @@ how = (ctypes.c_uint64 * 3)(flags, 0o4755, 0)
 attempt("openat2", lambda: call(437, -100, fresh(), how, 24))
 "#,
         );
+    }
+}
+
+/// What a change of a mode leaves: for each call and mode, the mode of a file and of a directory.
+const MODES: &str = r#"
+import stat
+flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+count = iter(range(1000))
+def made(is_directory):
+    name = "made-%d-%d" % (os.getpid(), next(count))
+    if is_directory: os.mkdir(name)
+    else: os.close(os.open(name, flags, 0o644))
+    return name
+def linked(name):
+    os.symlink(name, name + "-link"); return name + "-link"
+def program(words):
+    subprocess.check_call(words)
+def described(name, f):
+    fd = os.open(name, os.O_RDONLY)
+    try: f(fd)
+    finally: os.close(fd)
+calls = {
+    "chmod": lambda name, bits: call(90, name.encode(), bits),
+    "chmod_absolute": lambda name, bits: call(90, os.path.abspath(name).encode(), bits),
+    "chmod_link": lambda name, bits: call(90, linked(name).encode(), bits),
+    "fchmod": lambda name, bits: described(name, lambda fd: call(91, fd, bits)),
+    "descriptor": lambda name, bits: described(name, lambda fd: os.chmod("/proc/self/fd/%d" % fd, bits)),
+    "fchmodat": lambda name, bits: described(".", lambda fd: call(268, fd, name.encode(), bits)),
+    "fchmodat2": lambda name, bits: call(452, -100, name.encode(), bits, 0),
+    "not_followed": lambda name, bits: call(452, -100, name.encode(), bits, 0x100),
+    "program": lambda name, bits: program(["chmod", "0%o" % bits, name]),
+    "high_half": lambda name, bits: call(90, name.encode(), ctypes.c_uint64((1 << 40) | bits)),
+}
+for is_directory in (False, True):
+    for bits in (0o4755, 0o2755, 0o6711, 0o1755, 0o700):
+        for way, f in calls.items():
+            name = made(is_directory)
+            f(name, bits)
+            print(way, "directory" if is_directory else "file", "%o" % bits, "%o" % stat.S_IMODE(os.stat(name).st_mode))
+name = made(False)
+for what, f in {
+    "missing": lambda: call(90, b"missing", 0o4755),
+    "closed": lambda: call(91, 99, 0o4755),
+    "link_itself": lambda: call(452, -100, linked(name).encode(), 0o4755, 0x100),
+    "of_the_kernel": lambda: call(90, b"/proc/version", 0o4755),
+    "address": lambda: call(90, 1, 0o4755),
+}.items():
+    try: f(); print(what, "error", "-", "none")
+    except OSError as error: print(what, "error", "-", errno.errorcode[error.errno])
+"#;
+
+#[test]
+fn set_id_bits_of_files_are_dropped_and_directories_keep_their_group() {
+    cp_testkit::needs!("python3");
+    if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
+        return;
+    }
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let said = |output: &str| -> Vec<Vec<String>> {
+            let words = |line: &str| line.split(' ').map(str::to_owned).collect();
+            output.lines().map(words).collect()
+        };
+        let (_, result) = inside(&exec, MODES);
+        let found = said(result["stdout"].as_str().unwrap());
+        let control = said(&exec.outside(&format!("cd {} && python3 probe.py", exec.work.display())).run().stdout);
+        assert_eq!((found.len(), control.len()), (105, 105), "{result}");
+        for (inside, outside) in found.iter().zip(&control) {
+            let [way, kind, bits, mode] = &**inside else { panic!("{inside:?}") };
+            let octal = |text: &str| u32::from_str_radix(text, 8).unwrap();
+            let expected = match kind.as_str() {
+                "file" => format!("{:o}", octal(bits) & 0o1777),
+                "directory" => format!("{:o}", octal(bits) & 0o3777),
+                _ => outside[3].clone(),
+            };
+            assert_eq!((mode, &inside[..3]), (&expected, &outside[..3]), "{who:?} {way} {kind} {bits}");
+            let is_whole = ["file", "directory"].contains(&kind.as_str());
+            assert!(!is_whole || outside[3] == *bits, "{who:?} {outside:?}: the control");
+        }
+        let line = "mkdir d && chmod g+s d && test -g d && git init -q --shared e && test -g e/.git && \
+                    install -m 2755 -d i && test -g i && install -m 4755 /bin/true t && test $(stat -c %a t) = 755 && \
+                    mkdir a && tar -cf t.tar --mode=4755 t && tar -xpf t.tar -C a && test $(stat -c %a a/t) = 755";
+        let exec = Exec::with_policy(who, &POLICY.replace("[\"sh\"", "[\"install\", \"tar\", \"sh\""));
+        let (answer, status) = exec.ask(&["-c", line]);
+        assert_eq!(status, 0, "{who:?} {answer}");
+        let outside = format!("cd {} && rm -rf t && install -m 4755 /bin/true t && test -u t", exec.work.display());
+        exec.outside(&outside).run().success();
     }
 }
 

@@ -53,29 +53,51 @@ fn rules_about_repositories_hold_for_those_of_the_owner() {
     }
 }
 
+/// What becomes of a line: with a name in `network`, and without.
+const PUSHES: [(&str, &str, &str); 22] = [
+    ("cd $TMPDIR/a && git push -q $TMPDIR/b HEAD:z", "done", "done"),
+    ("cd $TMPDIR/a && git push -q -f ../b HEAD:z", "done", "done"),
+    ("cd $TMPDIR/x && git push -q origin HEAD:z", "done", "done"),
+    ("cd $TMPDIR/x && git push -q -f origin +HEAD:z", "done", "done"),
+    ("cd made/x && git push -q -f origin HEAD:z", "done", "done"),
+    ("cd made/x && git push -q -u origin HEAD:zz", "done", "done"),
+    ("git push -q $TMPDIR/b HEAD:z", "done", "done"),
+    ("git push -q -f made/b HEAD:z", "done", "done"),
+    ("git push -q other HEAD:z", "done", "done"),
+    ("git push -q -f other HEAD:z", "asked", "asked"),
+    ("git push -q ./other.git +HEAD:z", "asked", "asked"),
+    ("cd made/x && git push -q -f ../../other.git HEAD:z", "asked", "asked"),
+    ("cd $TMPDIR/a && GIT_DIR=$OLDPWD/.git git push -f $TMPDIR/b HEAD", "asked", "asked"),
+    ("git worktree add -q $TMPDIR/w && cd $TMPDIR/w && git branch -D y", "asked", "asked"),
+    ("git push git://localhost:9/x HEAD", "failed", "failed"),
+    ("git push", "asked", "failed"),
+    ("git push -f origin HEAD", "asked", "failed"),
+    ("cd $TMPDIR/a && git push https://example.com/x HEAD", "asked", "failed"),
+    ("cd $TMPDIR/a && git push x:y HEAD", "asked", "failed"),
+    ("cd $TMPDIR/x && git remote set-url --push origin https://example.com/x && git push origin", "asked", "failed"),
+    ("cd $TMPDIR/x && git -c remote.origin.pushurl=https://example.com/x push origin", "asked", "failed"),
+    ("cd $TMPDIR/x && git config url.https://example.com/.pushInsteadOf / && git push origin", "asked", "failed"),
+];
+
 #[test]
-fn push_asks_unless_the_run_made_the_remote() {
-    for who in everyone() {
-        let exec = Exec::with_policy(who, POLICY);
+fn push_asks_where_it_reaches_others_or_overwrites_history_of_the_owner() {
+    for (who, network) in everyone().into_iter().flat_map(|who| ["\"example.com\"", ""].map(|network| (who, network))) {
+        let exec = Exec::with_policy(who, &POLICY.replace("[paths]", &format!("network = [{network}]\n[paths]")));
         let owner = "git init -q --bare other.git; git remote add origin https://example.com/x; git remote add other ./other.git";
         exec.outside(&format!("cd {} && {} && {owner}", exec.work.display(), MAKE.replace("DIR", "."))).run().success();
         let make = MAKE.replace("DIR", "$TMPDIR/a");
-        for (push, is_own) in [
-            ("cd $TMPDIR/a && git push -q $TMPDIR/b HEAD:z", true),
-            ("cd $TMPDIR/a && git push -q -f ../b HEAD:z", true),
-            ("git push $TMPDIR/b HEAD:z", false),
-            ("git push", false),
-            ("git push origin HEAD", false),
-            ("git push other HEAD", false),
-            ("git push ./other.git HEAD", false),
-            ("cd $TMPDIR/a && git push https://example.com/x HEAD", false),
-            ("cd $TMPDIR/a && git push x:y HEAD", false),
-            ("cd $TMPDIR/a && git push $OLDPWD/other.git HEAD", false),
-            ("cd $TMPDIR/a && GIT_DIR=$OLDPWD/.git git push $TMPDIR/b HEAD", false),
-        ] {
-            let (answer, status) = exec.ask(&["-c", &format!("{make} && git init -q --bare $TMPDIR/b && {push}")]);
+        let make = format!(
+            "{make} && mkdir made && git init -q --bare $TMPDIR/b && git init -q --bare made/b && \
+             git clone -q $TMPDIR/a $TMPDIR/x && {} && git clone -q made/o made/x",
+            MAKE.replace("DIR", "made/o")
+        );
+        for (push, with_name, without) in PUSHES {
+            let (answer, status) = exec.ask(&["-c", &format!("{make} && {push}")]);
             let asked = answer["error"]["code"] == "E_HUMAN_REQUIRED";
-            assert_eq!((status == 0, asked), (is_own, !is_own), "{who:?} {push}: {answer}");
+            let found = if asked { "asked" } else { ["done", "failed"][usize::from(status != 0)] };
+            let expected = if network.is_empty() { without } else { with_name };
+            assert_eq!(found, expected, "{who:?} [{network}] {push}: {answer}");
+            exec.outside(&format!("cd {} && rm -rf made && git worktree prune", exec.work.display())).run().success();
         }
     }
 }

@@ -141,7 +141,9 @@ fn loader_of_elf_file_is_decided() {
 #[test]
 fn interpreter_is_judged_by_rules_as_a_program() {
     for who in everyone() {
-        let policy = POLICY.replace("argument_rules = \"off\"\n", "").replace("[\"sh\"", "[\"git\", \"sh\"");
+        let policy = POLICY
+            .replace("argument_rules = \"off\"", "network = [\"example.org\"]")
+            .replace("[\"sh\"", "[\"git\", \"sh\"");
         let exec = Exec::with_policy(who, &policy);
         for (first, code) in [
             ("#!/usr/bin/git push", "E_HUMAN_REQUIRED"),
@@ -158,5 +160,62 @@ fn interpreter_is_judged_by_rules_as_a_program() {
             exec.executable("target/origin", &format!("{first}\n{text}\n"));
             assert_eq!(exec.ask(&["-c", "target/origin"]).0["data"]["stdout"], "ran\n", "{who:?} {first}");
         }
+    }
+}
+
+/// Executes a path in shared memory that another process changes meanwhile between two programs of equal length.
+const RACER: &str = r#"
+import ctypes, mmap, os, signal, sys, time
+memory = mmap.mmap(-1, 4096)
+memory[3:17] = b"/usr/bin/true\0"
+start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+name = ctypes.c_uint32.from_address(start + 12)
+true, tail = (int.from_bytes(word, "little") for word in (b"true", b"tail"))
+libc = ctypes.CDLL(None)
+words = (ctypes.c_char_p * 4)(b"x", b"-f", b"/dev/null", None)
+flipper = 0
+if sys.argv[1] == "race":
+    flipper = os.fork()
+    if flipper == 0:
+        while True: name.value = tail; name.value = true
+children = []
+for _ in range(400):
+    child = os.fork()
+    if child == 0:
+        libc.execve(ctypes.c_void_p(start + 3), words, None)
+        os._exit(1)
+    children.append(child)
+    if flipper: time.sleep(0.01)
+    else: os.waitpid(child, 0)
+for child in children if flipper else []: os.kill(child, signal.SIGKILL)
+if flipper: os.kill(flipper, signal.SIGKILL)
+print("to the end")
+"#;
+
+/// Executes itself many times.
+const AGAIN: &str = "import os, sys\nleft = int(sys.argv[1])\nif left: os.execv(sys.executable, ['python3', __file__, str(left - 1)])\nprint('to the end')\n";
+
+#[test]
+fn program_that_changes_its_path_during_decision_ends_run() {
+    cp_testkit::needs!("python3");
+    for who in everyone() {
+        let exec = Exec::new(who);
+        exec.write("racer.py", RACER);
+        exec.write("again.py", AGAIN);
+        for line in ["python3 racer.py honest", "python3 again.py 60"] {
+            let (answer, status) = exec.ask(&["-c", line]);
+            assert_eq!((status, &answer["data"]["stdout"]), (0, &json!("to the end\n")), "{who:?} {line}: {answer}");
+        }
+        let (answer, _) = exec.ask(&["--timeout", "60", "-c", "python3 racer.py race"]);
+        let error = &answer["error"];
+        assert_eq!(
+            (&error["code"], &error["details"]["rule"]),
+            (&json!("E_FORBIDDEN"), &json!("evaded")),
+            "{who:?} {answer}"
+        );
+        assert_eq!(error["details"]["stdout"], "", "{who:?}: the run went on: {answer}");
+        assert!(error["message"].as_str().unwrap().contains("tail was executed instead"), "{who:?} {answer}");
+        let step = exec.entries("exec.step").into_iter().find(|step| step["data"]["rule"] == "evaded");
+        assert_eq!(step.unwrap()["data"]["decision"], "deny", "{who:?}");
     }
 }

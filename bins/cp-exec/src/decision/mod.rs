@@ -7,6 +7,7 @@
 mod agent;
 mod checks;
 pub(crate) mod confirm;
+mod own_repository;
 mod owner_git;
 mod plan;
 mod program;

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::checks::{check_command_name, check_modules, check_script, check_target, runs_by_path};
 use super::confirm;
+use super::own_repository::{is_about_own_repository, is_in_own_tmp};
 use super::program::HashCache;
 use super::program::ProgramLookup;
 use crate::digest::format_digest;
@@ -18,7 +19,7 @@ use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;
 use crate::rules::{Arguments, Finding, Risk, Scope, is_multicall, is_shell, is_wrapper, judge};
-use crate::sandbox::plan::{HOME, TMP};
+use crate::sandbox::plan::HOME;
 use crate::sandbox::{ExecRequest, Role};
 
 /// Variables that load code into a program or run it before a shell's line. A line may not change them.
@@ -26,13 +27,6 @@ const LOADERS: [&str; 4] = ["LD_*", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV"];
 
 /// Files up to this size are hashed while the start of a program is delayed.
 const HASHED: u64 = 64 << 20;
-
-/// The rule about commands that write the configuration of the repository.
-const WRITES_CONFIG: &str = "git.config";
-/// The rule about files of repositories.
-const DESTROYS_REPOSITORY: &str = "destroy.place";
-/// Variables that lead git to another repository than the one of the directory.
-const MOVED: [&str; 3] = ["GIT_DIR=", "GIT_COMMON_DIR=", "GIT_OBJECT_DIRECTORY="];
 
 /// The kind of process that starts a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +41,9 @@ pub(crate) enum Caller {
 
 /// The most bytes of the words of a step that are kept.
 const KEPT: usize = 4 << 10;
+
+/// The environment of a run.
+type Given = BTreeMap<String, String>;
 
 /// A start of a program that was decided about.
 pub(crate) struct StepRuling {
@@ -78,7 +75,7 @@ pub(crate) fn decide_step(
     hashes: &mut HashCache,
     caller: Caller,
     request: &ExecRequest,
-    given: &BTreeMap<String, String>,
+    given: &Given,
 ) -> (StepRuling, StepVerdict) {
     let readings = readings(request);
     let size = request.file.content.map_or(u64::MAX, |(size, ..)| size);
@@ -146,7 +143,7 @@ fn of_readings(
     caller: Caller,
     request: &ExecRequest,
     readings: Vec<Vec<String>>,
-    given: &BTreeMap<String, String>,
+    given: &Given,
 ) -> (Vec<String>, Result<Finding>) {
     let of_reading = |at: usize, argv: &[String]| {
         if request.opened.is_none() && request.file.content.is_some() {
@@ -156,14 +153,14 @@ fn of_readings(
         match caller {
             Caller::Line if at > 0 => {
                 check_target(policy, Path::new(Arguments::read(argv).name()))?;
-                by_rules(policy, argv, request, Scope::Line)
+                by_rules(policy, argv, request, given, Scope::Line)
             }
             Caller::Line => {
                 check_environment(policy, request, given)?;
-                of_line(policy, argv, request)
+                of_line(policy, argv, request, given)
             }
             Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed(Risk::Low)),
-            Caller::Program | Caller::Git => of_program(policy, argv, request),
+            Caller::Program | Caller::Git => of_program(policy, argv, request, given),
         }
     };
     let strictness = |(_, finding): &(_, Result<Finding>)| match finding {
@@ -179,7 +176,7 @@ fn of_readings(
 
 /// The variables of a start that differ from those of the run and that the program reads: those with its name, as git
 /// reads `GIT_DIR`, and those that lead to its settings.
-fn changed_variables(program: &str, request: &ExecRequest, given: &BTreeMap<String, String>) -> Vec<(String, String)> {
+fn changed_variables(program: &str, request: &ExecRequest, given: &Given) -> Vec<(String, String)> {
     let own = format!("{}_", program.to_uppercase());
     let is_read = |name: &str| name.to_uppercase().starts_with(&own) || ["HOME", "XDG_CONFIG_HOME"].contains(&name);
     let home = ("HOME".to_owned(), HOME.to_owned());
@@ -207,7 +204,7 @@ fn are_of_project(policy: &Policy, cwd: &Path, directories: &[u8]) -> bool {
 }
 
 /// Refuses a variable that loads code if the line changed it.
-fn check_environment(policy: &Policy, request: &ExecRequest, given: &BTreeMap<String, String>) -> Result<()> {
+fn check_environment(policy: &Policy, request: &ExecRequest, given: &Given) -> Result<()> {
     for variable in &request.env {
         let mut parts = variable.splitn(2, |byte| *byte == b'=');
         let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -224,17 +221,17 @@ fn check_environment(policy: &Policy, request: &ExecRequest, given: &BTreeMap<St
 }
 
 /// Checks a program that another program starts: scripts of the governed tree, then the rules.
-fn of_program(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Finding> {
+fn of_program(policy: &Policy, argv: &[String], request: &ExecRequest, given: &Given) -> Result<Finding> {
     let arguments = Arguments::read(argv);
     if policy.governed.is_some() {
         check_script(policy, &arguments, &request.cwd)?;
         policy.check_tree_script(&request.file.path, arguments.words())?;
     }
-    by_rules(policy, argv, request, Scope::Child)
+    by_rules(policy, argv, request, given, Scope::Child)
 }
 
 /// Checks a program that the line starts: its name and file against the policy, then the rules.
-fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Finding> {
+fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest, given: &Given) -> Result<Finding> {
     let arguments = Arguments::read(argv);
     let file = &request.file.path;
     check_target(policy, file)?;
@@ -251,13 +248,14 @@ fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Fi
     }
     check_modules(policy, &request.cwd, file, arguments.words())?;
     check_script(policy, &arguments, &request.cwd)?;
-    by_rules(policy, argv, request, Scope::Line)
+    by_rules(policy, argv, request, given, Scope::Line)
 }
 
 /// Judges the arguments of a program. Rules about repositories are about the owner's.
-fn by_rules(policy: &Policy, argv: &[String], request: &ExecRequest, scope: Scope) -> Result<Finding> {
+fn by_rules(policy: &Policy, argv: &[String], request: &ExecRequest, given: &Given, scope: Scope) -> Result<Finding> {
     let finding = judge(policy, argv, &request.cwd, scope);
-    if is_about_own_repository(policy, argv, request, &finding.rule) {
+    let variables = changed_variables("git", request, given);
+    if is_about_own_repository(policy, argv, (request, &variables), &finding.rule) {
         return Ok(Finding::allowed(Risk::Low));
     }
     finding.or_refused()
@@ -268,58 +266,6 @@ fn by_rules(policy: &Policy, argv: &[String], request: &ExecRequest, scope: Scop
 pub(super) fn runs_script(argv: &[String]) -> bool {
     let arguments = Arguments::read(argv);
     is_shell(arguments.name()) || is_wrapper(arguments.name()) || arguments.script().is_some()
-}
-
-/// True if a file lies in the private `/tmp` of the run, which contains only files of the run or its session. The
-/// kernel decides if the file is executable.
-fn is_in_own_tmp(policy: &Policy, file: &Path) -> bool {
-    file.starts_with(TMP) && ![Access::Read, Access::Write].iter().any(|access| policy.bounds.lists(*access, file))
-}
-
-/// True if a finding is about repositories that the run made, so that no history of the owner is at stake. What the run
-/// makes of the whole project is the owner's too, except for a configuration, which is checked after the run.
-fn is_about_own_repository(policy: &Policy, argv: &[String], request: &ExecRequest, rule: &str) -> bool {
-    let is_git = rule.starts_with("git.");
-    if !is_git && rule != DESTROYS_REPOSITORY {
-        return false;
-    }
-    let is_moved = |variable: &Vec<u8>| MOVED.iter().any(|name| variable.starts_with(name.as_bytes()));
-    if is_git && (request.env.iter().any(is_moved) || argv.iter().any(|word| word.starts_with("--git-dir"))) {
-        return false;
-    }
-    let options = argv.windows(2).filter(|words| is_git && words[0] == "-C");
-    let directory = options.fold(request.cwd.clone(), |directory, words| directory.join(&words[1]));
-    let arguments = Arguments::read(argv);
-    let mut places: Vec<PathBuf> =
-        arguments.words().iter().filter(|word| !word.starts_with('-')).map(|word| directory.join(word)).collect();
-    if arguments.is_command(&["push".to_owned()]) {
-        // A remote with a name may be anywhere.
-        let remote = arguments.operands_of_command().next().map(|remote| remote.word);
-        let remote = remote.filter(|remote| remote.contains('/') && !remote.contains(':'));
-        let Some(remote) = remote else { return false };
-        places = vec![directory.join(remote), directory];
-    } else if is_git {
-        places = vec![directory];
-    }
-    let is_own = |place: &PathBuf| {
-        own_repository(policy, request, place)
-            .is_some_and(|root| rule == WRITES_CONFIG || !policy.base.starts_with(root))
-    };
-    !places.is_empty() && places.iter().all(is_own)
-}
-
-/// The directory of the repository at a place, if the run made it: its configuration is not read-only.
-fn own_repository(policy: &Policy, request: &ExecRequest, place: &Path) -> Option<PathBuf> {
-    let place = request.resolved(place).unwrap_or_else(|| place.to_owned());
-    if is_in_own_tmp(policy, &place) {
-        return Some(place);
-    }
-    let git = place.ancestors().find(|above| above.ends_with(".git")).and_then(Path::parent);
-    let mut above = git.unwrap_or(&place).ancestors().map(|above| (above, above.join(".git")));
-    let (root, git) = above.find(|(_, git)| request.sees_read_only(&git.join("config")).is_some())?;
-    let is_own = request.sees_read_only(&git.join("config")) == Some(false)
-        && request.sees_read_only(&git.join("commondir")).is_none();
-    is_own.then(|| root.to_owned())
 }
 
 /// True if the policy allows a program by its path.

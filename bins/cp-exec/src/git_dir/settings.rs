@@ -16,15 +16,17 @@ const PLAIN: [&str; 8] = [
 ];
 
 /// Keys that git writes when it creates a repository. Most values are true or false.
-const INITIAL: [&str; 8] = [
+const INITIAL: [&str; 10] = [
     "core.bare",
     "core.filemode",
     "core.ignorecase",
     "core.logallrefupdates",
     "core.precomposeunicode",
     "core.repositoryformatversion",
+    "core.sharedrepository",
     "core.symlinks",
     "extensions.objectformat",
+    "receive.denynonfastforwards",
 ];
 
 /// The settings of a file, in order.
@@ -88,6 +90,25 @@ impl Settings {
     }
 }
 
+/// The addresses of a remote, or of everything that `git push` without a remote may mean. `None` if the settings rewrite
+/// addresses or include other files.
+pub(crate) fn addresses(text: &str, remote: Option<&str>) -> Option<Vec<String>> {
+    let mut found = Vec::new();
+    for (key, value) in Settings::read(text).entries {
+        match parts(&key) {
+            ("include" | "includeif" | "url", ..) => return None,
+            ("remote", name, "url" | "pushurl") if remote.is_none_or(|remote| remote == name) => found.push(value),
+            ("remote", _, "pushdefault") | ("branch", _, "remote" | "pushremote")
+                if remote.is_none() && value.contains(['/', ':']) =>
+            {
+                found.push(value);
+            }
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
 /// A value without its quotes, escapes and comment.
 fn unquoted(value: &str) -> String {
     let (mut text, mut quoted, mut characters) = (String::new(), false, value.chars());
@@ -106,7 +127,7 @@ fn unquoted(value: &str) -> String {
 /// searched for guarded names: the repository may have been cloned from there.
 pub(super) fn fault_in_new_settings(text: &str, trees: &[PathBuf]) -> Option<String> {
     fault(&Settings::read(text), |key, value| {
-        let initial = INITIAL.contains(&key) && ["true", "false", "0", "1", "sha1", "sha256"].contains(&value);
+        let initial = INITIAL.contains(&key) && ["true", "false", "0", "1", "2", "sha1", "sha256"].contains(&value);
         let is_origin = matches!(parts(key), ("remote", name, "url") if is_word(name));
         initial
             || is_harmless(key, value)

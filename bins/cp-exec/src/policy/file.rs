@@ -157,6 +157,11 @@ impl Default for Exec {
 }
 
 impl Exec {
+    /// True if a command can reach others, so that it can publish something.
+    pub(crate) fn publishes(&self) -> bool {
+        !self.network.is_closed() || self.rule.iter().any(|rule| !rule.network.is_empty())
+    }
+
     /// The network of a command: that of all commands, and the names of the rules about this one.
     pub(crate) fn network_of(&self, argv: &[String]) -> Network {
         let arguments = Arguments::read(argv);

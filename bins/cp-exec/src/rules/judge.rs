@@ -39,7 +39,10 @@ pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) 
     let own = policy.exec().rule.iter().filter(|rule| rule.is_about(&arguments));
     let own = own.map(|rule| of_policy(rule, &arguments, &places));
     let is_off = policy.exec().argument_rules == ArgumentRules::Off;
-    let holds = |rule: &BuiltIn| scope.includes(rule) && (!is_off || rule.kind == Kind::Escalates);
+    let publishes = policy.exec().publishes();
+    let holds = |rule: &BuiltIn| {
+        scope.includes(rule) && (!is_off || rule.kind == Kind::Escalates) && (publishes || rule.kind != Kind::Publishes)
+    };
     let mut finding = own.chain(of_data(&arguments, &places, holds)).fold(Finding::allowed(Risk::Low), Finding::or);
     if is_off {
         return finding;

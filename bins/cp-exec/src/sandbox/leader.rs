@@ -16,7 +16,7 @@ use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};
 use super::sys::{self, ExecArguments};
 use super::wire::{self, die_with_parent, report_and_exit};
-use super::{landlock, listener, terminal};
+use super::{landlock, listener, seccomp, terminal};
 use crate::nofollow;
 
 /// Executes the command, or reports why it cannot.
@@ -105,6 +105,12 @@ fn become_command(
             Ok(()) => enforcement.listener = true,
             Err(e) => enforcement.missing.push(format!("listener: {e}")),
         }
+    }
+    if !enforcement.listener
+        && let Err(e) = seccomp::refuse_set_id()
+    {
+        enforcement.seccomp = false;
+        enforcement.missing.push(format!("seccomp: {e}"));
     }
     required(plan, &enforcement)?;
 

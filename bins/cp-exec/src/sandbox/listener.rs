@@ -5,10 +5,9 @@
 //! supervisor. A refused call fails with EPERM and never with EACCES, because after EACCES `execvp` would try the
 //! next directory of PATH.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -23,30 +22,39 @@ use seccompiler::sock_filter;
 
 use super::interpreter::{Interpreter, interpreters, is_loader, is_native, operand_of_loader};
 use super::lookup::{Found, Lookup};
+use super::memory::{LONGEST, Memory};
 use super::plan::Identity;
-use super::seccomp::{ALLOW, JUMP_IF_EQUAL, LOAD_WORD, RETURN};
+use super::seccomp::{ALLOW, JUMP_IF_EQUAL, JUMP_IF_SET, LOAD_WORD, MODES, RETURN, SET_ID, argument};
+use super::set_mode;
 use super::sys::{self, Notification};
 
-/// The most bytes of arguments, or of the environment, that are read. The kernel accepts no more.
-const LONGEST: usize = 6 << 20;
-const PAGE: usize = 4096;
-/// The number of cached pages of another process.
-const PAGES: usize = 8;
-const POINTER: usize = size_of::<u64>();
+/// The calls that execute a program.
+const EXECUTIONS: [i64; 2] = [libc::SYS_execve, libc::SYS_execveat];
 /// The most interpreters of each other that the kernel starts for one script.
 const DEPTH: usize = 5;
 
-/// Installs the filter in this thread.
+/// Installs the filter in this thread. Changes of a mode to a set-id one are reported too, because a filter cannot tell
+/// files from directories.
 pub(super) fn install() -> io::Result<OwnedFd> {
     const USER_NOTIFICATION: u32 = 0x7fc0_0000;
+    let mut program = vec![sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 }];
+    let last = 1 + EXECUTIONS.len() + 3 * MODES.len();
+    let (allow, report) = (last, last + 1);
+    let to = |target: usize, from: usize| u8::try_from(target - from - 1).unwrap_or(u8::MAX);
     let call = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
-    sys::install_listener(&[
-        sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },
-        sock_filter { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: call(libc::SYS_execve) },
-        sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: call(libc::SYS_execveat) },
-        sock_filter { code: RETURN, jt: 0, jf: 0, k: USER_NOTIFICATION },
-        sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW },
-    ])
+    for number in EXECUTIONS {
+        let at = program.len();
+        program.push(sock_filter { code: JUMP_IF_EQUAL, jt: to(report, at), jf: 0, k: call(number) });
+    }
+    for (number, mode) in MODES {
+        let at = program.len();
+        program.push(sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 2, k: call(number) });
+        program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: argument(mode) });
+        program.push(sock_filter { code: JUMP_IF_SET, jt: to(report, at + 2), jf: to(allow, at + 2), k: SET_ID });
+    }
+    program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW });
+    program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: USER_NOTIFICATION });
+    sys::install_listener(&program)
 }
 
 /// A process: its pid in this namespace and its start time, because pids are reused.
@@ -147,6 +155,12 @@ impl Listener {
             }
             // The caller may have been killed in the meantime.
             let Ok(notification) = sys::receive_notification(self.fd.as_fd()) else { continue };
+            if !EXECUTIONS.contains(&notification.number) {
+                let changed = set_mode::change(self.fd.as_fd(), &notification);
+                let error = changed.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EPERM), |()| 0);
+                drop(sys::answer_notification(self.fd.as_fd(), notification.id, Some(error)));
+                continue;
+            }
             match thread_group(notification.thread).and_then(Process::find) {
                 Some((process, parent)) => return Pending::Call(ExecCall { notification, process, parent }),
                 None => drop(sys::answer_notification(self.fd.as_fd(), notification.id, Some(libc::EPERM))),
@@ -310,6 +324,15 @@ impl ExecRequest {
         Some(identify(&found.file).ok()?.0.path)
     }
 
+    /// The text of a small file that the caller names.
+    pub(crate) fn text_of(&self, path: &Path) -> Option<String> {
+        let lookup = Lookup::of(self.process).ok()?;
+        let found = lookup.find(lookup.start(None).ok()?, path).ok()?;
+        let mut text = String::new();
+        identify(&found.file).ok()?.1?.take(LONGEST as u64).read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+
     /// True if the caller sees a file on a read-only mount; `None` if the file does not exist.
     pub(crate) fn sees_read_only(&self, path: &Path) -> Option<bool> {
         let lookup = Lookup::of(self.process).ok()?;
@@ -325,107 +348,4 @@ fn identify(file: &OwnedFd) -> io::Result<(Identity, Option<File>)> {
     let identity = Identity::of(&fs::read_link(&by_descriptor)?, &meta);
     let opened = meta.is_file().then(|| File::open(&by_descriptor).ok()).flatten();
     Ok((identity, opened))
-}
-
-/// The memory of another process, read and cached by pages because its strings are adjacent.
-struct Memory {
-    thread: i32,
-    /// The pages that were read last, with their addresses.
-    pages: VecDeque<(u64, [u8; PAGE])>,
-}
-
-impl Memory {
-    fn of(thread: i32) -> Self {
-        Self { thread, pages: VecDeque::new() }
-    }
-
-    /// The bytes from an address to the end of its page.
-    fn page_from(&mut self, address: u64) -> io::Result<&[u8]> {
-        let offset = usize::try_from(address).unwrap_or_default() % PAGE;
-        let start = address - offset as u64;
-        let known = self.pages.iter().position(|(page, _)| *page == start);
-        if known.is_none() {
-            let mut page = [0; PAGE];
-            sys::read_memory(self.thread, start, &mut page)?;
-            self.pages.truncate(PAGES - 1);
-            self.pages.push_front((start, page));
-        }
-        Ok(&self.pages[known.unwrap_or(0)].1[offset..])
-    }
-
-    fn pointer(&mut self, address: u64) -> io::Result<u64> {
-        let mut bytes = [0; POINTER];
-        let mut filled = 0;
-        while filled < POINTER {
-            let part = self.page_from(address + filled as u64)?;
-            let length = part.len().min(POINTER - filled);
-            bytes[filled..filled + length].copy_from_slice(&part[..length]);
-            filled += length;
-        }
-        Ok(u64::from_ne_bytes(bytes))
-    }
-
-    /// Reads a string up to its NUL byte.
-    fn string(&mut self, mut address: u64) -> io::Result<Vec<u8>> {
-        let mut string = Vec::new();
-        loop {
-            let part = self.page_from(address)?;
-            if let Some(end) = memchr::memchr(0, part) {
-                string.extend_from_slice(&part[..end]);
-                return Ok(string);
-            }
-            string.extend_from_slice(part);
-            address += part.len() as u64;
-            if string.len() > LONGEST {
-                return Err(io::ErrorKind::ArgumentListTooLong.into());
-            }
-        }
-    }
-
-    /// Reads a list of pointers to strings up to its null pointer. A null pointer to the list counts as an empty
-    /// list, as in the kernel.
-    fn list(&mut self, address: u64) -> io::Result<Vec<Vec<u8>>> {
-        let (mut list, mut total, mut at) = (Vec::new(), 0, address);
-        if address == 0 {
-            return Ok(list);
-        }
-        loop {
-            let string = self.pointer(at)?;
-            if string == 0 {
-                return Ok(list);
-            }
-            let string = self.string(string)?;
-            total += string.len() + POINTER;
-            if total > LONGEST {
-                return Err(io::ErrorKind::ArgumentListTooLong.into());
-            }
-            list.push(string);
-            at += POINTER as u64;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::CString;
-
-    use super::*;
-
-    #[test]
-    fn string_lists_are_read_across_pages_up_to_limit() {
-        let strings: Vec<CString> =
-            (0..3 * PAGE).step_by(511).map(|length| CString::new(vec![b'x'; length]).unwrap()).collect();
-        let pointers: Vec<u64> = strings.iter().map(|string| string.as_ptr().addr() as u64).chain([0]).collect();
-        let mut memory = Memory::of(rustix::process::getpid().as_raw_nonzero().get());
-        let expected: Vec<Vec<u8>> = strings.iter().map(|string| string.to_bytes().to_vec()).collect();
-        assert_eq!(memory.list(pointers.as_ptr().addr() as u64).unwrap(), expected);
-        assert_eq!(memory.list(0).unwrap(), Vec::<Vec<u8>>::new());
-        // A list may begin at any address.
-        let mut bytes = vec![0];
-        bytes.extend(pointers.iter().flat_map(|pointer| pointer.to_ne_bytes()));
-        assert_eq!(memory.list(bytes[1..].as_ptr().addr() as u64).unwrap(), expected);
-        let long = CString::new(vec![b'x'; LONGEST + PAGE]).unwrap();
-        assert!(memory.string(long.as_ptr().addr() as u64).is_err());
-        assert!(memory.string(1).is_err() && memory.string(u64::MAX).is_err());
-    }
 }

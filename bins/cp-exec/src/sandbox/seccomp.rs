@@ -83,7 +83,15 @@ const NEW_NAMESPACE: [i32; 8] = [
 const TERMINAL_INJECTION: [u64; 2] = [0x5412, 0x541c];
 
 /// The set-user-id and set-group-id bits of a mode.
-const SET_ID: [u64; 2] = [0o4000, 0o2000];
+pub(super) const SET_ID: u32 = 0o6000;
+const SET_ID_BITS: [u64; 2] = [0o4000, 0o2000];
+
+/// The calls that change a mode, each with the index of the argument that is the mode.
+#[cfg(target_arch = "x86_64")]
+pub(super) const MODES: [(i64, u32); 4] =
+    [(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_fchmodat2, 2), (libc::SYS_chmod, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const MODES: [(i64, u32); 3] = [(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_fchmodat2, 2)];
 
 /// Flags of `open` that create a file: `O_CREAT` and `O_TMPFILE`. Only with these does the mode matter.
 const MAKES_A_FILE: [u64; 2] = [0o100, 0o20_000_000];
@@ -155,8 +163,22 @@ pub(super) fn allow_one_execution(descriptor: i32, words: &ExecArguments) -> Res
     seccompiler::apply_filter(&program).map_err(|e| e.to_string())
 }
 
+/// Refuses to change a mode to a set-id one, where no listener makes the change.
+pub(super) fn refuse_set_id() -> Result<(), String> {
+    let refused = || -> Result<BpfProgram, seccompiler::Error> {
+        let rules = MODES.map(|(call, mode)| Ok((call, set_id(u8::try_from(mode).unwrap_or_default())?)));
+        filter(rules.into_iter().collect::<Result<_, seccompiler::Error>>()?, libc::EPERM)
+    };
+    seccompiler::apply_filter(&refused().map_err(|e| e.to_string())?).map_err(|e| e.to_string())
+}
+
+/// Rules for a mode with a set-id bit.
+fn set_id(mode: u8) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    SET_ID_BITS.into_iter().map(|bit| rule(vec![arg(mode, SeccompCmpOp::MaskedEq(bit), bit)?])).collect()
+}
+
 /// The offset of the lower half of an argument in the filter's input. Both supported architectures are little-endian.
-const fn argument(index: u32) -> u32 {
+pub(super) const fn argument(index: u32) -> u32 {
     16 + 8 * index
 }
 
@@ -222,33 +244,27 @@ fn refused() -> Result<BpfProgram, seccompiler::Error> {
     filter(refused, libc::EPERM)
 }
 
-/// Refuses set-id files and device nodes, which other users could use after the run.
+/// Refuses to make set-id files and device nodes, which other users could use after the run. The kernel itself makes no
+/// set-id directories.
 fn refuse_modes(refused: &mut Rules) -> Result<(), seccompiler::Error> {
-    let any = |index: u8, values: &[u64], mask: Option<u64>| -> Result<Vec<SeccompRule>, seccompiler::Error> {
-        let is = |value: &u64| arg(index, SeccompCmpOp::MaskedEq(mask.unwrap_or(*value)), *value);
-        values.iter().map(|value| rule(vec![is(value)?])).collect()
-    };
-    let mut set_mode =
-        vec![(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_fchmodat2, 2), (libc::SYS_mkdirat, 2)];
     let mut make_node = vec![(libc::SYS_mknodat, 2)];
     let mut open = vec![(libc::SYS_openat, 2)];
     #[cfg(target_arch = "x86_64")]
     {
-        set_mode.extend([(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_mkdir, 1)]);
+        refused.insert(libc::SYS_creat, set_id(1)?);
         make_node.push((libc::SYS_mknod, 1));
         open.push((libc::SYS_open, 1));
     }
-    for (call, mode) in set_mode {
-        refused.insert(call, any(mode, &SET_ID, None)?);
-    }
     for (call, mode) in make_node {
-        let mut rules = any(mode, &SET_ID, None)?;
-        rules.extend(any(mode, &DEVICES, Some(0o170_000))?);
+        let mut rules = set_id(mode)?;
+        for device in DEVICES {
+            rules.push(rule(vec![arg(mode, SeccompCmpOp::MaskedEq(0o170_000), device)?])?);
+        }
         refused.insert(call, rules);
     }
     for (call, flags) in open {
         let mut rules = Vec::new();
-        for (flag, bit) in MAKES_A_FILE.into_iter().flat_map(|flag| SET_ID.map(|bit| (flag, bit))) {
+        for (flag, bit) in MAKES_A_FILE.into_iter().flat_map(|flag| SET_ID_BITS.map(|bit| (flag, bit))) {
             let makes = arg(flags, SeccompCmpOp::MaskedEq(flag), flag)?;
             rules.push(rule(vec![makes, arg(flags + 1, SeccompCmpOp::MaskedEq(bit), bit)?])?);
         }
@@ -317,6 +333,7 @@ fn filter(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
 // BPF instructions.
 pub(super) const LOAD_WORD: u16 = 0x20;
 pub(super) const JUMP_IF_EQUAL: u16 = 0x15;
+pub(super) const JUMP_IF_SET: u16 = 0x45;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 const JUMP: u16 = 0x05;
 pub(super) const RETURN: u16 = 0x06;

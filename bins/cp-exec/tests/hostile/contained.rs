@@ -6,7 +6,7 @@ use super::bench::{Bench, PROCESSES, Probes, SCRATCH, all, of, policy, seen};
 use crate::exec::{Who, everyone};
 
 /// The least number of attempts that must be refused inside and succeed outside, as root and as an ordinary user.
-const LEAST: [(bool, usize); 2] = [(true, 280), (false, 220)];
+const LEAST: [(bool, usize); 2] = [(true, 270), (false, 180)];
 
 /// Each attempt is refused inside. Outside it is done, unless only root can do it or this kernel has no such thing.
 #[track_caller]

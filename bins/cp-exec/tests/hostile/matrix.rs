@@ -120,7 +120,7 @@ fn missing_layer_refuses_run_or_is_recorded() {
             ("mount", "look_stat"),
             ("pid", "process_pidfd"),
             ("ipc", "shared_memory"),
-            ("seccomp", "set_id_chmod_4755"),
+            ("seccomp", "set_id_open_4755"),
             ("network,landlock", "network_abstract_socket"),
         ] {
             assert!(through.contains(&(lacking, name.to_owned())), "{who:?}: {name} is refused without {lacking} too");

@@ -10,27 +10,15 @@ def new(): return fresh("new").encode()
 for bits in (0o4755, 0o2755, 0o6755, 0o4000):
     o = oct(bits)[2:]
     for name, f in [
-        ("chmod", lambda: call(90, made().encode(), bits)),
-        ("fchmod", lambda: call(91, os.open(made(), os.O_RDWR), bits)),
-        ("fchmodat", lambda: call(268, -100, made().encode(), bits)),
-        ("fchmodat2", lambda: call(452, -100, made().encode(), bits, 0)),
         ("open", lambda: call(2, new(), FLAGS, bits)),
         ("openat", lambda: call(257, -100, new(), FLAGS, bits)),
         ("creat", lambda: call(85, new(), bits)),
         ("temporary", lambda: call(257, -100, b".", os.O_TMPFILE | os.O_RDWR, bits)),
-        ("mkdir", lambda: call(83, new(), bits)),
-        ("mkdirat", lambda: call(258, -100, new(), bits)),
         ("mknod", lambda: call(133, new(), 0o100000 | bits, 0)),
         ("mknodat", lambda: call(259, -100, new(), 0o100000 | bits, 0)),
         ("fifo", lambda: call(133, new(), 0o010000 | bits, 0)),
     ]: probe(GROUP, "set_id_%s_%s" % (name, o), "seccomp", f)
-    probe(GROUP, "set_id_program_" + o, "seccomp", lambda: subprocess.check_call(["chmod", o, made()], stderr=-3))
-    probe(GROUP, "set_id_mode_of_descriptor_" + o, "seccomp", lambda: os.chmod("/proc/self/fd/%d" % os.open(made(), os.O_RDWR), bits))
-# The high half of the argument is not the mode's.
-probe(GROUP, "set_id_high_half", "seccomp", lambda: call(90, made().encode(), ctypes.c_uint64((1 << 40) | 0o4755)))
 probe(GROUP, "set_id_openat2", "seccomp", lambda: call(437, -100, new(), (ctypes.c_uint64 * 3)(FLAGS, 0o4755, 0), 24))
-probe(GROUP, "set_id_install", "seccomp", lambda: subprocess.check_call(["install", "-m", "4755", "/bin/true", fresh()], stderr=-3))
-probe(GROUP, "set_id_archive", "seccomp", lambda: subprocess.check_call(["sh", "-c", "cp /bin/true t; tar -cf t.tar --mode=4755 t && rm -f t && tar -xpf t.tar && test -u t"], stderr=-3), "root")
 
 def flagged(flag):
     fd = os.open(made(), os.O_RDONLY)

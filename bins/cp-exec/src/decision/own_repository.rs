@@ -1,0 +1,138 @@
+//! Rules about repositories are about those of the owner, and not about those that a run makes.
+
+use std::path::{Path, PathBuf};
+
+use crate::git_dir::addresses;
+use crate::policy::{Access, Policy};
+use crate::rules::Arguments;
+use crate::sandbox::ExecRequest;
+use crate::sandbox::plan::TMP;
+
+/// The rule about commands that write the configuration of the repository.
+const WRITES_CONFIG: &str = "git.config";
+/// The rule about pushes that overwrite nothing.
+const PUSHES: &str = "git.push";
+/// The rule about files of repositories.
+const DESTROYS_REPOSITORY: &str = "destroy.place";
+/// Variables that lead git to another repository than the one of the directory.
+const MOVED: [&str; 3] = ["GIT_DIR", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"];
+
+/// True if a finding is about repositories that the run made, so that no history of the owner is at stake, or about a
+/// push that reaches nobody else. What the run makes of the whole project is the owner's too, except for a
+/// configuration, which is checked after the run.
+pub(super) fn is_about_own_repository(
+    policy: &Policy,
+    argv: &[String],
+    (request, variables): (&ExecRequest, &[(String, String)]),
+    rule: &str,
+) -> bool {
+    let arguments = Arguments::read(argv);
+    let is_own = |place: &PathBuf| {
+        let root = own_repository(policy, request, place);
+        root.is_some_and(|root| rule == WRITES_CONFIG || !policy.base.starts_with(root))
+    };
+    if rule == DESTROYS_REPOSITORY {
+        let words = arguments.words().iter().filter(|word| !word.starts_with('-'));
+        let places: Vec<PathBuf> = words.map(|word| request.cwd.join(word)).collect();
+        return !places.is_empty() && places.iter().all(is_own);
+    }
+    let is_push = arguments.is_command(&["push"]);
+    if !rule.starts_with("git.") || is_moved(argv, variables, is_push) {
+        return false;
+    }
+    let options = argv.windows(2).filter(|words| words[0] == "-C");
+    let directory = options.fold(request.cwd.clone(), |directory, words| directory.join(&words[1]));
+    if !is_push {
+        return is_own(&directory);
+    }
+    let remote = arguments.operands_of_command().next().map(|remote| remote.word);
+    let reaches_no_other = |address: &String| match place_of(address, &directory) {
+        Place::Path(path) => request.sees_read_only(&path).is_some() && (rule == PUSHES || is_own(&path)),
+        Place::Loopback => true,
+        Place::Other => !policy.exec().publishes(),
+    };
+    (rule != WRITES_CONFIG || is_own(&directory))
+        && addresses_of(request, &directory, remote).is_some_and(|all| all.iter().all(reaches_no_other))
+}
+
+/// True if changed variables or options lead git to another repository, or a push to other addresses.
+fn is_moved(argv: &[String], variables: &[(String, String)], is_push: bool) -> bool {
+    let sets = |word: &String| word == "-c" || word.starts_with("--config-env");
+    argv.iter().any(|word| word.starts_with("--git-dir") || is_push && sets(word))
+        || variables.iter().any(|(name, _)| MOVED.contains(&name.as_str()) || is_push && name.starts_with("GIT_CONFIG"))
+}
+
+/// The addresses to which a push leads.
+fn addresses_of(request: &ExecRequest, directory: &Path, remote: Option<&str>) -> Option<Vec<String>> {
+    let config = repository_at(request, directory)?.join("config");
+    let known = addresses(&request.text_of(&config)?, remote)?;
+    match remote {
+        // A word that is not the name of a remote is an address.
+        Some(remote) if known.is_empty() => Some(vec![remote.to_owned()]),
+        _ => Some(known).filter(|known| !known.is_empty()),
+    }
+}
+
+/// What the address of a remote names.
+enum Place {
+    Path(PathBuf),
+    /// A server on the loopback interface, which is that of the run.
+    Loopback,
+    Other,
+}
+
+fn place_of(address: &str, directory: &Path) -> Place {
+    if let Some(path) = address.strip_prefix("file://") {
+        return Place::Path(PathBuf::from(path));
+    }
+    if let Some((scheme, rest)) = address.split_once("://") {
+        let authority = rest.split('/').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
+        let host = authority.split(':').next().unwrap_or_default();
+        let is_loopback = authority.starts_with("[::1]") || ["localhost", "127.0.0.1"].contains(&host);
+        let is_known = ["git", "http", "https", "ssh"].contains(&scheme);
+        return if is_loopback && is_known { Place::Loopback } else { Place::Other };
+    }
+    // `host:path`, and `helper::address`.
+    if address.split('/').next().is_some_and(|first| first.contains(':')) {
+        return Place::Other;
+    }
+    Place::Path(directory.join(address))
+}
+
+/// The top directory of the repository at a place, if the run made it: its configuration is not read-only.
+fn own_repository(policy: &Policy, request: &ExecRequest, place: &Path) -> Option<PathBuf> {
+    let place = request.resolved(place).unwrap_or_else(|| place.to_owned());
+    let Some(git) = repository_at(request, &place) else { return is_in_own_tmp(policy, &place).then_some(place) };
+    let is_own = request.sees_read_only(&git.join("config")) == Some(false);
+    let root = if git.ends_with(".git") { git.parent()?.to_owned() } else { git };
+    is_own.then_some(root)
+}
+
+/// The directory of the repository that git uses at a place, as the caller sees it.
+fn repository_at(request: &ExecRequest, place: &Path) -> Option<PathBuf> {
+    let is_there = |path: PathBuf| request.sees_read_only(&path).is_some();
+    let is_repository = |path: &Path| ["HEAD", "objects", "refs"].iter().all(|part| is_there(path.join(part)));
+    let place = request.resolved(place).unwrap_or_else(|| place.to_owned());
+    let mut found = place.ancestors().filter_map(|above| {
+        let git = above.join(".git");
+        if let Some(text) = request.text_of(&git) {
+            return Some(above.join(text.strip_prefix("gitdir:").unwrap_or_default().trim()));
+        }
+        // The place may lie in the directory of a repository, which may be incomplete.
+        let is_in_it = above.ends_with(".git") && is_there(above.join("config"));
+        if is_there(git.join("config")) || is_repository(&git) {
+            return Some(git);
+        }
+        (is_in_it || is_repository(above)).then(|| above.to_owned())
+    });
+    let git = found.next()?;
+    let common = request.text_of(&git.join("commondir")).map(|text| git.join(text.trim()));
+    let common = common.unwrap_or(git);
+    Some(request.resolved(&common).unwrap_or(common))
+}
+
+/// True if a file lies in the private `/tmp` of the run, which contains only files of the run or its session. The
+/// kernel decides if the file is executable.
+pub(super) fn is_in_own_tmp(policy: &Policy, file: &Path) -> bool {
+    file.starts_with(TMP) && ![Access::Read, Access::Write].iter().any(|access| policy.bounds.lists(*access, file))
+}
