@@ -141,7 +141,7 @@ pub(super) fn offer(refused: &[(Kind, String)], context: &mut Context) -> Result
         if grant.allowed.adds.is_empty() || confirms(&question)? != Some(true) {
             continue;
         }
-        line_to_stderr(&printable(&grant.store(context)?.text()));
+        grant.store(context)?.text().lines().for_each(|line| line_to_stderr(&printable(line)));
         is_stored = true;
     }
     if is_stored {
