@@ -81,17 +81,17 @@ const WRITES: [Write; 10] = [
     },
     Write {
         verb: "cp-exec hook install",
-        setup: "mkdir -p p/.claude q && echo '{}' >p/.claude/settings.json",
+        setup: "mkdir -p p/.claude q && echo '{}' >p/.claude/settings.local.json",
         command: "cp-exec hook install claude --project p",
         other: "cp-exec hook install claude --project q",
-        change: "printf '\\n' >>p/.claude/settings.json",
+        change: "printf '\\n' >>p/.claude/settings.local.json",
     },
     Write {
         verb: "cp-exec hook remove",
         setup: "mkdir p q; for d in p q; do T=$(cp-exec hook install claude --project $d --dry-run | jq -r .data.confirm_token); cp-exec hook install claude --project $d --confirm $T; done",
         command: "cp-exec hook remove claude --project p",
         other: "cp-exec hook remove claude --project q",
-        change: "printf '\\n' >>p/.claude/settings.json",
+        change: "printf '\\n' >>p/.claude/settings.local.json",
     },
 ];
 

@@ -399,13 +399,18 @@ fn first_start_lists_what_state_does_not_get() {
 #[test]
 fn summary_names_quarantined_files_and_refused_connections() {
     let exec = Exec::with_policy(Who::Me, &POLICY.replace("[exec]", "[exec]\nnetwork = []\n"));
-    let script = "echo x >.envrc; getent hosts a.example; getent hosts ab.chatgpt.com; true";
-    let ran = exec.command(&["agent", "codex", "--", "sh", "-c", script]).run();
+    // Telemetry and updates of the host are refused without a message.
+    let quiet = ["ab.chatgpt.com", "github.com", "api.github.com", "raw.githubusercontent.com"];
+    let asked = quiet.map(|name| format!("getent hosts {name}; ")).concat();
+    let script = format!("echo x >.envrc; getent hosts a.example; {asked}true");
+    let ran = exec.command(&["agent", "codex", "--", "sh", "-c", &script]).run();
     assert!(ran.stderr.contains("cp-exec: quarantined: "), "{ran:?}");
     assert!(ran.stderr.contains(".envrc"), "{ran:?}");
     assert!(ran.stderr.contains("refused), 1 file quarantined"), "{ran:?}");
     assert!(ran.stderr.contains("connection to a.example refused"), "{ran:?}");
-    assert!(!ran.stderr.contains("chatgpt.com"), "{ran:?}");
+    assert!(!quiet.iter().any(|name| ran.stderr.contains(name)), "{ran:?}");
+    let other = exec.command(&["agent", "claude", "--", "sh", "-c", &script]).run();
+    assert!(other.stderr.contains("connection to github.com refused"), "the control: {other:?}");
     let quiet = exec.command(&["agent", "codex", "--", "true"]).run();
     assert!(!quiet.stderr.contains("connection") && !quiet.stderr.contains("quarantined: "), "{quiet:?}");
 }

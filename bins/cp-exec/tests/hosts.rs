@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, POLICY, Who};
+use crate::exec::{Exec, POLICY, Who, everyone};
 
 const HOSTS: [(&str, &str); 2] = [("claude", ".claude/settings.json"), ("codex", ".codex/hooks.json")];
 
@@ -76,6 +76,62 @@ fn hook_install_keeps_link_mode_and_other_settings() {
     assert!(exec.user.join(".codex/hooks.json").is_symlink() && exec.user.join("dotfiles/hooks.json").is_file());
 }
 
+/// The hook names paths of one machine: whoever pulled it would have an agent whose every call fails.
+#[test]
+fn nothing_of_hook_is_committed() {
+    for who in everyone() {
+        for (host, file) in [("claude", ".claude/settings.local.json"), ("codex", ".codex/hooks.json")] {
+            for (directory, list) in [("", Some("*.log")), ("a [b]/c", None), ("linked", Some("# mine\n"))] {
+                let exec = Exec::new(who);
+                exec.own_all();
+                let sh = |line: &str| exec.outside(line).run().success().stdout;
+                sh(
+                    "git init -q && git -c user.name=n -c user.email=e commit -q --allow-empty -m x && rm -f .git/info/exclude && mkdir -p .git/info",
+                );
+                if directory == "linked" {
+                    sh("git worktree add -q linked");
+                }
+                sh(&format!("mkdir -p './{directory}' && echo x >'./{directory}/mine'"));
+                list.map(|text| exec.work.write(".git/info/exclude", text));
+                exec.own_all();
+                let project = exec.work.join(directory).display().to_string();
+                let words = |verb: &'static str| ["hook", verb, host, "--project", &project].map(str::to_owned);
+                let change = |verb| confirmed(&exec, &words(verb).each_ref().map(String::as_str));
+                let added = || sh(&format!("cd './{directory}' && git add -A -n"));
+                let at = format!("{who:?} {host} {directory}");
+                assert_eq!(change("install")["changed"], true, "{at}");
+                assert!(exec.work.join(directory).join(file).exists(), "{at}");
+                assert!(added().contains("mine") && !added().contains(&file[..6]), "{at}: {}", added());
+                let words = words("install");
+                let (again, _) = exec.ask(&[&words.each_ref().map(String::as_str)[..], &["--dry-run"]].concat());
+                assert_eq!(again["data"]["changed"], false, "{at}: {again}");
+                let kept = exec.work.read_if_there(".git/info/exclude");
+                exec.work.write(".git/info/exclude", "");
+                assert!(added().contains(&file[..6]), "{at}: the control: {}", added());
+                exec.work.write(".git/info/exclude", kept);
+                exec.own_all();
+                assert_eq!(change("remove")["changed"], true, "{at}");
+                assert!(!exec.work.join(directory).join(file).exists(), "{at}");
+                assert_eq!(exec.work.read_if_there(".git/info/exclude"), list.unwrap_or_default(), "{at}");
+            }
+        }
+    }
+}
+
+/// At a terminal the person sees the difference and is asked; a program needs the token of a preview.
+#[test]
+fn hook_install_asks_at_terminal() {
+    for (answer, is_there) in [("y\r", true), ("n\r", false), ("\r", false)] {
+        let exec = Exec::new(Who::Me);
+        let words = ["hook", "install", "claude", "--project", "."];
+        let mut terminal = exec.command(&words).terminal(200);
+        assert!(terminal.wait_for("[y/N]").contains('+'), "the difference");
+        terminal.send(answer);
+        let ended = terminal.end();
+        assert_eq!(exec.work.join(".claude/settings.local.json").exists(), is_there, "{answer:?}: {ended:?}");
+    }
+}
+
 #[test]
 fn hook_install_in_invalid_file_changes_nothing() {
     let exec = Exec::new(Who::Me);
@@ -107,15 +163,15 @@ fn hook_install_in_invalid_file_changes_nothing() {
 #[test]
 fn hook_install_token_is_bound_to_previewed_file() {
     let exec = Exec::new(Who::Me);
-    exec.work.write(".claude/settings.json", "{\"a\": 1}");
+    exec.work.write(".claude/settings.local.json", "{\"a\": 1}");
     let words = ["hook", "install", "claude", "--project", "."];
     let old = token(&exec, &words);
-    exec.work.write(".claude/settings.json", "{\"a\": 2}");
+    exec.work.write(".claude/settings.local.json", "{\"a\": 2}");
     let (answer, status) = exec.ask(&[&words[..], &["--confirm", &old]].concat());
     assert_ne!(status, 0, "{answer}");
-    assert_eq!(exec.work.read(".claude/settings.json"), "{\"a\": 2}");
+    assert_eq!(exec.work.read(".claude/settings.local.json"), "{\"a\": 2}");
     confirmed(&exec, &words);
-    assert!(exec.work.read(".claude/settings.json").starts_with("{\"a\": 2,"));
+    assert!(exec.work.read(".claude/settings.local.json").starts_with("{\"a\": 2,"));
     assert!(!exec.user.join(".claude").exists(), "the project's file alone");
 }
 
@@ -180,7 +236,8 @@ mode = open("mode").read().strip()
 if mode == "broken": sys.exit("cannot start")
 def carry_out(command):
     if mode == "untrusted": return subprocess.run(["sh", "-c", command], capture_output=True, text=True).stderr
-    if mode not in ["asks", "rules"]: return "hook says: " + mode
+    if mode == "open": return subprocess.run(["sh", "-c", command], capture_output=True, text=True).stderr
+    if mode not in ["asks", "rules", "lists"]: return "hook says: " + mode
     line = json.load(open(os.path.expanduser("~/.claude/settings.json")))["hooks"]["PreToolUse"][0]["hooks"][0]["command"]
     ours = line.split(" hook ")[0]
     run = lambda words: subprocess.run(["sh", "-c", ours + words + ' -c "$0"', command], capture_output=True, text=True)
@@ -193,6 +250,8 @@ while True:
     calls = [e["delta"]["partial_json"] for e in events if e.get("delta", {}).get("type") == "input_json_delta"]
     if not calls: break
     command = json.loads(calls[0]).get("command")
+    note = json.loads(calls[0]).get("note")
+    if note and mode in ["open", "lists"]: open(sys.argv[sys.argv.index("--add-dir") + 1] + "/" + note, "w").close()
     denied = command is None or "cp-exec-denies" in command
     messages += [{"call": calls[0]}, {"result": "denied by the host" if denied and mode != "rules" else carry_out(command or "true")}]
 "#;
@@ -247,6 +306,14 @@ fn hook_doctor_detects_host_that_does_not_call_hook() {
     let ran = exec.command(&["hook", "doctor", "claude", "--format", "text"]).also_on_path(&bin).run();
     assert_eq!(ran.status, 1, "{ran:?}");
     assert!(ran.stdout.contains("✗ claude_deny_rule: OPEN") && ran.stdout.contains("✓ claude_shell"), "{ran:?}");
+    // The cure of an open tool: the hook has to run, or where it runs, the policy has to list the tools.
+    for (mode, fix) in [("open", "has its hooks switched off"), ("lists", "[tools] allow")] {
+        exec.work.write("mode", mode);
+        let ran = exec.command(&["hook", "doctor", "claude"]).also_on_path(&bin).run();
+        let checks = ran.failed(1, "E_PARTIAL")["details"]["checks"].as_array().unwrap().clone();
+        let tool = checks.iter().find(|check| check["check"] == "claude_mcp_tool").unwrap();
+        assert!(tool["status"] == "fail" && tool["fix"].as_str().unwrap().contains(fix), "{mode}: {tool}");
+    }
     for (mode, more, status) in [("untrusted", None, 1), ("untrusted", Some("--no-check"), 0), ("asks", None, 0)] {
         confirmed(&exec, &["hook", "remove", "claude"]);
         exec.work.write("mode", mode);

@@ -57,12 +57,7 @@ fn the_suite_finds_nothing_wrong_with_what_connect_sends() {
     for (scenario, version) in [
         ("initialize", "2025-11-25"),
         ("tools_call", "2025-11-25"),
-        ("tools_call", "2026-07-28"),
         ("elicitation-sep1034-client-defaults", "2025-11-25"),
-        ("sse-retry", "2025-11-25"),
-        ("request-metadata", "2026-07-28"),
-        ("http-standard-headers", "2026-07-28"),
-        ("sep-2322-client-request-state", "2026-07-28"),
     ] {
         let place = place();
         let command = format!("{} {}", node().display(), client("conformance.mjs"));

@@ -4,14 +4,14 @@ use cp_testkit::server::{Reply, Request, Server, Step, chunk, events, json, repl
 use cp_testkit::{Background, Outcome, Place, until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn place() -> Place {
     Place::of("cp-mcp")
 }
 
-/// The line of a request, in the era with a handshake.
+/// The line of a request.
 fn line(id: u64, method: &str, params: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string() + "\n"
 }
@@ -25,14 +25,6 @@ fn hello() -> String {
 
 fn call(id: u64, tool: &str) -> String {
     line(id, "tools/call", &json!({"name": tool, "arguments": {}}))
-}
-
-/// The same in the era without one.
-fn modern(id: u64, method: &str, params: Value) -> String {
-    let mut params = params;
-    params["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"}, "io.modelcontextprotocol/clientCapabilities": {}});
-    line(id, method, &params)
 }
 
 /// The answer to a request.
@@ -50,7 +42,7 @@ fn data(message: &Value) -> Vec<u8> {
 
 /// What a server does that shakes hands and has nothing of its own to say.
 fn greets(request: &Request) -> Option<Reply> {
-    if request.line().starts_with("GET") || request.line().starts_with("DELETE") {
+    if !request.line().starts_with("POST") {
         return Some(reply(405, "text/plain", "", b""));
     }
     let body = request.json();
@@ -130,63 +122,10 @@ fn session_id_is_sent_and_session_ended() {
 }
 
 #[test]
-fn headers_repeat_request_without_session() {
-    let place = place();
-    let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
-    let server = Server::replying(move |request| {
-        let body = request.json();
-        let of = match body["method"].as_str().unwrap() {
-            "tools/list" => json!({"tools": [{"name": "look", "inputSchema": schema}], "resultType": "complete"}),
-            _ => json!({"content": []}),
-        };
-        json(200, &result(&body["id"], &of))
-    });
-    let mut client = started(&place, &server);
-    client.write(modern(1, "tools/list", json!({})));
-    client.line();
-    client.write(modern(2, "tools/call", json!({"name": "look", "arguments": {"region": "ä"}})));
-    client.line();
-    client.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":9}}\n");
-    client.finish().success();
-    let requests = server.requests();
-    assert_eq!(methods(&server), ["tools/list", "tools/call"], "no other message without a session");
-    let header = |name: &str| requests[1].header(name).map(ToOwned::to_owned);
-    assert_eq!(header("mcp-protocol-version").unwrap(), "2026-07-28");
-    assert_eq!((header("mcp-method").unwrap(), header("mcp-name").unwrap()), ("tools/call".into(), "look".into()));
-    assert_eq!((header("mcp-param-region").unwrap(), header("mcp-session-id")), ("=?base64?w6Q=?=".into(), None));
-}
-
-#[test]
-fn lost_session_is_renewed_once() {
-    for (status, body) in [(404, "gone"), (400, "{\"error\":{\"code\":-32000,\"message\":\"No valid session ID\"}}")] {
-        let begun = AtomicUsize::new(0);
-        let server = Server::replying(move |request| {
-            let Some(mut greeting) = greets(request) else {
-                let is_new = request.header("mcp-session-id") == Some("s2");
-                let id = &request.json()["id"];
-                return if is_new {
-                    json(200, &text(id, "found"))
-                } else {
-                    reply(status, "application/json", "", body.as_bytes())
-                };
-            };
-            let is_hello = request.line().starts_with("POST") && request.json()["method"] == "initialize";
-            if is_hello && begun.fetch_add(1, Ordering::SeqCst) > 0 {
-                let Step::Bytes(bytes) = greeting.remove(0) else { panic!() };
-                greeting = vec![Step::Bytes(String::from_utf8(bytes).unwrap().replace(": s1", ": s2").into_bytes())];
-            }
-            greeting
-        });
-        let place = place();
-        let outcome = fed(&place, &server, &(hello() + &call(1, "a") + &call(2, "a"))).success();
-        let answers = answers(&outcome);
-        assert_eq!(answers["1"]["result"]["content"][0]["text"], "found");
-        assert_eq!(answers["2"]["result"]["content"][0]["text"], "found");
-        assert_eq!(outcome.stdout.matches("serverInfo").count(), 1, "the client is greeted once: {}", outcome.stdout);
-        assert_eq!(methods(&server).iter().filter(|method| *method == "initialize").count(), 2);
-    }
+fn lost_session_is_a_failure_that_says_what_to_do() {
     let error = failure(|_, _| reply(404, "text/plain", "", b"no such session"));
     assert_eq!(error["code"], "E_NOT_FOUND", "{error}");
+    assert!(error["details"]["hint"].as_str().unwrap().contains("start cp-mcp connect again"), "{error}");
 }
 
 #[test]
@@ -219,24 +158,11 @@ fn pretty_json_and_batches_are_single_lines() {
 }
 
 #[test]
-fn broken_stream_is_resumed_if_it_has_ids() {
-    let place = place();
-    let server = Server::replying(|request| match (request.line(), request.header("last-event-id")) {
-        ("GET /mcp", Some("e1")) => events(&[
-            &data(&json!({"jsonrpc": "2.0", "method": "notifications/rest"})),
-            b"id: e2\n",
-            &data(&text(&json!(1), "whole")),
-        ]),
-        ("GET /mcp", Some(_)) => panic!("{request:?}"),
-        _ => greets(request).unwrap_or_else(|| {
-            vec![stream_head(), chunk(b"id: e1\nretry: 10\ndata:\n\nid: e2\ndata: {\"json"), Step::Close]
-        }),
-    });
-    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
-    assert_eq!(answers(&outcome)["1"]["result"]["content"][0]["text"], "whole", "{}", outcome.stderr);
-    assert_eq!(outcome.stdout.matches("notifications/rest").count(), 1);
-    let error = failure(|_, _| vec![stream_head(), chunk(b"data: {\"jsonrpc\"\n"), Step::Close]);
-    assert_eq!((error["code"].as_str(), error["retryable"].as_bool()), (Some("E_NETWORK"), Some(true)), "{error}");
+fn broken_stream_fails_its_request_also_if_it_has_ids() {
+    for sent in ["data: {\"jsonrpc\"\n", "id: e1\nretry: 10\ndata:\n\nid: e2\ndata: {\"json"] {
+        let error = failure(move |_, _| vec![stream_head(), chunk(sent.as_bytes()), Step::Close]);
+        assert_eq!((error["code"].as_str(), error["retryable"].as_bool()), (Some("E_NETWORK"), Some(true)), "{error}");
+    }
 }
 
 #[test]
@@ -245,9 +171,7 @@ fn what_the_server_says_by_itself_is_heard_and_answered() {
     let server = Server::replying(|request| {
         let asks = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}});
         match request.line() {
-            "GET /mcp" if request.header("last-event-id").is_none() => {
-                vec![stream_head(), chunk(&data(&asks)), Step::Stall]
-            }
+            "GET /mcp" => vec![stream_head(), chunk(&data(&asks)), Step::Stall],
             line if line.starts_with("POST") && request.json().get("result").is_some() => {
                 reply(202, "text/plain", "", b"")
             }
@@ -381,21 +305,14 @@ fn invalid_response_fails_its_request() {
 }
 
 #[test]
-fn a_server_with_sessions_does_not_know_the_question_for_the_other_era() {
-    for (status, body) in
-        [(400, "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32000,\"message\":\"x\"}}"), (404, ""), (405, "")]
-    {
-        let server = Server::replying(move |_| reply(status, "application/json", "", body.as_bytes()));
-        let place = place();
-        let outcome = fed(&place, &server, &modern(1, "server/discover", json!({}))).success();
-        assert_eq!(answers(&outcome)["1"]["error"]["code"], -32601, "{}", outcome.stdout);
-    }
-    let known = json!({"code": -32022, "message": "no", "data": {"supported": ["2027-01-01"]}});
-    let body = json!({"jsonrpc": "2.0", "id": 1, "error": known});
-    let server = Server::replying(move |_| json(400, &body));
-    let place = place();
-    let outcome = fed(&place, &server, &modern(1, "server/discover", json!({}))).success();
-    assert_eq!(answers(&outcome)["1"]["error"], known);
+fn client_that_looks_for_the_other_era_is_told_to_shake_hands() {
+    let (place, server) = (place(), serving(|_, id| json(200, &text(id, "hi"))));
+    let discover = line(7, "server/discover", &json!({}));
+    let outcome = fed(&place, &server, &(discover + &hello() + &call(1, "a"))).success();
+    let answers = answers(&outcome);
+    assert_eq!(answers["7"]["error"]["code"], -32601, "{}", outcome.stdout);
+    assert_eq!(answers["1"]["result"]["content"][0]["text"], "hi");
+    assert_eq!(methods(&server)[0], "initialize", "the server is not asked");
 }
 
 #[test]

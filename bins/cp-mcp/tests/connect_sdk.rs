@@ -47,41 +47,29 @@ fn typescript(place: &Place, mode: &str) -> Option<Sdk> {
     Sdk::start(place, "node", "sdk.cjs", &[mode])
 }
 
-/// A client of one era that waits for each answer.
+/// A client that waits for each answer.
 struct Client {
     program: Background,
-    is_modern: bool,
     next: u64,
     /// What came beside answers.
     others: Vec<Value>,
 }
 
 impl Client {
-    fn of(program: Background, is_modern: bool) -> Self {
-        let mut client = Self { program, is_modern, next: 1, others: Vec::new() };
-        let capabilities = json!({"elicitation": {}});
-        if !is_modern {
-            let party = json!({"name": "t", "version": "1"});
-            let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": party});
-            assert!(client.ask("initialize", params)["result"]["serverInfo"].is_object());
-            client.program.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
-        }
+    fn of(program: Background) -> Self {
+        let mut client = Self { program, next: 1, others: Vec::new() };
+        let (party, capabilities) = (json!({"name": "t", "version": "1"}), json!({"elicitation": {}}));
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": party});
+        assert!(client.ask("initialize", params)["result"]["serverInfo"].is_object());
+        client.program.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
         client
     }
 
-    fn connect(place: &Place, url: &str, is_modern: bool) -> Self {
-        Self::of(
-            place.subject().args(["connect", "--server", "s", url]).limit(Duration::from_mins(3)).start(),
-            is_modern,
-        )
+    fn connect(place: &Place, url: &str) -> Self {
+        Self::of(place.subject().args(["connect", "--server", "s", url]).limit(Duration::from_mins(3)).start())
     }
 
-    fn send(&mut self, method: &str, mut params: Value) -> u64 {
-        if self.is_modern {
-            params["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2026-07-28".into();
-            params["_meta"]["io.modelcontextprotocol/clientInfo"] = json!({"name": "t", "version": "1"});
-            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
-        }
+    fn send(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next;
         self.next += 1;
         let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
@@ -130,20 +118,16 @@ impl Client {
 }
 
 #[test]
-fn the_python_sdk_is_listed_and_called_in_both_eras() {
-    for (mode, is_modern) in [("stream", false), ("stream", true), ("json", false), ("stateless", false)] {
+fn the_python_sdk_is_listed_and_called() {
+    for mode in ["stream", "json", "stateless"] {
         let place = Place::of("cp-mcp");
         let Some(server) = python(&place, mode) else { return };
-        let mut client = Client::connect(&place, &server.url(), is_modern);
-        if is_modern {
-            let found = client.ask("server/discover", json!({}));
-            assert_eq!(found["result"]["supportedVersions"][0], "2026-07-28", "{found}");
-        }
+        let mut client = Client::connect(&place, &server.url());
         assert_eq!(client.names(), ["add", "slow", "ask"]);
         assert_eq!(client.call("add", &json!({"a": 2, "b": 3})), "5");
         assert_eq!(client.call("slow", &json!({"steps": 3})), "done");
         assert_eq!(client.heard("notifications/progress"), if mode == "json" { 0 } else { 3 }, "{mode}");
-        if mode == "stream" && !is_modern {
+        if mode == "stream" {
             assert!(client.call("ask", &json!({})).starts_with("accept: "));
             assert_eq!(client.heard("elicitation/create"), 1);
         }
@@ -154,42 +138,29 @@ fn the_python_sdk_is_listed_and_called_in_both_eras() {
 
 #[test]
 fn what_is_cancelled_stops_at_the_server() {
-    for is_modern in [false, true] {
-        let place = Place::of("cp-mcp");
-        let Some(server) = python(&place, "stream") else { return };
-        let mut client = Client::connect(&place, &server.url(), is_modern);
-        client.names();
-        let id = client
-            .send("tools/call", json!({"name": "slow", "arguments": {"steps": 400}, "_meta": {"progressToken": 7}}));
-        assert_eq!(client.program.record()["method"], "notifications/progress");
-        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
-        client.program.write(format!("{cancel}\n"));
-        until("the tool is cancelled", || place.work.read_if_there("cancelled") == "cancelled");
-        assert_eq!(client.call("add", &json!({"a": 2, "b": 3})), "5");
-        client.program.kill();
-        server.process.kill();
-    }
+    let place = Place::of("cp-mcp");
+    let Some(server) = python(&place, "stream") else { return };
+    let mut client = Client::connect(&place, &server.url());
+    client.names();
+    let id =
+        client.send("tools/call", json!({"name": "slow", "arguments": {"steps": 400}, "_meta": {"progressToken": 7}}));
+    assert_eq!(client.program.record()["method"], "notifications/progress");
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+    client.program.write(format!("{cancel}\n"));
+    until("the tool is cancelled", || place.work.read_if_there("cancelled") == "cancelled");
+    assert_eq!(client.call("add", &json!({"a": 2, "b": 3})), "5");
+    client.program.kill();
+    server.process.kill();
 }
 
 #[test]
-fn the_typescript_sdk_is_heard_resumed_and_found_again() {
+fn the_typescript_sdk_is_listed_and_called() {
     for mode in ["stream", "json"] {
         let place = Place::of("cp-mcp");
         let Some(server) = typescript(&place, mode) else { return };
-        let mut client = Client::connect(&place, &server.url(), false);
-        assert_eq!(client.names(), ["echo", "grow", "leave"]);
+        let mut client = Client::connect(&place, &server.url());
+        assert_eq!(client.names(), ["echo"]);
         assert_eq!(client.call("echo", &json!({"message": "a\u{2028}ä\n\"b\""})), "a\u{2028}ä\n\"b\"");
-        if mode == "stream" {
-            assert_eq!(client.call("leave", &json!({})), "came back");
-        }
-        // What it says by itself comes on a stream of its own, which may still be on its way.
-        while client.heard("notifications/tools/list_changed") == 0 {
-            assert_eq!(client.call("grow", &json!({})), "grown");
-        }
-        let forget = format!("http://127.0.0.1:{}/forget", server.port);
-        let urllib = format!("import urllib.request as r; r.urlopen(r.Request('{forget}', method='POST'))");
-        place.program("python3").args(["-c", &urllib]).run().success();
-        assert_eq!(client.call("echo", &json!({"message": "again"})), "again");
         client.program.finish().success();
         server.process.kill();
     }
@@ -199,7 +170,7 @@ fn the_typescript_sdk_is_heard_resumed_and_found_again() {
 fn a_server_that_dies_in_mid_stream_is_a_failure_of_that_call() {
     let place = Place::of("cp-mcp");
     let Some(server) = python(&place, "stream") else { return };
-    let mut client = Client::connect(&place, &server.url(), false);
+    let mut client = Client::connect(&place, &server.url());
     client.names();
     let id =
         client.send("tools/call", json!({"name": "slow", "arguments": {"steps": 400}, "_meta": {"progressToken": 7}}));
@@ -218,12 +189,7 @@ fn a_server_that_wants_a_login_is_reached_over_the_bridge() {
     let place = Place::of("cp-mcp");
     let (Some(server), Some(bridge)) = (typescript(&place, "login"), counterpart("mcp-remote")) else { return };
     let (url, kept) = (server.url(), place.work.directory("login"));
-    let mut refused = Client {
-        program: place.subject().args(["connect", &url]).start(),
-        is_modern: true,
-        next: 1,
-        others: Vec::new(),
-    };
+    let mut refused = Client { program: place.subject().args(["connect", &url]).start(), next: 1, others: Vec::new() };
     let answer = refused.ask("tools/list", json!({}));
     assert_eq!(answer["error"]["data"]["code"], "E_AUTH", "{answer}");
     assert!(answer["error"]["message"].as_str().unwrap().contains("cp-mcp proxy --server 127-0-0-1"), "{answer}");
@@ -253,8 +219,8 @@ fn a_server_that_wants_a_login_is_reached_over_the_bridge() {
     ));
     let proxy = place.subject().args(["proxy", "--server", "s", "--"]).arg(bridge.canonicalize().unwrap()).arg(&url);
     let proxy = proxy.env("MCP_REMOTE_CONFIG_DIR", kept.to_str().unwrap()).limit(Duration::from_mins(3));
-    let mut client = Client::of(proxy.start(), false);
-    assert_eq!(client.names(), ["echo", "grow", "leave"]);
+    let mut client = Client::of(proxy.start());
+    assert_eq!(client.names(), ["echo"]);
     assert_eq!(client.call("echo", &json!({"message": "hi"})), "hi");
     client.program.kill();
     server.process.kill();

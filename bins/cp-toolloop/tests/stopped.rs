@@ -209,3 +209,48 @@ fn stopped_runs_have_no_false_claim() {
         }
     }
 }
+
+/// A kill between any two lines: each beginning of the state, with each end of the ledger that it can have then.
+#[test]
+fn kill_between_any_two_lines_has_no_false_claim() {
+    for work in ["filesystem", "bash", "approval"] {
+        let (place, mut words) = place(work, 10);
+        words.splice(0..0, ["--max-iterations", "1"].map(str::to_owned));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_ne!(place.command(&words).run().status, 0, "it stops");
+        let ledger = ledgers(&place).remove(0);
+        let found = place.program("find").arg(&place.home).args(["-name", "RUN-*", "!", "-name", "*.jsonl"]).run();
+        let state = PathBuf::from(found.stdout.lines().next().unwrap());
+        let [entries, steps] = [&ledger, &state].map(|path| std::fs::read_to_string(path).unwrap());
+        let [entries, steps] = [&entries, &steps].map(|text| text.lines().collect::<Vec<_>>());
+        let seq = |line: &str| serde_json::from_str::<Value>(line).unwrap()["seq"].as_u64().unwrap();
+        let whole = place.root.join("whole").display().to_string();
+        place.program("cp").args(["-a", &place.home.display().to_string(), &whole]).run().success();
+        let mut tried = 0;
+        for kept in 2..=steps.len() {
+            let next = steps.get(kept).map_or(u64::MAX, |line| seq(line));
+            // Lines of cp-exec come before the step that has their receipt.
+            let step: Value = serde_json::from_str(steps[kept - 1]).unwrap();
+            let receipt = step["step"]["finished"][1]["receipt"]["seq"].as_u64();
+            let from = seq(steps[kept - 1]).max(receipt.unwrap_or_default());
+            for entry in entries.iter().map(|line| seq(line)).filter(|entry| (from.max(1)..=next).contains(entry)) {
+                place.sh(&format!("rm -rf \"$CP_HOME\" && cp -a '{whole}' \"$CP_HOME\""));
+                let left: Vec<&str> = entries.iter().copied().filter(|line| seq(line) <= entry).collect();
+                std::fs::write(&ledger, whole_lines(&left)).unwrap();
+                std::fs::write(&state, whole_lines(&steps[..kept])).unwrap();
+                let at = format!("{work}, killed after {kept} steps and entry {entry}");
+                let mut sums = Sums::default();
+                sums.audit(&place, &at);
+                let run = ledger.file_stem().unwrap().display().to_string();
+                place.command(&["resume", &run, "--max-iterations", "9"]).run();
+                sums.audit(&place, &at);
+                tried += 1;
+            }
+        }
+        assert!(tried > steps.len(), "{work}: {tried}");
+    }
+}
+
+fn whole_lines(lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}

@@ -85,6 +85,8 @@ pub struct Edit<'a> {
     pub file: fn(Host, Option<&Path>, &Path) -> PathBuf,
     /// A program that the configuration names, and its text. It is written before the configuration.
     pub script: Option<(PathBuf, String)>,
+    /// The line by which the repository of a project leaves out the file.
+    pub exclude: Option<Exclude>,
     /// Tests the configuration after the change. A failure does not take the change back.
     pub check: Option<&'a Check<'a>>,
 }
@@ -126,18 +128,20 @@ pub fn change(
     let project = place.project.as_ref().map(absolute).transpose()?;
     let file = resolved(&(edit.file)(host, project.as_deref(), &edit.person));
     context.home.check_writable(&file)?;
+    let list = edit.exclude.as_ref().map(|exclude| resolved(&exclude.file));
+    list.as_ref().map_or(Ok(()), |file| context.home.check_writable(file))?;
     let asked = Write { verb: edit.verb, arguments: &(host, &file), dangerous: false };
     confirm::write(&asked, write, context, |gate: Gate<'_, _>, context| {
-        let before = present(&file)?;
-        let text = before.as_ref().map(|before| std::str::from_utf8(&before.bytes)).transpose();
-        let text = text.map_err(|e| Error::new(Code::Conflict, e.to_string()).in_file(&file))?;
-        let after = made(text).map_err(|e| e.in_file(&file))?;
-        let hash = |text: Option<&str>| text.map(|text| Hash::of(text.as_bytes()).to_string());
-        let (old, new) = (hash(text), hash(after.as_deref()));
+        let edited = Edited::of(&file, made)?;
+        let excluded = edit.exclude.as_ref().zip(list);
+        let excluded =
+            excluded.map(|(exclude, file)| Edited::of(&file, |text| Ok(exclude.applied(text)))).transpose()?;
+        let excluded = excluded.filter(Edited::is_changed);
+        let (old, new) = edited.hashes();
         let name = file.display().to_string();
         let stale =
             edit.script.as_ref().filter(|(path, text)| std::fs::read_to_string(path).ok().as_ref() != Some(text));
-        let changed = old != new || stale.is_some();
+        let changed = edited.is_changed() || stale.is_some() || excluded.is_some();
         let answer = Changed {
             host: host.name().to_owned(),
             file: name.clone(),
@@ -149,24 +153,8 @@ pub fn change(
             gate.nothing_to_do()?;
             return Ok(Some(answer));
         }
-        if before.as_ref().is_some_and(|before| before.permissions & 0o222 == 0) {
-            return Err(Error::new(Code::Forbidden, "the file is read-only")
-                .in_file(&file)
-                .hint("its owner can make it writable, for example with `chmod u+w`"));
-        }
-        let shown = difference(
-            [&name; 2],
-            text.unwrap_or_default().as_bytes(),
-            after.as_deref().unwrap_or_default().as_bytes(),
-        );
-        let what = Change {
-            action: edit.event.rsplit('.').next().unwrap_or_default().to_owned(),
-            resource: edit.resource.to_owned(),
-            id: name.clone(),
-            before: json!({ "sha256": old }),
-            after: json!({ "sha256": new, "difference": shown }),
-        };
-        if !gate.pass(vec![what], context)? {
+        let all = std::iter::once(&edited).chain(&excluded).map(|edited| edited.change(edit));
+        if !gate.pass(all.collect::<Result<Vec<_>>>()?, context)? {
             return Ok(None);
         }
         let entry = Entry::new(edit.event)
@@ -177,18 +165,16 @@ pub fn change(
         let mut ledger = effect_ledger(context, &format!("{}.jsonl", context.program))?;
         ledger.append(entry)?;
         ledger.sync()?;
-        if let Some(parent) = file.parent() {
-            std::fs::create_dir_all(parent).map_err(|e| Error::io("creating the directory", e).in_file(parent))?;
-        }
         if let Some((path, text)) = stale {
             write_whole(path, text.as_bytes())?;
             let permissions = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(path, permissions)
                 .map_err(|e| Error::io("making it executable", e).in_file(path))?;
         }
-        let after = after.map(|text| After::new(text.into_bytes(), None));
-        let is_removed = after.is_none();
-        Pending { path: file.clone(), mode: "overwrite", before, after }.carry_out()?;
+        let is_removed = edited.new.is_none();
+        // The entry of the repository comes before the file that it leaves out, and goes after it.
+        let (sooner, later) = if is_removed { (Some(edited), excluded) } else { (excluded, Some(edited)) };
+        sooner.into_iter().chain(later).try_for_each(Edited::write)?;
         if is_removed {
             // A directory with other files stays.
             let own = resolved(&host.directory(project.as_deref(), &edit.person));
@@ -198,6 +184,92 @@ pub fn change(
         edit.check.map_or(Ok(()), |check| check(context)).map_err(|e| e.with("changed", name))?;
         Ok(Some(answer))
     })
+}
+
+/// A file with its old and its new text; `None` where there is no file.
+struct Edited {
+    path: PathBuf,
+    before: Option<Present>,
+    old: Option<String>,
+    new: Option<String>,
+}
+
+impl Edited {
+    fn of(path: &Path, made: impl FnOnce(Option<&str>) -> Result<Option<String>>) -> Result<Self> {
+        let before = present(path)?;
+        let old = before.as_ref().map(|before| String::from_utf8(before.bytes.clone())).transpose();
+        let old = old.map_err(|e| Error::new(Code::Conflict, e.to_string()).in_file(path))?;
+        let new = made(old.as_deref()).map_err(|e| e.in_file(path))?;
+        Ok(Self { path: path.to_owned(), before, old, new })
+    }
+
+    fn is_changed(&self) -> bool {
+        self.old != self.new
+    }
+
+    fn hashes(&self) -> (Option<String>, Option<String>) {
+        let hash = |text: &Option<String>| text.as_ref().map(|text| Hash::of(text.as_bytes()).to_string());
+        (hash(&self.old), hash(&self.new))
+    }
+
+    /// The change with its difference, for the preview.
+    fn change(&self, edit: &Edit<'_>) -> Result<Change> {
+        if self.is_changed() && self.before.as_ref().is_some_and(|before| before.permissions & 0o222 == 0) {
+            return Err(Error::new(Code::Forbidden, "the file is read-only")
+                .in_file(&self.path)
+                .hint("its owner can make it writable, for example with `chmod u+w`"));
+        }
+        let (name, (old, new)) = (self.path.display().to_string(), self.hashes());
+        let bytes = |text: &Option<String>| text.as_deref().unwrap_or_default().as_bytes().to_vec();
+        let shown = difference([&name; 2], &bytes(&self.old), &bytes(&self.new));
+        Ok(Change {
+            action: edit.event.rsplit('.').next().unwrap_or_default().to_owned(),
+            resource: edit.resource.to_owned(),
+            id: name,
+            before: json!({ "sha256": old }),
+            after: json!({ "sha256": new, "difference": shown }),
+        })
+    }
+
+    fn write(self) -> Result<()> {
+        if !self.is_changed() {
+            return Ok(());
+        }
+        if let Some(parent) = self.path.parent() {
+            std::fs::create_dir_all(parent).map_err(|e| Error::io("creating the directory", e).in_file(parent))?;
+        }
+        let after = self.new.map(|text| After::new(text.into_bytes(), None));
+        Pending { path: self.path, mode: "overwrite", before: self.before, after }.carry_out()
+    }
+}
+
+/// A line in the `info/exclude` of a repository, by which git leaves out a file.
+pub struct Exclude {
+    /// The file with such lines.
+    pub file: PathBuf,
+    /// The line.
+    pub pattern: String,
+    /// True if the line is added, false if it is removed.
+    pub is_added: bool,
+}
+
+impl Exclude {
+    /// The text with the line, or as it was before the line was added; `None` if nothing is left.
+    fn applied(&self, text: Option<&str>) -> Option<String> {
+        let (before, pattern) = (text.unwrap_or_default(), &self.pattern);
+        let after = if self.is_added {
+            match before {
+                _ if before.lines().any(|line| line == pattern) => before.to_owned(),
+                _ if before.is_empty() || before.ends_with('\n') => format!("{before}{pattern}\n"),
+                _ => format!("{before}\n{pattern}"),
+            }
+        } else if let Some(rest) = before.strip_suffix(&format!("\n{pattern}")) {
+            rest.to_owned()
+        } else {
+            before.split_inclusive('\n').filter(|line| line.trim_end_matches('\n') != pattern).collect()
+        };
+        Some(after).filter(|after| text.is_some_and(str::is_empty) || !after.is_empty())
+    }
 }
 
 /// Opens a file at a path without links; `None` if it does not exist.
@@ -272,6 +344,19 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn excluding_line_is_added_once_and_removed_exactly() {
+        for text in [None, Some(""), Some("# mine\n"), Some("*.log"), Some("/a\n/ab\n\n")] {
+            let line = |is_added| Exclude { file: PathBuf::new(), pattern: "/.a/b".to_owned(), is_added };
+            let with = line(true).applied(text);
+            assert!(with.as_ref().unwrap().lines().any(|line| line == "/.a/b"), "{text:?}");
+            assert_eq!(line(true).applied(with.as_deref()), with, "{text:?}");
+            let without = line(false).applied(with.as_deref());
+            assert_eq!(without.as_deref(), text.filter(|text| !text.is_empty()), "{text:?}");
+            assert_eq!(line(false).applied(without.as_deref()), without, "{text:?}");
+        }
+    }
 
     #[test]
     fn written_path_of_program_outlives_its_release() {

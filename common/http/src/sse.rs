@@ -25,10 +25,6 @@ pub struct Parser {
     /// The number of bytes of a byte order mark so far.
     mark: Option<usize>,
     started: bool,
-    /// The last `id:`, which takes effect at the end of its event.
-    coming: String,
-    id: String,
-    retry: Option<u64>,
 }
 
 const MARK: [u8; 3] = [0xEF, 0xBB, 0xBF];
@@ -37,16 +33,6 @@ impl Parser {
     /// A parser at the start of a stream.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// The `id:` of the last complete event; empty if there was none.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// The delay before a reconnection in milliseconds, if the server sent one.
-    pub fn retry(&self) -> Option<u64> {
-        self.retry
     }
 
     /// Takes the next bytes, and passes on each event that they complete.
@@ -105,7 +91,6 @@ impl Parser {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
-            self.id.clone_from(&self.coming);
             return std::mem::take(&mut self.has_data).then_some(event);
         }
         let (name, value) = match memchr::memchr(b':', &line) {
@@ -126,9 +111,7 @@ impl Parser {
                 self.has_data = true;
             }
             b"event" => String::from_utf8_lossy(value).trim_end().clone_into(&mut self.event.name),
-            b"id" if !value.contains(&0) => self.coming = String::from_utf8_lossy(value).into_owned(),
-            b"retry" => self.retry = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).or(self.retry),
-            // Comments have an empty name. Unknown fields are ignored.
+            // Comments have an empty name. Other fields are ignored.
             _ => {}
         }
         None
@@ -191,18 +174,6 @@ mod tests {
         assert_eq!(data(b"data: a\n\ndata: [DONE]"), ["a", "[DONE]"]);
         assert_eq!(data(b"data: [DONE]\n"), ["[DONE]"]);
         assert_eq!(data(b"event: x\n"), [""; 0]);
-    }
-
-    #[test]
-    fn id_takes_effect_at_end_of_event() {
-        let mut parser = Parser::new();
-        let mut after = |bytes: &[u8]| {
-            parser.push(bytes, |_| Ok(())).unwrap();
-            (parser.id().to_owned(), parser.retry())
-        };
-        assert_eq!(after(b"id: 7\nretry: 10\n"), (String::new(), Some(10)));
-        assert_eq!(after(b"data: a\n\nretry: soon\nid: 8\n"), ("7".to_owned(), Some(10)));
-        assert_eq!(after(b"\ndata: b\n\n"), ("8".to_owned(), Some(10)));
     }
 
     #[test]

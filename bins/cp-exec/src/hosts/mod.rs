@@ -56,6 +56,8 @@ impl HookHost {
     /// The file in which the host looks for hooks, of a project or of the user.
     pub(crate) fn file(self, project: Option<&Path>, home: &Path) -> PathBuf {
         self.agent().directory(project, home).join(match self {
+            // The settings that Claude Code keeps out of the repository.
+            Self::Claude if project.is_some() => "settings.local.json",
             Self::Claude => "settings.json",
             Self::Codex => "hooks.json",
         })

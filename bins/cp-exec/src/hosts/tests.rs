@@ -199,5 +199,5 @@ fn add_hook_to_invalid_file_fails_with_position_and_text_to_paste() {
 fn file_of_each_host_in_project() {
     let file = |host: HookHost| host.file(Some("/p".as_ref()), "/h".as_ref()).display().to_string();
     let files = [HookHost::Claude, HookHost::Codex].map(file);
-    assert_eq!(files, ["/p/.claude/settings.json", "/p/.codex/hooks.json"]);
+    assert_eq!(files, ["/p/.claude/settings.local.json", "/p/.codex/hooks.json"]);
 }

@@ -1,14 +1,18 @@
 //! `cp-exec allow`: grants a name of the network, a program, a path or a variable to the commands of one project, or of
 //! every project. It never grants what escalates, is restricted, hidden or guarded.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum as _;
 use cp_common::context::options::WriteOptions;
 use cp_common::home::resolved;
+use cp_common::output::{line_to_stderr, printable};
 use cp_common::program::confirm::{self, Change, Gate, Write};
+use cp_common::program::terminal::confirms;
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply;
-use cp_common::{Context, Error, Result};
+use cp_common::wire::{Reply, quoted};
+use cp_common::{Context, Error, Result, words};
 use cp_egress::{Destination, Network};
 use cp_ledger::Entry;
 use serde::{Deserialize, Serialize};
@@ -21,6 +25,7 @@ use crate::digest::sha256;
 use crate::policy::{Access, ArgumentRules, Policy, check_directory, escaped, load};
 use crate::refusal::refuse;
 use crate::rules::{escalation, has_rules};
+use crate::run::FinishedRun;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "allow",
@@ -49,9 +54,9 @@ pub(crate) struct Args {
 }
 
 /// What a command may need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+pub(super) enum Kind {
     /// Connect to a name, such as pypi.org or github.com:22
     Network,
     /// Run a program
@@ -99,44 +104,103 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 fn allow<A: Serialize>(args: &Args, file: &Path, gate: Gate<'_, A>, context: &mut Context) -> Result<Option<Allowed>> {
-    let loaded = load(file)?;
-    if loaded.file.is_none() {
-        let hint = "`cp-exec policy init --for .` writes one for the programs of this machine and this project";
-        return Err(Error::not_found("there is no policy to add to").in_file(file).hint(hint));
-    }
-    let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
-    let policy = Policy::of_loaded(loaded, context, &[])?;
-    let project = if args.everywhere { None } else { Some(project_of(&policy)?) };
-    let mut additions = Vec::new();
-    for value in &args.values {
-        additions.extend(args.kind.additions(&policy, value)?);
-    }
-    let extended = extend(&before, project.as_deref(), additions).map_err(|e| e.in_file(file))?;
-    crate::policy::parse(&extended.text)?;
-    let allowed = Allowed {
-        file: file.display().to_string(),
-        written: false,
-        project,
-        adds: extended.added,
-        sha256: sha256(extended.text.as_bytes()),
-    };
-    if allowed.adds.is_empty() {
+    let grant = Grant::of(file, args.kind, &args.values, args.everywhere, context)?;
+    if grant.allowed.adds.is_empty() {
         gate.nothing_to_do()?;
-        return Ok(Some(allowed));
+        return Ok(Some(grant.allowed));
     }
-    let change = |one: &Addition| Change {
-        action: "add".to_owned(),
-        resource: "policy".to_owned(),
-        id: one.line(allowed.project.as_deref()),
-        before: json!({ "sha256": sha256(before.as_bytes()) }),
-        after: json!({ "sha256": allowed.sha256 }),
-    };
-    if !gate.pass(allowed.adds.iter().map(change).collect::<Vec<_>>(), context)? {
-        return Ok(None);
+    if gate.pass(grant.changes(), context)? { grant.store(context).map(Some) } else { Ok(None) }
+}
+
+/// The network names and programs that a run was refused, each once.
+pub(super) fn refused(outcome: &Result<FinishedRun>) -> Vec<(Kind, String)> {
+    let (mut lines, mut programs) = (Vec::new(), Vec::new());
+    match outcome {
+        Err(error) => lines.extend(error.details().get("allow").and_then(|line| line.as_str()).map(str::to_owned)),
+        Ok(done) => {
+            let connections = done.result.connections.iter().flat_map(|connections| &connections.first_refused);
+            lines.extend(connections.filter_map(|refused| refused.allow.clone()));
+            let denied = done.result.denied.iter().filter(|step| step.approval.is_none());
+            programs.extend(denied.filter_map(|step| Some((Kind::Program, step.argv.first()?.clone()))));
+        }
     }
-    let entry = Entry::new("policy.allow").with("project", &allowed.project).with("additions", &allowed.adds);
-    write_policy(file, &extended.text, entry, context)?;
-    Ok(Some(Allowed { written: true, ..allowed }))
+    let is_asked = |one: &(Kind, String)| matches!(one.0, Kind::Network | Kind::Program);
+    let mut seen = HashSet::new();
+    let all = lines.iter().filter_map(|line| Kind::of_line(line)).filter(is_asked).chain(programs);
+    all.filter(|one| seen.insert(one.clone())).collect()
+}
+
+/// Asks the person at the terminal about each network name and program that a run was refused, and stores what they allow
+/// for this project. What is never granted, or would change nothing, is no question.
+pub(super) fn offer(refused: &[(Kind, String)], context: &mut Context) -> Result<()> {
+    let (file, mut is_stored) = (context.home.policy_file(), false);
+    for (kind, value) in refused {
+        let Ok(grant) = Grant::of(&file, *kind, std::slice::from_ref(value), false, context) else { continue };
+        let name = kind.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default();
+        let question = format!("cp-exec: allow {name} {} for this project? [y/N] ", printable(&quoted(value)));
+        if grant.allowed.adds.is_empty() || confirms(&question)? != Some(true) {
+            continue;
+        }
+        grant.store(context)?.text().lines().for_each(|line| line_to_stderr(&printable(line)));
+        is_stored = true;
+    }
+    if is_stored {
+        line_to_stderr("cp-exec: run it again");
+    }
+    Ok(())
+}
+
+/// Additions to the policy that are not written yet.
+struct Grant {
+    file: PathBuf,
+    before: String,
+    after: String,
+    allowed: Allowed,
+}
+
+impl Grant {
+    fn of(file: &Path, kind: Kind, values: &[String], everywhere: bool, context: &Context) -> Result<Self> {
+        let loaded = load(file)?;
+        if loaded.file.is_none() {
+            let hint = "`cp-exec policy init --for .` writes one for the programs of this machine and this project";
+            return Err(Error::not_found("there is no policy to add to").in_file(file).hint(hint));
+        }
+        let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
+        let policy = Policy::of_loaded(loaded, context, &[])?;
+        let project = if everywhere { None } else { Some(project_of(&policy)?) };
+        let mut additions = Vec::new();
+        for value in values {
+            additions.extend(kind.additions(&policy, value)?);
+        }
+        let extended = extend(&before, project.as_deref(), additions).map_err(|e| e.in_file(file))?;
+        crate::policy::parse(&extended.text)?;
+        let allowed = Allowed {
+            file: file.display().to_string(),
+            written: false,
+            project,
+            adds: extended.added,
+            sha256: sha256(extended.text.as_bytes()),
+        };
+        Ok(Self { file: file.to_owned(), before, after: extended.text, allowed })
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        let change = |one: &Addition| Change {
+            action: "add".to_owned(),
+            resource: "policy".to_owned(),
+            id: one.line(self.allowed.project.as_deref()),
+            before: json!({ "sha256": sha256(self.before.as_bytes()) }),
+            after: json!({ "sha256": self.allowed.sha256 }),
+        };
+        self.allowed.adds.iter().map(change).collect()
+    }
+
+    fn store(self, context: &mut Context) -> Result<Allowed> {
+        let Self { file, after, allowed, .. } = self;
+        let entry = Entry::new("policy.allow").with("project", &allowed.project).with("additions", &allowed.adds);
+        write_policy(&file, &after, entry, context)?;
+        Ok(Allowed { written: true, ..allowed })
+    }
 }
 
 /// The directory of the project as the policy names it.
@@ -150,6 +214,13 @@ fn project_of(policy: &Policy) -> Result<String> {
 }
 
 impl Kind {
+    /// The kind and the value of a line that a refusal names.
+    fn of_line(line: &str) -> Option<(Self, String)> {
+        let words = words::split(line).ok()?.argv;
+        let [.., kind, value] = &words[..] else { return None };
+        Some((Self::from_str(kind, false).ok()?, value.clone()))
+    }
+
     /// The additions that let commands of this policy use a value; none if they may already.
     fn additions(self, policy: &Policy, value: &str) -> Result<Vec<Addition>> {
         let exec = policy.exec();

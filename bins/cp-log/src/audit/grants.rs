@@ -23,8 +23,11 @@ pub(super) struct Grants {
     granted: HashMap<String, String>,
     /// Entries that name a request, with its id.
     answers: Vec<(Source, String)>,
-    /// Uses of grants, with the id and the receipt of the grant.
-    spent: Vec<(Source, String, Option<Receipt>)>,
+    /// Uses of grants.
+    spent: Vec<Use>,
+    /// Commands: the ledger, the line and the hash of each, and the lines of their ends.
+    commands: Vec<(PathBuf, Option<u64>, String)>,
+    ends: HashMap<(PathBuf, Option<u64>), Option<u64>>,
     /// Requests: the ledger, the id and the line of each.
     waits: Vec<(PathBuf, String, Option<u64>)>,
     /// The calls for which a grant was used.
@@ -32,6 +35,14 @@ pub(super) struct Grants {
     starts: Vec<Start>,
     /// The tokens that were spent, and for what: one token may cover a set, but each member of it once.
     tokens: HashSet<String>,
+}
+
+/// A use of a grant.
+struct Use {
+    source: Source,
+    id: String,
+    receipt: Option<Receipt>,
+    call: Option<String>,
 }
 
 /// An effect that required confirmation, or has it.
@@ -66,11 +77,20 @@ impl Grants {
             "approval.denied" => self.answers.push((entry.source(), id())),
             "approval.spent" => {
                 let receipt = entry.data.get("receipt").cloned().and_then(|value| serde_json::from_value(value).ok());
-                self.spent.push((entry.source(), id(), receipt));
-                self.calls.extend(entry.text("call").map(|call| (entry.ledger.to_owned(), call.to_owned())));
+                let call = entry.text("call").map(str::to_owned);
+                self.calls.extend(call.iter().map(|call| (entry.ledger.to_owned(), call.clone())));
+                self.spent.push(Use { source: entry.source(), id: id(), receipt, call });
             }
             "exec.step" => return self.step(entry, claims),
-            "exec.intent" => self.start(entry, entry.data.get("requires"), entry.data.get("confirmed")),
+            "exec.intent" => {
+                let hash = command_of(entry).unwrap_or_default().to_owned();
+                self.commands.push((entry.ledger.to_owned(), entry.source().seq, hash));
+                self.start(entry, entry.data.get("requires"), entry.data.get("confirmed"));
+            }
+            "exec.result" => {
+                let command = (entry.ledger.to_owned(), entry.number("intent"));
+                self.ends.insert(command, entry.source().seq);
+            }
             "exec.operation" => {
                 let what = entry.data.get("what").unwrap_or(&Value::Null);
                 let overwrites = |write: &&Value| write.get("mode").is_some_and(|mode| mode == "overwrite");
@@ -104,7 +124,7 @@ impl Grants {
         if token.is_none() && requires.is_none_or(Value::is_null) {
             return;
         }
-        let what = ["command_hash", "command_hmac"].iter().find_map(|name| entry.text(name)).map(str::to_owned);
+        let what = command_of(entry).map(str::to_owned);
         let what = what.or_else(|| entry.data.get("what").map(Value::to_string)).unwrap_or_default();
         let stage = entry.number("stage").unwrap_or_default();
         let in_what = entry.data.get("what").and_then(|what| what.get("call")?.as_str());
@@ -133,8 +153,8 @@ impl Grants {
             claims.record(source.clone(), "approval", verdict)?;
         }
         let mut used = HashMap::new();
-        for (source, id, receipt) in &self.spent {
-            claims.record(source.clone(), "approval", self.use_of(source, id, receipt.as_ref(), &mut used))?;
+        for one in &self.spent {
+            claims.record(one.source.clone(), "approval", self.use_of(one, &mut used))?;
         }
         for start in &self.starts {
             if let Some(verdict) = self.confirmed(start) {
@@ -145,14 +165,9 @@ impl Grants {
     }
 
     /// The verdict on a use of a grant: its receipt leads to the grant, and no other use has it. A line that waited for
-    /// another answer in the meantime started again, and uses its grants again.
-    fn use_of<'a>(
-        &self,
-        source: &'a Source,
-        id: &str,
-        receipt: Option<&'a Receipt>,
-        used: &mut HashMap<&'a str, &'a Source>,
-    ) -> Verdict {
+    /// another answer in the meantime started again, and the same call or command uses its grants again.
+    fn use_of<'a>(&self, one: &'a Use, used: &mut HashMap<&'a str, &'a Use>) -> Verdict {
+        let Use { source, id, receipt, .. } = one;
         let Some(receipt) = receipt else { return Verdict::Broken("it names no grant".to_owned()) };
         let waited = |before: &Source| {
             let between = before.seq..source.seq;
@@ -160,8 +175,14 @@ impl Grants {
                 *ledger == source.ledger && other != id && between.contains(seq) && before.ledger == *ledger
             })
         };
-        if used.insert(&receipt.hash, source).is_some_and(|before| !waited(before)) {
-            return Verdict::Broken("its grant was used before".to_owned());
+        match used.insert(&receipt.hash, one) {
+            Some(before) if !waited(&before.source) => {
+                return Verdict::Broken("its grant was used before".to_owned());
+            }
+            Some(before) if !self.is_same(before, one) => {
+                return Verdict::Broken("another call or command used its grant before".to_owned());
+            }
+            Some(_) | None => {}
         }
         match self.granted.get(&receipt.hash) {
             Some(granted) => Verdict::when(granted == id, || format!("the grant that it names is of `{granted}`")),
@@ -170,6 +191,29 @@ impl Grants {
             }
             None => Verdict::Unknown("the grant is on a ledger that was not read".to_owned()),
         }
+    }
+
+    /// True if two uses may be of the same call, or without a call of the same command.
+    fn is_same(&self, one: &Use, other: &Use) -> bool {
+        match (&one.call, &other.call) {
+            (None, None) => {
+                let (one, other) = (self.commands_at(&one.source), self.commands_at(&other.source));
+                one.is_empty() && other.is_empty() || one.iter().any(|hash| other.contains(hash))
+            }
+            (one, other) => one == other,
+        }
+    }
+
+    /// The commands that a line may belong to: those under way, and the next one.
+    fn commands_at(&self, source: &Source) -> HashSet<&str> {
+        let here = || self.commands.iter().filter(|(ledger, ..)| *ledger == source.ledger);
+        let is_open = |seq: &Option<u64>| {
+            let end = self.ends.get(&(source.ledger.clone(), *seq));
+            *seq < source.seq && end.is_none_or(|end| *end > source.seq)
+        };
+        let open = here().filter(|(_, seq, _)| is_open(seq));
+        let next = here().filter(|(_, seq, _)| *seq > source.seq).min_by_key(|(_, seq, _)| *seq);
+        open.chain(next).map(|(.., hash)| hash.as_str()).collect()
     }
 
     /// The verdict on an effect. None if it may need no confirmation: a run overwrites the files that it can restore.
@@ -199,5 +243,43 @@ fn id_verdict(entry: &Entry<'_>) -> Verdict {
     match approval.map(|approval| id_of(&approval)) {
         Some(Ok(id)) => Verdict::same(&id, entry.text("id").unwrap_or("null")),
         _ => Verdict::Broken("the request cannot be parsed".to_owned()),
+    }
+}
+
+/// The hash of a command.
+fn command_of<'a>(entry: &'a Entry<'_>) -> Option<&'a str> {
+    ["command_hash", "command_hmac"].iter().find_map(|name| entry.text(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grant_is_used_again_by_same_call_or_command_only() {
+        let source = |seq| Source { ledger: "a".into(), seq: Some(seq) };
+        let of = |call: Option<&str>, seq| Use {
+            source: source(seq),
+            id: "APR-1".to_owned(),
+            receipt: None,
+            call: call.map(str::to_owned),
+        };
+        // Two commands start, one begins again, and a third one follows.
+        let mut grants = Grants::default();
+        for (seq, hash) in [(1, "x"), (2, "y"), (11, "x"), (21, "z")] {
+            grants.commands.push(("a".into(), Some(seq), hash.to_owned()));
+            grants.ends.insert(("a".into(), Some(seq)), Some(seq + 8));
+        }
+        for (one, other, is_same) in [
+            (of(Some("c1"), 3), of(Some("c1"), 22), true),
+            (of(Some("c1"), 3), of(Some("c2"), 12), false),
+            (of(Some("c1"), 3), of(None, 12), false),
+            (of(None, 3), of(None, 12), true),
+            (of(None, 0), of(None, 12), true),
+            (of(None, 3), of(None, 22), false),
+            (of(None, 40), of(None, 41), true),
+        ] {
+            assert_eq!(grants.is_same(&one, &other), is_same, "{:?} {:?}", one.source.seq, other.source.seq);
+        }
     }
 }

@@ -65,8 +65,7 @@ impl Address {
 /// The shortest secret, because shorter words occur in many texts.
 const SHORTEST: usize = 8;
 /// The headers that the transport writes itself.
-const OURS: &str =
-    " accept connection content-length content-type expect host last-event-id transfer-encoding upgrade ";
+const OURS: &str = " accept connection content-length content-type expect host transfer-encoding upgrade ";
 
 /// Headers and their secrets. It has no `Debug` and no `Display`.
 #[derive(Clone, Default)]
@@ -122,7 +121,7 @@ impl Headers {
 }
 
 /// True if this is a valid header name.
-pub(super) fn is_token(name: &str) -> bool {
+fn is_token(name: &str) -> bool {
     let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(is_sign)
 }

@@ -1,5 +1,4 @@
-//! The connection to one server: sending, and streams of messages, which are the response to a request, or messages of the server. A broken
-//! stream is resumed if its events have ids.
+//! The connection to one server: sending, and streams of messages, which are the response to a request, or messages of the server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,18 +8,23 @@ use cp_common::output::line_to_stderr;
 use cp_common::{Code, Error, Result};
 use cp_http::client::{Client, Reply};
 use cp_http::sse::Parser;
-use cp_http::{Stop, is_ended, pause, stopped_by};
+use cp_http::{Stop, stopped_by};
 use cp_mcp_wire::{Failure, INTERNAL_ERROR, failure};
 use serde_json::value::RawValue;
 
-use super::client_message::{ClientMessage, Mirrors};
+use super::client_message::ClientMessage;
 use super::endpoint::Headers;
 use crate::stdio::{Event, Post};
 
 /// The most redirects that are followed.
 const REDIRECTS: usize = 3;
+/// The media types of a response.
+pub(super) const ACCEPTED: &str = "application/json, text/event-stream";
 /// The bytes of a body that are read at once.
 pub(super) const CHUNK: usize = 64 << 10;
+
+/// The most time for which the stream of server messages is read.
+const LISTENING: Duration = Duration::from_hours(24 * 365);
 
 /// The connection to one server.
 pub(super) struct Link {
@@ -34,9 +38,6 @@ pub(super) struct Link {
     pub(super) is_quiet: bool,
     pub(super) post: Post,
     pub(super) session: Mutex<Session>,
-    /// Held while a session is renewed.
-    pub(super) renewal: Mutex<()>,
-    pub(super) mirrors: Mutex<Mirrors>,
     /// The stop signals of active requests.
     pub(super) under_way: Mutex<HashMap<String, Stop>>,
     /// The stop signal of the stream of server messages.
@@ -46,8 +47,6 @@ pub(super) struct Link {
 /// The state between requests, after a handshake.
 #[derive(Clone, Default)]
 pub(super) struct Session {
-    /// The client's handshake, if there was one.
-    pub(super) hello: Option<Arc<[u8]>>,
     /// The negotiated protocol version.
     pub(super) version: Option<String>,
     /// The session id of the server.
@@ -63,9 +62,7 @@ impl Link {
     /// The time limit of a request.
     pub(super) fn limit(&self, method: &str) -> Duration {
         match method {
-            // Its response is the stream of all notifications.
-            "subscriptions/listen" => Duration::from_hours(24 * 365),
-            "initialize" | "server/discover" | "tools/list" => self.limits.1,
+            "initialize" | "tools/list" => self.limits.1,
             _ => self.limits.0,
         }
     }
@@ -76,16 +73,9 @@ impl Link {
     }
 
     /// Sends a message, and follows redirects on the same server.
-    pub(super) fn send<'a>(
-        &self,
-        client: &'a Client,
-        line: &[u8],
-        request: &ClientMessage,
-        session: &Session,
-    ) -> Result<Reply<'a>> {
-        let mut headers = self.headed(session, "application/json, text/event-stream");
+    pub(super) fn send<'a>(&self, client: &'a Client, line: &[u8], session: &Session) -> Result<Reply<'a>> {
+        let mut headers = self.headed(session, ACCEPTED);
         headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
-        headers.extend(request.headers(&locked(&self.mirrors)));
         for _ in 0..REDIRECTS {
             let url = locked(&self.url).clone();
             let reply = client.post(&url, &headers, line)?;
@@ -134,10 +124,13 @@ impl Link {
             let error = Error::new(Code::Unknown, self.headers.scrub(&why.message)).without_secrets();
             line_to_stderr(&format!("cp-mcp: the server {}: {}", self.name, error.message()));
         }
+        let _ = self.refuse(request, why);
+    }
+
+    /// Answers a request with a failure.
+    pub(super) fn refuse(&self, request: &ClientMessage, why: &Failure) -> Result<()> {
         let id = request.id.clone().and_then(|id| RawValue::from_string(id).ok());
-        if let Some(line) = id.and_then(|id| failure(&id, why).ok()) {
-            let _ = self.pass(line.as_bytes());
-        }
+        id.and_then(|id| failure(&id, why).ok()).map_or(Ok(()), |line| self.pass(line.as_bytes()))
     }
 }
 
@@ -157,53 +150,15 @@ fn same_server(from: &str, to: &str) -> Option<String> {
     to.strip_prefix(server).is_some_and(|rest| rest.starts_with('/')).then(|| to.to_owned())
 }
 
-/// The default delay before a stream is resumed.
-const RETRY: Duration = Duration::from_secs(1);
-/// The longest delay.
-const LONGEST: Duration = Duration::from_secs(30);
-/// The most failed attempts.
-const TRIES: u32 = 5;
-
 impl Link {
-    /// Reads a stream until the response arrives. A stream without a request is read until the server ends it.
-    pub(super) fn follow(&self, client: &Client, first: Option<Reply<'_>>, request: &ClientMessage) -> Result<()> {
-        let (mut reply, mut place, mut wait, mut failures) = (first, String::new(), RETRY, 0);
-        loop {
-            let mut parser = Parser::new();
-            let read = reply.take().map_or(Ok(false), |reply| self.events(reply, &mut parser, request));
-            match read {
-                Ok(true) => return Ok(()),
-                Err(error) if is_ended() || error.code() != Code::Network => return Err(error),
-                Ok(false) | Err(_) => {}
-            }
-            if !parser.id().is_empty() {
-                (place, wait) = (parser.id().to_owned(), RETRY);
-            }
-            // A stream without a session or without event ids cannot be resumed.
-            let is_over = request.id.is_some() && (place.is_empty() || request.version().is_some());
-            if is_over || failures == TRIES || !pause(parser.retry().map_or(wait, Duration::from_millis).min(LONGEST)) {
-                return Err(broken_off());
-            }
-            wait = (wait * 2).min(LONGEST);
-            match self.resumed(client, &place) {
-                Ok(Some(again)) => (reply, failures) = (Some(again), 0),
-                Ok(None) if request.id.is_some() => return Err(broken_off()),
-                Ok(None) => return Ok(()),
-                Err(error) if is_ended() || error.code() != Code::Network => return Err(error),
-                Err(_) => failures += 1,
-            }
-        }
-    }
-
-    /// Reads events until the end of the connection, or until the response.
-    fn events(&self, mut reply: Reply<'_>, parser: &mut Parser, request: &ClientMessage) -> Result<bool> {
-        let (mut buffer, mut is_answered) = (vec![0; CHUNK], false);
+    /// Reads a stream until the response to its request arrives.
+    pub(super) fn follow(&self, mut reply: Reply<'_>, request: &ClientMessage) -> Result<()> {
+        let (mut parser, mut buffer, mut is_answered) = (Parser::new(), vec![0; CHUNK], false);
         while !is_answered {
             let bytes = reply.read(&mut buffer)?;
             if bytes.is_empty() {
-                return Ok(false);
+                return Err(Error::new(Code::Network, "the server broke off before it had answered"));
             }
-            // An event without data only sets the id and the delay.
             parser.push(bytes, |event| {
                 let is_message = matches!(event.name.as_str(), "" | "message") && !event.data.trim_ascii().is_empty();
                 is_answered |= is_message && self.message(&event.data, request)?;
@@ -211,38 +166,26 @@ impl Link {
             })?;
         }
         reply.linger();
-        Ok(true)
+        Ok(())
     }
 
-    /// The stream after an event id, or of all server messages; `None` if the server has none.
-    fn resumed<'a>(&self, client: &'a Client, place: &str) -> Result<Option<Reply<'a>>> {
-        let mut headers = self.headed(&locked(&self.session).clone(), "text/event-stream");
-        if !place.is_empty() {
-            headers.push(("Last-Event-ID".to_owned(), place.to_owned()));
-        }
-        let url = locked(&self.url).clone();
-        let reply = client.get(&url, &headers, u64::MAX)?;
-        let is_stream = reply.header("content-type").is_some_and(|media| media.starts_with("text/event-stream"));
-        Ok((reply.status == 200 && is_stream).then_some(reply))
-    }
-
-    /// Listens to server messages in a thread, until the session is renewed or ends.
+    /// Listens in a thread to the stream of server messages, if the server has one, until either side ends it.
     pub(super) fn listen(self: &Arc<Self>) {
         let (stop, link) = (Stop::default(), Arc::clone(self));
         std::mem::replace(&mut *locked(&self.listening), stop.clone()).stop();
         // Without a thread only these messages are lost.
         let _ = std::thread::Builder::new().name("listener".to_owned()).spawn(move || {
             stopped_by(&stop);
-            let client = link.until(Instant::now() + link.limit("subscriptions/listen"));
-            if let Ok(Some(reply)) = link.resumed(&client, "") {
-                let _ = link.follow(&client, Some(reply), &ClientMessage::default());
+            let client = link.client.within(LISTENING);
+            let (url, session) = (locked(&link.url).clone(), locked(&link.session).clone());
+            if let Ok(reply) = client.get(&url, &link.headed(&session, "text/event-stream"), u64::MAX) {
+                let is_stream =
+                    reply.header("content-type").is_some_and(|media| media.starts_with("text/event-stream"));
+                let request = ClientMessage::default();
+                let _ = if reply.status == 200 && is_stream { link.follow(reply, &request) } else { Ok(()) };
             }
         });
     }
-}
-
-fn broken_off() -> Error {
-    Error::new(Code::Network, "the server broke off before it had answered")
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! One message of the client: its HTTP request, and the response or the reason of a failure.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result};
-use cp_http::client::{Client, Reply};
-use cp_mcp_wire::{Failure, Greeting, METHOD_NOT_FOUND, Message, parse};
+use cp_http::client::Reply;
+use cp_mcp_wire::{Failure, Greeting, Message, parse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -14,70 +13,50 @@ use super::client_message::ClientMessage;
 use super::link::{CHUNK, Link, Session, failed, locked};
 use crate::gate::id_of;
 
-/// The notification that ends a handshake.
-pub(super) const READY: &str = "notifications/initialized";
-
 impl Link {
     /// Sends a message of the client, and passes on the response or the failure. True if the message was accepted.
-    pub(super) fn exchange(self: &Arc<Self>, line: &[u8], request: &ClientMessage) -> bool {
+    pub(super) fn exchange(&self, line: &[u8], request: &ClientMessage) -> bool {
         let end = Instant::now() + self.limit(&request.method);
         if request.method == "initialize" {
-            *locked(&self.session) = Session { hello: Some(line.into()), ..Session::default() };
+            *locked(&self.session) = Session::default();
         }
-        let waited = request.version().is_none().then(|| locked(&self.renewal));
-        let session = waited.map_or_else(Session::default, |_| locked(&self.session).clone());
-        let done = self.answered(line, request, session, end);
+        let done = self.answered(line, request, end);
         // A cancelled request gets no response.
         if cp_http::is_ended() {
             return false;
         }
         if let Err(why) = &done {
             self.tell(request, why);
-            self.give_up(request, Instant::now() >= end);
+            if Instant::now() >= end {
+                self.give_up(request);
+            }
         }
         done.is_ok()
     }
 
-    /// Cancels a late request at a server with sessions.
-    fn give_up(&self, request: &ClientMessage, is_late: bool) {
-        let (Some(id), true, session) = (&request.id, is_late, locked(&self.session).clone()) else { return };
-        if session.hello.is_some() {
-            let params = format!(r#"{{"requestId":{id},"reason":"timed out"}}"#);
-            let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
-            let client = self.client.within(Duration::from_secs(2));
-            let _ = self.send(&client, line.as_bytes(), &ClientMessage::default(), &session);
-        }
+    /// Cancels a late request at the server. A handshake is never cancelled.
+    fn give_up(&self, request: &ClientMessage) {
+        let Some(id) = request.id.as_ref().filter(|_| request.method != "initialize") else { return };
+        let params = format!(r#"{{"requestId":{id},"reason":"timed out"}}"#);
+        let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+        let session = locked(&self.session).clone();
+        let _ = self.send(&self.client.within(Duration::from_secs(2)), line.as_bytes(), &session);
     }
 
-    fn answered(
-        self: &Arc<Self>,
-        line: &[u8],
-        request: &ClientMessage,
-        session: Session,
-        end: Instant,
-    ) -> Result<(), Failure> {
-        let client = self.until(end);
-        let sent = |session: &Session| self.send(&client, line, request, session).map_err(|e| self.failed(request, &e));
-        let mut reply = sent(&session)?;
-        if !is_success(&reply) {
-            let refused = Refused::read(reply);
-            let Some(lost) = session.id.filter(|_| refused.ends_session()) else {
-                return Err(refused.failure(request, self));
-            };
-            self.renew(&lost, end)?;
-            reply = sent(&locked(&self.session).clone())?;
-        }
-        if !is_success(&reply) {
+    fn answered(&self, line: &[u8], request: &ClientMessage, end: Instant) -> Result<(), Failure> {
+        let (client, session) = (self.until(end), locked(&self.session).clone());
+        let reply = self.send(&client, line, &session).map_err(|e| self.failed(request, &e))?;
+        if !(200..300).contains(&reply.status) {
             return Err(Refused::read(reply).failure(request, self));
         }
         if request.method == "initialize" {
             locked(&self.session).id = reply.header("mcp-session-id");
         }
-        self.taken(&client, reply, request).map_err(|e| self.failed(request, &e))
+        self.taken(reply, request).map_err(|e| self.failed(request, &e))
     }
 
     /// Reads the response, as one message or as a stream.
-    fn taken(&self, client: &Client, mut reply: Reply<'_>, request: &ClientMessage) -> Result<()> {
+    fn taken(&self, mut reply: Reply<'_>, request: &ClientMessage) -> Result<()> {
         let media = reply.header("content-type").unwrap_or_default();
         match media.split(';').next().unwrap_or_default().trim() {
             _ if request.id.is_none() => Ok(()),
@@ -90,7 +69,7 @@ impl Link {
                     Err(Error::new(Code::Server, "the server's response has another id than the request"))
                 }
             }
-            "text/event-stream" => self.follow(client, Some(reply), request),
+            "text/event-stream" => self.follow(reply, request),
             _ => Err(Error::new(
                 Code::Server,
                 format!("unexpected content type `{media}` in the response of the server"),
@@ -109,11 +88,7 @@ impl Link {
             Some(Message::Answer { id, outcome }) => {
                 let is_answer = request.id == Some(id_of(id));
                 if is_answer {
-                    self.learn(bytes, request, outcome.ok());
-                }
-                // The client already has the response to a handshake that is repeated.
-                if request.is_repeated {
-                    return Ok(is_answer);
+                    self.learn(request, outcome.ok());
                 }
                 is_answer
             }
@@ -124,39 +99,12 @@ impl Link {
         Ok(is_answer)
     }
 
-    /// Reads the parts of a response that affect later requests.
-    fn learn(&self, line: &[u8], request: &ClientMessage, result: Option<&RawValue>) {
-        match (request.method.as_str(), result) {
-            ("initialize", Some(greeting)) => {
-                let greeting: Greeting = serde_json::from_str(greeting.get()).unwrap_or_default();
-                locked(&self.session).version = Some(greeting.protocol_version).filter(|version| !version.is_empty());
-            }
-            ("tools/list", Some(_)) if request.version().is_some() => locked(&self.mirrors).learn(line),
-            _ => {}
-        }
+    /// Reads the version of a handshake, which later requests repeat.
+    fn learn(&self, request: &ClientMessage, result: Option<&RawValue>) {
+        let Some(greeting) = result.filter(|_| request.method == "initialize") else { return };
+        let greeting: Greeting = serde_json::from_str(greeting.get()).unwrap_or_default();
+        locked(&self.session).version = Some(greeting.protocol_version).filter(|version| !version.is_empty());
     }
-
-    /// Renews the session with the client's handshake, unless another request has renewed it.
-    fn renew(self: &Arc<Self>, lost: &str, end: Instant) -> Result<(), Failure> {
-        let _one = locked(&self.renewal);
-        let session = locked(&self.session).clone();
-        if session.id.as_deref() != Some(lost) {
-            return Ok(());
-        }
-        let hello = session.hello.unwrap_or_default();
-        let mut request = ClientMessage::of(&hello);
-        request.is_repeated = true;
-        self.answered(&hello, &request, Session::default(), end)?;
-        let session = locked(&self.session).clone();
-        let ready = format!(r#"{{"jsonrpc":"2.0","method":"{READY}"}}"#);
-        self.answered(ready.as_bytes(), &ClientMessage::default(), session, end)?;
-        self.listen();
-        Ok(())
-    }
-}
-
-fn is_success(reply: &Reply<'_>) -> bool {
-    (200..300).contains(&reply.status)
 }
 
 fn not_json(e: &serde_json::Error) -> Error {
@@ -182,8 +130,6 @@ fn whole(reply: &mut Reply<'_>) -> Result<Vec<u8>> {
 const LONGEST: usize = 64 << 10;
 /// The most characters of it that are shown.
 const SHOWN: usize = 300;
-/// The error codes of the version without sessions, by which a server shows that it supports this version.
-const MODERN_ERRORS: std::ops::RangeInclusive<i64> = -32099..=-32020;
 
 /// A response with an error status.
 pub(super) struct Refused {
@@ -210,24 +156,12 @@ impl Refused {
         Self { status: reply.status, location: reply.header("location"), body }
     }
 
-    /// True if the session has expired. Some servers answer 400 instead of 404.
-    pub(super) fn ends_session(&self) -> bool {
-        self.status == 404
-            || self.status == 400 && String::from_utf8_lossy(&self.body).to_lowercase().contains("session")
-    }
-
     /// The failure for the client.
     pub(super) fn failure(&self, request: &ClientMessage, link: &Link) -> Failure {
-        let is_probe = request.method == "server/discover";
-        let mut failure = match serde_json::from_slice::<Body>(&self.body) {
+        match serde_json::from_slice::<Body>(&self.body) {
             Ok(body) if self.status != 401 => body.error,
             _ => failed(&self.error(request, link)),
-        };
-        // With this code the client continues with a handshake.
-        if is_probe && matches!(self.status, 400 | 404..=406) && !MODERN_ERRORS.contains(&failure.code) {
-            failure.code = METHOD_NOT_FOUND;
         }
-        failure
     }
 
     fn error(&self, request: &ClientMessage, link: &Link) -> Error {
@@ -253,11 +187,14 @@ impl Refused {
                 error(Code::Config).hint(format!("redirects to other servers are not followed; it names {to}"))
             }
             403 => error(Code::Forbidden),
-            404 | 405 if matches!(request.method.as_str(), "initialize" | "server/discover") => {
+            404 | 405 if request.method == "initialize" => {
                 error(Code::NotFound).hint(
                     "name the URL of its MCP endpoint; the transport of 2024-11-05 (HTTP+SSE) is not spoken, but by `mcp-remote URL \
                      --transport sse-only` behind cp-mcp proxy",
                 )
+            }
+            404 if locked(&link.session).id.is_some() => {
+                error(Code::NotFound).hint("its session may have expired: start cp-mcp connect again")
             }
             404 | 405 => error(Code::NotFound),
             408 => error(Code::Timeout),

@@ -11,14 +11,14 @@ use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result};
 use cp_http::client::{Client, Timeouts};
 use cp_http::{Stop, stopped_by};
+use cp_mcp_wire::{Failure, METHOD_NOT_FOUND};
 use cp_servers::Table;
 use serde_json::{Value, json};
 
 use super::client_message::ClientMessage;
 use super::endpoint::Address;
 use super::endpoint::Headers;
-use super::link::{Link, Session, locked};
-use super::post::READY;
+use super::link::{ACCEPTED, Link, Session, locked};
 use crate::gate::Server;
 use crate::stdio::Post;
 
@@ -73,8 +73,6 @@ impl Remote {
             is_quiet: context.options.quiet,
             post,
             session: Mutex::new(Session::default()),
-            renewal: Mutex::default(),
-            mirrors: Mutex::default(),
             under_way: Mutex::new(HashMap::new()),
             listening: Mutex::default(),
         });
@@ -92,10 +90,9 @@ impl Server for Remote {
         if let Some(id) = request.cancelled() {
             let stop = locked(&self.link.under_way).remove(&id);
             stop.iter().for_each(Stop::stop);
-            // Without a session, closing the stream cancels the request at the server.
-            if locked(&self.link.session).hello.is_none() {
-                return Ok(());
-            }
+        }
+        if request.method == "server/discover" {
+            return self.link.refuse(&request, &no_discovery());
         }
         let too_much = || Error::new(Code::RateLimited, format!("the server {} is too slow for that", self.link.name));
         if self.load.bytes.fetch_add(line.len(), Ordering::Relaxed) > UNSENT {
@@ -119,7 +116,7 @@ impl Server for Remote {
         let session = locked(&self.link.session).clone();
         if session.id.is_some() {
             let url = locked(&self.link.url).clone();
-            let headers = self.link.headed(&session, "application/json, text/event-stream");
+            let headers = self.link.headed(&session, ACCEPTED);
             // A server may not support this.
             let _ = self.link.client.within(FAREWELL).delete(&url, &headers);
         }
@@ -155,12 +152,16 @@ fn dispatch(link: &Arc<Link>, load: &Arc<Load>, jobs: &Receiver<Job>) {
 
 fn settle(link: &Arc<Link>, Job { line, request, stop }: &Job) {
     stopped_by(stop);
-    let is_accepted = link.exchange(line, request);
-    if let Some(id) = &request.id {
-        locked(&link.under_way).remove(id);
-    } else if is_accepted && request.method == READY {
+    if link.exchange(line, request) && request.method == "notifications/initialized" {
         link.listen();
     }
+    request.id.iter().for_each(|id| drop(locked(&link.under_way).remove(id)));
+}
+
+/// The answer to a client that looks for the version without a handshake: with this code it shakes hands.
+fn no_discovery() -> Failure {
+    let message = "a server over HTTP is reached with a handshake (initialize)".to_owned();
+    Failure { code: METHOD_NOT_FOUND, message, data: Value::Null }
 }
 
 impl Load {

@@ -8,10 +8,8 @@ const { Client } = packages('@modelcontextprotocol/client');
 const { StdioClientTransport } = packages('@modelcontextprotocol/client/stdio');
 
 const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? '{}');
-const version = process.env.MCP_CONFORMANCE_PROTOCOL_VERSION ?? '';
-const mode = version >= '2026' ? { pin: version } : 'legacy';
 const capabilities = { elicitation: { form: { applyDefaults: true } } };
-const client = new Client({ name: 'conformance', version: '1.0.0' }, { capabilities, versionNegotiation: { mode } });
+const client = new Client({ name: 'conformance', version: '1.0.0' }, { capabilities, versionNegotiation: { mode: 'legacy' } });
 client.setRequestHandler('elicitation/create', async () => ({ action: 'accept', content: {} }));
 await client.connect(new StdioClientTransport({ command: process.env.CP_MCP, args: ['connect', process.argv[2]], env: process.env }));
 

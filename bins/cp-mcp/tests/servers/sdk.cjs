@@ -4,7 +4,6 @@ const express = require("express");
 const z = require("zod");
 const { McpServer } = require("@modelcontextprotocol/sdk/server/mcp.js");
 const { StreamableHTTPServerTransport } = require("@modelcontextprotocol/sdk/server/streamableHttp.js");
-const { InMemoryEventStore } = require("@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js");
 const { DemoInMemoryAuthProvider } = require("@modelcontextprotocol/sdk/examples/server/demoInMemoryOAuthProvider.js");
 const { mcpAuthRouter, getOAuthProtectedResourceMetadataUrl } = require("@modelcontextprotocol/sdk/server/auth/router.js");
 const { requireBearerAuth } = require("@modelcontextprotocol/sdk/server/auth/middleware/bearerAuth.js");
@@ -17,16 +16,6 @@ function server() {
     const server = new McpServer({ name: "typescript", version: "1" });
     const text = (text) => ({ content: [{ type: "text", text }] });
     server.registerTool("echo", { inputSchema: { message: z.string() } }, ({ message }) => text(message));
-    server.registerTool("grow", {}, () => {
-        server.registerTool(`new${randomUUID()}`, {}, () => text("new"));
-        return text("grown");
-    });
-    // The connection is closed in the middle; the client must come back for the rest.
-    server.registerTool("leave", {}, async (extra) => {
-        extra.closeSSEStream?.();
-        await new Promise((done) => setTimeout(done, 300));
-        return text("came back");
-    });
     return server;
 }
 
@@ -50,16 +39,9 @@ app.all("/mcp", ...checks, async (request, response) => {
             sessionIdGenerator: randomUUID,
             onsessioninitialized: (id) => sessions.set(id, transport),
             enableJsonResponse: mode === "json",
-            eventStore: new InMemoryEventStore(),
-            retryInterval: 50,
         });
         await server().connect(transport);
     }
     await transport.handleRequest(request, response, request.body);
-});
-// Everything of before is forgotten.
-app.post("/forget", (_request, response) => {
-    sessions.clear();
-    response.end();
 });
 app.listen(port, "127.0.0.1");

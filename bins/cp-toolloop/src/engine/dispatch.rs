@@ -234,10 +234,11 @@ impl Engine {
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
         result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
         let turn = self.run.conversation.tally.iterations;
+        // The state comes first: a resume writes the entry that a killed process could not, and never a second one.
+        self.run.step(Step::Finished(pending.at, Box::new(result.clone())))?;
         self.run.note(|journal| journal.result(turn, &result))?;
         context.progress(&format!("  {} {}", if result.is_error { "✗" } else { "✓" }, call.name));
         let is_error = result.is_error;
-        self.run.step(Step::Finished(pending.at, Box::new(result)))?;
         self.show(context)?;
         if is_error && self.run.plan.fail_on_tool_error {
             return Err(Error::new(Code::CommandFailed, format!("the tool {} failed", call.name))

@@ -26,16 +26,16 @@ impl Engine {
             Ok(asked) => self.parts.servers(context)?.answer(&asked),
             Err(error) => Err(error),
         };
-        let took = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let result = match answered {
             Ok((Outcome::Answer { text, images, is_error }, time)) => {
                 let images = images.iter().map(|(media, data)| Block::image(media, data)).collect();
-                ToolResult { images, is_error, duration_ms: took(time), ..pending.failed(text) }
+                ToolResult { images, is_error, duration_ms: millis(time), ..pending.failed(text) }
             }
             Ok((Outcome::TimedOut, time)) => {
                 self.run.time_left()?;
                 let text = format!("stopped after {:.1} seconds", time.as_secs_f64());
-                ToolResult { duration_ms: took(time), ..pending.failed(text) }
+                ToolResult { duration_ms: millis(time), ..pending.failed(text) }
             }
             Ok((Outcome::InputRequired(questions), _)) => {
                 self.run.step(Step::Withdrawn(pending.at))?;

@@ -47,7 +47,7 @@ impl Replay {
                 Step::Plan(recorded) => plan = Some(*recorded),
                 Step::Deltas(came) => deltas = came,
                 Step::Message(message) => {
-                    replay.messages.push_back(Played { deltas: std::mem::take(&mut deltas), message: *message })
+                    replay.messages.push_back(Played { deltas: std::mem::take(&mut deltas), message: *message });
                 }
                 Step::Finished(_, result) => replay.results.push_back(*result),
                 Step::Owner(_)

@@ -103,6 +103,22 @@ pub(crate) fn find_call_end(ledger: &Path, call: &str) -> Result<Found> {
     Ok(Found::NotBegun)
 }
 
+/// The calls of the last message that have a result in the ledger.
+pub(crate) fn noted_results(ledger: &Path) -> Result<HashSet<String>> {
+    let (mut noted, mut lines) = (HashSet::new(), read::backward(ledger)?);
+    while let Some(raw) = lines.next()? {
+        let Some(line) = raw.stored() else { continue };
+        if line.is_event("message") {
+            break;
+        }
+        if line.is_event("tool_result") {
+            let about: About = serde_json::from_slice(line.member("data").unwrap_or_default()).unwrap_or_default();
+            noted.extend(about.id);
+        }
+    }
+    Ok(noted)
+}
+
 /// The programs that the newest command line of a call started, in order, without programs that were refused or wait for approval.
 pub(crate) fn started_programs(ledger: &Path, call: &str) -> Result<Vec<String>> {
     #[derive(Default, Deserialize)]

@@ -10,7 +10,8 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::approval::Said;
 use cp_policy::Llm;
 
-use crate::state::conversation::Conversation;
+use crate::state::call_end::noted_results;
+use crate::state::conversation::{Conversation, Unshown};
 use crate::state::journal::Journal;
 use crate::state::plan::{Limits, Plan};
 use crate::state::step::{Decision, Step};
@@ -51,6 +52,18 @@ impl Run {
         self.step(Step::Limits(limits))?;
         self.deadline = deadline_of(&limits);
         Ok(())
+    }
+
+    /// Writes the results to the ledger that a killed process had in the state alone.
+    pub(crate) fn note_results(&mut self) -> Result<()> {
+        let Some(ledger) = self.ledger() else { return Ok(()) };
+        let (noted, turn) = (noted_results(ledger)?, self.conversation.tally.iterations);
+        let results = self.conversation.unshown.iter().filter_map(|record| match record {
+            Unshown::Result(result) if !noted.contains(&result.id) => Some(result.clone()),
+            Unshown::Result(_) | Unshown::Message(_) => None,
+        });
+        let missing: Vec<_> = results.collect();
+        missing.iter().try_for_each(|result| self.note(|journal| journal.result(turn, result)).map(drop))
     }
 
     /// Records the decision about a call; `by` names who denied it.

@@ -116,8 +116,8 @@ fn begin(files: &RunFiles) -> Result<(String, Option<String>)> {
 }
 
 /// Refuses the state of a run whose ledger has steps after `known`, the newest entry of the state: an earlier state was restored, and a
-/// resume would repeat later steps. A killed process leaves at most one entry whose step is not in the state. The start of a call is
-/// written to the state first.
+/// resume would repeat later steps. A killed process leaves at most one entry whose step is not in the state. The start and
+/// the result of a call are written to the state first.
 pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_started: impl Fn(&str) -> bool) -> Result<()> {
     let mut lines = read::backward(&files.ledger)?;
     let (mut after, mut steps) = (false, 0_u64);

@@ -93,6 +93,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     Made::read(&files, None, context)?.sweep();
     let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
     run.keep_policy(context)?;
+    run.note_results()?;
     run.resume(limits)?;
     for (at, decision) in decisions {
         run.decide(at, decision, How::Resume.grantor(), &context.home)?;

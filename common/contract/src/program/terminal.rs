@@ -12,7 +12,7 @@ use crate::signals;
 use crate::wire::{Error, Result};
 
 /// Asks a question that `y` answers with yes. `None` if there is no terminal.
-pub(super) fn confirms(question: &str) -> Result<Option<bool>> {
+pub fn confirms(question: &str) -> Result<Option<bool>> {
     ask(question, None, |typed| Some(["y", "yes"].contains(&typed.trim().to_lowercase().as_str())))
 }
 

@@ -2,11 +2,13 @@
 //! and confirmation. Other entries stay unchanged.
 
 use std::path::{Path, PathBuf};
+use std::process::Command as Process;
 
 use cp_common::context::options::WriteOptions;
+use cp_common::coprocess::on_path;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
-use cp_hosts::{Edit, Host, Place, change, own};
+use cp_hosts::{Edit, Exclude, Host, Place, change, own};
 
 use super::doctor::{person, test_routes};
 use crate::hosts::{Command, HookHost, add_hook, remove_hook, shell};
@@ -68,18 +70,20 @@ pub(super) fn install(InstallArgs { args, no_check }: &InstallArgs, context: &mu
     let script = (host == HookHost::Claude).then(|| (shell::file(Path::new(&home)), shell::text(&command)));
     let project = args.project.clone();
     let check = |context: &Context| test_routes(host, project.clone(), context);
-    let edit = Edit { next, script, check: (!no_check).then_some(&check), ..edit(&INSTALL, host, context)? };
+    let edit = Edit { next, script, check: (!no_check).then_some(&check), ..edit(&INSTALL, args, context)? };
     change(&edit, &args.agent(), context, |text| add_hook(&command, text).map(Some))
 }
 
 pub(super) fn remove(args: &EditArgs, context: &mut Context) -> Result<()> {
     let host = args.host;
-    let edit = edit(&REMOVE, host, context)?;
+    let edit = edit(&REMOVE, args, context)?;
     change(&edit, &args.agent(), context, |text| text.map_or(Ok(None), |text| remove_hook(host, text)))
 }
 
-fn edit(doc: &VerbDoc, host: HookHost, context: &Context) -> Result<Edit<'static>> {
-    let person = person(context)?;
+fn edit(doc: &VerbDoc, args: &EditArgs, context: &Context) -> Result<Edit<'static>> {
+    let (host, person) = (args.host, person(context)?);
+    let file = args.project.as_ref().map(|project| host.file(Some(Path::new("")), project));
+    let exclude = args.project.as_deref().zip(file).and_then(|(project, file)| exclude(project, &file));
     Ok(Edit {
         verb: doc.path,
         event: doc.events[0],
@@ -91,6 +95,23 @@ fn edit(doc: &VerbDoc, host: HookHost, context: &Context) -> Result<Edit<'static
             HookHost::Codex => |_: Host, project, home| HookHost::Codex.file(project, home),
         },
         script: None,
+        exclude: exclude.map(|(file, pattern)| Exclude { file, pattern, is_added: doc.path == INSTALL.path }),
         check: None,
     })
+}
+
+/// The file in which the repository of a project names what git leaves out, and the line for a file of the project; `None`
+/// without a repository. The hook names paths of this machine, so that nobody else can use it.
+fn exclude(project: &Path, file: &Path) -> Option<(PathBuf, String)> {
+    let mut git = Process::new(on_path("git")?);
+    git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").arg("-C").arg(project);
+    let asked = ["-c", "safe.directory=*", "rev-parse", "--git-path", "info/exclude", "--show-prefix"];
+    let output = git.args(asked).output().ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let mut lines = text.lines();
+    let (list, prefix) = (lines.next()?, lines.next().unwrap_or_default());
+    let path = format!("/{prefix}{}", file.display());
+    let is_special = |c: &char| "\\*?[]".contains(*c);
+    let escaped = path.chars().flat_map(|c| [Some('\\').filter(|_| is_special(&c)), Some(c)]).flatten();
+    Some((project.canonicalize().ok()?.join(list), escaped.collect()))
 }

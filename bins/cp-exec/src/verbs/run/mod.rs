@@ -29,7 +29,7 @@ use crate::policy::{Access, HostCall, Policy};
 use crate::request::{Command, Form, word_text};
 use crate::run::approvals::paused;
 use crate::run::{Engine, FinishedRun, Prepared, Stream, Watch, streams, until_answered};
-use crate::verbs::check;
+use crate::verbs::{allow, check};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
@@ -231,7 +231,18 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
     if is_ignored {
         unread::note(READ_INPUT, context);
     }
-    answer(outcome, context)
+    let refused = if may_ask(engine, args, context) { allow::refused(&outcome) } else { Vec::new() };
+    let answered = answer(outcome, context);
+    context.out.flush()?;
+    allow::offer(&refused, context)?;
+    answered
+}
+
+/// True for a person who types the command and sees what it writes.
+fn may_ask(engine: &Engine, args: &Args, context: &Context) -> bool {
+    let is_typed = !args.is_hosted() && engine.policy.actor.call.is_none() && args.write.request_id.is_none();
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    is_typed && is_terminal && context.out.format() != Format::Json
 }
 
 /// The way to pass standard input to a command.
