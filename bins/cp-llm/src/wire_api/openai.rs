@@ -18,6 +18,14 @@ pub(crate) struct OpenAi {
     pub original: bool,
 }
 
+/// The end of the body of a streamed request, which asks for the usage.
+const ASKS_USAGE: &[u8] = br#","stream_options":{"include_usage":true}}"#;
+
+/// The body of a streamed request without the member that some compatible servers refuse; `None` for other requests.
+pub(crate) fn without_stream_options(body: &[u8]) -> Option<Vec<u8>> {
+    body.strip_suffix(ASKS_USAGE).map(|rest| [rest, b"}"].concat())
+}
+
 /// The facts of both APIs of `OpenAI`. The key is a bearer token (RFC 6750).
 pub(super) static FACTS: ApiFacts = ApiFacts {
     default_path: "/v1",
