@@ -3,9 +3,9 @@
 //! A [`Decoder`] assembles it from the events of a stream or from a whole body. Streams that break off and streams that end are read from the same
 //! [`Partial`].
 
-use cp_common::{Error, Result};
 use cp_common::keys::{hex, random};
 use cp_common::wire::{Block, Content, Origin, Usage, raw, record};
+use cp_common::{Error, Result};
 use cp_http::sse::Event;
 use serde::Deserialize;
 use serde_json::Value;

@@ -211,6 +211,7 @@ impl ChatDecoder {
     fn choice(&mut self, choice: &Value, delta: &Value, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
         self.message.delta(delta, piece, &mut self.partial, show)?;
         if let Some(reason) = text_of(choice, "finish_reason").filter(|reason| !reason.is_empty()) {
+            self.message.end(&mut self.partial, show)?;
             let is_refused = !self.message.refusal.is_empty();
             self.partial.stop = Some(if is_refused { "refusal" } else { reason }.to_owned());
         }
