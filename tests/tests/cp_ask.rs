@@ -137,6 +137,9 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
     place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"the key is wrong\"}}\n");
     for (script, status, complaint) in [
         ("cp-ask </dev/null", 2, "the input is empty"),
+        ("cp-ask hi - </dev/null", 2, "the input is empty"),
+        ("printf '\n' | cp-ask - hi", 2, "the input is empty"),
+        ("printf '\n' | cp-ask -C - hi", 2, "the input is empty"),
         ("cp-ask -c </dev/null", 2, "the input is empty"),
         ("cp-ask a b", 2, "more than one text: b"),
         ("cp-ask --wrong", 2, "unexpected argument '--wrong'"),
@@ -471,7 +474,7 @@ fn on_a_terminal_there_is_help_instead_of_waiting_and_no_control_character() {
 }
 
 const OPTIONS: &str = "--system -s --continue -c --session --name --command -C --attach -a --file -f --template -t --param -p --extract -x --schema \
-    --option -o --model -m --agent --prompt --tools --tool-backend --backend --help --version -h -V";
+    --option -o --retries --timeout --model -m --agent --prompt --tools --tool-backend --backend --help --version -h -V";
 const WORDS: &str = "init config doctor models keys templates chat session reset logs log completions help";
 
 #[test]

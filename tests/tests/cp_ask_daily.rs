@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-use cp_testkit::server::json;
+use cp_testkit::server::{Step, chunk, json, stream_head};
 use cp_testkit::{Outcome, Place, Server, repository};
 use serde_json::Value;
 
@@ -44,9 +44,10 @@ fn image_is_attached_from_file_or_standard_input_and_url_is_passed_on() {
         assert_eq!((&blocks[0]["type"], &blocks[0]["source"]["media_type"]), (&"image".into(), &"image/png".into()));
         assert_eq!(last_text(&asked), "what", "{script}");
     }
-    let asked = prompt(&place, "cp-ask -a https://host.example/pic.png what");
-    let image = &asked["messages"][0]["content"][0];
-    assert_eq!((&image["type"], &image["source"]["url"]), (&"image".into(), &"https://host.example/pic.png".into()));
+    // The provider fetches a URL.
+    let asked = prompt(&place, "cp-ask -a https://host.example/a.png what");
+    let source = serde_json::json!({"type": "url", "url": "https://host.example/a.png"});
+    assert_eq!(asked["messages"][0]["content"][0]["source"], source, "{asked}");
 }
 
 #[test]
@@ -75,8 +76,9 @@ fn template_begins_the_text_or_renders_it() {
     }
     for (script, status, complaint) in [
         ("cp-ask -t translate hi", 2, "language"),
+        ("cp-ask -t translate -p langauge=German hi", 2, "`langauge`; the template has language, text"),
         ("cp-ask -t reviw hi", 3, "did you mean `review`?"),
-        ("cp-ask -t review -p a=b hi", 2, "does not use variables"),
+        ("cp-ask -t review -p a=b hi", 2, "nothing uses the variable `a`; the template has none"),
         ("echo '{{ other }}' >t; cp-ask -t ./t -p other=1 hi", 2, "does not use the text"),
         ("cp-ask templates none", 3, "no template"),
     ] {
@@ -92,6 +94,104 @@ fn template_begins_the_text_or_renders_it() {
     let ran =
         run(&Place::new(), "cp-ask templates; echo $?; cp-ask init >/dev/null; cp-ask templates | cut -d ' ' -f 1");
     assert_eq!(ran.stdout, "3\ncommit\nreview\ntranslate\n", "{}", ran.stderr);
+}
+
+#[test]
+fn text_that_is_not_utf8_is_refused_with_its_place() {
+    let place = Place::new();
+    place.home.write("config/templates/plain.md", b"Erkl\xe4re das.");
+    place.home.write("config/templates/tagged.md", b"Erkl\xe4re {{ text }}");
+    place.work.write("latin", b"caf\xe9\n");
+    for (script, place_of, offset) in [
+        ("cp-ask -t plain hi", "plain.md", 4),
+        ("cp-ask -t tagged hi", "tagged.md", 4),
+        ("cp-ask templates plain", "plain.md", 4),
+        ("cp-ask <latin", "standard input", 3),
+        ("cat latin | cp-ask 'what is this'", "standard input", 3),
+        ("cat latin | cp-ask -C 'what is this' -", "standard input", 3),
+        ("cp-ask -f latin what", "latin", 3),
+        ("cp-ask -s latin what", "latin", 3),
+        ("cp-compose - <latin", "", 3),
+        ("cp-llm --backend stub - <latin", "", 3),
+    ] {
+        let ran = run(&place, script);
+        assert_eq!(ran.status, 2, "{script}: {}{}", ran.stdout, ran.stderr);
+        let complaint = format!("not UTF-8: byte {offset}");
+        assert!(ran.stderr.contains(place_of) && ran.stderr.contains(&complaint), "{script}: {}", ran.stderr);
+        assert!(!ran.stdout.contains('\u{fffd}'), "{script}: {}", ran.stdout);
+    }
+    let ran = run(&place, "cp-ask templates; printf 'caf\\303\\251' | cp-ask");
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "stub response 1\n"), "the control: {}", ran.stderr);
+}
+
+#[test]
+fn secrets_of_attached_files_are_counted() {
+    let place = Place::new();
+    place.work.write("c.py", "password = \"hunter2hunter\"\ntoken = \"ghp_0123456789abcdefghijABCDEFGHIJ012345\"\n");
+    place.work.write("plain.py", "print(1)\n");
+    for (script, said) in [
+        ("cp-ask -f c.py review", true),
+        ("cp-ask -a c.py review", true),
+        ("cp-ask -f plain.py -a plain.py review", false),
+        ("cp-ask review <c.py", false),
+    ] {
+        let ran = run(&place, script);
+        let line = ran.stderr.lines().find(|line| line.contains("c.py: secrets that are not sent: 1 ")).is_some();
+        assert_eq!((ran.status, line), (0, said), "{script}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("hunter2"), "{script}: {}", ran.stderr);
+    }
+}
+
+/// The options of a question, each with a value, as at a terminal.
+const DAILY: &str = "--system s.md|-s brief|--continue|-c|--session named|--name n$$|--attach a.txt|-a a.txt|\
+    --file a.txt|-f a.txt|--template hi.md|-t hi.md|--template hi.md --param who=Ada|\
+    -t hi.md -p who=Ada|--extract|-x|--schema name|--option temperature=0|-o temperature=0|\
+    --retries 0|--timeout 9|--model m|-m m|--agent default|--prompt PRM-DEFAULT-SOUL-001|\
+    --tools tools|--tools tools --tool-backend native|--tools tools --schema name|--backend stub";
+
+#[test]
+fn each_option_works_at_a_terminal_as_in_a_pipe() {
+    let place = Place::new();
+    place.work.write("a.txt", "a line\n");
+    place.work.write("s.md", "be brief\n");
+    std::fs::create_dir(place.work.join("tools")).unwrap();
+    place.work.write("answers", "{\"content\":\"{\\\"name\\\":\\\"Ada\\\"}\"}\n".repeat(40));
+    let ran = run(&place, "cp-ask init >/dev/null; cp-ask --name named first");
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    place.home.write("config/templates/hi.md", "Hello {{ who | default('you') }}: {{ text }}");
+    let help = run(&place, "cp-ask help").stdout;
+    for option in help.split([' ', ',', '\n']).filter(|word| word.starts_with("--") && word.len() > 2) {
+        let is_known = DAILY.split(['|', ' ']).any(|word| word == option);
+        assert!(is_known || ["--command", "--help", "--version"].contains(&option), "{option} is not tried");
+    }
+    for words in DAILY.split('|') {
+        let script = format!("CP_STUB_SCRIPT=answers cp-ask {words} question </dev/null");
+        let piped = run(&place, &script);
+        assert_eq!(piped.status, 0, "{script}: {}", piped.stderr);
+        let mut terminal = place.shell("sh", &script).env("CP_BACKEND", "stub").terminal(200);
+        assert_eq!(terminal.end(), Some(0), "{script}: {}", terminal.text());
+        let (text, shown) = (piped.stdout.trim(), terminal.text());
+        assert!(text.contains("Ada") && shown.contains(text), "{script}: {text}: {shown}");
+    }
+}
+
+#[test]
+fn error_at_a_terminal_begins_a_line() {
+    let piece = |text: &str| {
+        format!("data: {{\"id\":\"c\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    };
+    for (text, shown) in [("Hello", "Hello\ncp-llm: "), ("Hello\\n", "Hello\ncp-llm: ")] {
+        let body = piece(text);
+        // The connection ends later than the text arrives.
+        let server = Server::playing(vec![vec![stream_head(), chunk(body.as_bytes()), Step::Wait(1000), Step::Close]]);
+        let place = Place::new();
+        let script = "cp-ask -m m --retries 0 hi </dev/null";
+        let shell = place.shell("sh", script).env("CP_BACKEND", "openai").env("OPENAI_API_KEY", "sk-of-the-test-01");
+        let mut terminal = shell.env("OPENAI_BASE_URL", format!("{}/v1", server.url())).terminal(200);
+        assert_ne!(terminal.end(), Some(0), "{}", terminal.text());
+        let text = terminal.text().replace('\r', "");
+        assert!(text.contains(shown) && !text.contains("\n\n"), "{text:?}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Message, Reply as _};
 use cp_common::{Code, Error, Result, clock};
 use cp_redact::Redactor;
-use rustix::stdio::stdout;
+use rustix::stdio::{stderr, stdout};
 use rustix::termios::isatty;
 use serde_json::{Value, json};
 
@@ -88,6 +88,8 @@ impl<'a> Printer<'a> {
         {
             self.write(&line_of(text));
         }
+        // The message of the program, which may be on this terminal, has ended the line.
+        self.is_inside &= !isatty(stderr());
         let hint = error.hint_text().map(|hint| format!("  Hint: {hint}"));
         let resume = error.details().get("resume").and_then(Value::as_str).map(|line| format!("  Resume: {line}"));
         for line in hint.into_iter().chain(resume).map(|text| text.replace('\n', "\n  ")) {

@@ -71,6 +71,12 @@ pub(crate) struct Question {
     /// A parameter of the request (repeatable)
     #[arg(short, long, value_name = "KEY=VALUE", allow_hyphen_values = true)]
     pub option: Vec<String>,
+    /// How often a request that failed is repeated
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub retries: Option<String>,
+    /// The longest time for a request, in seconds
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub timeout: Option<String>,
     /// The model
     #[arg(short, long, allow_hyphen_values = true)]
     pub model: Option<String>,
@@ -100,6 +106,14 @@ impl Question {
     /// True if an empty text is a complete question, because a template needs none.
     pub(crate) fn takes_no_input(&self) -> bool {
         self.template.is_none() && !self.reads_input && !self.attaches_input()
+    }
+
+    /// The options of the request.
+    pub(crate) fn request(&self) -> Vec<String> {
+        let options = self.option.iter().map(|option| format!("--option={option}"));
+        let retries = self.retries.iter().map(|number| format!("--retries={number}"));
+        let timeout = self.timeout.iter().map(|length| format!("--timeout={length}"));
+        options.chain(retries).chain(timeout).collect()
     }
 
     /// True if standard input is an attachment or a context file.

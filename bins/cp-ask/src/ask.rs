@@ -7,12 +7,14 @@ use std::time::Duration;
 use cp_common::context::given;
 use cp_common::coprocess::{Child, Grace, ask_with, find};
 use cp_common::home::Home;
-use cp_common::output::{Output, to_stderr};
+use cp_common::output::{Output, printable_line, to_stderr};
+use cp_common::stream::filter::text_of;
 use cp_common::wire::quoted;
 use cp_common::wire::record::{Kind, closed_line};
 use cp_common::{Code, Error, Result, signals};
 use rustix::fs::{FileType, fstat};
 use rustix::stdio::stdin;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::answer::Printer;
@@ -32,19 +34,19 @@ pub(crate) fn ask(question: &Question, home: &Home, out: &mut Output) -> Result<
     question.attach.iter().for_each(|file| option("--attach", file));
     question.param.iter().for_each(|variable| option("--var", variable));
     let template = question.template.as_deref().map(|name| Template::find(name, home)).transpose()?;
-    let input = if question.attaches_input() { Vec::new() } else { read_input(question)? };
-    let mut texts: Vec<&[u8]> = question.text.iter().map(String::as_bytes).collect();
-    if !input.trim_ascii().is_empty() {
+    let input = if question.attaches_input() { String::new() } else { read_text(question)? };
+    let mut texts: Vec<&str> = question.text.iter().map(String::as_str).collect();
+    if !input.trim().is_empty() {
         texts.push(&input);
     }
     if let Some(template) = &template {
         match template.instruction(!texts.is_empty(), !question.param.is_empty())? {
-            Some(instruction) => texts.insert(0, instruction.as_bytes()),
+            Some(instruction) => texts.insert(0, instruction),
             None => option("--template", &template.file.display().to_string()),
         }
     }
     let is_empty = texts.is_empty() && template.is_none();
-    let text = texts.join(&b"\n\n"[..]);
+    let text = texts.join("\n\n");
     let agent = Agent::of(question.agent.as_deref(), home)?;
     let named = question.session.as_deref().map(reopened).transpose()?.or_else(|| variable("CP_SESSION"));
     let goes_on = question.goes_on || question.session.is_some();
@@ -106,7 +108,7 @@ const LONGEST: u64 = 64 << 20;
 const LONGEST_ARGUMENT: usize = 100 << 10;
 
 /// Reads standard input if it is requested, if there is no other text, or if it is a pipe, a socket or a file.
-pub(crate) fn read_input(question: &Question) -> Result<Vec<u8>> {
+fn read_input(question: &Question) -> Result<Vec<u8>> {
     let kind = fstat(stdin()).map(|stat| FileType::from_raw_mode(stat.st_mode));
     let is_data = matches!(kind, Ok(FileType::Fifo | FileType::RegularFile | FileType::Socket));
     let is_needed = question.text.is_empty() && question.template.is_none() || question.reads_input;
@@ -119,20 +121,44 @@ pub(crate) fn read_input(question: &Question) -> Result<Vec<u8>> {
     given::bytes(Path::new("-"), LONGEST)
 }
 
+/// Reads standard input as text. An explicit `-` with nothing behind it is refused.
+pub(crate) fn read_text(question: &Question) -> Result<String> {
+    let input = read_input(question)?;
+    let text = text_of(&input).map_err(|error| {
+        let error = error.in_file(Path::new("standard input"));
+        error.hint("attach an image or a PDF with -a -, and convert a text, for example with iconv")
+    })?;
+    if question.reads_input && text.trim().is_empty() {
+        return Err(Error::validation("the input is empty").hint("leave - out if there is none"));
+    }
+    Ok(text.to_owned())
+}
+
 /// Composes the prompt. The text of a person is an argument, so that it is not marked as untrusted; other text is standard input.
-fn compose(mut words: Vec<String>, text: Vec<u8>, typed: Option<&Question>) -> Result<Vec<u8>> {
+fn compose(mut words: Vec<String>, text: String, typed: Option<&Question>) -> Result<Vec<u8>> {
     let is_argument = typed.is_some() && text.len() < LONGEST_ARGUMENT;
     words.push("--".to_owned());
-    words.push(if is_argument { String::from_utf8_lossy(&text).into_owned() } else { "-".to_owned() });
+    words.push(if is_argument { text.clone() } else { "-".to_owned() });
     let attached = typed.filter(|question| question.attaches_input()).map(read_input).transpose()?;
-    let input = attached.unwrap_or(if is_argument { Vec::new() } else { text });
+    let input = attached.unwrap_or(if is_argument { Vec::new() } else { text.into_bytes() });
     let prompt: Box<RawValue> = ask_with("cp-compose", &words, &input, [])?.data()?;
+    let composed: Value = serde_json::from_str(prompt.get()).unwrap_or_default();
+    composed["report"]["redacted"].as_array().into_iter().flatten().for_each(say_redacted);
     closed_line(Kind::Prompt.name(), &prompt)
+}
+
+/// Says which secrets of a file are not sent.
+fn say_redacted(part: &Value) {
+    let kinds = part["kinds"].as_object().into_iter().flatten();
+    let kinds: Vec<String> = kinds.map(|(kind, count)| format!("{count} {kind}")).collect();
+    let source = part["source"].as_str().unwrap_or_default();
+    let line = format!("cp-ask: {source}: secrets that are not sent: {}", kinds.join(", "));
+    to_stderr(&format!("{}\n", printable_line(&line)));
 }
 
 /// Returns the program that answers, with its arguments.
 fn program(question: &Question, tools: Option<&Tools>) -> Result<Command> {
-    let mut request: Vec<String> = question.option.iter().map(|option| format!("--option={option}")).collect();
+    let mut request = question.request();
     request.extend(question.schema.iter().map(|schema| format!("--schema={schema}")));
     let mut command = Command::new(find(if tools.is_some() { "cp-toolloop" } else { "cp-llm" })?);
     if let Some(tools) = tools {
@@ -156,7 +182,9 @@ fn answer(question: &Question, session: &str, agent: &Agent, prompt: &[u8], out:
     let tools = question.tools.as_deref().map(|tools| Tools::of(Path::new(tools))).transpose()?;
     let mut command = program(question, tools.as_ref())?;
     command.args(["--session", session, "--format", "json"]);
-    command.args((printer.is_terminal && !question.extract).then_some("--stream"));
+    // A block and JSON are printed when they are complete.
+    let streams = printer.is_terminal && !question.extract && question.schema.is_none();
+    command.args(streams.then_some("--stream"));
     let mut model = Child::start(&mut command, Grace::default())?;
     model.feed(prompt)?;
     let mut records = Vec::new();

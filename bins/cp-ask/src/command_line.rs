@@ -15,21 +15,20 @@ use rustix::termios::isatty;
 use serde_json::Value;
 
 use crate::arguments::Question;
-use crate::ask::read_input;
+use crate::ask::read_text;
 
 const INSTRUCTION: &str = "Answer with one command line for a POSIX shell on Linux that does what is asked: a single line, no explanation, \
     no fence. If no command does it, answer with a line that begins with #.";
 
 /// Asks the model for a command line, outside of any conversation and without the secrets of the text.
 pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
-    let input = read_input(question)?;
-    let text = [question.text.join(" "), String::from_utf8_lossy(&input).into_owned()];
+    let text = [question.text.join(" "), read_text(question)?];
     let text: Vec<&str> = text.iter().map(String::as_str).filter(|text| !text.trim().is_empty()).collect();
     let (text, _) = Redactor::from_environment().redact_text(&text.join("\n\n"));
     let mut words = vec![format!("--system={INSTRUCTION}"), "--input=text".to_owned()];
     words.extend(question.model.iter().map(|model| format!("--model={model}")));
     words.extend(question.backend.iter().map(|backend| format!("--backend={backend}")));
-    words.extend(question.option.iter().map(|option| format!("--option={option}")));
+    words.extend(question.request());
     let message: Message = ask_with("cp-llm", &words, text.as_bytes(), [])?.data()?;
     let command = command_in(&message.content.text());
     if command.is_empty() || command.starts_with('#') {

@@ -9,6 +9,7 @@ use cp_common::home::config::Config;
 use cp_common::home::{Home, write_whole};
 use cp_common::output::to_stderr;
 use cp_common::signals::wait_readable;
+use cp_common::stream::filter::text_of;
 use cp_common::{Error, Result};
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
@@ -72,7 +73,7 @@ fn read_key(name: &str) -> Result<String> {
         std::io::stdin().read_line(&mut text).map_err(|e| Error::io("reading the key", e))?;
         to_stderr("\n");
     } else {
-        text = String::from_utf8_lossy(&given::bytes(Path::new("-"), 64 << 10)?).into_owned();
+        text_of(&given::bytes(Path::new("-"), 64 << 10)?)?.clone_into(&mut text);
     }
     let key = text.trim();
     if key.is_empty() || key.contains(|c: char| !c.is_ascii_graphic()) {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use cp_common::context::given;
 use cp_common::home::{Home, create_whole};
 use cp_common::spelling::nearest;
+use cp_common::stream::filter::text_of;
 use cp_common::{Error, Result};
 
 /// The templates that `init` creates.
@@ -45,23 +46,21 @@ impl Template {
     }
 
     fn read(file: &Path) -> Result<Self> {
-        let text = String::from_utf8_lossy(&given::bytes(file, LONGEST)?).into_owned();
+        let text = text_of(&given::bytes(file, LONGEST)?).map_err(|e| e.in_file(file))?.to_owned();
         Ok(Self { file: file.to_owned(), text })
     }
 
-    /// Returns the text that precedes the question; `None` if `cp-compose` renders the template. Fails if the template has no place for a
-    /// text or a variable that is given.
+    /// Returns the text that precedes the question; `None` if `cp-compose` renders the template, which knows its variables. Fails if the
+    /// template has no place for a text that is given.
     pub(crate) fn instruction(&self, has_text: bool, has_variables: bool) -> Result<Option<&str>> {
-        let unused = |what: &str| {
-            let error = Error::usage(format!("the template does not use {what}")).in_file(&self.file);
-            Err(error.hint("add {{ text }} or the name of the variable to the template"))
-        };
         let tags = ["{{", "{%"].into_iter().flat_map(|open| self.text.split(open).skip(1));
         let tags: Vec<&str> = tags.filter_map(|tag| tag.split('}').next()).collect();
         match tags.as_slice() {
-            [] if has_variables => unused("variables"),
-            [] => Ok(Some(self.text.trim_end())),
-            tags if has_text && !tags.iter().any(|tag| tag.contains("text")) => unused("the text"),
+            [] if !has_variables => Ok(Some(self.text.trim_end())),
+            [_, ..] if has_text && !tags.iter().any(|tag| tag.contains("text")) => {
+                let error = Error::usage("the template does not use the text").in_file(&self.file);
+                Err(error.hint("add {{ text }} to the template"))
+            }
             _ => Ok(None),
         }
     }

@@ -1,8 +1,10 @@
 //! The account of a prompt: the source, size, hash and redactions of each part, and the dropped turns.
 
+use std::collections::BTreeMap;
+
 use cp_common::wire::{Prompt, Reply, estimated_tokens};
 use cp_ledger::format::line::Hash;
-use cp_redact::Redactor;
+use cp_redact::{MARK_START, Redactor};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -24,6 +26,9 @@ pub(crate) struct Part {
     pub(crate) estimated_tokens: usize,
     /// The number of secrets that were removed.
     pub(crate) redactions: u32,
+    /// Their number by kind, for the report.
+    #[serde(skip)]
+    kinds: BTreeMap<String, u32>,
 }
 
 /// A dropped part.
@@ -57,6 +62,7 @@ impl Account {
             sha256: Hash::of(bytes).to_string(),
             estimated_tokens: estimated_tokens(bytes.len()),
             redactions,
+            kinds: if redactions > 0 { kinds(bytes) } else { BTreeMap::new() },
         });
     }
 
@@ -74,11 +80,24 @@ impl Account {
             return Ok(None);
         }
         let redactions: u32 = redacted.iter().map(|part| part.redactions).sum();
-        let member = |part: &&Part| json!({"part": part.kind, "source": part.source, "redactions": part.redactions});
+        let member = |part: &&Part| {
+            let Part { kind, source, redactions, kinds, .. } = part;
+            json!({"part": kind, "source": source, "redactions": redactions, "kinds": kinds})
+        };
         let redacted: Vec<Value> = redacted.iter().map(member).collect();
         let report = json!({"redactions": redactions, "redacted": redacted, "dropped": self.dropped});
         cp_common::wire::raw(&report).map(Some)
     }
+}
+
+/// Counts the marks of a redacted text by the kind of secret.
+fn kinds(text: &[u8]) -> BTreeMap<String, u32> {
+    let mut counts = BTreeMap::new();
+    for mark in std::str::from_utf8(text).unwrap_or_default().split(MARK_START).skip(1) {
+        let kind = mark.split([']', '#']).next().unwrap_or_default();
+        *counts.entry(kind.to_owned()).or_default() += 1;
+    }
+    counts
 }
 
 /// Removes secrets from text for a model, unless disabled. The rules are loaded at the first use.

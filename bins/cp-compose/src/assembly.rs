@@ -10,6 +10,7 @@ use cp_common::wire::{Block, Content, Prompt, ToolSpec, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_policy::prompts::Prompts;
 use cp_policy::{GovernedPrompts, Llm, Redact};
+use cp_table::Template;
 
 use crate::account::{Account, Cleaner};
 use crate::agent::{Agent, Governed};
@@ -88,13 +89,22 @@ impl Assembly {
         Ok(Some(texts.join("\n\n")).filter(|text| !text.is_empty()))
     }
 
+    /// Refuses a variable that neither the template nor the governed prompt uses.
+    pub(crate) fn check_variables(&self, template: Option<&Template>) -> Result<()> {
+        let mut names = template.map(Template::names).unwrap_or_default();
+        let governed = self.governed.iter().flat_map(|governed| cp_policy::template::variables(&governed.registered));
+        names.extend(governed.map(str::to_owned));
+        let Some(unknown) = self.variables.keys().find(|name| !names.contains(*name)) else { return Ok(()) };
+        let names: Vec<String> = names.into_iter().collect();
+        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Err(Error::usage(format!("nothing uses the variable `{unknown}`; the template has {known}"))
+            .with("variable", unknown.as_str()))
+    }
+
     /// Puts files before the user's text, between marks because their content is untrusted.
     pub(crate) fn add_context(&mut self, names: &[PathBuf]) -> Result<()> {
         for name in names {
-            let (text, redactions) = self.cleaner.clean(&sources::given(name)?);
-            let marked = marked_off(name, &text);
-            self.account.part("context", Some(name.display().to_string()), text.as_bytes(), redactions);
-            self.preface.push_str(&marked);
+            self.put("context", name, &sources::given(name)?);
         }
         Ok(())
     }
@@ -102,23 +112,25 @@ impl Assembly {
     /// Puts AGENTS.md of the working directory before the user's text, like a context file.
     pub(crate) fn add_project(&mut self, context: &Context) -> Result<()> {
         let (file, text) = sources::instructions(context)?;
-        let (text, redactions) = self.cleaner.clean(&text);
-        self.account.part("agents_md", Some(file.display().to_string()), text.as_bytes(), redactions);
-        self.preface.push_str(&marked_off(&file, &text));
+        self.put("agents_md", &file, &text);
         Ok(())
+    }
+
+    /// Puts the text of a file before the user's text, without its secrets.
+    fn put(&mut self, kind: &'static str, file: &Path, text: &str) {
+        let (text, redactions) = self.cleaner.clean(text);
+        let source = file.display().to_string();
+        self.account.part(kind, Some(source), text.as_bytes(), redactions);
+        self.preface.push_str(&marked_off(file, &text));
     }
 
     /// Attaches files to the user's text: texts between marks, other files as blocks.
     pub(crate) fn attach(&mut self, names: &[PathBuf]) -> Result<()> {
         for name in names {
-            let source = Some(name.display().to_string());
             match sources::attachment(name)? {
-                Attachment::Text(text) => {
-                    let (text, redactions) = self.cleaner.clean(&text);
-                    self.account.part("attachment", source, text.as_bytes(), redactions);
-                    self.preface.push_str(&marked_off(name, &text));
-                }
+                Attachment::Text(text) => self.put("attachment", name, &text),
                 Attachment::Block(block, bytes) => {
+                    let source = Some(name.display().to_string());
                     self.account.part("attachment", source, &bytes, 0);
                     self.blocks.push(block);
                 }

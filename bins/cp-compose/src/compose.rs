@@ -87,6 +87,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     assembly.add_context(&args.context)?;
     assembly.attach(&args.attach)?;
+    assembly.check_variables(template.as_ref())?;
     let is_own_text = matches!(source, Source::Argument(_));
     let table = args.table.open()?;
     let mut composer = Composer { args, assembly, template, table, is_own_text };

@@ -42,6 +42,33 @@ fn invalid_template_is_reported_with_line() {
 }
 
 #[test]
+fn variable_that_nothing_uses_is_refused() {
+    let place = Place::of("cp-compose");
+    place.work.write(
+        "t.md",
+        "{% set own = 1 %}{% for n in range(own) %}{{ language | default('English') }}: {{ text }}{% endfor %}",
+    );
+    for (words, unknown) in [
+        (&["--var", "langauge=French"][..], Some("langauge")),
+        (&["--var", "language=French", "--var", "own=2"], Some("own")),
+        (&["--var", "n=2"], Some("n")),
+        (&["--var", "language=French"], None),
+        (&["--var", "text=hi"], None),
+    ] {
+        for source in [&["--", "hello"][..], &["--rows"]] {
+            let ran = place.feed(&[&["--template", "t.md"], words, source].concat(), "{\"text\":\"hello\"}\n");
+            let Some(unknown) = unknown else {
+                assert_eq!(ran.status, 0, "{words:?}: {ran:?}");
+                continue;
+            };
+            let error = ran.failed(2, "E_USAGE");
+            let message = format!("nothing uses the variable `{unknown}`; the template has language, text");
+            assert_eq!(error["message"], message, "{words:?}");
+        }
+    }
+}
+
+#[test]
 fn failed_row_is_in_error() {
     let place = Place::of("cp-compose");
     place.work.write("t.md", "About {{ name }}");

@@ -67,6 +67,7 @@ fn agent_answer_has_text_calls_usage_cost_and_session() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "the answers of four agents are one table")]
 fn agent_failures_have_the_code_of_their_cause() {
     let denied = json!({"permission_denials": [{"tool_name": "Bash", "tool_use_id": "t1", "tool_input": {}}]});
     let [limited, session, forbidden, refused, turns, empty, denied, done] = [

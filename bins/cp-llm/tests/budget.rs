@@ -229,18 +229,6 @@ fn requests_in_flight_reserve_max_tokens() {
 }
 
 #[test]
-fn budget_file_shares_rate() {
-    let llm = Llm::new();
-    let began = Instant::now();
-    let children: Vec<_> = (0..3).map(|_| start(&llm, &["--backend", "stub", "--rpm", "1200"], 4)).collect();
-    for child in children {
-        child.wait().success();
-    }
-    assert!(began.elapsed() >= Duration::from_millis(550), "{:?}", began.elapsed());
-    assert!(budget(&llm)["rate"]["window_start"].as_str().unwrap().ends_with('Z'));
-}
-
-#[test]
 fn budget_file_shares_pause() {
     let refusal =
         reply(429, "application/json", "retry-after-ms: 1500\r\n", b"{\"error\":{\"message\":\"slow down\"}}");
@@ -248,7 +236,7 @@ fn budget_file_shares_pause() {
     let llm = Llm::asking("openai", &server);
     let limits = ["-m", "m", "--budget-tokens", "1000"];
     let first = start(&llm, &limits, 1);
-    until("the first is refused", || llm.work.read_if_there("budget").contains("pause_until"));
+    until("the first is refused", || llm.work.read_if_there("budget").contains("not_before"));
     let began = Instant::now();
     let second = llm.feed(&sharing(&["--backend", "stub"]), &rows(1));
     assert!(second.status == 0 && began.elapsed() > Duration::from_secs(1), "{:?}", began.elapsed());
@@ -260,7 +248,7 @@ fn budget_file_shares_pause() {
     // A process with a shorter limit of waiting fails.
     let until = json!("2999-01-01T00:00:00.000Z");
     let mut file = budget(&llm);
-    file["pause_until"] = until;
+    file["not_before"] = until;
     llm.work.write("budget", file.to_string());
     assert_eq!(llm.feed(&sharing(&["--backend", "stub"]), &rows(1)).first_error()["code"], "E_RATE_LIMITED");
 }

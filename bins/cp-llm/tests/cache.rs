@@ -160,40 +160,6 @@ fn cache_skips_incomplete_lines_with_warning() {
     assert_eq!(llm.work.read("c"), "notes of mine\n");
 }
 
-#[test]
-fn cache_rewritten_in_place_is_read_again() {
-    let server = echo(0);
-    let llm = Llm::asking("openai", &server);
-    let many: Vec<String> = (0..6).map(|n| row(&format!("row {n}"))).collect();
-    let mut runs = llm.start(&CACHED);
-    for row in &many {
-        runs.write(row);
-        runs.record();
-    }
-    // The lines are reversed, so that the file has its old length and each answer has another offset.
-    llm.sh("tac c > d && cat d > c && rm d").success();
-    for row in &many {
-        runs.write(row);
-        let message = runs.record()["data"].clone();
-        assert_eq!((&message["cached"], &message["content"]), (&json!(true), &message["input"][0]["content"]));
-    }
-    runs.close_stdin();
-    runs.wait().success();
-    assert_eq!(server.requests().len(), 6);
-    // The last line stays where it is, so only the key of an answer shows that the file changed.
-    let mut runs = llm.start(&CACHED);
-    runs.write(&many[0]);
-    runs.record();
-    llm.sh("head -n 5 c | tac > d && tail -n 1 c >> d && cat d > c && rm d").success();
-    for row in &many {
-        runs.write(row);
-        assert_eq!(runs.record()["data"]["cached"], true);
-    }
-    runs.close_stdin();
-    runs.wait().success();
-    assert_eq!(server.requests().len(), 6);
-}
-
 /// An event in the life of a cache.
 #[derive(Clone, Debug)]
 enum Event {

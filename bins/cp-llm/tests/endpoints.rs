@@ -1,10 +1,8 @@
 //! Endpoints of `config/cp.toml`: names of models, keys and fallbacks.
 
-use cp_common::keys::hex;
 use cp_testkit::Server;
 use cp_testkit::server::{Step, json as json_answer};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::llm::Llm;
 use crate::messages::whole;
@@ -254,29 +252,6 @@ fn cache_key_has_server_and_recording_key_does_not() {
     let ledger = llm.ledger();
     let key = llm.work.records("tape")[0]["key"].as_str().unwrap().to_owned();
     assert_eq!(hash_of(ledger.iter().rfind(|entry| entry["event"] == "llm.request").unwrap()), key);
-}
-
-#[test]
-fn old_recording_keys_are_found() {
-    let llm = Llm::new();
-    let message = json!({"ok": true, "schema_version": "1.0", "type": "message", "data": {"id": "1", "role": "assistant", "content": "own",
-        "model": "m", "backend": "b", "stop_reason": "end_turn", "usage": {}}});
-    let program = llm.work.executable("own", format!("#!/bin/sh\nread line\necho '{message}'\n")).display().to_string();
-    let tape = llm.work.join("tape").display().to_string();
-    assert_eq!(llm.run(&["--backend", &program, "--record", &tape, "hi"]).status, 0);
-    assert_eq!(llm.run(&["--backend", "stub", "--cache", "hi"]).status, 0);
-    // The old key was a hash of the backend's name and the body.
-    let as_before = |text: &str, backend: &str| {
-        let body = text.split_once("\"request\":").unwrap().1.split_once(",\"message\":").unwrap().0;
-        let key = text.split('"').nth(3).unwrap();
-        let before = hex(&Sha256::digest(format!("{backend}\n{body}")));
-        assert_ne!(key, format!("sha256:{before}"));
-        text.replace(key, &format!("sha256:{before}"))
-    };
-    llm.work.write("tape", as_before(&llm.work.read("tape"), &program));
-    llm.home.write("state/llm-cache.jsonl", as_before(&llm.home.read("state/llm-cache.jsonl"), "stub"));
-    assert_eq!(answer(&llm, &["--replay", &tape, "hi"])["content"], "own");
-    assert_eq!(answer(&llm, &["--backend", "stub", "--cache", "hi"])["cached"], true);
 }
 
 #[test]

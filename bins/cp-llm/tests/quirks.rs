@@ -80,6 +80,57 @@ fn error_is_found_in_each_place() {
     assert!(code == "E_VALIDATION" && message.contains("too many words"), "{code} {message}");
 }
 
+/// A stream of Chat Completions with this frame in its middle.
+fn around(frame: &str) -> Vec<Step> {
+    let text = r#"data: {"id":"c","choices":[{"index":0,"delta":{"content":"hi"}}]}"#;
+    stream(&[
+        text,
+        frame,
+        r#"data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+        "data: [DONE]",
+    ])
+}
+
+#[test]
+fn comment_frames_are_skipped_and_others_are_quoted() {
+    for frame in ["data: :", "data: : keepalive", ": OPENROUTER PROCESSING", "data:", "event: ping\ndata: "] {
+        let (records, status) = ask("openai", around(frame), &["--stream"]);
+        assert_eq!((status, &records[records.len() - 2]["data"]["content"]), (0, &json!("hi")), "{frame}: {records:?}");
+    }
+    for frame in ["keepalive", "<p>busy</p>", "{\"id\":"] {
+        let (records, status) = ask("openai", around(&format!("data: {frame}")), &["--stream"]);
+        let error = &records.iter().find(|record| record["ok"] == false).unwrap()["error"];
+        assert_eq!((status, &error["details"]["upstream_message"]), (7, &json!(frame)), "{frame}: {records:?}");
+        assert_eq!(error["details"]["partial"], "hi", "{frame}: {records:?}");
+    }
+}
+
+#[test]
+fn refused_stream_options_are_left_out_once() {
+    let refusal = |status: u16, what: &str| {
+        json_answer(status, &json!({"error": {"message": format!("Extra inputs are not permitted: {what}")}}))
+    };
+    for (first, words, requests) in [
+        (refusal(400, "stream_options"), &["--stream"][..], 2),
+        (refusal(422, "body.stream_options"), &["--stream"], 2),
+        (refusal(400, "temperature"), &["--stream"], 1),
+        (refusal(500, "stream_options"), &["--stream"], 1),
+        (refusal(400, "stream_options"), &[], 1),
+    ] {
+        for (second, is_good) in [(around(": x"), true), (refusal(400, "stream_options"), false)] {
+            let is_answered = requests == 2 && is_good;
+            let server = Server::playing(vec![first.clone(), second]);
+            let words = [&["-m", "m", "--retries", "0"], words, &["--", "hi"]].concat();
+            let ran = Llm::asking("openai", &server).run(&words);
+            assert_eq!((server.requests().len(), ran.status == 0), (requests, is_answered), "{ran:?}");
+            let bodies: Vec<Value> =
+                server.requests().iter().map(|request| serde_json::from_slice(&request.body).unwrap()).collect();
+            assert_eq!(bodies[0].get("stream_options").is_some(), words.contains(&"--stream"));
+            assert!(bodies.get(1).is_none_or(|body| body.get("stream_options").is_none() && body["stream"] == true));
+        }
+    }
+}
+
 #[test]
 fn byte_order_mark_before_answer_is_skipped() {
     let body = json!({"id":"c","choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]});

@@ -1,10 +1,11 @@
 //! The model's reasoning: shown on request, and never part of the text.
 
 use cp_testkit::Server;
-use cp_testkit::server::{Step, chunk, events, stream_head};
+use cp_testkit::server::{Step, chunk, events, json as json_answer, stream_head};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
+use crate::messages::whole;
 
 const BACKENDS: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"];
 
@@ -156,4 +157,67 @@ fn reasoning_option_changes_request() {
     assert_eq!(body("openai-responses", &effort)["reasoning"], json!({"effort": "high", "summary": "auto"}));
     assert_eq!(body("openai-responses", &["-m", "gpt-4o"]).get("reasoning"), None);
     assert_eq!(body("gemini", &["-m", "m"])["generationConfig"]["thinkingConfig"], json!({"includeThoughts": true}));
+}
+
+#[test]
+fn reasoning_between_tags_is_not_part_of_answer() {
+    let tick = "```";
+    let code = format!("{tick}sh\nls -la\n{tick}");
+    let thoughts = format!("\nRun <b>\n{tick}sh\nfind / -delete\n{tick}\n</thin> no\n");
+    for (content, thought, answer) in [
+        (format!("<think>{thoughts}</think>\n\n{code}"), thoughts.as_str(), code.as_str()),
+        (format!(" \n<think>{thoughts}</think>{code}"), &thoughts, &code),
+        ("<think></think>yes".to_owned(), "", "yes"),
+        // Tags elsewhere, and parts of a tag, are text.
+        ("a <think>b</think>".to_owned(), "", "a <think>b</think>"),
+        ("<thin".to_owned(), "", "<thin"),
+        (" <".to_owned(), "", " <"),
+        ("</think>".to_owned(), "", "</think>"),
+        ("<thinking>a</thinking>".to_owned(), "", "<thinking>a</thinking>"),
+    ] {
+        let choice = |member: &str, content: &str, reason: Value| {
+            let choice = json!({"index": 0, member: {"content": content}, "finish_reason": reason});
+            json!({"id": "m", "choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
+        };
+        let mut scripts = vec![json_answer(200, &choice("message", &content, "stop".into()))];
+        for size in [1, 3, 1000] {
+            let letters: Vec<char> = content.chars().collect();
+            let pieces =
+                letters.chunks(size).map(|piece| choice("delta", &piece.iter().collect::<String>(), Value::Null));
+            let all: Vec<Value> = pieces.chain([choice("delta", "", "stop".into())]).collect();
+            let lines = lines(&all);
+            scripts.push(events(&lines.iter().map(String::as_bytes).collect::<Vec<_>>()));
+        }
+        for (script, words) in scripts.into_iter().zip([&[][..], &["--stream"], &["--stream"], &["--stream"]]) {
+            let server = Server::playing(vec![script]);
+            let words = [&["-m", "m", "--reasoning"], words, &["--", "hi"]].concat();
+            let ran = Llm::asking("openai", &server).run(&words);
+            assert_eq!(ran.status, 0, "{content}: {ran:?}");
+            let message = &ran.of("message")[0];
+            let blocks = message["blocks"].as_array().into_iter().flatten();
+            let told: String = blocks.filter_map(|block| block["thinking"].as_str()).collect();
+            assert_eq!((&message["content"], told.as_str()), (&json!(answer), thought), "{content}");
+            let deltas = ran.of("delta");
+            let joined = |name: &str| deltas.iter().filter_map(|delta| delta[name].as_str()).collect::<String>();
+            if words.contains(&"--stream") {
+                assert_eq!((joined("text").as_str(), joined("thinking").as_str()), (answer, thought), "{content}");
+            }
+        }
+    }
+}
+
+#[test]
+fn block_and_schema_are_taken_from_answer_after_tags() {
+    let tick = "```";
+    for (words, answer, expected) in [
+        (&["-x"][..], format!("{tick}sh\nls\n{tick}"), "ls\n"),
+        (&["--schema", "n int"], "{\"n\":1}".to_owned(), "{\"n\":1}\n"),
+    ] {
+        for thoughts in ["", "<think>\n```sh\nrm -r /\n```\n{\"n\":2}\n</think>\n\n"] {
+            let server = Server::playing(vec![whole("openai", &format!("{thoughts}{answer}"))]);
+            let words = [&["-m", "m", "--format", "text"], words, &["--", "hi"]].concat();
+            let ran = Llm::asking("openai", &server).run(&words);
+            assert_eq!((ran.status, ran.stdout.as_str()), (0, expected), "{thoughts}: {}", ran.stderr);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Templates: a text with the fields of a row and the variables of the command line. An undefined variable is an error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use cp_common::{Error, Result};
@@ -40,6 +40,14 @@ impl Template {
             return Err(self.place(Error::validation("the template produces an empty text")));
         }
         Ok(text)
+    }
+
+    /// The names that the template uses and does not define.
+    pub fn names(&self) -> BTreeSet<String> {
+        let template = self.environment.get_template(NAME).ok();
+        let names = template.into_iter().flat_map(|template| template.undeclared_variables(false));
+        let is_own = |name: &str| self.environment.globals().any(|(own, _)| own == name);
+        names.filter(|name| !is_own(name)).collect()
     }
 
     fn fault(&self, e: &minijinja::Error) -> Error {

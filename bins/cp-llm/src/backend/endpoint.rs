@@ -164,11 +164,6 @@ impl Endpoint {
         self.cache_scope.as_deref().or(self.base()).unwrap_or(&self.name)
     }
 
-    /// True if it has neither a base URL nor a cache scope of its own.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.base.is_none() && self.cache_scope.is_none()
-    }
-
     /// The model of requests that name none.
     pub(super) fn own_model(&self) -> Option<&str> {
         self.model.as_deref().or(self.api.default_model())

@@ -15,6 +15,7 @@ use ureq::http::{HeaderName, HeaderValue};
 use super::secret::{Secret, StreamRedactor};
 use super::stream::{Stream, cut_short, with_partial};
 use super::{Backend, Destination, Exchange};
+use crate::wire_api::openai::without_stream_options;
 use crate::wire_api::{
     Answer, Lowered, OnText, Payload, Request, UpstreamError, WireApi, bad_answer, finish, json as loose, lowered,
     parsed, shortened, upstream,
@@ -68,13 +69,14 @@ impl Backend for Server {
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange {
-        let headers = self.headers(request, self.key());
-        let start = Instant::now();
         let mut redactor = StreamRedactor::of(self.key.as_ref());
-        let mut exchange = match self.client.post(&self.url(request), &headers, body) {
-            Ok(reply) => self.answered(reply, request.stream, start, &mut |kind, text| redactor.show(kind, text, show)),
-            Err(error) => Exchange::of(Err(error)),
-        };
+        let mut exchange = self.sent(request, body, &mut |kind, text| redactor.show(kind, text, show));
+        if let (Err(error), Some(less)) = (&exchange.outcome, without_stream_options(body))
+            && matches!(exchange.status, Some(400 | 422))
+            && error.to_value().to_string().contains("stream_options")
+        {
+            exchange = self.sent(request, &less, &mut |kind, text| redactor.show(kind, text, show));
+        }
         exchange.outcome = exchange.outcome.and_then(|answer| {
             redactor.finish(show)?;
             self.redacted_answer(answer)
@@ -218,6 +220,15 @@ impl Server {
         match &self.key {
             Some(key) => key.redact_answer(answer),
             None => Ok(answer),
+        }
+    }
+
+    /// Posts a request and reads its response.
+    fn sent(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange {
+        let start = Instant::now();
+        match self.client.post(&self.url(request), &self.headers(request, self.key()), body) {
+            Ok(reply) => self.answered(reply, request.stream, start, show),
+            Err(error) => Exchange::of(Err(error)),
         }
     }
 

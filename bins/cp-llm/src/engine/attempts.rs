@@ -79,13 +79,12 @@ impl Engine {
         let Some(recordings) = &self.recordings else { return self.ask_targets(first, work, listener) };
         let backend = self.ready(work)?.backend;
         let request = self.recorded_body(work)?;
-        let keys = recordings.keys(&work.target().endpoint, backend.name(), &request);
-        let key = &keys[0];
-        let mut found = recordings.find(&keys)?;
+        let key = &recordings.key(&work.target().endpoint, &request);
+        let mut found = recordings.find(key)?;
         // A second process that needs the same answer waits here, before it takes budget or a slot.
         let claim = if found.is_none() { recordings.claim(key)? } else { None };
         if claim.is_some() {
-            found = recordings.find(&keys)?;
+            found = recordings.find(key)?;
         }
         if let Some(recorded) = found {
             drop(claim);

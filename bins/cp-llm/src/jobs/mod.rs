@@ -72,7 +72,6 @@ struct PollArgs {
 }
 
 fn poll(args: &PollArgs, context: &mut Context) -> Result<()> {
-    if args.wait {}
     context.out.streaming()?;
     let mut shown = context.out.progress();
     let mut open = if args.ids.is_empty() { Job::all(&context.home)? } else { Vec::new() };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cp_common::context::options::{InputKind, StreamOptions};
-use cp_common::output::{Format, Severity};
+use cp_common::output::{Format, Severity, to_stderr};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::earlier;
 use cp_common::stream::filter::{self, Body, Filter, Source};
@@ -20,8 +20,10 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message, Reply as _};
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use cp_table::Writer;
-use serde_json::Map;
+use rustix::stdio::stderr;
+use rustix::termios::isatty;
 use serde_json::value::to_raw_value;
+use serde_json::{Map, Value};
 
 use self::batch::{Batch, Completed, TextPiece};
 pub(crate) use self::options::{Args, is_direct, refuse_direct};
@@ -178,6 +180,12 @@ impl Send<'_> {
             context.out.raw(b"\n")?;
         }
         if let (Err(error), false, None) = (&outcome, is_printed, &self.writer) {
+            // The reader of the records may have printed the beginning of a line at this terminal.
+            let partial = error.details().remove("partial");
+            let is_inside = partial.as_ref().and_then(Value::as_str).is_some_and(|text| !text.ends_with('\n'));
+            if shown && is_inside && isatty(stderr()) {
+                to_stderr("\n");
+            }
             print_cut(error, context)?;
         }
         let mut message = self.checked(outcome, context)?;

@@ -112,9 +112,6 @@ pub(crate) struct Args {
     /// The most requests per minute
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
     rpm: Option<u32>,
-    /// The most tokens per minute
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
-    tpm: Option<u32>,
     /// The output of an earlier run: prompts that it answers are skipped
     #[arg(long = "skip-done", value_name = "OUT", help_heading = "Many prompts", hide_short_help = true)]
     pub resume: Option<PathBuf>,
@@ -185,7 +182,7 @@ impl Args {
             table: None,
             made: AtomicU64::new(0),
         };
-        let budget = if sends { Budget::open(&self.budget, policy_usd, (self.rpm, self.tpm))? } else { None };
+        let budget = if sends { Budget::open(&self.budget, policy_usd, self.rpm)? } else { None };
         let max_wait = duration_of("--retry-max-wait", self.retry_max_wait)?;
         let retries = RetryPolicy { retries: self.retries, max_wait };
         let engine = Engine {
@@ -274,7 +271,7 @@ impl Args {
 /// The longest list of tools, in bytes.
 const LONGEST: u64 = 4 << 20;
 /// The options that do not apply to a batch.
-const DIRECT: &str = "--stream --dry-run --jobs --skip-done --record --replay --cache --budget-file --rpm --tpm \
+const DIRECT: &str = "--stream --dry-run --jobs --skip-done --record --replay --cache --budget-file --rpm \
     --retries --retry-max-wait --idle-timeout";
 
 fn is_named(option: &str) -> bool {

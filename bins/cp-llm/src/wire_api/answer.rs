@@ -3,16 +3,16 @@
 //! A [`Decoder`] assembles it from the events of a stream or from a whole body. Streams that break off and streams that end are read from the same
 //! [`Partial`].
 
-use cp_common::Result;
 use cp_common::keys::{hex, random};
 use cp_common::wire::{Block, Content, Origin, Usage, raw, record};
+use cp_common::{Error, Result};
 use cp_http::sse::Event;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::json::{self as loose, Body, TextBuffer};
-use super::{OnText, TextKind, UpstreamError, bad_answer, cut, ends, text_of};
+use super::{OnText, TextKind, UpstreamError, bad_answer, cut, ends, shortened, text_of};
 
 /// A complete answer.
 #[derive(Clone, Debug)]
@@ -232,10 +232,12 @@ pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut 
         decoder.done();
         return Ok(true);
     }
-    if data.is_empty() {
+    // Some gateways send their comments as data.
+    if data.is_empty() || data.starts_with(b":") {
         return Ok(false);
     }
-    let loose = parsed(data)?;
+    let quoted = |error: Error| error.with("upstream_message", shortened(&String::from_utf8_lossy(data)));
+    let loose = parsed(data).map_err(quoted)?;
     if let Some(error) = UpstreamError::find(&loose.value, event.name == "error") {
         return Err(error.into_error(200));
     }

@@ -18,6 +18,14 @@ pub(crate) struct OpenAi {
     pub original: bool,
 }
 
+/// The end of the body of a streamed request, which asks for the usage.
+const ASKS_USAGE: &[u8] = br#","stream_options":{"include_usage":true}}"#;
+
+/// The body of a streamed request without the member that some compatible servers refuse; `None` for other requests.
+pub(crate) fn without_stream_options(body: &[u8]) -> Option<Vec<u8>> {
+    body.strip_suffix(ASKS_USAGE).map(|rest| [rest, b"}"].concat())
+}
+
 /// The facts of both APIs of `OpenAI`. The key is a bearer token (RFC 6750).
 pub(super) static FACTS: ApiFacts = ApiFacts {
     default_path: "/v1",
@@ -203,6 +211,7 @@ impl ChatDecoder {
     fn choice(&mut self, choice: &Value, delta: &Value, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
         self.message.delta(delta, piece, &mut self.partial, show)?;
         if let Some(reason) = text_of(choice, "finish_reason").filter(|reason| !reason.is_empty()) {
+            self.message.end(&mut self.partial, show)?;
             let is_refused = !self.message.refusal.is_empty();
             self.partial.stop = Some(if is_refused { "refusal" } else { reason }.to_owned());
         }

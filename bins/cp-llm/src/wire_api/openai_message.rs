@@ -12,9 +12,15 @@ use super::{Call, OnText, Part, PartContent, Partial, Payload, text_of};
 /// Members with reasoning. They are sent back under the same name.
 const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
 
+/// Tags around reasoning at the beginning of a content, of servers that do not take it out.
+const TAGS: [&str; 2] = ["<think>", "</think>"];
+
 /// A message as far as it has arrived.
 #[derive(Default)]
 pub(super) struct Message {
+    lead: Lead,
+    /// The text that may be a part of a tag.
+    held: String,
     thoughts: Vec<(&'static str, TextBuffer)>,
     /// Signed reasoning of `OpenRouter`.
     details: Vec<Value>,
@@ -22,6 +28,18 @@ pub(super) struct Message {
     pub refusal: TextBuffer,
     annotations: Vec<Value>,
     calls: Vec<PartialToolCall>,
+}
+
+/// The place in a content that may begin with reasoning between tags.
+#[derive(Default, PartialEq)]
+enum Lead {
+    /// Only blanks and a part of the opening tag have arrived.
+    #[default]
+    Start,
+    Thinking,
+    /// Only blanks have followed the closing tag.
+    Closed,
+    Answer,
 }
 
 /// A part of the content.
@@ -60,11 +78,7 @@ impl Message {
                 if !std::mem::replace(&mut is_shown, true) {
                     partial.think(text, piece.has_halves, show)?;
                 }
-                let known = self.thoughts.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
-                    self.thoughts.push((name, TextBuffer::default()));
-                    self.thoughts.len() - 1
-                });
-                self.thoughts[known].1.push(text, piece.has_halves);
+                self.thought(name).push(text, piece.has_halves);
             }
         }
         for detail in delta["reasoning_details"].as_array().into_iter().flatten() {
@@ -75,7 +89,7 @@ impl Message {
             }
         }
         match &delta["content"] {
-            Value::String(text) => self.text(text, piece, partial, show)?,
+            Value::String(text) => self.text(text, piece.has_halves, partial, show)?,
             Value::Array(chunks) => {
                 for chunk in chunks {
                     self.chunk(chunk, piece, partial, show)?;
@@ -94,7 +108,65 @@ impl Message {
         Ok(())
     }
 
-    fn text(&mut self, text: &str, piece: &Payload<'_>, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+    /// The reasoning that is sent back under this name.
+    fn thought(&mut self, name: &'static str) -> &mut TextBuffer {
+        let known = self.thoughts.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            self.thoughts.push((name, TextBuffer::default()));
+            self.thoughts.len() - 1
+        });
+        &mut self.thoughts[known].1
+    }
+
+    /// Adds text of the content: reasoning between tags at its beginning, else the answer.
+    fn text(&mut self, text: &str, has_halves: bool, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+        let [open, close] = TAGS;
+        self.held.push_str(text);
+        if self.lead == Lead::Start {
+            let begun = self.held.trim_start();
+            if let Some(rest) = begun.strip_prefix(open) {
+                (self.lead, self.held) = (Lead::Thinking, rest.to_owned());
+            } else if open.starts_with(begun) {
+                return Ok(());
+            } else {
+                self.lead = Lead::Answer;
+            }
+        }
+        if self.lead == Lead::Thinking {
+            let found = self.held.find(close);
+            let is_end = |at: &usize| close.starts_with(&self.held[*at..]);
+            let start = || self.held.char_indices().map(|(at, _)| at).rev().take(close.len()).filter(is_end).last();
+            let end = found.or_else(start).unwrap_or(self.held.len());
+            let thought: String = self.held.drain(..end).collect();
+            self.thought(THOUGHTS[0]).push(&thought, has_halves);
+            partial.think(&thought, has_halves, show)?;
+            if found.is_none() {
+                return Ok(());
+            }
+            self.held.drain(..close.len());
+            self.lead = Lead::Closed;
+        }
+        if self.lead == Lead::Closed {
+            self.held.drain(..self.held.len() - self.held.trim_start().len());
+            if self.held.is_empty() {
+                return Ok(());
+            }
+            self.lead = Lead::Answer;
+        }
+        let text = std::mem::take(&mut self.held);
+        self.answer(&text, has_halves, partial, show)
+    }
+
+    /// Adds the text that was held back, because no more follows.
+    pub(super) fn end(&mut self, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+        let text = std::mem::take(&mut self.held);
+        if self.lead == Lead::Thinking {
+            self.thought(THOUGHTS[0]).push(&text, false);
+            return partial.think(&text, false, show);
+        }
+        self.answer(&text, false, partial, show)
+    }
+
+    fn answer(&mut self, text: &str, has_halves: bool, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -102,9 +174,9 @@ impl Message {
             self.chunks.push(Chunk::Text(TextBuffer::default()));
         }
         if let Some(Chunk::Text(last)) = self.chunks.last_mut() {
-            last.push(text, piece.has_halves);
+            last.push(text, has_halves);
         }
-        partial.show(text, piece.has_halves, show)
+        partial.show(text, has_halves, show)
     }
 
     fn chunk(
@@ -115,7 +187,9 @@ impl Message {
         show: &mut OnText<'_>,
     ) -> Result<()> {
         match (text_of(chunk, "type"), &chunk["thinking"]) {
-            (Some("text"), _) => self.text(text_of(chunk, "text").unwrap_or_default(), piece, partial, show)?,
+            (Some("text"), _) => {
+                self.text(text_of(chunk, "text").unwrap_or_default(), piece.has_halves, partial, show)?;
+            }
             (Some("thinking"), Value::Array(thoughts)) if thoughts.iter().all(|thought| thought["type"] == "text") => {
                 if !matches!(self.chunks.last(), Some(Chunk::Thinking(_))) {
                     self.chunks.push(Chunk::Thinking(TextBuffer::default()));
@@ -193,7 +267,9 @@ impl Message {
     }
 
     /// The parts, in the order of the members of a message.
-    pub(super) fn parts(self, at_limit: bool) -> Result<Vec<Part>> {
+    pub(super) fn parts(mut self, at_limit: bool) -> Result<Vec<Part>> {
+        // A stream may end without a finish reason.
+        self.end(&mut Partial::default(), &mut |_, _| Ok(()))?;
         let mut parts = Vec::new();
         let has_thoughts = !self.thoughts.is_empty();
         for (name, text) in self.thoughts {

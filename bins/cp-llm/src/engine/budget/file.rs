@@ -1,4 +1,4 @@
-//! The budget file: limits, sums, reservations, the rate and the pause. Processes share it: it is replaced as a whole under a lock, and a file with
+//! The budget file: limits, sums, reservations and the pause. Processes share it: it is replaced as a whole under a lock, and a file with
 //! other content is never written. A process with a budget of its own keeps the content in memory.
 
 use std::fs::{File, OpenOptions};
@@ -52,15 +52,6 @@ pub(super) struct Owner {
     pub started: u64,
 }
 
-/// The requests and tokens since a time, which determine when the next request may be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Rate {
-    pub window_start: Timestamp,
-    pub requests: u64,
-    pub tokens: u64,
-}
-
 /// The content of a budget file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -68,24 +59,15 @@ pub(super) struct BudgetFile {
     pub limit: Limit,
     pub spent: Amount,
     pub reserved: Vec<Reservation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Rate>,
     /// No request is sent before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pause_until: Option<Timestamp>,
+    pub not_before: Option<Timestamp>,
 }
 
 /// Milliseconds since 1970, serialized as RFC 3339.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct Timestamp(pub u64);
-
-/// The time between requests, and between tokens, that limits the rate.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
-    pub request: Duration,
-    pub token: Duration,
-}
 
 impl Amount {
     /// The amount of a usage.
@@ -190,32 +172,6 @@ fn start_time(pid: u32) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     // A zombie has ended, but its parent has not waited for it.
     if fields.next()? == "Z" { None } else { fields.nth(18)?.parse().ok() }
-}
-
-impl Rate {
-    /// Takes the next turn and returns its time. If the window is over, a new one begins now.
-    pub(super) fn turn(rate: &mut Option<Self>, pace: Pace, now: Timestamp) -> Timestamp {
-        // A clock that was set back must not stop the stream.
-        let turn = rate.map_or(now, |rate| rate.window_start.min(now).after(pace.of(rate.requests, rate.tokens)));
-        match rate.as_mut().filter(|_| turn > now) {
-            Some(rate) => rate.requests = rate.requests.saturating_add(1),
-            None => *rate = Some(Self { window_start: now, requests: 1, tokens: 0 }),
-        }
-        turn.max(now)
-    }
-}
-
-impl Pace {
-    /// Converts limits for a minute.
-    pub(super) fn new(requests: Option<u32>, tokens: Option<u32>) -> Self {
-        let share = |limit: Option<u32>| limit.map_or(Duration::ZERO, |limit| Duration::from_mins(1) / limit.max(1));
-        Self { request: share(requests), token: share(tokens) }
-    }
-
-    fn of(self, requests: u64, tokens: u64) -> Duration {
-        let scaled = |each: Duration, count: u64| each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
-        scaled(self.request, requests).saturating_add(scaled(self.token, tokens))
-    }
 }
 
 impl Timestamp {

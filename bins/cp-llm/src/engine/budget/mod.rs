@@ -1,5 +1,6 @@
-//! Budgets: limits of spending and of the rate of requests, for one process or for all that share a file. A request reserves its estimated cost
-//! before it is sent, and the actual cost is counted after its answer. A budget is exceeded by at most the requests in flight.
+//! Budgets: limits of spending, for one process or for all that share a file, and of the rate of requests of this process.
+//! A request reserves its estimated cost before it is sent, and the actual cost is counted after its answer. A budget is
+//! exceeded by at most the requests in flight.
 
 mod file;
 #[cfg(test)]
@@ -7,20 +8,18 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result, clock, signals};
 
 pub(super) use self::file::Amount;
-use self::file::{BudgetFile, Limit, Owner, Pace, Rate, Reservation, SharedFile, Timestamp};
+use self::file::{BudgetFile, Limit, Owner, Reservation, SharedFile, Timestamp};
 use crate::command_line::command_with_limits;
 use crate::pause;
 
 /// The interval for checking whether other processes released their reservations.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The longest wait for a turn.
-const LONGEST: Duration = Duration::from_hours(24);
 
 /// The options of a budget.
 #[derive(clap::Args, Clone, Default)]
@@ -36,13 +35,11 @@ pub(crate) struct BudgetOptions {
     pub file: Option<PathBuf>,
 }
 
-/// The most requests and tokens in a minute.
-pub(crate) type PerMinute = (Option<u32>, Option<u32>);
-
 /// A budget and a rate limit.
 pub(crate) struct Budget {
     limit: Limit,
-    pace: Pace,
+    /// The time between two requests.
+    pace: Duration,
     storage: Storage,
     owner: Owner,
     state: Mutex<State>,
@@ -59,6 +56,8 @@ enum Storage {
 #[derive(Default)]
 struct State {
     in_flight: u64,
+    /// The time of the next request.
+    turn: Option<Instant>,
     /// The number of answers so far, and their usage.
     answers: u32,
     answered: Amount,
@@ -84,12 +83,12 @@ impl Budget {
     pub(crate) fn open(
         options: &BudgetOptions,
         policy_usd: Option<f64>,
-        per_minute: PerMinute,
+        per_minute: Option<u32>,
     ) -> Result<Option<Self>> {
         if options.usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
             return Err(Error::usage("--budget-usd must be a number of dollars"));
         }
-        let is_paced = per_minute.0.or(per_minute.1).is_some();
+        let is_paced = per_minute.is_some();
         let given = Limit { usd: options.usd, tokens: options.tokens };
         let storage = match &options.file {
             None if given.is_none() && policy_usd.is_none() && !is_paced => return Ok(None),
@@ -98,7 +97,7 @@ impl Budget {
         };
         let mut budget = Self {
             limit: given,
-            pace: Pace::new(per_minute.0, per_minute.1),
+            pace: per_minute.map_or(Duration::ZERO, |most| Duration::from_mins(1) / most.max(1)),
             storage,
             owner: Owner::this(),
             state: Mutex::default(),
@@ -114,7 +113,7 @@ impl Budget {
         budget.limit.usd = [budget.limit.usd, policy_usd].into_iter().flatten().reduce(f64::min);
         if budget.limit.is_none() && !is_paced {
             let error = Error::usage("--budget-file needs a limit, because the file has none");
-            return Err(error.hint("give --budget-usd, --budget-tokens, --rpm or --tpm"));
+            return Err(error.hint("give --budget-usd, --budget-tokens or --rpm"));
         }
         Ok(Some(budget))
     }
@@ -137,26 +136,30 @@ impl Budget {
 
     /// Waits for the next turn of the rate limit.
     pub(super) fn wait_turn(&self) -> Result<()> {
-        let pace = self.pace;
-        if pace.request.is_zero() && pace.token.is_zero() {
+        if self.pace.is_zero() {
             return Ok(());
         }
-        let now = now();
-        let turn = self.change(|content| Rate::turn(&mut content.rate, pace, now))?;
-        pause(turn.since(now).min(LONGEST))
+        let now = Instant::now();
+        let turn = {
+            let mut state = self.lock();
+            let turn = state.turn.map_or(now, |turn| turn.max(now));
+            state.turn = Some(turn + self.pace);
+            turn
+        };
+        pause(turn - now)
     }
 
     /// The rest of the pause of all processes that share the file.
     pub(super) fn remaining_pause(&self) -> Result<Duration> {
         let Storage::Shared(file) = &self.storage else { return Ok(Duration::ZERO) };
-        Ok(file.read()?.pause_until.map_or(Duration::ZERO, |until| until.since(now())))
+        Ok(file.read()?.not_before.map_or(Duration::ZERO, |until| until.since(now())))
     }
 
     /// Pauses all processes that share the file.
     pub(super) fn pause(&self, length: Duration) -> Result<()> {
         let Storage::Shared(file) = &self.storage else { return Ok(()) };
         let until = now().after(length);
-        file.change(|content| content.pause_until = content.pause_until.max(Some(until)))
+        file.change(|content| content.not_before = content.not_before.max(Some(until)))
     }
 
     /// Reserves the estimated cost of a request. Waits while others have reserved the rest, and reports that if they
@@ -211,12 +214,7 @@ impl Budget {
             state.answers = state.answers.saturating_add(1);
             state.answered = state.answered.plus(used);
         }
-        let settled = self.change(|content| {
-            content.settle(self.owner, ticket.0, used);
-            if let (Some(rate), Some(usage)) = (&mut content.rate, usage) {
-                rate.tokens = rate.tokens.saturating_add(usage.input_tokens.saturating_add(usage.output_tokens));
-            }
-        });
+        let settled = self.change(|content| content.settle(self.owner, ticket.0, used));
         self.settled.notify_all();
         settled
     }

@@ -2,7 +2,7 @@
 //! does both.
 //!
 //! Processes share a cache. The offsets of its answers are kept in memory; each lookup reads the lines that were added since the last one, so it finds
-//! the answers of other processes and notices a file that was merged or replaced.
+//! the answers of other processes. An answer that is no longer at its offset is a miss.
 
 mod replay;
 
@@ -38,26 +38,19 @@ impl Recordings {
         open_for_append(path).map(|_| Self::Record(path.to_owned()))
     }
 
-    /// The keys of a request, the first one for new recordings. The second is the key that versions without named endpoints used. The key of a cache
-    /// includes the server, because two servers may have different models of one name.
-    pub(super) fn keys(&self, endpoint: &Endpoint, backend: &str, body: &[u8]) -> Vec<String> {
-        let api = endpoint.api.name().as_bytes();
-        let old_key = keys::hash(&[backend.as_bytes(), b"\n", body].concat());
-        if !self.is_cache() {
-            return vec![keys::hash(&[api, b"\n", body].concat()), old_key];
-        }
-        let scope = [endpoint.cache_scope().as_bytes(), b"\n", api, b"\n", body];
-        let mut keys = vec![keys::hash(&scope.concat())];
-        keys.extend(Some(old_key).filter(|_| endpoint.is_plain()));
-        keys
+    /// The key of a request. That of a cache includes the server, because two servers may have different models of
+    /// one name.
+    pub(super) fn key(&self, endpoint: &Endpoint, body: &[u8]) -> String {
+        let scope = if self.is_cache() { format!("{}\n", endpoint.cache_scope()) } else { String::new() };
+        keys::hash(&[scope.as_bytes(), endpoint.api.name().as_bytes(), b"\n", body].concat())
     }
 
-    /// Finds the answer under the first key that has one.
-    pub(super) fn find(&self, keys: &[String]) -> Result<Option<Message>> {
+    /// Finds the answer to a request.
+    pub(super) fn find(&self, key: &str) -> Result<Option<Message>> {
         match self {
             Self::Record(_) => Ok(None),
-            Self::Replay(replay) => replay.find(keys),
-            Self::Cache(cache) => cache.find(keys),
+            Self::Replay(replay) => replay.find(key),
+            Self::Cache(cache) => cache.find(key),
         }
     }
 
@@ -123,13 +116,9 @@ struct Index {
     offsets: HashMap<String, u64>,
     /// The number of lines that are not recordings.
     skipped: u64,
-    /// The number of bytes that were read, and the end of the last line, which identifies the file.
+    /// The number of bytes that were read.
     covered: u64,
-    tail: Vec<u8>,
 }
-
-/// The longest end of a line that identifies the file.
-const TAIL_LENGTH: usize = 64;
 
 impl Cache {
     pub(crate) fn open(path: &Path, warn: &dyn Fn(&str)) -> Result<Self> {
@@ -144,17 +133,16 @@ impl Cache {
         Ok(Self { path: path.to_owned(), index: Mutex::new(index) })
     }
 
-    /// Finds the answer under the first key that has one. The last of several answers counts.
-    fn find(&self, keys: &[String]) -> Result<Option<Message>> {
+    /// Finds the last answer under a key. A recording without a valid message is a miss.
+    fn find(&self, key: &str) -> Result<Option<Message>> {
         let file = open_for_append(&self.path)?;
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         index.update(&file)?;
-        for key in keys {
-            if let Some(message) = index.find(key, &file)? {
-                return Ok(Some(message));
-            }
-        }
-        Ok(None)
+        let Some(offset) = index.offsets.get(key).copied() else { return Ok(None) };
+        let mut line = Vec::new();
+        BufReader::new(ReadAt { file: &file, offset }).read_until(b'\n', &mut line)?;
+        let recording = serde_json::from_slice::<Recording<'_>>(&line).ok().filter(|recording| recording.key == key);
+        Ok(recording.and_then(|recording| serde_json::from_str(recording.message.get()).ok()))
     }
 
     fn claim(&self, key: &str) -> Result<Claim> {
@@ -177,12 +165,8 @@ impl Drop for Claim {
 }
 
 impl Index {
-    /// Reads the lines that were added to the file, or all lines if it is another file.
+    /// Reads the lines that were added to the file.
     fn update(&mut self, file: &File) -> Result<()> {
-        let (mut tail, start) = (vec![0; self.tail.len()], self.covered - self.tail.len() as u64);
-        if file.read_exact_at(&mut tail, start).is_err() || tail != self.tail {
-            *self = Self::default();
-        }
         for_each_line(file, self.covered, |span, line| {
             // The writer of an incomplete line may still complete it.
             if !line.ends_with(b"\n") {
@@ -195,25 +179,8 @@ impl Index {
                 _ => self.skipped += 1,
             }
             self.covered = span.offset + span.length as u64;
-            self.tail = line[line.len().saturating_sub(TAIL_LENGTH)..].to_vec();
             Ok(true)
         })
-    }
-
-    /// Finds the last answer under a key. A recording without a valid message is a miss.
-    fn find(&mut self, key: &str, file: &File) -> Result<Option<Message>> {
-        let Some(offset) = self.offsets.get(key).copied() else { return Ok(None) };
-        let mut line = Vec::new();
-        BufReader::new(ReadAt { file, offset }).read_until(b'\n', &mut line)?;
-        match serde_json::from_slice::<Recording<'_>>(&line) {
-            Ok(recording) if recording.key == key => Ok(serde_json::from_str(recording.message.get()).ok()),
-            // The file was replaced, and its tail is the same by chance.
-            _ => {
-                *self = Self::default();
-                self.update(file)?;
-                if self.offsets.get(key).is_none_or(|new| *new == offset) { Ok(None) } else { self.find(key, file) }
-            }
-        }
     }
 }
 

@@ -41,10 +41,9 @@ impl Replay {
     }
 
     /// Finds the answer to a request. Equal requests get their answers in the order of recording; the last answer repeats.
-    pub(super) fn find(&self, keys: &[String]) -> Result<Option<Message>> {
+    pub(super) fn find(&self, key: &str) -> Result<Option<Message>> {
         let span = {
             let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(key) = keys.iter().find(|key| index.contains_key(*key)) else { return Ok(None) };
             index.get_mut(key).and_then(|spans| if spans.len() > 1 { spans.pop_front() } else { spans.back().copied() })
         };
         let Some(span) = span else { return Ok(None) };
