@@ -136,50 +136,64 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 fn sign(ledger: &Path, signer: &Signer, next: Option<&Verifier>, dry_run: bool) -> Result<Signed> {
-    let path = checkpoint_path(ledger);
-    // Held to the end: of two that sign at once, the one with fewer lines must not come last.
-    let held = HeldCheckpoint::take(&path)?;
-    let newest = held.newest();
-    let (checkpoint, keys) = checkpoint_of(ledger, newest.map(|(_, checkpoint)| checkpoint), signer)?;
-    let own = signer.verifier();
-    if let Some((note, checkpoint)) = newest
-        && note.is_signed_by(keys.own_signer_of(checkpoint.size).unwrap_or(&own)) != Some(true)
-    {
-        return Err(Error::new(Code::Integrity, "the newest checkpoint is not signed by this key")
-            .in_file(&path)
-            .hint("use its key, and announce a new key with --next"));
-    }
-    if next.is_some_and(|next| next.to_text() == own.to_text()) {
+    if next.is_some_and(|next| next.to_text() == signer.verifier().to_text()) {
         return Err(Error::usage("--next is the key that signs already"));
     }
-    let root = BASE64.encode(checkpoint.root);
-    let mut answer = Signed {
-        checkpoint: path.display().to_string(),
-        origin: checkpoint.origin.clone(),
-        size: checkpoint.size,
-        root: root.clone(),
-        next: next.map(Verifier::to_text),
-        note: String::new(),
-        receipt: None,
-        dry_run,
-    };
+    // Held to the end: of two that sign at once, the one with fewer lines must not come last.
+    let held = HeldCheckpoint::take(&checkpoint_path(ledger))?;
     // A dry run must not make a signature that no file records.
-    if !dry_run {
+    if dry_run {
+        return Ok(answer_of(ledger, &checked(ledger, &held, signer)?, next));
+    }
+    let mut done = None;
+    // Under the ledger's lock, so that the entry follows the lines that were signed. Before the file is written, so that every signature
+    // that was handed out is on the ledger.
+    let receipts = Ledger::open_existing(ledger, Sync::Line)?.append_placed(|_| {
+        let checkpoint = checked(ledger, &held, signer)?;
         let note = signer.sign(&next.map_or_else(|| checkpoint.to_text(), |next| announcement(&checkpoint, next)));
         let signature = note.to_string().lines().last().map(str::to_owned);
         let entry = Entry::new("ledger.checkpoint").data(&keys::Signed {
             size: checkpoint.size,
-            root,
-            verifier: Some(own.to_text()),
-            next: answer.next.clone(),
+            root: BASE64.encode(checkpoint.root),
+            verifier: Some(signer.verifier().to_text()),
+            next: next.map(Verifier::to_text),
             signature: signature.filter(|_| next.is_some()),
         });
-        // Before the file is written, so that every signature that was handed out is on the ledger.
-        answer.receipt = Some(Ledger::open(ledger, Sync::Line)?.append(entry)?);
-        held.replace(&note)?;
-        answer.note = note.to_string();
+        done = Some((answer_of(ledger, &checkpoint, next), note));
+        Ok(vec![entry])
+    })?;
+    let Some((answer, note)) = done else { return Err(Error::new(Code::Unknown, "nothing was signed")) };
+    held.replace(&note)?;
+    Ok(Signed { note: note.to_string(), receipt: receipts.into_iter().next(), dry_run, ..answer })
+}
+
+/// The answer of a dry run.
+fn answer_of(ledger: &Path, checkpoint: &Checkpoint, next: Option<&Verifier>) -> Signed {
+    Signed {
+        checkpoint: checkpoint_path(ledger).display().to_string(),
+        origin: checkpoint.origin.clone(),
+        size: checkpoint.size,
+        root: BASE64.encode(checkpoint.root),
+        next: next.map(Verifier::to_text),
+        note: String::new(),
+        receipt: None,
+        dry_run: true,
     }
-    Ok(answer)
+}
+
+/// The checkpoint to sign, if the newest one is signed by the ledger's key.
+fn checked(ledger: &Path, held: &HeldCheckpoint, signer: &Signer) -> Result<Checkpoint> {
+    let newest = held.newest();
+    let (checkpoint, keys) = checkpoint_of(ledger, newest.map(|(_, checkpoint)| checkpoint), signer)?;
+    let own = signer.verifier();
+    if let Some((note, newest)) = newest
+        && note.is_signed_by(keys.own_signer_of(newest.size).unwrap_or(&own)) != Some(true)
+    {
+        return Err(Error::new(Code::Integrity, "the newest checkpoint is not signed by this key")
+            .in_file(&checkpoint_path(ledger))
+            .hint("use its key, and announce a new key with --next"));
+    }
+    Ok(checkpoint)
 }
 
 /// The checkpoint to sign of a ledger as it is now, and the keys of its checkpoints. Refused unless it continues the newest checkpoint, and
@@ -192,22 +206,14 @@ fn checkpoint_of(ledger: &Path, newest: Option<&Checkpoint>, signer: &Signer) ->
         }
     })?;
     let checkpoint = Checkpoint { origin: walked.origin, size: tree.size(), root: tree.root() };
-    if let Some(newest) = newest {
-        let is_same_origin = newest.origin == checkpoint.origin;
-        if is_same_origin && newest.size < walked.absent {
-            let message =
-                format!("the {} lines that were signed before end in a closed segment that is absent", newest.size);
-            return Err(Error::not_found(message)
-                .in_file(ledger)
-                .hint("put it back beside the ledger, sign, and then take it away"));
-        }
-        if !is_same_origin || root_of_newest != Some(newest.root) {
-            let message =
-                format!("the ledger does not go on from its checkpoint of {} lines: nothing is signed", newest.size);
-            return Err(Error::new(Code::Integrity, message)
-                .in_file(ledger)
-                .hint("cp-log verify shows whether it was rolled back or forked"));
-        }
+    if let Some(newest) = newest
+        && (newest.origin != checkpoint.origin || root_of_newest != Some(newest.root))
+    {
+        let message =
+            format!("the ledger does not go on from its checkpoint of {} lines: nothing is signed", newest.size);
+        return Err(Error::new(Code::Integrity, message)
+            .in_file(ledger)
+            .hint("cp-log verify shows whether it was rolled back or forked"));
     }
     let verifier = signer.verifier().to_text();
     // A program that verifies the ledger knows only the key that line 0 names, and those that it has announced.

@@ -7,7 +7,7 @@ use cp_common::wire::Reply;
 use cp_common::{Code, Error};
 use cp_ledger::proof::verifier::Report;
 use cp_ledger::proof::whole::Findings;
-use cp_ledger::proof::{Absent, Fault, NotProved};
+use cp_ledger::proof::{Fault, NotProved};
 use serde::Serialize;
 
 /// The report on one file.
@@ -40,9 +40,6 @@ pub(crate) struct Verified {
     proved: BTreeMap<&'static str, u64>,
     /// The properties that could not be proved, and why.
     not_proved: Vec<NotProved>,
-    /// Absent closed segments before this file, which are not a fault if the file has a summary of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    absent: Vec<Absent>,
     /// True if all lines are JSON that claims no place in a chain.
     #[serde(skip)]
     is_unchained: bool,
@@ -65,7 +62,6 @@ impl Verified {
             faults: report.faults,
             proved: found.proved,
             not_proved: found.not_proved,
-            absent: found.absent,
             is_unchained: report.lines > 0 && report.unchained == report.lines,
         }
     }

@@ -113,11 +113,6 @@ impl Requirements {
                 None
             }
             Ok(fault) => fault,
-            // A checkpoint that the caller requires must not be left unproved because segments are absent.
-            Err(_) if whole.is_cold() && self.is_any() => {
-                let message = format!("the {} lines that were signed end in an absent segment", checkpoint.size);
-                Some((Kind::Segment, message + ": put it back, or sign again while it is here"))
-            }
             Err(why) => {
                 not_proved("checkpoint", why);
                 None
@@ -250,9 +245,6 @@ impl<'a> Walk<'a> {
     fn file(&mut self, target: &Target, context: &Context) -> Result<Verified> {
         let path = &target.path;
         let can_be_read_twice = !is_stdin(path) && path.metadata().is_ok_and(|metadata| metadata.is_file());
-        if can_be_read_twice && self.before.is_some() && self.whole.is_gap_before(path)? {
-            self.before = None;
-        }
         let mut report = self.lines(path, context)?;
         let mut found = Findings::default();
         if !can_be_read_twice {

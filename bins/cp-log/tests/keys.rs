@@ -92,22 +92,6 @@ fn announced_key_is_trusted_by_verify_audit_and_bundles() {
 }
 
 #[test]
-fn announced_key_is_trusted_where_the_announcement_is_in_an_absent_segment() {
-    let place = rotated(true);
-    place.lines(&["rotate", "l.jsonl"], "");
-    place.lines(&["append", "-f", "l.jsonl", "m"], "");
-    sign(&place, "C", &[]);
-    assert_eq!(place.run(&["verify", "--trust", "A.pub", "l.jsonl"]).code(0).records()[1]["ok"], true);
-    std::fs::remove_file(place.path("l.00000000000000000000.jsonl")).unwrap();
-    place.run(&["verify", "--trust", "A.pub", "l.jsonl"]).success();
-    place.run(&["audit", "l.jsonl"]).success();
-    sign(&place, "C", &["--next", "E.pub"]);
-    sign(&place, "E", &[]);
-    place.run(&["verify", "--trust", "A.pub", "l.jsonl"]).success();
-    place.closing(&["checkpoint", "-f", "l.jsonl", "--sign-with", "C"], "", 4);
-}
-
-#[test]
 fn forged_announcement_is_a_fault_at_its_line() {
     let place = rotated(true);
     let lines = place.stored("l.jsonl");

@@ -4,7 +4,6 @@
 mod append;
 mod audit;
 mod bundle;
-mod cold;
 mod create;
 mod damage;
 mod faults;

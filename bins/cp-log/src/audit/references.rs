@@ -12,8 +12,7 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::wire::Receipt;
 use cp_common::{Result, signals};
 use cp_ledger::format::line::Hash;
-use cp_ledger::proof::keys::{Keys, Signed};
-use cp_ledger::proof::opening::Opening;
+use cp_ledger::proof::keys::Keys;
 use cp_ledger::read::segments::segments_of;
 use cp_ledger::read::source::lines_of;
 use serde::Deserialize;
@@ -139,11 +138,10 @@ impl LedgerKeys {
     pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
         let data = Value::Object(entry.data.clone());
         match entry.event.as_str() {
-            "ledger.open" | "segment.open" => {
-                let Ok(Beginning { origin, verifier, keys }) = serde_json::from_value(data) else { return Ok(()) };
-                let keys = Keys::of(verifier.as_deref()).with_announced(&origin, &keys);
-                let verdict = keys.map(|keys| drop(self.0.insert(entry.ledger.to_owned(), (origin, keys))));
-                verdict.or_else(|why| claims.record(entry.source(), "key", Verdict::Broken(why)))
+            "ledger.open" => {
+                let Ok(Beginning { origin, verifier }) = serde_json::from_value(data) else { return Ok(()) };
+                self.0.insert(entry.ledger.to_owned(), (origin, Keys::of(verifier.as_deref())));
+                Ok(())
             }
             "ledger.checkpoint" => {
                 let (Ok(signed), Some((origin, keys))) = (serde_json::from_value(data), self.0.get_mut(entry.ledger))
@@ -167,8 +165,6 @@ impl LedgerKeys {
 struct Beginning {
     origin: String,
     verifier: Option<String>,
-    #[serde(default)]
-    keys: Vec<Signed>,
 }
 
 impl Receipts {
@@ -205,7 +201,6 @@ impl Receipts {
             files.push(ledger.clone());
             files.retain(|file| file.is_file());
             let is_there = !files.is_empty();
-            let (mut absent, mut next) = (Vec::new(), 0);
             for file in files {
                 let mut lines = lines_of(&file)?;
                 while let Some(raw) = lines.next()? {
@@ -213,10 +208,6 @@ impl Receipts {
                     if line.seq() % 4096 == 0 {
                         signals::check()?;
                     }
-                    if Opening::of(&line).is_some_and(|opening| opening.tree.is_some() && line.seq() > next) {
-                        absent.push(next..line.seq());
-                    }
-                    next = line.seq().saturating_add(1);
                     let Some(waiting) = named.remove(&line.seq()) else { continue };
                     let found = if line.is_intact() { line.hash().to_string() } else { "damaged".to_owned() };
                     for (claimed, source) in waiting {
@@ -227,9 +218,7 @@ impl Receipts {
             }
             for (seq, waiting) in named {
                 for (_, source) in waiting {
-                    let verdict = if absent.iter().any(|lines| lines.contains(&seq)) {
-                        Verdict::Unknown(format!("line {seq} of {} is in a segment that is absent", ledger.display()))
-                    } else if is_there {
+                    let verdict = if is_there {
                         Verdict::Broken(format!("{} has no line {seq}", ledger.display()))
                     } else {
                         Verdict::Unknown(format!("{} is not there", ledger.display()))

@@ -278,5 +278,5 @@ pub(crate) const ROWS: &[Row] = rows! {
     "ledger.checkpoint" ledger "A checkpoint is signed" ["size root verifier next"];
     "ledger.recovered" ledger "The ledger was repaired" ["offset len sha256 file"];
     "segment.seal" ledger "A file of the ledger is closed" ["count first last"];
-    "segment.open" ledger "A file of the ledger begins" ["file len sha256"];
+    "segment.open" ledger "A file of the ledger begins" ["file len sha256 origin"];
 };

@@ -58,12 +58,6 @@ impl Keys {
         Self { is_fixed: !signers.is_empty(), signers, announced: Vec::new() }
     }
 
-    /// Adds the keys of announcements whose lines are not here.
-    pub fn with_announced(mut self, origin: &str, announced: &[Signed]) -> Result<Self, String> {
-        announced.iter().try_for_each(|signed| self.checkpoint(origin, signed))?;
-        Ok(self)
-    }
-
     /// True if no key is known.
     pub fn is_empty(&self) -> bool {
         self.signers.is_empty()
@@ -184,11 +178,6 @@ mod tests {
                 ["k1", "k1", "k2", "k2", "k3"].map(name)
             );
             assert_eq!([of(5, &b), of(6, &b), of(9, &b), of(9, &evil)], [None, name("k2"), name("k3"), None]);
-            let again = Keys::of(named.then(|| a.verifier().to_text()).as_deref())
-                .with_announced("o", &keys.announced)
-                .unwrap();
-            assert_eq!(again.current().map(Verifier::name), Some("k3"));
-            assert!(Keys::of(Some(&evil.verifier().to_text())).with_announced("o", &keys.announced).is_err());
         }
     }
 }

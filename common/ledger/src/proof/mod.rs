@@ -75,15 +75,3 @@ pub struct NotProved {
     /// Why, and what would help.
     pub why: String,
 }
-
-/// A closed segment that is not here, of which the file after it says enough to go on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Absent {
-    /// Its name.
-    pub file: String,
-    /// The first line that is not here; before that of the file if others before it are absent, too.
-    pub first: u64,
-    /// The last.
-    pub last: u64,
-}
