@@ -90,10 +90,7 @@ impl Requirements {
             }
             return fault;
         };
-        // A key that is not one of the ledger has to have signed itself.
-        let trusted = self.key.as_ref().map(|key| whole.keys().signer_of(checkpoint.size, key).unwrap_or(key));
-        let own = whole.keys().own_signer_of(checkpoint.size);
-        let required: Vec<&Verifier> = trusted.into_iter().chain(own).collect();
+        let required: Vec<&Verifier> = self.key.iter().chain(whole.signer()).collect();
         if let Some(fault) = required.iter().find_map(|key| wrong_signature(note, key)) {
             return Some(fault);
         }

@@ -9,7 +9,6 @@ mod damage;
 mod faults;
 mod follow;
 mod forgeries;
-mod keys;
 mod ledgers;
 mod otlp;
 mod pages;

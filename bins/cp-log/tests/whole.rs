@@ -148,8 +148,8 @@ fn verify_detects_wrong_seals_and_checkpoint_entries() {
         place.work.write("l.jsonl", text);
         kind
     };
-    assert_eq!(kind(json!({"event": "ledger.checkpoint", "data": {"size": 3, "root": root}})), "seal");
-    assert_eq!(kind(json!({"event": "ledger.checkpoint", "data": {"size": 9, "root": root}})), "seal");
+    assert_eq!(kind(json!({"event": "ledger.checkpoint", "data": {"size": 3, "root": root, "verifier": "K"}})), "seal");
+    assert_eq!(kind(json!({"event": "ledger.checkpoint", "data": {"size": 9, "root": root, "verifier": "K"}})), "seal");
     let seal = json!({"count": 3, "first": 0, "last": 2, "root": root, "size": 3});
     assert_eq!(kind(json!({"event": "segment.seal", "data": seal})), "seal");
     // One that is not about all lines before it is no seal, but an entry that has its name.

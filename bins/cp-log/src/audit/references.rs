@@ -12,10 +12,10 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::wire::Receipt;
 use cp_common::{Result, signals};
 use cp_ledger::format::line::Hash;
-use cp_ledger::proof::keys::Keys;
+use cp_ledger::proof::checkpoint::Signed;
+use cp_ledger::proof::note::Verifier;
 use cp_ledger::read::segments::segments_of;
 use cp_ledger::read::source::lines_of;
-use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -129,42 +129,25 @@ pub(super) struct Receipts {
     read: BTreeMap<String, PathBuf>,
 }
 
-/// The keys of each ledger that is read.
+/// The key that line 0 of each ledger names.
 #[derive(Default)]
-pub(super) struct LedgerKeys(HashMap<PathBuf, (String, Keys)>);
+pub(super) struct LedgerKeys(HashMap<PathBuf, Verifier>);
 
 impl LedgerKeys {
-    /// Judges the key of a checkpoint, and takes the key that it announces.
+    /// Judges the key of a checkpoint. Any key may sign a ledger that names none.
     pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
-        let data = Value::Object(entry.data.clone());
-        match entry.event.as_str() {
-            "ledger.open" => {
-                let Ok(Beginning { origin, verifier }) = serde_json::from_value(data) else { return Ok(()) };
-                self.0.insert(entry.ledger.to_owned(), (origin, Keys::of(verifier.as_deref())));
-                Ok(())
-            }
-            "ledger.checkpoint" => {
-                let (Ok(signed), Some((origin, keys))) = (serde_json::from_value(data), self.0.get_mut(entry.ledger))
-                else {
-                    return Ok(());
-                };
-                match keys.checkpoint(origin, &signed) {
-                    // Any key may sign a ledger that names none.
-                    Ok(()) if keys.current().is_none() => Ok(()),
-                    Ok(()) => claims.record(entry.source(), "key", Verdict::Holds),
-                    Err(why) => claims.record(entry.source(), "key", Verdict::Broken(why)),
-                }
-            }
-            _ => Ok(()),
+        if entry.event == "ledger.open" {
+            let named = entry.text("verifier").and_then(Verifier::from_text);
+            named.map(|named| self.0.insert(entry.ledger.to_owned(), named));
+        } else if entry.event == "ledger.checkpoint"
+            && let Some(named) = self.0.get(entry.ledger)
+            && let Ok(signed) = serde_json::from_value::<Signed>(Value::Object(entry.data.clone()))
+        {
+            let verdict = signed.check_signer(Some(named)).map_or_else(Verdict::Broken, |()| Verdict::Holds);
+            claims.record(entry.source(), "key", verdict)?;
         }
+        Ok(())
     }
-}
-
-/// The name of a ledger and its keys at the beginning of a file.
-#[derive(Deserialize)]
-struct Beginning {
-    origin: String,
-    verifier: Option<String>,
 }
 
 impl Receipts {

@@ -7,40 +7,36 @@ use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line};
-use crate::proof::keys::{Keys, Signed};
+use crate::proof::checkpoint::signer_in;
+use crate::proof::note::Verifier;
 use crate::proof::opening::Opening;
 use crate::proof::tree::{Tree, leaf};
 use crate::read::End;
 use crate::read::segments::segments_of;
 use crate::read::source::lines_of;
 
-/// The name and the signers of a ledger that was read.
+/// The name and the signer of a ledger that was read.
 pub struct Walked {
     /// The ledger's name.
     pub origin: String,
-    /// The keys that sign its checkpoints.
-    pub keys: Keys,
+    /// The key that line 0 says signs its checkpoints.
+    pub signer: Option<Verifier>,
 }
 
 /// The tree of a ledger's lines, shown to `each` whenever it has grown.
 pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, Tree)> {
-    let (mut tree, mut origin, mut keys) = (Tree::default(), None, Keys::default());
+    let (mut tree, mut origin, mut signer) = (Tree::default(), None, None);
     each(&tree);
     each_line(files, |line| {
         if tree.size() == 0 {
-            origin = origin_in(line);
-            keys = Keys::of(line.data_member("verifier").and_then(json::unquote).as_deref());
-        }
-        if let (Some(origin), Some(signed)) = (&origin, Signed::of(line)) {
-            // An entry that does not hold announces nothing; a verifier reports it.
-            let _ = keys.checkpoint(origin, &signed);
+            (origin, signer) = (origin_in(line), signer_in(line));
         }
         tree.push(leaf(&line.hash().raw()));
         each(&tree);
         Ok(ControlFlow::Continue(()))
     })?;
     let no_beginning = || Error::validation("not a ledger: it has no opening line").in_file(&files[files.len() - 1]);
-    Ok((Walked { origin: origin.ok_or_else(no_beginning)?, keys }, tree))
+    Ok((Walked { origin: origin.ok_or_else(no_beginning)?, signer }, tree))
 }
 
 /// The files of a ledger, the oldest first.

@@ -1,7 +1,6 @@
 //! Proof: the chain, the tree over it, signed checkpoints, and what lies beside.
 
 pub mod checkpoint;
-pub mod keys;
 pub mod leaves;
 pub mod note;
 pub mod opening;

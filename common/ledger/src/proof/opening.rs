@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::format::line::Line;
-use crate::proof::keys::CHECKPOINT;
+use crate::proof::checkpoint::CHECKPOINT;
 use crate::read::segments::number_in;
 use crate::store::blob;
 

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::format::line::{Hash, Line};
-use crate::proof::keys::{Keys, Signed};
-use crate::proof::note::Checkpoint;
+use crate::proof::checkpoint::Signed;
+use crate::proof::note::{Checkpoint, Verifier};
 use crate::proof::opening::{Opening, RECOVERED, SEAL};
 use crate::proof::tree::{Node, Tree, leaf};
 use crate::proof::verifier::Report;
@@ -32,8 +32,8 @@ pub struct Whole {
     is_part: bool,
     /// The data of line 0.
     begun: Option<Beginning>,
-    /// The keys that sign its checkpoints, so far.
-    keys: Keys,
+    /// The key that line 0 names.
+    signer: Option<Verifier>,
     /// There from line 0 on, as long as nothing is damaged.
     tree: Option<Tree>,
     /// The size that a checkpoint is about, and the root that the lines have there.
@@ -97,7 +97,7 @@ impl Whole {
             ledger: ledger.to_owned(),
             is_part,
             begun: None,
-            keys: Keys::default(),
+            signer: None,
             tree: None,
             wanted: wanted.map(|size| (size, None)),
             before: None,
@@ -106,9 +106,9 @@ impl Whole {
         }
     }
 
-    /// The keys that sign its checkpoints, after the last file.
-    pub fn keys(&self) -> &Keys {
-        &self.keys
+    /// The key that line 0 says signs its checkpoints, after the first file.
+    pub fn signer(&self) -> Option<&Verifier> {
+        self.signer.as_ref()
     }
 
     /// How the lines differ from those that a checkpoint covers. The error says why that cannot be known.
@@ -254,8 +254,8 @@ impl Whole {
 
     /// Begins with line 0.
     fn begin(&mut self, begun: Beginning) {
-        self.keys = Keys::of(begun.verifier.as_deref());
-        if begun.verifier.is_some() && self.keys.is_empty() {
+        self.signer = begun.verifier.as_deref().and_then(Verifier::from_text);
+        if begun.verifier.is_some() && self.signer.is_none() {
             self.not_proved("signature", "the key that line 0 names cannot be read".to_owned());
         }
         self.begun = Some(begun);
@@ -269,13 +269,9 @@ impl Whole {
             self.root(place, "seals", seal.size, &seal.root, fits);
         } else if let Some(signed) = Signed::of(line) {
             self.root(place, "checkpoint_entries", signed.size, &signed.root, signed.size == line.seq());
-            // Without the beginning the key of this line is not known.
-            if let Some(begun) = &self.begun {
-                match self.keys.checkpoint(&begun.origin, &signed) {
-                    Ok(()) if signed.next.is_some() => self.proved("keys"),
-                    Ok(()) => {}
-                    Err(why) => self.fault(place, Kind::Signature, why),
-                }
+            // Without the beginning the key of this line is not known, and any may sign.
+            if let Err(why) = signed.check_signer(self.signer.as_ref()) {
+                self.fault(place, Kind::Signature, why);
             }
         } else if let Some(recovered) = data_of::<Recovered>(line, RECOVERED) {
             self.recovery(&recovered, place)?;
