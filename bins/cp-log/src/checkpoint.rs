@@ -10,14 +10,12 @@ use cp_common::context::options::AppendOptions;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::proof::checkpoint::{HeldCheckpoint, checkpoint_path};
-use cp_ledger::proof::keys::{self, Keys, announcement};
+use cp_ledger::proof::checkpoint::{self, HeldCheckpoint, checkpoint_path};
 use cp_ledger::proof::leaves::{files_of, grow};
-use cp_ledger::proof::note::{Checkpoint, Signer, Verifier, is_key_name};
+use cp_ledger::proof::note::{Checkpoint, Signer, is_key_name};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::bundle::runs::Runs;
 use crate::ledger::LedgerOption;
 
 /// The entry of this verb in `reference`.
@@ -25,15 +23,12 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "checkpoint",
     class: Class::Append,
     output: "signed",
-    also: &["signed-run"],
     examples: &["{} append hello && {} keygen C && {} checkpoint --sign-with C"],
     events: &["ledger.checkpoint"],
     ..VerbDoc::EMPTY
 };
 
 /// Sign the tree of all lines
-///
-/// With --run and no FILE, each ledger of that run and its agents is signed, or none.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -41,31 +36,8 @@ pub(crate) struct Args {
     /// The key that signs
     #[arg(long = "sign-with", value_name = "KEY")]
     key: PathBuf,
-    /// Announce the public key that signs all later checkpoints instead
-    #[arg(long, value_name = "K.pub")]
-    next: Option<PathBuf>,
     #[command(flatten)]
     append: AppendOptions,
-}
-
-/// The checkpoints of the ledgers of a run.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct SignedRun {
-    /// The run.
-    run: String,
-    /// A checkpoint for each of its ledgers: its own, those of its agents, and those of home that have lines of one of them.
-    checkpoints: Vec<Signed>,
-}
-
-impl Reply for SignedRun {
-    fn text(&self) -> String {
-        self.checkpoints.iter().map(Reply::text).collect::<Vec<_>>().join("\n")
-    }
-
-    fn raw(&self) -> Vec<u8> {
-        self.checkpoints.iter().flat_map(Reply::raw).collect()
-    }
 }
 
 /// A checkpoint.
@@ -80,9 +52,6 @@ pub(crate) struct Signed {
     size: u64,
     /// The root of their tree, in base 64.
     root: String,
-    /// The public key that signs from now on, if one was announced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
     /// The signed note itself; empty where a dry run signs nothing.
     note: String,
     /// The entry that says so, where one was made.
@@ -103,121 +72,83 @@ impl Reply for Signed {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let next = args.next.as_deref().map(Verifier::load).transpose()?;
     let key = std::path::absolute(&args.key)?;
-    let sign = |ledger: &Path, dry_run| sign(ledger, &Signer::load(&key)?, next.as_ref(), dry_run);
-    let next = next.as_ref().map(Verifier::to_text);
-    let Some(run) = context.options.run.clone().filter(|_| !args.ledger.is_named(context)) else {
-        let ledger = args.ledger.writable_path(context)?;
-        let request_key = ("checkpoint", &ledger, &key, next);
-        return idempotency::answer(
-            &args.append,
-            &request_key,
-            context,
-            || sign(&ledger, true),
-            |_| sign(&ledger, false),
-        );
-    };
-    let ledgers = Runs::find(&run, context)?.ledgers;
-    ledgers.iter().try_for_each(|ledger| context.home.check_writable(ledger))?;
-    let request_key = ("checkpoint", &run, &key, next);
-    let sign_all = |dry_run| {
-        let checkpoints = ledgers.iter().map(|ledger| sign(ledger, dry_run)).collect::<Result<_>>()?;
-        Ok(SignedRun { run: run.clone(), checkpoints })
-    };
-    // Each is tried before the first is signed.
-    idempotency::answer(
-        &args.append,
-        &request_key,
-        context,
-        || sign_all(true),
-        |_| sign_all(true).and_then(|_| sign_all(false)),
-    )
+    let ledger = args.ledger.writable_path(context)?;
+    let sign = |dry_run| sign(&ledger, &Signer::load(&key)?, dry_run);
+    idempotency::answer(&args.append, &("checkpoint", &ledger, &key), context, || sign(true), |_| sign(false))
 }
 
-fn sign(ledger: &Path, signer: &Signer, next: Option<&Verifier>, dry_run: bool) -> Result<Signed> {
-    let path = checkpoint_path(ledger);
+fn sign(ledger: &Path, signer: &Signer, dry_run: bool) -> Result<Signed> {
     // Held to the end: of two that sign at once, the one with fewer lines must not come last.
-    let held = HeldCheckpoint::take(&path)?;
-    let newest = held.newest();
-    let (checkpoint, keys) = checkpoint_of(ledger, newest.map(|(_, checkpoint)| checkpoint), signer)?;
-    let own = signer.verifier();
-    if let Some((note, checkpoint)) = newest
-        && note.is_signed_by(keys.own_signer_of(checkpoint.size).unwrap_or(&own)) != Some(true)
-    {
-        return Err(Error::new(Code::Integrity, "the newest checkpoint is not signed by this key")
-            .in_file(&path)
-            .hint("use its key, and announce a new key with --next"));
+    let held = HeldCheckpoint::take(&checkpoint_path(ledger))?;
+    // A dry run must not make a signature that no file records.
+    if dry_run {
+        return Ok(answer_of(ledger, &checkpoint_of(ledger, &held, signer)?));
     }
-    if next.is_some_and(|next| next.to_text() == own.to_text()) {
-        return Err(Error::usage("--next is the key that signs already"));
-    }
-    let root = BASE64.encode(checkpoint.root);
-    let mut answer = Signed {
-        checkpoint: path.display().to_string(),
+    let mut done = None;
+    // Under the ledger's lock, so that the entry follows the lines that were signed. Before the file is written, so that every signature
+    // that was handed out is on the ledger.
+    let receipts = Ledger::open_existing(ledger, Sync::Line)?.append_placed(|_| {
+        let checkpoint = checkpoint_of(ledger, &held, signer)?;
+        let entry = Entry::new("ledger.checkpoint").data(&checkpoint::Signed {
+            size: checkpoint.size,
+            root: BASE64.encode(checkpoint.root),
+            verifier: signer.verifier().to_text(),
+        });
+        done = Some((answer_of(ledger, &checkpoint), signer.sign(&checkpoint.to_text())));
+        Ok(vec![entry])
+    })?;
+    let Some((answer, note)) = done else { return Err(Error::new(Code::Unknown, "nothing was signed")) };
+    held.replace(&note)?;
+    Ok(Signed { note: note.to_string(), receipt: receipts.into_iter().next(), dry_run, ..answer })
+}
+
+/// The answer of a dry run.
+fn answer_of(ledger: &Path, checkpoint: &Checkpoint) -> Signed {
+    Signed {
+        checkpoint: checkpoint_path(ledger).display().to_string(),
         origin: checkpoint.origin.clone(),
         size: checkpoint.size,
-        root: root.clone(),
-        next: next.map(Verifier::to_text),
+        root: BASE64.encode(checkpoint.root),
         note: String::new(),
         receipt: None,
-        dry_run,
-    };
-    // A dry run must not make a signature that no file records.
-    if !dry_run {
-        let note = signer.sign(&next.map_or_else(|| checkpoint.to_text(), |next| announcement(&checkpoint, next)));
-        let signature = note.to_string().lines().last().map(str::to_owned);
-        let entry = Entry::new("ledger.checkpoint").data(&keys::Signed {
-            size: checkpoint.size,
-            root,
-            verifier: Some(own.to_text()),
-            next: answer.next.clone(),
-            signature: signature.filter(|_| next.is_some()),
-        });
-        // Before the file is written, so that every signature that was handed out is on the ledger.
-        answer.receipt = Some(Ledger::open(ledger, Sync::Line)?.append(entry)?);
-        held.replace(&note)?;
-        answer.note = note.to_string();
+        dry_run: true,
     }
-    Ok(answer)
 }
 
-/// The checkpoint to sign of a ledger as it is now, and the keys of its checkpoints. Refused unless it continues the newest checkpoint, and
-/// unless the signer is the one that line 0 names, or that was announced last.
-fn checkpoint_of(ledger: &Path, newest: Option<&Checkpoint>, signer: &Signer) -> Result<(Checkpoint, Keys)> {
+/// The checkpoint to sign of a ledger as it is now. Refused unless it continues the newest checkpoint, which the same key signed, and unless
+/// that key is the one that line 0 names.
+fn checkpoint_of(ledger: &Path, held: &HeldCheckpoint, signer: &Signer) -> Result<Checkpoint> {
+    let (newest, own) = (held.newest(), signer.verifier());
     let mut root_of_newest = None;
     let (walked, tree) = grow(&files_of(ledger)?, |tree| {
-        if newest.is_some_and(|newest| newest.size == tree.size()) {
+        if newest.is_some_and(|(_, newest)| newest.size == tree.size()) {
             root_of_newest = Some(tree.root());
         }
     })?;
     let checkpoint = Checkpoint { origin: walked.origin, size: tree.size(), root: tree.root() };
-    if let Some(newest) = newest {
-        let is_same_origin = newest.origin == checkpoint.origin;
-        if is_same_origin && newest.size < walked.absent {
-            let message =
-                format!("the {} lines that were signed before end in a closed segment that is absent", newest.size);
-            return Err(Error::not_found(message)
-                .in_file(ledger)
-                .hint("put it back beside the ledger, sign, and then take it away"));
-        }
-        if !is_same_origin || root_of_newest != Some(newest.root) {
-            let message =
-                format!("the ledger does not go on from its checkpoint of {} lines: nothing is signed", newest.size);
-            return Err(Error::new(Code::Integrity, message)
-                .in_file(ledger)
-                .hint("cp-log verify shows whether it was rolled back or forked"));
-        }
+    if let Some((_, newest)) = newest
+        && (newest.origin != checkpoint.origin || root_of_newest != Some(newest.root))
+    {
+        let message =
+            format!("the ledger does not go on from its checkpoint of {} lines: nothing is signed", newest.size);
+        return Err(Error::new(Code::Integrity, message)
+            .in_file(ledger)
+            .hint("cp-log verify shows whether it was rolled back or forked"));
     }
-    let verifier = signer.verifier().to_text();
-    // A program that verifies the ledger knows only the key that line 0 names, and those that it has announced.
-    if let Some(named) = walked.keys.current().map(Verifier::to_text).filter(|named| *named != verifier) {
-        let message = format!("the signer of the ledger is {named}, not {verifier}");
+    // A program that verifies the ledger knows only the key that line 0 names.
+    if let Some(named) = walked.signer.map(|named| named.to_text()).filter(|named| *named != own.to_text()) {
+        let message = format!("the signer of the ledger is {named}, not {}", own.to_text());
         return Err(Error::new(Code::Forbidden, message)
             .in_file(ledger)
-            .hint("sign with that key, which can announce another one: cp-log checkpoint --next"));
+            .hint("sign with that key; a new key begins a new ledger"));
     }
-    Ok((checkpoint, walked.keys))
+    if newest.is_some_and(|(note, _)| note.is_signed_by(&own) != Some(true)) {
+        return Err(Error::new(Code::Integrity, "the newest checkpoint is not signed by this key")
+            .in_file(&checkpoint_path(ledger))
+            .hint("sign with its key; a new key begins a new ledger"));
+    }
+    Ok(checkpoint)
 }
 
 /// The entry of this verb in `reference`.

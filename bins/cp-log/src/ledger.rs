@@ -19,11 +19,6 @@ pub(crate) struct LedgerOption {
 }
 
 impl LedgerOption {
-    /// True if the command line says which ledger.
-    pub(crate) fn is_named(&self, context: &Context) -> bool {
-        self.file.is_some() || context.options.ledger.is_some()
-    }
-
     /// The path of the ledger.
     pub(crate) fn path(&self, context: &Context) -> PathBuf {
         path_of(self.file.as_deref(), context)

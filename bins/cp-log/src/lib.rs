@@ -79,7 +79,6 @@ pub static PROGRAM: Program = Program {
         ("rotated", include_str!("../schemas/rotated.json")),
         ("secret", include_str!("../schemas/secret.json")),
         ("signed", include_str!("../schemas/signed.json")),
-        ("signed-run", include_str!("../schemas/signed-run.json")),
         ("stats", include_str!("../schemas/stats.json")),
         ("tip", include_str!("../schemas/tip.json")),
         ("verified", include_str!("../schemas/verified.json")),

@@ -1,17 +1,17 @@
-//! `cp-log scan`: where in files the secrets are that would be taken out of an entry. It prints no value.
+//! `cp-log scan`: where on standard input the secrets are that would be taken out of an entry. It prints no value.
 
-use std::fs::File;
-use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::lines::Lines;
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
-use cp_common::{Code, Context, Error, Result, signals};
+use cp_common::{Code, Context, Error, Result};
 use cp_redact::Redactor;
+use rustix::stdio::stdin;
 use serde::Serialize;
 
 /// The entry of this verb in `reference`.
@@ -25,20 +25,18 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Say where secrets are in files, and fail if there are any
+/// Say where secrets are on standard input, and fail if there are any
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Files, or directories with all that is in them; `-` is standard input
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    /// Standard input
+    #[arg(required = true, value_name = "-")]
+    stdin: PathBuf,
 }
 
 /// A secret that was found. Its value is not said.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Secret {
-    /// The file, or `-`.
-    file: String,
     /// The line it begins on, from 1.
     line: u64,
     /// The character of that line it begins with, from 1.
@@ -53,148 +51,47 @@ pub(crate) struct Secret {
 
 impl Reply for Secret {
     fn text(&self) -> String {
-        format!("{}:{}:{}: {}", self.file, self.line, self.column, self.kind)
+        format!("-:{}:{}: {}", self.line, self.column, self.kind)
     }
 }
 
-/// How much of a file is looked at together.
+/// How much of the input is looked at together.
 const WINDOW: usize = 1 << 20;
 /// How much of that is left for the next time: no secret is longer.
 const OVERLAP: usize = 128 << 10;
 /// The number of bytes before a place that may determine the kind of secret.
 const BEFORE: usize = 4 << 10;
-/// A file with a NUL in so many first bytes is not text.
+/// An input with a NUL in so many first bytes is not text.
 const HEAD: usize = 8 << 10;
-/// How deep directories may lie in each other.
-const DEPTH: usize = 128;
-/// The directories of version control systems, which are skipped.
-const SKIPPED: [&str; 5] = [".git", ".hg", ".svn", ".jj", ".bzr"];
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if args.stdin != Path::new("-") {
+        return Err(Error::usage("only standard input is scanned").hint("cp-log scan - <FILE"));
+    }
     context.out.streaming()?;
-    let mut scan = Scan { redactor: Redactor::from_environment(), counts: Counts::default() };
-    for file in &args.files {
-        scan.operand(file, context)?;
+    let (redactor, mut window, mut lines) = (Redactor::from_environment(), Window::default(), Lines::new(stdin()));
+    let (mut count, mut more) = (0_u64, true);
+    while more {
+        more = window.fill(&mut lines)?;
+        if window.is_first && window.bytes[..window.bytes.len().min(HEAD)].contains(&0) {
+            context.out.notice("not_text", Severity::Info, "standard input is not text, so nothing was looked at");
+            return Ok(());
+        }
+        for secret in window.secrets(&redactor, more) {
+            count += 1;
+            context.out.record(Kind::Item, &secret)?;
+        }
+        context.out.flush()?;
     }
-    let Counts { files, skipped, failed, with_secrets, secrets } = scan.counts;
-    if files + skipped + failed == 0 {
-        return Err(Error::not_found("no file to scan").hint("name a file, a directory with files, or -"));
-    }
-    context.out.extra("files", files);
-    context.out.extra("skipped_files", skipped);
-    context.out.extra("count", secrets);
-    if secrets == 0 {
+    context.out.extra("count", count);
+    if count == 0 {
         return Ok(());
     }
-    let plural = |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-    let message = format!("{} in {} of {files}", plural(secrets, "secret"), plural(with_secrets, "file"));
-    Err(Error::new(Code::Integrity, message).with("count", secrets).with("files", files))
+    let message = format!("{count} secret{}", if count == 1 { "" } else { "s" });
+    Err(Error::new(Code::Integrity, message).with("count", count))
 }
 
-#[derive(Default)]
-struct Counts {
-    files: u64,
-    /// Files that are not text.
-    skipped: u64,
-    /// Operands and files that cannot be read.
-    failed: u64,
-    with_secrets: u64,
-    secrets: u64,
-}
-
-struct Scan {
-    redactor: Redactor,
-    counts: Counts,
-}
-
-impl Scan {
-    fn operand(&mut self, path: &Path, context: &mut Context) -> Result<()> {
-        if path == Path::new("-") {
-            return self.source(rustix::stdio::stdin(), "-", context);
-        }
-        let named = || path.display().to_string();
-        match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => self.directory(path, 0, context),
-            Ok(metadata) if metadata.is_file() => self.file(path, context),
-            Ok(_) => self.fail(
-                context,
-                Error::validation("neither a file nor a directory").in_file(path).hint("`-` reads standard input"),
-            ),
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                self.fail(context, Error::not_found(format!("{} does not exist", named())))
-            }
-            Err(e) => self.fail(context, Error::io("cannot read", e).in_file(path)),
-        }
-    }
-
-    fn fail(&mut self, context: &mut Context, error: Error) -> Result<()> {
-        self.counts.failed += 1;
-        context.out.item_failed(error)
-    }
-
-    /// All files in a directory, in the order of their names. Links are not followed: what they lead to is somewhere else.
-    fn directory(&mut self, path: &Path, depth: usize, context: &mut Context) -> Result<()> {
-        let listed = std::fs::read_dir(path).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
-        let mut entries = match listed {
-            Ok(entries) if depth < DEPTH => entries,
-            Ok(_) => {
-                return self.fail(context, Error::validation("too many directories in each other").in_file(path));
-            }
-            Err(e) => return self.fail(context, Error::io("cannot read", e).in_file(path)),
-        };
-        entries.sort_by_key(std::fs::DirEntry::file_name);
-        for entry in entries {
-            signals::check()?;
-            let name = entry.file_name();
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() && !SKIPPED.iter().any(|skipped| name == *skipped) => {
-                    self.directory(&entry.path(), depth + 1, context)?;
-                }
-                Ok(kind) if kind.is_file() => self.file(&entry.path(), context)?,
-                Ok(_) => {}
-                Err(e) => self.fail(context, Error::io("cannot read", e).in_file(&entry.path()))?,
-            }
-        }
-        Ok(())
-    }
-
-    fn file(&mut self, path: &Path, context: &mut Context) -> Result<()> {
-        match File::open(path) {
-            Ok(file) => self.source(file, &path.display().to_string(), context),
-            Err(e) => self.fail(context, Error::io("cannot read", e).in_file(path)),
-        }
-    }
-
-    fn source(&mut self, source: impl AsFd, name: &str, context: &mut Context) -> Result<()> {
-        let mut window = Window::default();
-        let mut lines = Lines::new(source);
-        let before = self.counts.secrets;
-        loop {
-            let more = match window.fill(&mut lines) {
-                Ok(more) => more,
-                Err(e) if e.is_fatal() => return Err(e),
-                Err(e) => return self.fail(context, e.in_file(Path::new(name))),
-            };
-            if window.is_first && window.bytes[..window.bytes.len().min(HEAD)].contains(&0) {
-                self.counts.skipped += 1;
-                return Ok(());
-            }
-            for secret in window.secrets(&self.redactor, name, more) {
-                self.counts.secrets += 1;
-                context.out.record(Kind::Item, &secret)?;
-            }
-            context.out.flush()?;
-            if !more {
-                break;
-            }
-        }
-        self.counts.files += 1;
-        self.counts.with_secrets += u64::from(self.counts.secrets > before);
-        Ok(())
-    }
-}
-
-/// A piece of a file, with the bytes before it.
+/// A piece of the input, with the bytes before it.
 #[derive(Default)]
 struct Window {
     /// Bytes that were read and are not yet text.
@@ -223,7 +120,7 @@ impl Window {
     }
 
     /// The secrets in it; if more is to come, the last of it is left for the next window.
-    fn secrets(&mut self, redactor: &Redactor, name: &str, more: bool) -> Vec<Secret> {
+    fn secrets(&mut self, redactor: &Redactor, more: bool) -> Vec<Secret> {
         let whole = if more { whole_characters(&self.bytes) } else { self.bytes.len() };
         self.text.push_str(&String::from_utf8_lossy(&self.bytes[..whole]));
         self.bytes.drain(..whole);
@@ -238,7 +135,6 @@ impl Window {
             }
             place.go_to(found.at.start);
             secrets.push(Secret {
-                file: name.to_owned(),
                 line: place.line + 1,
                 column: place.column + 1,
                 kind: found.rule,

@@ -35,7 +35,6 @@ fn schemas_are_those_of_the_types() {
     of::<crate::lifecycle::Rotated>("rotated");
     of::<crate::scan::Secret>("secret");
     of::<crate::checkpoint::Signed>("signed");
-    of::<crate::checkpoint::SignedRun>("signed-run");
     of::<crate::ledger::Tip>("tip");
     of::<crate::verified::Verified>("verified");
 }

@@ -1,13 +1,14 @@
 //! The report of `cp-log verify` on one file: its faults, and the properties that were proved and those that were not.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use cp_common::wire::Reply;
 use cp_common::{Code, Error};
 use cp_ledger::proof::verifier::Report;
 use cp_ledger::proof::whole::Findings;
-use cp_ledger::proof::{Absent, Fault, NotProved};
+use cp_ledger::proof::{Fault, NotProved};
 use serde::Serialize;
 
 /// The report on one file.
@@ -40,9 +41,6 @@ pub(crate) struct Verified {
     proved: BTreeMap<&'static str, u64>,
     /// The properties that could not be proved, and why.
     not_proved: Vec<NotProved>,
-    /// Absent closed segments before this file, which are not a fault if the file has a summary of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    absent: Vec<Absent>,
     /// True if all lines are JSON that claims no place in a chain.
     #[serde(skip)]
     is_unchained: bool,
@@ -65,7 +63,6 @@ impl Verified {
             faults: report.faults,
             proved: found.proved,
             not_proved: found.not_proved,
-            absent: found.absent,
             is_unchained: report.lines > 0 && report.unchained == report.lines,
         }
     }
@@ -111,15 +108,63 @@ pub(crate) fn integrity_error(file: &str, message: String, report: &impl Seriali
 }
 
 impl Reply for Verified {
+    /// A line for each fault, or one that says that there is none.
     fn text(&self) -> String {
-        let mut lines = vec![format!("{}: {} lines, {} bytes, {}", self.file, self.lines, self.bytes, self.tail)];
-        lines.extend(self.faults.iter().map(|fault| {
+        if self.faults.is_empty() {
+            let mut sum = Sum { ledgers: 1, ..Sum::default() };
+            sum.add(self);
+            return sum.text();
+        }
+        let line = |fault: &Fault| {
             let kind = serde_json::to_value(fault.kind).unwrap_or_default();
             let kind = kind.as_str().unwrap_or_default();
-            let seq = fault.seq.map_or("-".to_owned(), |seq| seq.to_string());
-            format!("  line {} byte {} seq {seq} {kind}: {}", fault.line, fault.offset, fault.message)
-        }));
-        lines.extend(self.not_proved.iter().map(|open| format!("  not proved: {}: {}", open.what, open.why)));
-        lines.join("\n")
+            let seq = fault.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
+            format!("{}:{}: {kind} at byte {}{seq}: {}", self.file, fault.line, fault.offset, fault.message)
+        };
+        self.faults.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The reason why the number of lines is not proved where nothing was signed.
+pub(crate) const UNSIGNED: &str =
+    "there is no checkpoint, so last lines may have been removed: cp-log checkpoint signs one";
+
+/// What is well, in one line for a person.
+#[derive(Default)]
+pub(crate) struct Sum {
+    /// The ledgers that were looked at.
+    pub(crate) ledgers: u64,
+    lines: u64,
+    faults: u64,
+    unsigned: u64,
+    /// What else could not be proved.
+    open: Vec<String>,
+}
+
+impl Sum {
+    /// Adds a file.
+    pub(crate) fn add(&mut self, one: &Verified) {
+        self.lines += one.lines;
+        self.faults += one.fault_count;
+        for open in &one.not_proved {
+            if open.why == UNSIGNED {
+                self.unsigned += 1;
+            } else {
+                self.open.push(format!("{}: not proved: {}: {}", one.file, open.what, open.why));
+            }
+        }
+    }
+
+    /// One line, and one for each property that could not be proved.
+    pub(crate) fn text(&self) -> String {
+        let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let (ledgers, lines) = (counted(self.ledgers, "ledger"), counted(self.lines, "line"));
+        let result = if self.faults == 0 { "intact".to_owned() } else { counted(self.faults, "fault") };
+        let mut sum = format!("{ledgers}, {lines}: {result}.");
+        if self.unsigned > 0 {
+            let some = if self.unsigned == self.ledgers { "Not".to_owned() } else { format!("{} not", self.unsigned) };
+            let _ = write!(sum, " {some} signed, so removed last lines would not be noticed: cp-log checkpoint.");
+        }
+        [&[sum], &self.open[..]].concat().join("\n")
     }
 }

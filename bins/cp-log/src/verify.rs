@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::output::Severity;
+use cp_common::output::{Format, Severity};
 use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind as Record;
 use cp_common::{Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
@@ -18,7 +19,7 @@ use crate::bundle::check::check;
 use crate::bundle::format;
 use crate::bundle::page::begins_page;
 use crate::reading::{Group, Origins, Target, await_input, to_prove};
-use crate::verified::Verified;
+use crate::verified::{Sum, UNSIGNED, Verified};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -85,15 +86,11 @@ impl Requirements {
             let fault =
                 self.key.as_ref().map(|key| (Kind::Unsigned, format!("no checkpoint is signed by {}", key.name())));
             if fault.is_none() {
-                let why = "there is no checkpoint, so last lines may have been removed: cp-log checkpoint signs one";
-                not_proved("checkpoint", why.to_owned());
+                not_proved("checkpoint", UNSIGNED.to_owned());
             }
             return fault;
         };
-        // A key that is not one of the ledger has to have signed itself.
-        let trusted = self.key.as_ref().map(|key| whole.keys().signer_of(checkpoint.size, key).unwrap_or(key));
-        let own = whole.keys().own_signer_of(checkpoint.size);
-        let required: Vec<&Verifier> = trusted.into_iter().chain(own).collect();
+        let required: Vec<&Verifier> = self.key.iter().chain(whole.signer()).collect();
         if let Some(fault) = required.iter().find_map(|key| wrong_signature(note, key)) {
             return Some(fault);
         }
@@ -113,11 +110,6 @@ impl Requirements {
                 None
             }
             Ok(fault) => fault,
-            // A checkpoint that the caller requires must not be left unproved because segments are absent.
-            Err(_) if whole.is_cold() && self.is_any() => {
-                let message = format!("the {} lines that were signed end in an absent segment", checkpoint.size);
-                Some((Kind::Segment, message + ": put it back, or sign again while it is here"))
-            }
             Err(why) => {
                 not_proved("checkpoint", why);
                 None
@@ -168,16 +160,22 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         };
     }
     context.out.streaming()?;
-    let mut first_failure = None;
+    let (mut sum, mut first_failure) = (Sum::default(), None);
     for group in &groups {
+        let mut is_ledger = false;
         match Walk::of(group, &options, &requirements) {
             Ok(mut walk) => {
                 for target in &group.files {
-                    report_outcome(target, walk.file(target, context), &mut first_failure, context)?;
+                    let outcome = walk.file(target, context);
+                    is_ledger |= report_outcome(target, outcome, &mut sum, &mut first_failure, context)?;
                 }
             }
-            Err(e) => report_outcome(&group.files[0], Err(e), &mut first_failure, context)?,
+            Err(e) => drop(report_outcome(&group.files[0], Err(e), &mut sum, &mut first_failure, context)?),
         }
+        sum.ledgers += u64::from(is_ledger);
+    }
+    if context.out.format() == Format::Text && sum.ledgers > 0 {
+        context.out.piece(&(sum.text() + "\n"))?;
     }
     first_failure.map_or(Ok(()), Err)
 }
@@ -193,24 +191,36 @@ fn opened_operand(args: &Args) -> Result<Option<(&Path, Lines)>> {
     }
 }
 
+/// True if the file could be read and is one of a ledger.
 fn report_outcome(
     target: &Target,
     outcome: Result<Verified>,
+    sum: &mut Sum,
     first_failure: &mut Option<Error>,
     context: &mut Context,
-) -> Result<()> {
+) -> Result<bool> {
+    let is_text = context.out.format() == Format::Text;
+    let is_read = outcome.is_ok();
     let error = match outcome {
         Ok(verified) if !target.named && verified.is_foreign() => {
             context.out.item_skipped();
             let message = format!("{} is not a ledger", target.path.display());
             context.out.notice("not_a_ledger", Severity::Info, message);
-            return Ok(());
+            return Ok(false);
         }
         Ok(verified) => {
-            let Some(error) = verified.error() else {
-                context.out.record(Record::Item, &verified)?;
+            sum.add(&verified);
+            let error = verified.error();
+            // For a person the sum at the end stands for what is well.
+            if error.is_some() && is_text {
+                context.out.piece(&(verified.text() + "\n"))?;
+            }
+            let Some(error) = error else {
+                if !is_text {
+                    context.out.record(Record::Item, &verified)?;
+                }
                 context.out.item_succeeded();
-                return Ok(());
+                return Ok(true);
             };
             error
         }
@@ -218,7 +228,8 @@ fn report_outcome(
         Err(e) => e,
     };
     first_failure.get_or_insert_with(|| Error::new(error.code(), error.message()));
-    context.out.item_failed(error)
+    context.out.item_failed(error)?;
+    Ok(is_read)
 }
 
 /// One ledger, file after file.
@@ -250,9 +261,6 @@ impl<'a> Walk<'a> {
     fn file(&mut self, target: &Target, context: &Context) -> Result<Verified> {
         let path = &target.path;
         let can_be_read_twice = !is_stdin(path) && path.metadata().is_ok_and(|metadata| metadata.is_file());
-        if can_be_read_twice && self.before.is_some() && self.whole.is_gap_before(path)? {
-            self.before = None;
-        }
         let mut report = self.lines(path, context)?;
         let mut found = Findings::default();
         if !can_be_read_twice {

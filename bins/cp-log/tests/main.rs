@@ -4,13 +4,11 @@
 mod append;
 mod audit;
 mod bundle;
-mod cold;
 mod create;
 mod damage;
 mod faults;
 mod follow;
 mod forgeries;
-mod keys;
 mod ledgers;
 mod otlp;
 mod pages;

@@ -195,3 +195,29 @@ fn only_the_key_that_line_0_names_signs() {
     place.work.write("l.checkpoint", note.replace("— K ", "— L "));
     assert_eq!(place.closing(&["verify", "l.jsonl"], "", 1)["error"]["details"]["kind"], "unsigned");
 }
+
+#[test]
+fn entry_of_checkpoint_by_another_key_is_a_fault() {
+    let place = Ledgers::new();
+    place.lines(&["keygen", "K"], "");
+    place.lines(&["create", "--trust", "K.pub", "l.jsonl"], "");
+    place.lines(&["append", "-f", "l.jsonl", "m"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
+    let signed = place.stored("l.jsonl")[2]["data"].clone();
+    let good = place.work.read("l.jsonl");
+    for (verifier, holds) in [(&signed["verifier"], true), (&json!("other+11111111+AA"), false)] {
+        place.work.write("l.jsonl", good.split_inclusive('\n').take(2).collect::<String>());
+        std::fs::remove_file(place.path("l.checkpoint")).unwrap_or_default();
+        let data = json!({"size": 2, "root": signed["root"], "verifier": verifier}).to_string();
+        place.lines(&["append", "-f", "l.jsonl", "--event", "ledger.checkpoint", "--data", &data], "");
+        let bundle = format!("{holds}.bundle");
+        place.run(&["bundle", "l.jsonl", "-o", &bundle]).success();
+        let exit = i32::from(!holds);
+        let verified = place.closing(&["verify", "l.jsonl"], "", exit);
+        assert_eq!(verified["error"]["details"]["kind"] == "signature", !holds, "{verified}");
+        place.closing(&["verify", &bundle], "", exit);
+        let audited = place.run(&["audit", "l.jsonl"]).code(exit).records();
+        let claim = audited.iter().find(|record| record["data"]["claim"] == "key").unwrap();
+        assert_eq!(claim["data"]["holds"], holds, "{claim}");
+    }
+}

@@ -33,18 +33,59 @@ fn the_chain_goes_on_in_a_new_file() {
 }
 
 #[test]
-fn a_missing_segment_is_named() {
+fn missing_segments_are_faults_until_they_are_put_back() {
+    const CLOSED: [&str; 3] = [FIRST, "l.00000000000000000005.jsonl", "l.00000000000000000010.jsonl"];
     let place = Ledgers::new();
-    place.ledger("l.jsonl", 5);
-    place.lines(&["rotate", "l.jsonl"], "");
-    place.lines(&["rotate", "l.jsonl"], "");
-    std::fs::remove_file(place.path("l.00000000000000000006.jsonl")).unwrap();
-    let second = &place.lines(&["verify", "l.jsonl"], "")[1]["data"]["absent"][0];
-    assert_eq!((&second["file"], &second["first"]), (&"l.00000000000000000006.jsonl".into(), &6.into()));
-    // Without segments, the first line of the remaining file names the file before it.
-    std::fs::remove_file(place.path(FIRST)).unwrap();
-    let closing = place.closing(&["verify", "l.jsonl"], "", 0);
-    assert_eq!(closing["data"]["absent"], serde_json::json!([{"file": second["file"], "first": 0, "last": 7}]));
+    place.lines(&["keygen", "K"], "");
+    place.lines(&["create", "--trust", "K.pub", "l.jsonl"], "");
+    for _ in 0..3 {
+        place.lines(&["append", "-f", "l.jsonl"], "one\ntwo\nthree\n");
+        place.lines(&["rotate", "l.jsonl"], "");
+    }
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
+    std::fs::create_dir(place.path("away")).unwrap();
+    let move_all = |names: &[&str], from: &str, to: &str| {
+        for name in names {
+            std::fs::rename(place.path(&format!("{from}/{name}")), place.path(&format!("{to}/{name}"))).unwrap();
+        }
+    };
+    for away in 0_usize..8 {
+        let names: Vec<&str> = (0..3).filter(|at| away & (1 << at) != 0).map(|at| CLOSED[at]).collect();
+        move_all(&names, ".", "away");
+        let verified = place.run(&["verify", "--trust", "K.pub", "l.jsonl"]);
+        if names.is_empty() {
+            verified.code(0);
+            continue;
+        }
+        let told = verified.code(1).stdout;
+        // Of several that lie together the last is missed.
+        let missed = (0..3).filter(|at| away & (1 << at) != 0 && away & (2 << at) == 0);
+        for name in missed.map(|at| CLOSED[at]) {
+            assert!(told.contains(&format!("{name} of ")) && told.contains("is missing"), "{away}: {told}");
+            assert!(told.contains("put it back") && told.contains(r#""kind":"segment""#), "{away}: {told}");
+        }
+        for more in [&["prove", "1", "-f", "l.jsonl"][..], &["rotate", "l.jsonl"], &["bundle", "l.jsonl"]] {
+            let error = place.run(more).failed(1, "E_INTEGRITY");
+            assert!(error["details"]["hint"].as_str().unwrap().contains("put it back"), "{away} {more:?}: {error}");
+        }
+        place.lines(&["append", "-f", "l.jsonl", "m"], "");
+        move_all(&names, "away", ".");
+    }
+    place.run(&["verify", "--trust", "K.pub", "l.jsonl"]).success();
+    assert_eq!(place.lines(&["prove", "1", "-f", "l.jsonl"], "").len(), 1);
+}
+
+#[test]
+fn receipts_after_a_rotation_name_the_ledger() {
+    let place = Ledgers::new();
+    let origin = |line: &serde_json::Value| line["data"]["origin"].clone();
+    let first = origin(&place.closing(&["append", "-f", "l.jsonl", "m"], "", 0));
+    assert!(first.is_string());
+    for _ in 0..2 {
+        place.lines(&["rotate", "l.jsonl"], "");
+        assert_eq!(place.stored("l.jsonl")[0]["data"]["origin"], first);
+        assert_eq!(origin(&place.closing(&["append", "-f", "l.jsonl", "m"], "", 0)), first);
+    }
 }
 
 #[test]

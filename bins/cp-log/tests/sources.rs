@@ -59,11 +59,11 @@ fn waiting_standard_input_is_a_usage_error() {
 fn proof_of_nothing_fails() {
     let place = Ledgers::new();
     place.sh("mkdir empty").success();
-    for script in ["verify empty", "verify", "audit empty", "audit", "scan empty", "--home gone verify"] {
+    for script in ["verify empty", "verify", "audit empty", "audit", "--home gone verify"] {
         assert_eq!(place.sh(&format!("cp-log {script} </dev/null")).code(3).error()["code"], "E_NOT_FOUND", "{script}");
     }
     place.sh("cp-log append -f empty/l.jsonl m").success();
-    for script in ["verify empty", "audit empty", "scan empty"] {
+    for script in ["verify empty", "audit empty"] {
         place.sh(&format!("cp-log {script}")).success();
     }
 }

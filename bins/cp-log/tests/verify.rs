@@ -236,3 +236,39 @@ fn ledger_that_was_removed_whole_is_missed_where_something_of_it_is_left() {
         }
     }
 }
+
+#[test]
+fn for_a_person_what_is_well_is_one_line_and_each_fault_is_one() {
+    let place = Ledgers::new();
+    std::fs::create_dir(place.path("d")).unwrap();
+    let text = |arguments: &[&str], exit| {
+        let ran = place.run(&[&["verify", "--format", "text"], arguments].concat()).code(exit);
+        ran.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let unsigned = "Not signed, so removed last lines would not be noticed: cp-log checkpoint.";
+    for ledger in 0..16 {
+        place.ledger(&format!("d/{ledger}.jsonl"), 3 + ledger);
+    }
+    assert_eq!(text(&["d"], 0), [format!("16 ledgers, 168 lines: intact. {unsigned}")]);
+    assert_eq!(text(&["d/0.jsonl"], 0), [format!("1 ledger, 3 lines: intact. {unsigned}")]);
+    // Two files of one ledger.
+    place.lines(&["rotate", "d/0.jsonl"], "");
+    assert_eq!(text(&["d/0.jsonl"], 0), [format!("1 ledger, 5 lines: intact. {unsigned}")]);
+    place.lines(&["keygen", "K"], "");
+    place.lines(&["checkpoint", "-f", "d/1.jsonl", "--sign-with", "K"], "");
+    let told = text(&["--trust", "K.pub", "d/1.jsonl"], 0);
+    assert_eq!(told, ["1 ledger, 5 lines: intact."]);
+    let told = text(&["d"], 0);
+    assert!(told[0].ends_with("intact. 15 not signed, so removed last lines would not be noticed: cp-log checkpoint."));
+    assert!(told.len() == 2 && told[1].contains("d/1.jsonl: not proved: signature: "), "{told:?}");
+    let mut lines = lines_of(&place, "d/2.jsonl");
+    lines[1][50] ^= 1;
+    lines.remove(3);
+    place.work.write("d/2.jsonl", lines.concat());
+    for operand in ["d/2.jsonl", "d"] {
+        let told = text(&[operand], 1);
+        let faults: Vec<_> = told.iter().filter(|line| line.contains("d/2.jsonl:")).collect();
+        assert!(faults.len() == 2 && faults[0].contains("d/2.jsonl:2: "), "{told:?}");
+        assert_eq!(told.iter().any(|line| line.contains(": 2 faults.")), operand == "d", "{told:?}");
+    }
+}

@@ -199,7 +199,7 @@
       turn: Number.isSafeInteger(read.turn) ? read.turn : undefined, content: read.content, message: read.message, data: read.data ?? {} };
   }
 
-  const MINOR = new Set(["iteration", "llm.request", "exec.step", "exec.evidence", "session_turn", "approval.asked", "approval.granted", "approval.spent", "tool_sifted", "command"]);
+  const MINOR = new Set(["iteration", "llm.request", "exec.step", "exec.evidence", "session_turn", "approval.asked", "approval.granted", "approval.spent", "command"]);
   const FOLDED = new Set(["iteration", "llm.request", "command", "exec.evidence"]);
 
   function shownPart(one) {

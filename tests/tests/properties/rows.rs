@@ -29,7 +29,7 @@ const ROWS: [[&str; 4]; 60] = [
     ["cp-log stats", "", "L", "f"],
     ["cp-log blob", "", "-f L $BLOB", ""],
     ["cp-log tip", "", "L", ""],
-    ["cp-log scan", "", "line", "-"],
+    ["cp-log scan", "", "- <line", "-"],
     ["cp-log audit", "", "L", ""],
     ["cp-log bundle", "", "L", ""],
     ["cp-log verify", "", "L", "f"],

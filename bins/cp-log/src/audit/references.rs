@@ -12,11 +12,10 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::wire::Receipt;
 use cp_common::{Result, signals};
 use cp_ledger::format::line::Hash;
-use cp_ledger::proof::keys::{Keys, Signed};
-use cp_ledger::proof::opening::Opening;
+use cp_ledger::proof::checkpoint::Signed;
+use cp_ledger::proof::note::Verifier;
 use cp_ledger::read::segments::segments_of;
 use cp_ledger::read::source::lines_of;
-use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -130,45 +129,25 @@ pub(super) struct Receipts {
     read: BTreeMap<String, PathBuf>,
 }
 
-/// The keys of each ledger that is read.
+/// The key that line 0 of each ledger names.
 #[derive(Default)]
-pub(super) struct LedgerKeys(HashMap<PathBuf, (String, Keys)>);
+pub(super) struct LedgerKeys(HashMap<PathBuf, Verifier>);
 
 impl LedgerKeys {
-    /// Judges the key of a checkpoint, and takes the key that it announces.
+    /// Judges the key of a checkpoint. Any key may sign a ledger that names none.
     pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
-        let data = Value::Object(entry.data.clone());
-        match entry.event.as_str() {
-            "ledger.open" | "segment.open" => {
-                let Ok(Beginning { origin, verifier, keys }) = serde_json::from_value(data) else { return Ok(()) };
-                let keys = Keys::of(verifier.as_deref()).with_announced(&origin, &keys);
-                let verdict = keys.map(|keys| drop(self.0.insert(entry.ledger.to_owned(), (origin, keys))));
-                verdict.or_else(|why| claims.record(entry.source(), "key", Verdict::Broken(why)))
-            }
-            "ledger.checkpoint" => {
-                let (Ok(signed), Some((origin, keys))) = (serde_json::from_value(data), self.0.get_mut(entry.ledger))
-                else {
-                    return Ok(());
-                };
-                match keys.checkpoint(origin, &signed) {
-                    // Any key may sign a ledger that names none.
-                    Ok(()) if keys.current().is_none() => Ok(()),
-                    Ok(()) => claims.record(entry.source(), "key", Verdict::Holds),
-                    Err(why) => claims.record(entry.source(), "key", Verdict::Broken(why)),
-                }
-            }
-            _ => Ok(()),
+        if entry.event == "ledger.open" {
+            let named = entry.text("verifier").and_then(Verifier::from_text);
+            named.map(|named| self.0.insert(entry.ledger.to_owned(), named));
+        } else if entry.event == "ledger.checkpoint"
+            && let Some(named) = self.0.get(entry.ledger)
+            && let Ok(signed) = serde_json::from_value::<Signed>(Value::Object(entry.data.clone()))
+        {
+            let verdict = signed.check_signer(Some(named)).map_or_else(Verdict::Broken, |()| Verdict::Holds);
+            claims.record(entry.source(), "key", verdict)?;
         }
+        Ok(())
     }
-}
-
-/// The name of a ledger and its keys at the beginning of a file.
-#[derive(Deserialize)]
-struct Beginning {
-    origin: String,
-    verifier: Option<String>,
-    #[serde(default)]
-    keys: Vec<Signed>,
 }
 
 impl Receipts {
@@ -205,7 +184,6 @@ impl Receipts {
             files.push(ledger.clone());
             files.retain(|file| file.is_file());
             let is_there = !files.is_empty();
-            let (mut absent, mut next) = (Vec::new(), 0);
             for file in files {
                 let mut lines = lines_of(&file)?;
                 while let Some(raw) = lines.next()? {
@@ -213,10 +191,6 @@ impl Receipts {
                     if line.seq() % 4096 == 0 {
                         signals::check()?;
                     }
-                    if Opening::of(&line).is_some_and(|opening| opening.tree.is_some() && line.seq() > next) {
-                        absent.push(next..line.seq());
-                    }
-                    next = line.seq().saturating_add(1);
                     let Some(waiting) = named.remove(&line.seq()) else { continue };
                     let found = if line.is_intact() { line.hash().to_string() } else { "damaged".to_owned() };
                     for (claimed, source) in waiting {
@@ -227,9 +201,7 @@ impl Receipts {
             }
             for (seq, waiting) in named {
                 for (_, source) in waiting {
-                    let verdict = if absent.iter().any(|lines| lines.contains(&seq)) {
-                        Verdict::Unknown(format!("line {seq} of {} is in a segment that is absent", ledger.display()))
-                    } else if is_there {
+                    let verdict = if is_there {
                         Verdict::Broken(format!("{} has no line {seq}", ledger.display()))
                     } else {
                         Verdict::Unknown(format!("{} is not there", ledger.display()))

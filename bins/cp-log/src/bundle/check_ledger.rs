@@ -6,7 +6,7 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::json;
 use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::proof::FAULTS_LISTED;
-use cp_ledger::proof::keys::{Keys, Signed};
+use cp_ledger::proof::checkpoint::{Signed, signer_in};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::{Node, Tree, is_consistent, leaf, parse_node, root_of_inclusion};
 use cp_ledger::store::blob;
@@ -34,7 +34,7 @@ pub(crate) struct Proved {
     pub(super) gaps: Vec<[u64; 2]>,
     /// How many of its first lines the checkpoint covers; none without one.
     pub(super) signed_size: Option<u64>,
-    /// The names of the keys that have signed it: those that were given, or that one of those announced.
+    /// The names of the given keys that have signed it.
     pub(super) signed_by: Vec<String>,
     /// How many of the lines here no checkpoint covers.
     pub(super) after_checkpoint: u64,
@@ -57,8 +57,8 @@ pub(super) struct Open {
     gaps: Vec<[u64; 2]>,
     after_checkpoint: u64,
     blob: Option<Part>,
-    /// The keys that sign its checkpoints.
-    keys: Keys,
+    /// The key that line 0 says signs its checkpoints.
+    signer: Option<Verifier>,
     /// The values that lines refer to, and those that were found.
     wanted: HashSet<[u8; 32]>,
     found: HashSet<[u8; 32]>,
@@ -107,7 +107,7 @@ impl Open {
             gaps: Vec::new(),
             after_checkpoint: 0,
             blob: None,
-            keys: Keys::default(),
+            signer: None,
             wanted: HashSet::new(),
             found: HashSet::new(),
             missing: 0,
@@ -126,10 +126,10 @@ impl Open {
             return Err("the bytes of the line are not those that were hashed".to_owned());
         }
         if seq == 0 {
-            self.keys = Keys::of(line.data_member("verifier").and_then(json::unquote).as_deref());
+            self.signer = signer_in(&line);
         }
         if let Some(signed) = Signed::of(&line) {
-            self.keys.checkpoint(&self.head.origin, &signed)?;
+            signed.check_signer(self.signer.as_ref())?;
         }
         self.wanted.extend(blob::references(raw).map(|hash| hash.raw()));
         if seq != shown.seq || seq >= self.head.size {
@@ -246,7 +246,6 @@ impl Open {
             };
             demand(goes_on, "the lines are not those that were signed");
             for key in keys {
-                let key = self.keys.signer_of(checkpoint.size, key).unwrap_or(key);
                 match note.is_signed_by(key) {
                     Some(true) => signed_by.push(key.name().to_owned()),
                     Some(false) => demand(false, &format!("the signature of {} is wrong", key.name())),

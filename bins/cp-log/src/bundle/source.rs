@@ -12,7 +12,6 @@ use cp_common::wire::raw;
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
-use cp_ledger::proof::keys::Signed;
 use cp_ledger::proof::leaves::{each_line, origin_in};
 use cp_ledger::proof::note::{Checkpoint, Note};
 use cp_ledger::proof::tree::{Node, Tree, consistency, inclusion, leaf, parent};
@@ -32,8 +31,6 @@ pub(super) struct Source<'a> {
     tree: Tree,
     checkpoint: Option<(Note, Checkpoint)>,
     selected: u64,
-    /// True if a line matches.
-    has_match: bool,
     /// The whole tree, where proofs are needed.
     levels: Option<Levels>,
 }
@@ -52,12 +49,8 @@ fn each(files: &[PathBuf], most: u64, mut each: impl FnMut(&Line<'_>) -> Result<
     each_line(files, one).map_err(Error::fatal)
 }
 
-/// True if a line goes into the bundle: it matches, or announces a key, without which a checkpoint proves nothing.
+/// True if a line goes into the bundle.
 fn is_selected(selects: &[Select], line: &Line<'_>) -> bool {
-    is_match(selects, line) || Signed::of(line).is_some_and(|signed| signed.next.is_some())
-}
-
-fn is_match(selects: &[Select], line: &Line<'_>) -> bool {
     selects.iter().any(|select| select.matches(&View::of_line(line)))
 }
 
@@ -76,7 +69,6 @@ impl<'a> Source<'a> {
             tree: Tree::default(),
             checkpoint,
             selected: 0,
-            has_match: false,
             levels: None,
         };
         let mut signed = None::<Node>;
@@ -90,7 +82,6 @@ impl<'a> Source<'a> {
             if this.tree.size() == signed_size {
                 signed = Some(this.tree.root());
             }
-            this.has_match |= is_match(selects, line);
             this.selected += u64::from(is_selected(selects, line));
             Ok(())
         })?;
@@ -109,7 +100,7 @@ impl<'a> Source<'a> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.has_match
+        self.selected == 0
     }
 
     fn is_whole(&self) -> bool {

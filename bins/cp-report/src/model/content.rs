@@ -223,15 +223,12 @@ pub(crate) const ROWS: &[Row] = rows! {
     "run_end" session "The run ends: {status}" ["tally.iterations tally.tool_calls tally.tool_errors tally.usage.input_tokens tally.usage.output_tokens tally.usage.cost_usd"];
     "iteration" session "Turn {turn} begins" [""];
     "agent_start" session "An agent begins: {run_id}" ["call"];
-    "context_compacted" session "The context is made shorter" ["model"] "data.compacted" as Value, "content" as Content;
     "llm.request" model "The model is asked: {model}" ["batch prompt_id endpoint attempt messages tools bytes stream"];
     "llm.response" model "The model answers: {model}" ["batch endpoint attempt code status duration_ms first_token_ms stop_reason usage.input_tokens usage.output_tokens usage.cache_read_tokens usage.cost_usd"] "message" as Content, "content" as Content;
     "llm.batch" model "A batch at the provider" ["code"] "message" as Content, "data.job" as Value;
     "message" message "{role}" ["model endpoint stop_reason usage.input_tokens usage.output_tokens usage.cost_usd"] "content" as Content;
     "tool_call" tool "Call of {name}" ["id"] "data.input" as Input;
     "tool_result" tool "Result of {name}" ["id exit_code duration_ms"] "content" as Output;
-    "tool_screened" tool "Screened: {name}" ["id"] "data.outcome" as Value;
-    "tool_sifted" tool "Result changed: {name}" ["id content_sha256"];
     "mcp.server" tool "A server of tools" [""] "data.server" as Value;
     "mcp.session" session "A client speaks the Model Context Protocol" ["client.name client.version protocol host_session"];
     "mcp.pinned" tool "The tools of {server} are kept" [""] "data.tools" as Value;
@@ -278,5 +275,5 @@ pub(crate) const ROWS: &[Row] = rows! {
     "ledger.checkpoint" ledger "A checkpoint is signed" ["size root verifier next"];
     "ledger.recovered" ledger "The ledger was repaired" ["offset len sha256 file"];
     "segment.seal" ledger "A file of the ledger is closed" ["count first last"];
-    "segment.open" ledger "A file of the ledger begins" ["file len sha256"];
+    "segment.open" ledger "A file of the ledger begins" ["file len sha256 origin"];
 };

@@ -13,22 +13,20 @@ use cp_common::{Code, Error, Result, clock, json};
 use crate::file::sync_directory;
 use crate::format::Entry;
 use crate::format::line::{self, Hash, Line, inside};
-use crate::proof::leaves::{files_of, grow};
-use crate::proof::opening::Summary;
+use crate::proof::leaves::{files_of, grow, origin_of};
 use crate::read::segments::{first_seq, is_closed, name_of};
 use crate::read::tail::{Tail, hash_of, read_all};
 
 /// The entry that closes a segment.
 pub(super) fn seal(path: &Path) -> Result<Entry> {
     let first = first_seq(path)?;
-    let (walked, tree) = grow(&files_of(path)?, |_| ())?;
-    let seal = Entry::new("segment.seal")
+    let (_, tree) = grow(&files_of(path)?, |_| ())?;
+    Ok(Entry::new("segment.seal")
         .with("count", &(tree.size() - first))
         .with("first", &first)
         .with("last", &tree.size().saturating_sub(1))
         .with("root", &BASE64.encode(tree.root()))
-        .with("size", &tree.size());
-    Ok(Summary::of(&tree, walked.origin, walked.signer, walked.keys.announced).add_to(seal))
+        .with("size", &tree.size()))
 }
 
 /// A file that was closed.
@@ -83,8 +81,8 @@ fn first_lines(file: &File, path: &Path, tail: &Tail, segment: &Path) -> Result<
     let hash = hash_of(file, 0, tail.end).map_err(doing)?;
     let name = segment.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut opening = Entry::new("segment.open").with("file", &name).with("len", &tail.end).with("sha256", hash.hex());
-    if let Some(summary) = seal.member("data").and_then(|data| serde_json::from_slice::<Summary>(data).ok()) {
-        opening = summary.add_to(opening);
+    if let Some(origin) = origin_of(path)? {
+        opening = opening.with("origin", &origin);
     }
     let mut body = Vec::new();
     opening.compose(&mut body);
@@ -118,7 +116,7 @@ pub(super) fn close_named_segment(path: &Path, first: &Line<'_>) {
     };
     let segment = path.with_file_name(name);
     if is_closed(&segment) {
-        // The segment may be absent or belong to another account; nothing depends on its permissions.
+        // The segment may be missing or belong to another account; nothing depends on its permissions.
         let _ = close(&segment);
     }
 }

@@ -1,12 +1,50 @@
-//! The checkpoint beside a ledger: `X.checkpoint` beside `X.jsonl`.
+//! The checkpoint beside a ledger, `X.checkpoint` beside `X.jsonl`, and the entry that records it.
 
 use std::path::{Path, PathBuf};
 
 use cp_common::home::write_whole;
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, json};
+use serde::{Deserialize, Serialize};
 
-use super::note::{Checkpoint, Note};
+use super::note::{Checkpoint, Note, Verifier};
 use crate::file::{Absent, Shared};
+use crate::format::line::Line;
+
+/// The event of an entry about a checkpoint.
+pub(super) const CHECKPOINT: &str = "ledger.checkpoint";
+
+/// The data of an entry about a checkpoint.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Signed {
+    /// How many lines the checkpoint covers.
+    pub size: u64,
+    /// The root of their tree, in base 64.
+    pub root: String,
+    /// The public key of the signer.
+    pub verifier: String,
+}
+
+impl Signed {
+    /// The data of a line; `None` if the line is not an entry about a checkpoint.
+    pub fn of(line: &Line<'_>) -> Option<Self> {
+        line.is_event(CHECKPOINT).then(|| serde_json::from_slice(line.member("data")?).ok())?
+    }
+
+    /// Fails if line 0 names another key. Any key may sign a ledger that names none.
+    pub fn check_signer(&self, named: Option<&Verifier>) -> std::result::Result<(), String> {
+        match named.map(Verifier::to_text) {
+            Some(named) if named != self.verifier => {
+                Err(format!("signed by {}, but line 0 names {named}", self.verifier))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The key that line 0 says signs the checkpoints.
+pub fn signer_in(first: &Line<'_>) -> Option<Verifier> {
+    Verifier::from_text(&first.data_member("verifier").and_then(json::unquote)?)
+}
 
 /// Where a ledger's checkpoint is: `X.checkpoint` beside `X.jsonl`.
 pub fn checkpoint_path(ledger: &Path) -> PathBuf {

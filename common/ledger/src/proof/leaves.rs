@@ -7,7 +7,8 @@ use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line};
-use crate::proof::keys::{Keys, Signed};
+use crate::proof::checkpoint::signer_in;
+use crate::proof::note::Verifier;
 use crate::proof::opening::Opening;
 use crate::proof::tree::{Tree, leaf};
 use crate::read::End;
@@ -18,51 +19,24 @@ use crate::read::source::lines_of;
 pub struct Walked {
     /// The ledger's name.
     pub origin: String,
-    /// The public key that line 0 says signs its checkpoints.
-    pub signer: Option<String>,
-    /// The keys that sign them.
-    pub keys: Keys,
-    /// How many lines were not here.
-    pub absent: u64,
+    /// The key that line 0 says signs its checkpoints.
+    pub signer: Option<Verifier>,
 }
 
-/// The tree of a ledger's lines, shown to `each` whenever it has grown. Where closed segments are absent it begins behind the last of them.
+/// The tree of a ledger's lines, shown to `each` whenever it has grown.
 pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, Tree)> {
-    let (mut from, mut tree, mut begun, mut keys) = (0, Tree::default(), (None, None), Keys::default());
-    for at in (0..files.len()).rev() {
-        let is_next = |opening: &Opening| {
-            at.checked_sub(1)
-                .and_then(|before| files[before].file_name()?.to_str())
-                .is_some_and(|name| opening.follows(name))
-        };
-        if let Some(opening) = Opening::of_file(&files[at])?.filter(|opening| !is_next(opening))
-            && let (Some(edge), Some(summary)) = (opening.tree, opening.summary)
-        {
-            keys = Keys::of(summary.verifier.as_deref())
-                .with_announced(&summary.origin, &summary.keys)
-                .unwrap_or_default();
-            (from, tree, begun) = (at, edge, (Some(summary.origin), summary.verifier));
-            break;
-        }
-    }
-    let absent = tree.size();
+    let (mut tree, mut origin, mut signer) = (Tree::default(), None, None);
     each(&tree);
-    each_line_from(&files[from..], absent, |line| {
+    each_line(files, |line| {
         if tree.size() == 0 {
-            begun = (origin_in(line), line.data_member("verifier").and_then(json::unquote));
-            keys = Keys::of(begun.1.as_deref());
-        }
-        if let (Some(origin), Some(signed)) = (&begun.0, Signed::of(line)) {
-            // An entry that does not hold announces nothing; a verifier reports it.
-            let _ = keys.checkpoint(origin, &signed);
+            (origin, signer) = (origin_in(line), signer_in(line));
         }
         tree.push(leaf(&line.hash().raw()));
         each(&tree);
         Ok(ControlFlow::Continue(()))
     })?;
     let no_beginning = || Error::validation("not a ledger: it has no opening line").in_file(&files[files.len() - 1]);
-    let walked = Walked { origin: begun.0.ok_or_else(no_beginning)?, signer: begun.1, keys, absent };
-    Ok((walked, tree))
+    Ok((Walked { origin: origin.ok_or_else(no_beginning)?, signer }, tree))
 }
 
 /// The files of a ledger, the oldest first.
@@ -91,17 +65,8 @@ pub fn head_of(file: &Path) -> Result<Option<(u64, Option<String>)>> {
 }
 
 /// Passes the lines of a ledger's files to `each`, in order, until it breaks or the lines end. Damage is a failure.
-pub fn each_line(files: &[PathBuf], each: impl FnMut(&Line<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
-    each_line_from(files, 0, each)
-}
-
-/// [`each_line`] where the first has the number `size`.
-fn each_line_from(
-    files: &[PathBuf],
-    mut size: u64,
-    mut each: impl FnMut(&Line<'_>) -> Result<ControlFlow<()>>,
-) -> Result<()> {
-    let mut prev = None::<Hash>;
+pub fn each_line(files: &[PathBuf], mut each: impl FnMut(&Line<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
+    let (mut size, mut prev) = (0, None::<Hash>);
     for file in files {
         let mut reader = lines_of(file)?;
         while let Some(raw) = reader.next()? {
@@ -111,9 +76,12 @@ fn each_line_from(
             let fits =
                 |line: &Line<'_>| line.is_intact() && line.seq() == size && prev.is_none_or(|prev| prev == line.prev());
             let Some(line) = raw.stored().filter(fits) else {
-                if let Some(opening) = raw.stored().as_ref().and_then(Opening::of).filter(|one| one.tree.is_some()) {
-                    let message = format!("{} or what is before it is absent, and this needs its lines", opening.file);
-                    return Err(Error::not_found(message).in_file(file).hint("put it back beside the ledger"));
+                let missed = raw.stored().filter(|line| line.seq() > size).as_ref().and_then(Opening::of);
+                if let Some(opening) = missed {
+                    let message = format!("{} or a segment before it is missing", opening.file);
+                    return Err(Error::new(Code::Integrity, message)
+                        .in_file(file)
+                        .hint("put it back beside the ledger"));
                 }
                 return Err(Error::new(Code::Integrity, "the line does not follow from those before it")
                     .with("offset", raw.offset)

@@ -1,7 +1,6 @@
 //! Proof: the chain, the tree over it, signed checkpoints, and what lies beside.
 
 pub mod checkpoint;
-pub mod keys;
 pub mod leaves;
 pub mod note;
 pub mod opening;
@@ -74,16 +73,4 @@ pub struct NotProved {
     pub what: &'static str,
     /// Why, and what would help.
     pub why: String,
-}
-
-/// A closed segment that is not here, of which the file after it says enough to go on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Absent {
-    /// Its name.
-    pub file: String,
-    /// The first line that is not here; before that of the file if others before it are absent, too.
-    pub first: u64,
-    /// The last.
-    pub last: u64,
 }

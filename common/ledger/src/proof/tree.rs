@@ -1,6 +1,5 @@
 //! The Merkle tree of RFC 6962 over the lines of a ledger, in memory that grows with its height only.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
@@ -51,71 +50,11 @@ impl Tree {
         self.size += 1;
     }
 
-    /// The tree of so many leaves that has these full subtrees, if it would have so many.
-    pub fn with_edge(size: u64, full: Vec<Node>) -> Option<Self> {
-        (full.len() == size.count_ones() as usize).then_some(Self { size, full })
-    }
-
-    /// The roots of the full subtrees, the largest first: all that it takes to go on.
-    pub fn edge(&self) -> &[Node] {
-        &self.full
-    }
-
     /// The root; that of no leaves is the hash of nothing.
     pub fn root(&self) -> Node {
         let mut nodes = self.full.iter().rev();
         let Some(last) = nodes.next() else { return Sha256::digest([]).into() };
         nodes.fold(*last, |right, left| parent(left, &right))
-    }
-}
-
-/// A tree that still knows its root at each of its last sizes.
-#[derive(Clone, Debug, Default)]
-pub struct Recent {
-    /// Without the leaves in `newest`.
-    base: Tree,
-    newest: VecDeque<Node>,
-    whole: Tree,
-}
-
-impl From<Tree> for Recent {
-    fn from(tree: Tree) -> Self {
-        Self { base: tree.clone(), newest: VecDeque::new(), whole: tree }
-    }
-}
-
-impl Recent {
-    /// How many leaves can be taken back.
-    const KEPT: usize = 1024;
-
-    /// How many leaves there are.
-    pub fn size(&self) -> u64 {
-        self.whole.size()
-    }
-
-    /// Adds a leaf.
-    pub fn push(&mut self, leaf: Node) {
-        self.whole.push(leaf);
-        self.newest.push_back(leaf);
-        if self.newest.len() > Self::KEPT
-            && let Some(oldest) = self.newest.pop_front()
-        {
-            self.base.push(oldest);
-        }
-    }
-
-    /// The root of the first `size` leaves; `None` if that is too long ago, or was not yet.
-    pub fn root_at(&self, size: u64) -> Option<Node> {
-        if size == self.size() {
-            return Some(self.whole.root());
-        }
-        let again = usize::try_from(size.checked_sub(self.base.size())?).ok()?;
-        if again > self.newest.len() {
-            return None;
-        }
-        let mut tree = self.base.clone();
-        self.newest.iter().take(again).for_each(|leaf| tree.push(*leaf));
-        Some(tree.root())
     }
 }
 
@@ -262,37 +201,6 @@ mod tests {
             tree.push(leaf(data));
         }
         assert_eq!(hex(&tree.root()), "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328");
-    }
-
-    #[test]
-    fn a_tree_goes_on_from_its_edge_alone() {
-        for cut in 0..=40 {
-            let edge = ours(cut).edge().to_vec();
-            let mut tree = Tree::with_edge(cut, edge.clone()).unwrap();
-            let mut recent = Recent::from(tree.clone());
-            assert_eq!(recent.root_at(cut), Some(ours(cut).root()));
-            for n in cut..40 {
-                tree.push(leaf(&data(n)));
-                recent.push(leaf(&data(n)));
-            }
-            assert_eq!((tree.root(), recent.root_at(40)), (ours(40).root(), Some(ours(40).root())), "{cut}");
-            assert!(Tree::with_edge(cut, [edge, vec![leaf(&data(0))]].concat()).is_none());
-        }
-    }
-
-    #[test]
-    fn a_recent_root_is_known_again_and_an_older_one_is_not() {
-        let (mut recent, mut roots, mut tree) = (Recent::default(), Vec::new(), Tree::default());
-        for n in 0..3000 {
-            roots.push(tree.root());
-            recent.push(leaf(&data(n)));
-            tree.push(leaf(&data(n)));
-        }
-        roots.push(tree.root());
-        assert_eq!(recent.root_at(3000), Some(roots[3000]));
-        assert_eq!(recent.root_at(2999), Some(roots[2999]));
-        assert_eq!(recent.root_at(3000 - 1024), Some(roots[3000 - 1024]));
-        assert_eq!((recent.root_at(3000 - 1025), recent.root_at(3001)), (None, None));
     }
 
     fn data(n: u64) -> [u8; 32] {

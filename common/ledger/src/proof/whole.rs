@@ -10,13 +10,12 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::format::line::{Hash, Line};
-use crate::proof::keys::{Keys, Signed};
-use crate::proof::note::Checkpoint;
-use crate::proof::opening::{Opening, Summary};
-use crate::proof::opening::{RECOVERED, SEAL};
-use crate::proof::tree::{Node, Recent, Tree, leaf};
+use crate::proof::checkpoint::Signed;
+use crate::proof::note::{Checkpoint, Verifier};
+use crate::proof::opening::{Opening, RECOVERED, SEAL};
+use crate::proof::tree::{Node, Tree, leaf};
 use crate::proof::verifier::Report;
-use crate::proof::{Absent, Fault, Kind, NotProved};
+use crate::proof::{Fault, Kind, NotProved};
 use crate::read::segments::{is_closed, number_in};
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
@@ -31,14 +30,12 @@ pub struct Whole {
     ledger: PathBuf,
     /// True if only some closed segments were named, so that others are not missed.
     is_part: bool,
-    /// The data of line 0, or its copy in the line after absent segments.
+    /// The data of line 0.
     begun: Option<Beginning>,
-    /// The keys that sign its checkpoints, so far.
-    keys: Keys,
-    /// True if closed segments are absent.
-    is_cold: bool,
-    /// There from line 0 on, or from behind absent segments, as long as nothing is damaged.
-    tree: Option<Recent>,
+    /// The key that line 0 names.
+    signer: Option<Verifier>,
+    /// There from line 0 on, as long as nothing is damaged.
+    tree: Option<Tree>,
     /// The size that a checkpoint is about, and the root that the lines have there.
     wanted: Option<(u64, Option<Node>)>,
     before: Option<Before>,
@@ -53,7 +50,6 @@ struct Before {
     len: u64,
     sha256: Hash,
     is_closed: bool,
-    last: Option<u64>,
 }
 
 /// The findings in one file.
@@ -65,8 +61,6 @@ pub struct Findings {
     pub proved: BTreeMap<&'static str, u64>,
     /// The properties that could not be proved.
     pub not_proved: Vec<NotProved>,
-    /// The closed segments that are not here.
-    pub absent: Vec<Absent>,
 }
 
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -82,8 +76,6 @@ struct Seal {
     last: u64,
     root: String,
     size: u64,
-    #[serde(flatten)]
-    summary: Option<Summary>,
 }
 
 #[derive(Deserialize)]
@@ -105,8 +97,7 @@ impl Whole {
             ledger: ledger.to_owned(),
             is_part,
             begun: None,
-            keys: Keys::default(),
-            is_cold: false,
+            signer: None,
             tree: None,
             wanted: wanted.map(|size| (size, None)),
             before: None,
@@ -115,20 +106,9 @@ impl Whole {
         }
     }
 
-    /// The keys that sign its checkpoints, after the last file.
-    pub fn keys(&self) -> &Keys {
-        &self.keys
-    }
-
-    /// True if closed segments are absent.
-    pub fn is_cold(&self) -> bool {
-        self.is_cold
-    }
-
-    /// True if the next file goes on from one that is absent, and says enough for that.
-    pub fn is_gap_before(&self, path: &Path) -> Result<bool> {
-        let is_next = |opening: &Opening| self.before.as_ref().is_some_and(|before| opening.follows(&before.name));
-        Ok(Opening::of_file(path)?.is_some_and(|opening| opening.tree.is_some() && !is_next(&opening)))
+    /// The key that line 0 says signs its checkpoints, after the first file.
+    pub fn signer(&self) -> Option<&Verifier> {
+        self.signer.as_ref()
     }
 
     /// How the lines differ from those that a checkpoint covers. The error says why that cannot be known.
@@ -200,7 +180,7 @@ impl Whole {
             self.fault(&end, Kind::Segment, message);
         }
         let sha256 = Hash::from_raw(&hasher.unwrap_or_default().finalize().into());
-        self.before = Some(Before { name, len: report.bytes, sha256, is_closed, last: end.seq });
+        self.before = Some(Before { name, len: report.bytes, sha256, is_closed });
         Ok(std::mem::take(&mut self.found))
     }
 
@@ -239,7 +219,7 @@ impl Whole {
         if let Some(begun) =
             data_of::<Beginning>(line, "ledger.open").filter(|_| line.seq() == 0 && self.before.is_none())
         {
-            self.begin(begun, Recent::default());
+            self.begin(begun);
             return self.proved("beginning");
         }
         let Some(opening) = Opening::of(line) else {
@@ -251,101 +231,47 @@ impl Whole {
         };
         match &self.before {
             Some(before) if opening.follows(&before.name) => {
-                let is_it = before.len == opening.len && before.sha256.hex() == opening.sha256;
-                let message = format!("{} is not the file of {} bytes that was closed", before.name, opening.len);
-                let root = self.tree.as_ref().and_then(|tree| tree.root_at(opening.seq));
-                if !is_it {
-                    self.fault(place, Kind::Segment, message);
-                } else if opening
-                    .summary
-                    .is_some_and(|summary| !self.agrees_with_summary(&summary, opening.tree.as_ref(), root))
-                {
-                    let message = format!("{name} has a wrong summary of the lines before it");
-                    self.fault(place, Kind::Segment, message);
-                } else {
+                if before.len == opening.len && before.sha256.hex() == opening.sha256 {
                     self.proved("segments");
+                } else {
+                    let message = format!("{} is not the file of {} bytes that was closed", before.name, opening.len);
+                    self.fault(place, Kind::Segment, message);
                 }
             }
-            before => {
-                let next = before.as_ref().map_or(0, |before| before.last.map_or(0, |last| last + 1));
-                let told = before.as_ref().map_or(String::new(), |before| format!("; {} is there", before.name));
-                let is_asked_for = before.is_some() || !self.is_part;
-                let fits = opening.before().is_some_and(|number| (next..opening.seq).contains(&number));
-                match (opening.summary, opening.tree) {
-                    (Some(summary), Some(tree)) if fits && self.agrees_with_summary(&summary, Some(&tree), None) => {
-                        match Keys::of(summary.verifier.as_deref()).with_announced(&summary.origin, &summary.keys) {
-                            Ok(keys) => self.keys = keys,
-                            Err(why) => return self.fault(place, Kind::Signature, why),
-                        }
-                        self.begin(Beginning { origin: summary.origin, verifier: summary.verifier }, tree.into());
-                        if is_asked_for {
-                            self.is_cold = true;
-                            let (file, first, last) = (opening.file.clone(), next, opening.seq - 1);
-                            self.found.absent.push(Absent { file, first, last });
-                            let why = format!("{} is absent, and lines {first} to {last} are not here", opening.file);
-                            return self.not_proved("segments", why + ": put it back to prove them");
-                        }
-                    }
-                    _ if is_asked_for => {
-                        let message =
-                            format!("{} of {} bytes, which comes before, is missing{told}", opening.file, opening.len);
-                        return self.fault(place, Kind::Segment, message);
-                    }
-                    _ => {}
-                }
+            None if self.is_part => {
                 self.not_proved("beginning", format!("{} and the files before it were not named", opening.file));
             }
+            before => {
+                let told = before.as_ref().map_or(String::new(), |before| format!(" ({} is there)", before.name));
+                let message = format!(
+                    "{} of {} bytes, which comes before, is missing{told}: put it back",
+                    opening.file, opening.len
+                );
+                self.fault(place, Kind::Segment, message);
+            }
         }
     }
 
-    /// Continues with the tree of the lines so far.
-    fn begin(&mut self, begun: Beginning, tree: Recent) {
-        if self.begun.is_none() {
-            if self.keys.is_empty() {
-                self.keys = Keys::of(begun.verifier.as_deref());
-            }
-            if begun.verifier.is_some() && self.keys.is_empty() {
-                self.not_proved("signature", "the key that line 0 names cannot be read".to_owned());
-            }
-            self.begun = Some(begun);
+    /// Begins with line 0.
+    fn begin(&mut self, begun: Beginning) {
+        self.signer = begun.verifier.as_deref().and_then(Verifier::from_text);
+        if begun.verifier.is_some() && self.signer.is_none() {
+            self.not_proved("signature", "the key that line 0 names cannot be read".to_owned());
         }
-        if let Some((size, root)) = &mut self.wanted
-            && *size == tree.size()
-        {
-            *root = tree.root_at(*size);
-        }
-        self.tree = Some(tree);
-    }
-
-    /// True if a summary of the lines before agrees with them, as far as they are known.
-    fn agrees_with_summary(&self, summary: &Summary, tree: Option<&Tree>, root: Option<Node>) -> bool {
-        let Summary { origin, verifier, keys, .. } = summary;
-        self.begun.as_ref().is_none_or(|begun| (&begun.origin, &begun.verifier) == (origin, verifier))
-            && (root.is_none() || *keys == self.keys.announced)
-            && tree.is_some_and(|tree| root.is_none_or(|root| tree.root() == root))
+        self.begun = Some(begun);
+        self.tree = Some(Tree::default());
     }
 
     fn event(&mut self, line: &Line<'_>, place: &Place) -> Result<()> {
         if let Some(seal) = data_of::<Seal>(line, SEAL).filter(|_| is_seal(line)) {
             let fits =
                 seal.last == seal.size.saturating_sub(1) && seal.first.checked_add(seal.count) == Some(seal.size);
-            let tree =
-                |summary: &Summary| summary.tree(seal.size).filter(|tree| BASE64.encode(tree.root()) == seal.root);
-            let fits = fits
-                && seal
-                    .summary
-                    .as_ref()
-                    .is_none_or(|summary| self.agrees_with_summary(summary, tree(summary).as_ref(), None));
             self.root(place, "seals", seal.size, &seal.root, fits);
         } else if let Some(signed) = Signed::of(line) {
-            self.root(place, "checkpoint_entries", signed.size, &signed.root, signed.size <= line.seq());
-            // Without the beginning the key of this line is not known.
-            if let Some(begun) = &self.begun {
-                match self.keys.checkpoint(&begun.origin, &signed) {
-                    Ok(()) if signed.next.is_some() => self.proved("keys"),
-                    Ok(()) => {}
-                    Err(why) => self.fault(place, Kind::Signature, why),
-                }
+            self.root(place, "checkpoint_entries", signed.size, &signed.root, signed.size == line.seq());
+            // Without the beginning the key of this line is not known, and any may sign.
+            if let Err(why) = signed.check_signer(self.signer.as_ref()) {
+                self.fault(place, Kind::Signature, why);
             }
         } else if let Some(recovered) = data_of::<Recovered>(line, RECOVERED) {
             self.recovery(&recovered, place)?;
@@ -359,13 +285,12 @@ impl Whole {
         let Some(tree) = &self.tree else {
             return self.not_proved(what, format!("line {line}: lines before it are damaged or not here"));
         };
-        match tree.root_at(size) {
-            _ if !fits => self.fault(place, Kind::Seal, format!("does not fit the {size} lines before it")),
-            None => self.not_proved(what, format!("line {line}: it is about {size} lines, too far back")),
-            Some(found) if BASE64.encode(found) == root => self.proved(what),
-            Some(_) => {
-                self.fault(place, Kind::Seal, format!("its root is not that of the {size} lines before it"));
-            }
+        if !fits || tree.size() != size {
+            self.fault(place, Kind::Seal, format!("does not fit the {size} lines before it"));
+        } else if BASE64.encode(tree.root()) == root {
+            self.proved(what);
+        } else {
+            self.fault(place, Kind::Seal, format!("its root is not that of the {size} lines before it"));
         }
     }
 
@@ -413,7 +338,7 @@ impl Whole {
         if let Some((size, root)) = &mut self.wanted
             && *size == tree.size()
         {
-            *root = tree.root_at(*size);
+            *root = Some(tree.root());
         }
     }
 }
