@@ -306,7 +306,7 @@ fn hook_doctor_detects_host_that_does_not_call_hook() {
     let ran = exec.command(&["hook", "doctor", "claude", "--format", "text"]).also_on_path(&bin).run();
     assert_eq!(ran.status, 1, "{ran:?}");
     assert!(ran.stdout.contains("✗ claude_deny_rule: OPEN") && ran.stdout.contains("✓ claude_shell"), "{ran:?}");
-    // The cure of an open tool: the hook has to run, or where it runs, the policy has to list the tools.
+    // Hooks that are switched off are named; if the hook runs, the policy lacks the tools.
     for (mode, fix) in [("open", "has its hooks switched off"), ("lists", "[tools] allow")] {
         exec.work.write("mode", mode);
         let ran = exec.command(&["hook", "doctor", "claude"]).also_on_path(&bin).run();

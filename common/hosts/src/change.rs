@@ -186,7 +186,7 @@ pub fn change(
     })
 }
 
-/// A file with its old and its new text; `None` where there is no file.
+/// A change of a file: its text before and after, `None` if the file is absent.
 struct Edited {
     path: PathBuf,
     before: Option<Present>,

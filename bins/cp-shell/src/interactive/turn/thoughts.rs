@@ -1,4 +1,4 @@
-//! The newest lines of the model's reasoning, which are shown until the answer begins.
+//! Shows the newest lines of the reasoning of a model until its answer begins.
 
 use std::time::Instant;
 
