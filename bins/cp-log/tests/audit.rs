@@ -184,7 +184,8 @@ fn interactive_session_has_no_false_claim() {
     let lines =
         "hello there\n!echo hi\n!false\n!rm -r x\n:help\nmy password is Tr0ub4dor&33xy\n/compact\nand now?\n:quit\n";
     for arguments in [&["--interactive"][..], &["--interactive", "-c"]] {
-        place.program("cp-shell").args(arguments).env("CP_BACKEND", "stub").stdin(lines).run().success();
+        let ran = place.program("cp-shell").args(arguments).env("CP_BACKEND", "stub").stdin(lines).run();
+        assert_eq!(ran.status, 1, "`false` is the first line that fails: {ran:?}");
     }
     let closing = place.run(&["audit"]).success().closing();
     assert!(closing["data"]["held"].as_u64().unwrap() > 30, "{closing}");

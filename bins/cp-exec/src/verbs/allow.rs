@@ -112,6 +112,9 @@ fn allow<A: Serialize>(args: &Args, file: &Path, gate: Gate<'_, A>, context: &mu
     if gate.pass(grant.changes(), context)? { grant.store(context).map(Some) } else { Ok(None) }
 }
 
+/// The most questions after a run, because a hostile program can try any number of names.
+const QUESTIONS: usize = 5;
+
 /// The network names and programs that a run was refused, each once.
 pub(super) fn refused(outcome: &Result<FinishedRun>) -> Vec<(Kind, String)> {
     let (mut lines, mut programs) = (Vec::new(), Vec::new());
@@ -134,7 +137,7 @@ pub(super) fn refused(outcome: &Result<FinishedRun>) -> Vec<(Kind, String)> {
 /// for this project. What is never granted, or would change nothing, is no question.
 pub(super) fn offer(refused: &[(Kind, String)], context: &mut Context) -> Result<()> {
     let (file, mut is_stored) = (context.home.policy_file(), false);
-    for (kind, value) in refused {
+    for (kind, value) in refused.iter().take(QUESTIONS) {
         let Ok(grant) = Grant::of(&file, *kind, std::slice::from_ref(value), false, context) else { continue };
         let name = kind.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default();
         let question = format!("cp-exec: allow {name} {} for this project? [y/N] ", printable(&quoted(value)));
