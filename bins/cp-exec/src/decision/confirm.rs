@@ -58,7 +58,7 @@ fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, tar
 }
 
 /// The approval that a ruling requires.
-pub(crate) fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
+fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
     let shown = Shown {
         argv: ruling.command.argv.clone(),
         variables: ruling.variables.clone(),
@@ -195,7 +195,7 @@ pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, 
 }
 
 /// Issues a token for an approval, with its expiry.
-pub(crate) fn token_for(policy: &Policy, asked: &Approval) -> Result<Option<(String, String)>> {
+fn token_for(policy: &Policy, asked: &Approval) -> Result<Option<(String, String)>> {
     if policy.exec().confirm == Confirm::Owner {
         return Ok(None);
     }

@@ -63,27 +63,12 @@ pub(crate) struct Output {
     pub failed: bool,
 }
 
-/// The way in which the user of a host can be asked about a tool call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PromptMode {
-    /// The host asks immediately.
-    Now,
-    /// The host stops, and asks again when its session is resumed.
-    Later,
-    /// The host cannot ask.
-    Never,
-}
-
 impl Event {
-    /// The way in which the user can be asked. Only Claude Code treats an unanswered question as a denial, and only
-    /// in modes in which it asks for itself. Without `attended`, the host is not asked.
-    pub(crate) fn prompt_mode(&self, named: HookHost, attended: Option<bool>) -> PromptMode {
+    /// True if the host can ask its user. Only Claude Code treats an unanswered question as a denial, and only in modes in
+    /// which it asks for itself.
+    pub(crate) fn may_ask(&self, named: HookHost) -> bool {
         let is_claude = self.host == HookHost::Claude && named == HookHost::Claude && self.call.is_some();
-        match (attended.filter(|_| is_claude), self.mode.as_deref()) {
-            (Some(false), _) => PromptMode::Later,
-            (Some(true), Some("default" | "acceptEdits" | "plan")) => PromptMode::Now,
-            (Some(true) | None, _) => PromptMode::Never,
-        }
+        is_claude && matches!(self.mode.as_deref(), Some("default" | "acceptEdits" | "plan"))
     }
 }
 

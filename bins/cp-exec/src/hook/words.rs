@@ -14,8 +14,6 @@ pub(crate) enum Verdict {
     Rewrite(Map<String, Value>),
     /// The tool runs with this input if the user agrees.
     Ask(Map<String, Value>, String),
-    /// The host stops, and asks again when its session is resumed.
-    Defer(String),
     /// The tool does not run.
     Deny(String),
 }
@@ -27,7 +25,6 @@ impl Verdict {
             Self::Pass => "pass",
             Self::Rewrite(_) => "rewrite",
             Self::Ask(..) => "ask",
-            Self::Defer(_) => "defer",
             Self::Deny(_) => "deny",
         }
     }
@@ -40,7 +37,6 @@ pub(crate) fn response(verdict: &Verdict) -> String {
         Verdict::Pass => return String::new(),
         Verdict::Rewrite(input) => ("allow", "cp-exec runs it in its sandbox", Some(input)),
         Verdict::Ask(input, why) => ("ask", why.as_str(), Some(input)),
-        Verdict::Defer(why) => ("defer", why.as_str(), None),
         Verdict::Deny(why) => ("deny", why.as_str(), None),
     };
     format!("{}\n", permission(decision, why, input))
@@ -80,7 +76,7 @@ pub(crate) struct Rewriter<'a> {
 
 impl Rewriter<'_> {
     /// The rewritten command line for the host's shell.
-    pub(crate) fn of(&self, line: &Line, token: Option<&str>) -> String {
+    pub(crate) fn of(&self, line: &Line) -> String {
         let program = self.program.display().to_string();
         let cwd = line.cwd.display().to_string();
         let timeout = line.timeout.map(|limit| limit.to_string());
@@ -88,7 +84,6 @@ impl Rewriter<'_> {
         words.extend(self.context.iter().map(String::as_str));
         words.extend(["--hosted", self.hosted, "--format", "raw", "--cwd", &cwd]);
         words.extend(timeout.iter().flat_map(|limit| ["--timeout", limit.as_str()]));
-        words.extend(token.iter().flat_map(|token| ["--confirm", *token]));
         let words: Vec<String> = words.into_iter().map(quoted).collect();
         let (listed, program, words) = (words_for_rules(&line.command), quoted(&program), words.join(" "));
         format!("{listed}; {program} {words} -c '{}'", line.command.replace('\'', r"'\''"))

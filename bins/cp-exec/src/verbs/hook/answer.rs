@@ -60,7 +60,7 @@ const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.i
 pub(crate) struct Answer {
     /// The host, recognized by the members of the question.
     pub(super) host: HookHost,
-    /// The decision: `pass`, `rewrite`, `ask`, `defer`, `deny`, or null if no decision was needed.
+    /// The decision: `pass`, `rewrite`, `ask`, `deny`, or null if no decision was needed.
     pub(super) decision: Option<&'static str>,
     /// The line for the host; empty if it expects none.
     pub(super) words: String,
@@ -156,7 +156,7 @@ fn before(engine: &mut Engine, event: &Event, named: HookHost, tool: &Tool, cont
     let (program, home) = own(context)?;
     let command = hosts::Command { host: named, program: &program, home: &home };
     let shell = if event.host == named { HostShell::of(&command) } else { HostShell::Default };
-    let asking = Question { tool, cwd, handed_on: &handed_on, asks: event.prompt_mode(named, attended()), shell };
+    let asking = Question { tool, cwd, handed_on: &handed_on, may_ask: event.may_ask(named) && is_attended(), shell };
     let input_hash = sha256(Value::Object(tool.input.clone()).to_string().as_bytes());
     let fresh = |engine: &mut Engine, stage: &str| -> Result<bool> {
         Ok(event.call.is_none() || !engine.journal.has(stage, &STAGES, &[&input_hash])?)
@@ -164,7 +164,7 @@ fn before(engine: &mut Engine, event: &Event, named: HookHost, tool: &Tool, cont
     let known = !fresh(engine, "host.intent")?;
     let error = match asking.decide(engine, event.call.is_some()) {
         Ok(HookDecision { verdict, rule, paths, notices }) => {
-            if !known && !matches!(verdict, Verdict::Defer(_)) {
+            if !known {
                 let intent = json!({
                     "tool": tool.name,
                     "decision": verdict.name(),
@@ -224,13 +224,7 @@ fn keeps_content(engine: &Engine) -> bool {
     engine.policy.loaded.settings.llm.get("log_content").and_then(toml::Value::as_bool).unwrap_or(false)
 }
 
-/// True if a person can answer questions, according to the environment of Claude Code; `None` if it does not say.
-/// Settings cannot change these variables.
-fn attended() -> Option<bool> {
-    let told = |name: &str| std::env::var(name).unwrap_or_default();
-    match told("CLAUDE_CODE_SESSION_ATTENDED").as_str() {
-        "1" => Some(true),
-        "0" if told("CLAUDE_CODE_ENTRYPOINT").starts_with("sdk") => Some(false),
-        _ => None,
-    }
+/// True if a person can answer questions, according to the environment of Claude Code, which settings cannot change.
+fn is_attended() -> bool {
+    std::env::var("CLAUDE_CODE_SESSION_ATTENDED").is_ok_and(|attended| attended == "1")
 }

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::program::approval;
 use cp_common::wire::Approval;
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 use serde_json::{Map, Value};
 
-use crate::decision::{confirm, decide};
-use crate::hook::{Line, PromptMode, Rewriter, Tool, ToolEffect, Verdict, effect_of, original_of};
+use crate::decision::confirm;
+use crate::hook::{Line, Rewriter, Tool, ToolEffect, Verdict, effect_of, original_of};
 use crate::hosts::shell::{HostShell, SHELL_PREFIX};
 use crate::policy::{Access, Confirm, HostCall, LONGEST};
 use crate::refusal::refuse;
@@ -25,8 +24,8 @@ pub(super) struct Question<'a> {
     pub cwd: &'a Path,
     /// The options that pass the context on.
     pub handed_on: &'a [String],
-    /// The way in which the user can be asked.
-    pub asks: PromptMode,
+    /// True if the host can ask its user.
+    pub may_ask: bool,
     /// The program that runs the command lines of the host.
     pub shell: HostShell,
 }
@@ -84,7 +83,7 @@ impl Question<'_> {
         let name = &self.tool.name;
         if let Err(error) = executable::permitted(&engine.policy, name, risk.is_none()) {
             let by_agent = engine.policy.exec().confirm == Confirm::Agent;
-            if let Some(why) = risk.filter(|_| by_agent && self.asks == PromptMode::Now) {
+            if let Some(why) = risk.filter(|_| by_agent && self.may_ask) {
                 return Ok(decided(Verdict::Ask(self.tool.input.clone(), why), "tools.allow"));
             }
             // The tools of one server are usually allowed together.
@@ -112,61 +111,20 @@ impl Question<'_> {
         let hosted = engine.policy.actor.host.as_ref().map(HostCall::word).unwrap_or_default();
         let rewriting = Rewriter { program: &program()?, context: self.handed_on, hosted: &hosted };
         let line = Line { timeout: line.timeout.map(|limit| limit.min(LONGEST)), ..line };
-        let line = original_of(&line).filter(|original| rewriting.of(original, None) == line.command).unwrap_or(line);
+        let line = original_of(&line).filter(|original| rewriting.of(original) == line.command).unwrap_or(line);
         let command = Command {
             form: Form::Line(line.command.clone()),
             cwd: Some(line.cwd.display().to_string()),
             timeout: line.timeout,
             ..Command::default()
         };
-        let (decision, command) = check::decision_of(&engine.policy, &mut engine.hashes, command)?;
-        let verdict = match (decision.verdict, &command) {
-            (check::Decided::Allow, _) => Verdict::Rewrite(self.with_command(rewriting.of(&line, None))),
-            (check::Decided::Ask, Some(command)) => self
-                .asked(engine, command, &decision, contained, |token| self.with_command(rewriting.of(&line, token)))?,
-            (check::Decided::Ask | check::Decided::Deny, _) => return Err(denial(decision)),
-        };
-        let verdict = match verdict {
-            Verdict::Rewrite(_) if contained => Verdict::Pass,
-            verdict => verdict,
+        let (decision, _) = check::decision_of(&engine.policy, &mut engine.hashes, command)?;
+        let verdict = match decision.verdict {
+            check::Decided::Allow if contained => Verdict::Pass,
+            check::Decided::Allow => Verdict::Rewrite(self.with_command(rewriting.of(&line))),
+            check::Decided::Ask | check::Decided::Deny => return Err(denial(decision)),
         };
         Ok(HookDecision { verdict, rule: decision.rule, paths: Vec::new(), notices: decision.notices })
-    }
-
-    /// Handles a call that requires approval. A grant is kept for the run, which spends it. The host asks only about a
-    /// line that carries its token, and a contained line stays as it is.
-    fn asked(
-        &self,
-        engine: &mut Engine,
-        command: &Command,
-        decision: &Decision,
-        contained: bool,
-        input: impl Fn(Option<&str>) -> Map<String, Value>,
-    ) -> Result<Verdict> {
-        let ruling = decide(&engine.policy, &mut engine.hashes, command)?;
-        let approval = confirm::approval_of_ruling(&engine.policy, &ruling)?;
-        let home = engine.policy.cp_home.clone();
-        if approval::is_granted(&home, &approval)? {
-            return Ok(Verdict::Rewrite(input(None)));
-        }
-        let by_agent = engine.policy.exec().confirm == Confirm::Agent;
-        if by_agent
-            && !contained
-            && self.asks == PromptMode::Now
-            && let Some((token, _)) = confirm::token_for(&engine.policy, &approval)?
-        {
-            return Ok(Verdict::Ask(input(Some(&token)), decision.reason.clone()));
-        }
-        let granted = await_approval(engine, &approval, |_| {
-            if approval::is_granted(&home, &approval)? { Ok(()) } else { Err(approval::pause(&home, &approval)?) }
-        });
-        match granted {
-            Ok(()) => Ok(Verdict::Rewrite(input(None))),
-            Err(error) if by_agent && self.asks == PromptMode::Later && error.code() == Code::HumanRequired => {
-                Ok(Verdict::Defer(in_one_text(&error)))
-            }
-            Err(error) => Err(error),
-        }
     }
 
     fn with_command(&self, command: String) -> Map<String, Value> {
