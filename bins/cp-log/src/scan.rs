@@ -28,8 +28,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Say where secrets are on standard input, and fail if there are any
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Standard input
-    #[arg(required = true, value_name = "-")]
+    /// -, for standard input
+    #[arg(required = true, value_name = "INPUT")]
     stdin: PathBuf,
 }
 

@@ -103,7 +103,11 @@ fn policy_question_is_asked_at_terminal() {
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     assert!(terminal.says(":! echo hi").contains("hi\n"));
-    assert!(terminal.says(":! id").contains("cp-exec: id: `id` is not in allowed_commands"));
+    terminal.send(":! id\r");
+    let question = terminal.wait_for("allow program id for this project? [y/N] ");
+    assert!(question.contains("cp-exec: id: `id` is not in allowed_commands"), "{question}");
+    terminal.send("n\r");
+    terminal.prompted();
     for (answer, told, there) in [("n", "✗ find exited with status 126", true), ("y", "| ctx:", false)] {
         terminal.send(":! find . -name old.log -delete\r");
         terminal.wait_for("Allow it? y = yes, n = no: ");

@@ -219,7 +219,11 @@ fn kill_between_any_two_lines_has_no_false_claim() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         assert_ne!(place.command(&words).run().status, 0, "it stops");
         let ledger = ledgers(&place).remove(0);
-        let found = place.program("find").arg(&place.home).args(["-name", "RUN-*", "!", "-name", "*.jsonl"]).run();
+        let found = place
+            .program("find")
+            .arg(&place.home)
+            .args(["-type", "f", "-name", "RUN-*", "!", "-name", "*.jsonl"])
+            .run();
         let state = PathBuf::from(found.stdout.lines().next().unwrap());
         let [entries, steps] = [&ledger, &state].map(|path| std::fs::read_to_string(path).unwrap());
         let [entries, steps] = [&entries, &steps].map(|text| text.lines().collect::<Vec<_>>());
