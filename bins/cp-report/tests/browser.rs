@@ -284,7 +284,7 @@ fn lines_are_found_by_kind_and_by_text() {
     let Some(seen) = opened(&page, &asked) else { return };
     assert_eq!(
         (&seen["values"][1], &seen["values"][3]),
-        (&json!(&id("run.jsonl", 16)), &json!(format!("{},{}", id("run.jsonl", 9), id("run.jsonl", 10)))),
+        (&json!(&id("run.jsonl", 15)), &json!(format!("{},{}", id("run.jsonl", 9), id("run.jsonl", 10)))),
         "{seen}"
     );
 }

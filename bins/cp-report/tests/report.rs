@@ -73,15 +73,12 @@ fn a_run_of_another_model_program_counts_what_its_messages_say() {
     let of = |event: &str, data: Value| serde_json::json!({"event": event, "run": RUN, "turn": 1, "data": data});
     let usage = serde_json::json!({"model": "x", "usage": {"input_tokens": 100, "output_tokens": 5, "cost_usd": 0.25}});
     let start = serde_json::json!({"limits": {"max_iterations": 4, "tokens": 1000, "usd": 2, "deadline": 600}});
-    ledger(
-        &place,
-        "run.jsonl",
-        &[of("run_start", start), of("iteration", Value::Null), of("message", usage), of("note", Value::Null)],
-    );
+    let turn = [of("iteration", Value::Null), of("message", usage)];
+    ledger(&place, "run.jsonl", &[&[of("run_start", start)], &turn[..], &turn[..]].concat());
     bundle(&place, "run.jsonl");
     let page = page(&place, "");
     for said in
-        ["1 of 4", "105 of 1000", "$0.2500 of $2.00", "3.0 s of 10.0 min", "<dt>answers</dt>", "model, fine, 1.0 s"]
+        ["2 of 4", "210 of 1000", "$0.5000 of $2.00", "4.0 s of 10.0 min", "<dt>answers</dt>", "model, fine, 1.0 s"]
     {
         assert!(page.contains(said), "{said} is not in\n{page}");
     }
