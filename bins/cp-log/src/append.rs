@@ -79,7 +79,7 @@ impl Reply for Planned {
 const READ_INPUT: &str = "leave the message and --data out to append it";
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = args.ledger.writable_path(context)?;
+    let path = args.ledger.append_path(context)?;
     let source = Source::from_operands(&args.message)?;
     match source {
         Source::Argument(text) => one(args, &path, Some(&text), context),
@@ -356,7 +356,7 @@ pub(crate) struct TeeArgs {
 }
 
 pub(crate) fn tee(args: &TeeArgs, context: &mut Context) -> Result<()> {
-    let path = args.ledger.writable_path(context)?;
+    let path = args.ledger.append_path(context)?;
     let mut recorder = Tee { members: &args.members, path, ledger: None };
     stream::tee(&mut recorder, args.dry_run, args.stream, context)
 }

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if !args.ledger.is_named() {
         refuse_waiting_input()?;
     }
-    let path = args.ledger.path(context);
+    let path = args.ledger.follow_path(context);
     let session = context.options.session.clone();
     // No line of a session that does not exist will ever come.
     if let Some(named) = session.as_deref().filter(|_| !args.ledger.is_named()) {

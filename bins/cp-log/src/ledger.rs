@@ -10,6 +10,8 @@ use cp_ledger::read::tail::{Last, Tail};
 use cp_ledger::read::{End, backward, open};
 use serde::Serialize;
 
+use crate::reading::ledger_of_run;
+
 /// The option that names the ledger.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LedgerOption {
@@ -20,14 +22,19 @@ pub(crate) struct LedgerOption {
 
 impl LedgerOption {
     /// The path of the ledger.
-    pub(crate) fn path(&self, context: &Context) -> PathBuf {
-        path_of(self.file.as_deref(), context)
+    pub(crate) fn path(&self, context: &Context) -> Result<PathBuf> {
+        path_or_run(self.file.as_deref(), context)
     }
 
-    /// The absolute path of the ledger, if it may be written. Directories are created only inside the home, because elsewhere a missing
-    /// one is a mistyped name.
+    /// The absolute path of the ledger, if it may be written.
     pub(crate) fn writable_path(&self, context: &Context) -> Result<PathBuf> {
-        let path = writable(&self.path(context), context)?;
+        writable(&self.path(context)?, context)
+    }
+
+    /// The absolute path of the ledger to append to, where `--run` is a member of the entry. Directories are created only inside the
+    /// home, because elsewhere a missing one is a mistyped name.
+    pub(crate) fn append_path(&self, context: &Context) -> Result<PathBuf> {
+        let path = writable(&path_of(self.file.as_deref(), context), context)?;
         match path.parent().filter(|directory| !directory.exists() && !context.home.contains(directory)) {
             Some(directory) => Err(Error::not_found("no such directory")
                 .in_file(directory)
@@ -53,13 +60,23 @@ impl LedgerOperand {
     }
 
     /// The path of the ledger.
-    pub(crate) fn path(&self, context: &Context) -> PathBuf {
-        path_of(self.file.as_deref(), context)
+    pub(crate) fn path(&self, context: &Context) -> Result<PathBuf> {
+        path_or_run(self.file.as_deref(), context)
     }
 
     /// The absolute path of the ledger, if it may be written.
     pub(crate) fn writable_path(&self, context: &Context) -> Result<PathBuf> {
-        writable(&self.path(context), context)
+        writable(&self.path(context)?, context)
+    }
+
+    /// The path of the ledger to follow, where `--run` chooses lines.
+    pub(crate) fn follow_path(&self, context: &Context) -> PathBuf {
+        path_of(self.file.as_deref(), context)
+    }
+
+    /// The absolute path of the ledger to append to, where `--run` is a member of the entry.
+    pub(crate) fn append_path(&self, context: &Context) -> Result<PathBuf> {
+        writable(&path_of(self.file.as_deref(), context), context)
     }
 }
 
@@ -75,6 +92,14 @@ impl HashOperand {
     /// The hash.
     pub(crate) fn parse(&self) -> Result<Hash> {
         Hash::parse(&self.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", self.hash)))
+    }
+}
+
+/// The same as [`path_of`], but without a named file it is the ledger of the run that `--run` names.
+fn path_or_run(file: Option<&Path>, context: &Context) -> Result<PathBuf> {
+    match &context.options.run {
+        Some(run) if file.is_none() && context.options.ledger.is_none() => ledger_of_run(run, context),
+        _ => Ok(path_of(file, context)),
     }
 }
 
@@ -159,7 +184,7 @@ impl Reply for Tip {
 }
 
 pub(crate) fn tip(args: &TipArgs, context: &mut Context) -> Result<()> {
-    let path = args.ledger.path(context);
+    let path = args.ledger.path(context)?;
     let mut reader = backward(&path)?;
     let mut tail = "complete";
     while let Some(raw) = reader.next()? {

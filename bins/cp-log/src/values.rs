@@ -63,7 +63,7 @@ impl Reply for Found {
 
 pub(crate) fn blob(args: &Args, context: &mut Context) -> Result<()> {
     let hash = args.hash.parse()?;
-    let bytes = store::blob::load(&args.ledger.path(context), &hash)?;
+    let bytes = store::blob::load(&args.ledger.path(context)?, &hash)?;
     let text = String::from_utf8(bytes.clone()).ok();
     let base64 = text.is_none().then(|| BASE64.encode(&bytes));
     let untrusted = [if text.is_some() { "/text" } else { "/base64" }];

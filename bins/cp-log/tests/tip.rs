@@ -29,3 +29,30 @@ fn tip_skips_torn_line_and_reports_damaged_line() {
     assert_eq!(place.closing(&["tip", "l.jsonl"], "", 1)["error"]["code"], "E_INTEGRITY");
     assert_eq!(place.closing(&["tip", "none"], "", 3)["error"]["code"], "E_NOT_FOUND");
 }
+
+#[test]
+fn run_names_the_ledger_of_verbs_that_take_one() {
+    let place = Ledgers::new();
+    let [run, shared] = ["planes/ho1/runs/RUN-a.jsonl", "ledger/cp-log.jsonl"].map(|file| place.home.join(file));
+    for ledger in [&run, &shared] {
+        place.lines(&["append", "-f", ledger.to_str().unwrap()], &"x".repeat(2 << 20));
+    }
+    place.lines(&["keygen", "K"], "");
+    let untouched = std::fs::read(&shared).unwrap();
+    let tip = place.lines(&["tip", "--run", "RUN-a"], "")[0].take();
+    assert_eq!(tip["data"]["ledger"], run.to_str().unwrap());
+    let blobs = std::fs::read_dir(run.with_extension("jsonl.blobs")).unwrap();
+    let blob = format!("sha256:{}", blobs.last().unwrap().unwrap().file_name().to_str().unwrap());
+    std::fs::remove_dir_all(shared.with_extension("jsonl.blobs")).unwrap();
+    let verbs: [&[&str]; 6] =
+        [&["checkpoint", "--sign-with", "K"], &["prove", "1"], &["blob", &blob], &["tip"], &["repair"], &["rotate"]];
+    for verb in verbs {
+        place.run(&[verb, &["--run", "RUN-a"]].concat()).success();
+        // The failure of a verb that writes is recorded on the ledger that it looked for.
+        place.run(&[verb, &["--run", &format!("RUN-{}", verb[0])]].concat()).code(3);
+    }
+    place.run(&["create", "--run", "RUN-create"]).code(3);
+    assert_eq!(std::fs::read(&shared).unwrap(), untouched);
+    // A file that is named comes first.
+    place.run(&["tip", "--run", "RUN-none", run.to_str().unwrap()]).success();
+}

@@ -62,15 +62,13 @@
     lines.forEach((line) => index.add(line));
   }
 
-  // Makes the places of the lines: those of an agent inside the run that began it, conversations first.
-  function lay(index) {
-    const isLaid = new Set(), isOverview = find("lines-all");
-    function place(ledger, depth, into) {
-      if (isLaid.has(ledger)) return;
-      isLaid.add(ledger);
-      const { head, run, id } = ledger, name = run ? `${depth ? "Agent: run" : "Run"} ${run}` : head.file;
-      const section = into.appendChild(element("section", { class: `ledger${depth ? " agent" : ""}`, id: `l${id}`, "aria-label": name },
-        element(`h${Math.min(3 + depth, 6)}`, {}, name), element("p", { class: "made" }, `${head.file}, ${head.lines} of ${head.size} lines. ${head.origin}`)));
+  // Makes the places of the lines: conversations first.
+  function lay() {
+    const into = find("lines-all") ?? find("lines"), rank = (ledger) => (ledger.isSpoken ? 0 : 1);
+    for (const { head, run, id, items: all } of [...ledgers].sort((one, other) => rank(one) - rank(other))) {
+      const name = run ? `Run ${run}` : head.file;
+      const section = into.appendChild(element("section", { class: "ledger", id: `l${id}`, "aria-label": name },
+        element("h3", {}, name), element("p", { class: "made" }, `${head.file}, ${head.lines} of ${head.size} lines. ${head.origin}`)));
       let items = [], isTurn = false, begins = false;
       const end = () => {
         if (!items.length) return;
@@ -78,20 +76,15 @@
         section.append(chunks.at(-1).place);
         [items, begins] = [[], isTurn];
       };
-      for (const item of ledger.items) {
+      for (const item of all) {
         const event = item.entry?.event;
         if (items.length >= TOGETHER && event === "iteration" || items.length >= 4 * TOGETHER) end();
         items.push(item);
         if (event === "iteration") isTurn = true;
         if (event === "run_end") isTurn = false;
-        const child = event === "agent_start" && depth < 8 && ledgers.find((other) => other.run && other.run === textOf(item.entry.data, "run_id"));
-        if (child) { end(); place(child, depth + 1, section); }
       }
       end();
     }
-    const isChild = (ledger) => ledger.run && index.children.has(ledger.run), into = isOverview ?? find("lines");
-    const rank = (ledger) => (isChild(ledger) ? 2 : ledger.isSpoken ? 0 : 1);
-    [...ledgers].sort((one, other) => rank(one) - rank(other)).forEach((ledger) => place(ledger, 0, into));
     // A page of one screen or two is there at once.
     if (lines.length <= 400) chunks.forEach((chunk) => chunk.render());
     else find("lines").classList.add("long");
@@ -165,7 +158,7 @@
       find(id).append(...made);
     }
     showAudit(audit);
-    lay(index);
+    lay();
     find("proof-tools").hidden = false;
     find("filters").hidden = false;
     let waiting = 0;

@@ -7,7 +7,7 @@
   class Index {
     constructor() {
       Object.assign(this, { cards: new Map(), effects: [], refusals: [], files: new Set(), calls: new Map(), intents: new Map(), blobs: new Map() });
-      Object.assign(this, { cost: 0, priced: 0, unpriced: 0, said: [0, 0, 0], waiting: new Map(), children: new Map() });
+      Object.assign(this, { cost: 0, priced: 0, unpriced: 0, said: [0, 0, 0], waiting: new Map() });
     }
     // What was asked for leads to what came of it.
     pair(line, begins, name) {
@@ -57,7 +57,6 @@
         case "exec.changes":
           for (const file of Array.isArray(get(data, "files")) ? data.files : []) this.change(line, file, "");
           break;
-        case "agent_start": this.children.set(textOf(data, "run_id"), line); break;
         case "approval.asked": case "approval.granted": case "approval.denied": case "approval.spent": this.approval(line, id, call); break;
         default:
       }

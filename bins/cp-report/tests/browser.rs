@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use cp_testkit::{Place, counterpart, packages, repository};
 use serde_json::{Value, json};
 
-use crate::made::{RUN, bundle, child, eventful, id, ledger};
+use crate::made::{RUN, bundle, eventful, id, ledger};
 
 /// How the browser was driven; `None` where there is none.
 pub(crate) fn driven(page: &Path, asked: &Value) -> Option<Output> {
@@ -22,14 +22,11 @@ pub(crate) fn opened(page: &Path, asked: &Value) -> Option<Value> {
     Some(serde_json::from_slice(&ran.stdout).unwrap())
 }
 
-/// Makes a signed page of a run with an agent.
+/// Makes a signed page of a run.
 pub(crate) fn signed(place: &Place) -> PathBuf {
     ledger(place, "run.jsonl", &eventful());
-    ledger(place, "child.jsonl", &child());
-    place
-        .sh("cp-log keygen K && cp-log checkpoint -f run.jsonl --sign-with K && cp-log checkpoint -f child.jsonl --sign-with K")
-        .success();
-    bundle(place, "child.jsonl run.jsonl");
+    place.sh("cp-log keygen K && cp-log checkpoint -f run.jsonl --sign-with K").success();
+    bundle(place, "run.jsonl");
     place.sh("cp-report --trust K.pub bundle >page.html").success();
     place.work.join("page.html")
 }
@@ -54,10 +51,10 @@ fn a_page_opens_without_a_request_and_proves_itself() {
     let page = signed(&place);
     let Some(seen) = opened(&page, &json!({})) else { return };
     is_quiet(&seen);
-    assert!(seen["verdict"].as_str().unwrap().starts_with("All 24 lines hold"), "{seen}");
+    assert!(seen["verdict"].as_str().unwrap().starts_with("All 18 lines hold"), "{seen}");
     let proved = seen["proved"].as_str().unwrap();
     let key = place.work.read("K.pub");
-    assert!(proved.contains("18 lines are signed by K (given when the page was made)"), "{seen}");
+    assert!(proved.contains("17 lines are signed by K (given when the page was made)"), "{seen}");
     let strip =
         "[...document.querySelectorAll('#strip div')].map((e) => [e.className, e.querySelector('dd').textContent])";
     let seen = opened(&page, &json!({"evaluate": [strip]})).unwrap();
@@ -87,7 +84,7 @@ fn a_part_of_a_ledger_is_proved_line_by_line() {
     place.sh("cp-report --trust K.pub bundle >page.html").success();
     let page = place.work.join("page.html");
     let Some(seen) = opened(&page, &json!({})) else { return };
-    assert!(seen["verdict"].as_str().unwrap().starts_with("All 17 lines hold"), "{seen}");
+    assert!(seen["verdict"].as_str().unwrap().starts_with("All 16 lines hold"), "{seen}");
     assert!(seen["proved"].as_str().unwrap().contains("are signed"), "{seen}");
 
     let text = place.work.read("page.html");
@@ -112,12 +109,12 @@ fn a_changed_byte_is_found_at_its_line() {
     let line = id("run.jsonl", 0);
     let ledger_id = line.strip_suffix("-0").unwrap().to_owned();
     for (from, to, fault, place) in [
-        ("It is mended.", "It is mendEd.", "line 16: its bytes are not those that were hashed", &id("run.jsonl", 16)),
+        ("It is mended.", "It is mendEd.", "line 15: its bytes are not those that were hashed", &id("run.jsonl", 15)),
         (r#"\"seq\":5,"#, r#"\"seq\":6,"#, "line 5: its bytes are not", &id("run.jsonl", 5)),
         (r#"{"seq":9,"raw""#, r#"{"seq":8,"raw""#, "line 8: it cannot be here", &id("run.jsonl", 8)),
         (r#""{\"seq\":7,"#, r#"" {\"seq\":7,"#, "line 7: these bytes are not a line of a ledger", &id("run.jsonl", 7)),
-        ("\"size\":19,", "\"size\":18,", "run.jsonl: its lines are not those that the root is of", &ledger_id),
-        ("18\\n", "17\\n", "its lines are not those that were signed", &ledger_id),
+        ("\"size\":18,", "\"size\":17,", "run.jsonl: its lines are not those that the root is of", &ledger_id),
+        ("17\\n", "16\\n", "its lines are not those that were signed", &ledger_id),
     ] {
         let Some(seen) = changed(from, to) else { return };
         let faults = seen["faults"].as_str().unwrap();
@@ -287,7 +284,7 @@ fn lines_are_found_by_kind_and_by_text() {
     let Some(seen) = opened(&page, &asked) else { return };
     assert_eq!(
         (&seen["values"][1], &seen["values"][3]),
-        (&json!(&id("run.jsonl", 16)), &json!(format!("{},{}", id("run.jsonl", 9), id("run.jsonl", 10)))),
+        (&json!(&id("run.jsonl", 15)), &json!(format!("{},{}", id("run.jsonl", 9), id("run.jsonl", 10)))),
         "{seen}"
     );
 }

@@ -73,20 +73,9 @@ pub(crate) fn eventful() -> Vec<Value> {
         run("approval.granted", json!({"data": {"id": "APR-1", "by": "ada", "how": "terminal", "scope": "once"}})),
         run("exec.intent", json!({"data": {"argv": ["rm", "a b"], "rule": "confirm"}})),
         run("exec.result", json!({"data": {"return_code": 1, "duration_ms": 5}})),
-        run("agent_start", json!({"turn": 1, "data": {"call": "c2", "run_id": "RUN-20261101-00000002"}})),
         run("iteration", json!({"turn": 2})),
         answer(1, json!({"stop_reason": "end_turn"})),
         run("message", json!({"turn": 2, "role": "assistant", "content": "It is mended.", "data": {"model": "m"}})),
         run("run_end", json!({"data": {"status": "completed"}})),
-    ]
-}
-
-/// The ledger of the agent that [`eventful`] begins.
-pub(crate) fn child() -> Vec<Value> {
-    let run = "RUN-20261101-00000002";
-    vec![
-        json!({"event": "run_start", "run": run, "role": "user", "content": "Help", "data": {"parent": RUN}}),
-        json!({"event": "message", "run": run, "role": "assistant", "content": "I helped."}),
-        json!({"event": "run_end", "run": run, "data": {"status": "completed"}}),
     ]
 }

@@ -3,18 +3,17 @@
 use cp_testkit::Place;
 use serde_json::Value;
 
-use crate::made::{RUN, bundle, child, eventful, id, ledger};
+use crate::made::{RUN, bundle, eventful, id, ledger};
 
 fn page(place: &Place, words: &str) -> String {
     place.sh(&format!("cp-report {words} <bundle")).success().stdout
 }
 
 #[test]
-fn a_run_has_its_heading_its_turns_in_order_and_its_agent_inside() {
+fn a_run_has_its_heading_and_its_turns_in_order() {
     let place = Place::new();
     ledger(&place, "run.jsonl", &eventful());
-    ledger(&place, "child.jsonl", &child());
-    bundle(&place, "child.jsonl run.jsonl");
+    bundle(&place, "run.jsonl");
     let page = page(&place, "");
     for said in [
         "<p class=\"kind\">Run</p>",
@@ -37,14 +36,14 @@ fn a_run_has_its_heading_its_turns_in_order_and_its_agent_inside() {
     for (from, to) in [
         ("<dt>retries</dt><dd>".to_owned(), line(5)),
         ("<dt>refusals</dt><dd>".to_owned(), line(8)),
-        (format!("<a id=\"c{}\" ", line(14)), line(14)),
+        (format!("<a id=\"c{}\" ", line(13)), line(13)),
         (format!("<a id=\"t{}\" ", line(7)), line(7)),
     ] {
         let (_, rest) = page.split_once(&from).unwrap_or_else(|| panic!("{from} is not in\n{page}"));
         assert_eq!(rest.split("href=\"#").nth(1).unwrap().split('"').next(), Some(&*to), "{from}");
     }
     assert_eq!(page.matches("<section").count(), page.matches("</section>").count());
-    assert_eq!(page.matches("I helped.").count(), 1, "in its line, from which it is rendered");
+    assert_eq!(page.matches("It is mended.").count(), 1, "in its line, from which it is rendered");
     let bundle = place.work.read("bundle");
     let unescaped = page.replace("&lt;", "<").replace("&amp;", "&");
     assert!(unescaped.contains(&bundle), "the page has the bundle as it is");
@@ -69,24 +68,17 @@ fn an_overview_and_a_batch_begin_with_sums() {
 }
 
 #[test]
-fn a_run_of_another_model_program_counts_what_its_messages_say_and_its_agents() {
+fn a_run_of_another_model_program_counts_what_its_messages_say() {
     let place = Place::new();
-    let of =
-        |run: &str, event: &str, data: Value| serde_json::json!({"event": event, "run": run, "turn": 1, "data": data});
+    let of = |event: &str, data: Value| serde_json::json!({"event": event, "run": RUN, "turn": 1, "data": data});
     let usage = serde_json::json!({"model": "x", "usage": {"input_tokens": 100, "output_tokens": 5, "cost_usd": 0.25}});
     let start = serde_json::json!({"limits": {"max_iterations": 4, "tokens": 1000, "usd": 2, "deadline": 600}});
-    let run = |name: &str, start: Value, more: &[Value]| {
-        let mut lines =
-            vec![of(name, "run_start", start), of(name, "iteration", Value::Null), of(name, "message", usage.clone())];
-        lines.extend(more.iter().cloned());
-        lines
-    };
-    ledger(&place, "run.jsonl", &run(RUN, start, &[of(RUN, "agent_start", serde_json::json!({"run_id": "RUN-2"}))]));
-    ledger(&place, "agent.jsonl", &run("RUN-2", serde_json::json!({"parent": RUN}), &[]));
-    bundle(&place, "run.jsonl agent.jsonl");
+    let turn = [of("iteration", Value::Null), of("message", usage)];
+    ledger(&place, "run.jsonl", &[&[of("run_start", start)], &turn[..], &turn[..]].concat());
+    bundle(&place, "run.jsonl");
     let page = page(&place, "");
     for said in
-        ["2 of 4", "210 of 1000", "$0.5000 of $2.00", "3.0 s of 10.0 min", "<dt>answers</dt>", "model, fine, 1.0 s"]
+        ["2 of 4", "210 of 1000", "$0.5000 of $2.00", "4.0 s of 10.0 min", "<dt>answers</dt>", "model, fine, 1.0 s"]
     {
         assert!(page.contains(said), "{said} is not in\n{page}");
     }
@@ -101,7 +93,7 @@ fn the_model_of_the_page_comes_as_records() {
     assert_eq!(records[0]["data"]["heading"]["kind"], "Run");
     assert_eq!(records[0]["data"]["overview"]["runs"][0]["id"], RUN);
     assert_eq!(records[1]["data"]["ledger"]["file"], "run.jsonl");
-    assert_eq!(records.last().unwrap()["data"]["total"], 18);
+    assert_eq!(records.last().unwrap()["data"]["total"], 17);
     let refused = records.iter().find(|record| record["data"]["line"]["tone"] == "refused").unwrap();
     assert_eq!(refused["data"]["line"]["event"], "exec.refused");
     // What is drawn, and what leads where, is there too.
@@ -110,7 +102,7 @@ fn the_model_of_the_page_comes_as_records() {
     assert_eq!(fact["line"], refused["data"]["id"]);
     assert_eq!(
         (&heading["turns"]["rows"][1][3], &heading["turns"]["links"][1]),
-        (&"$0.5000".into(), &id("run.jsonl", 14).into())
+        (&"$0.5000".into(), &id("run.jsonl", 13).into())
     );
     let overview = &records[0]["data"]["overview"];
     assert_eq!((&overview["turns"][1]["output_tokens"], &overview["lanes"][0][1]["tone"]), (&20.into(), &3.into()));

@@ -4,7 +4,7 @@ use cp_testkit::Place;
 use serde_json::{Value, json};
 
 use crate::browser::{opened, signed};
-use crate::made::{RUN, bundle, child, eventful, id, ledger};
+use crate::made::{RUN, bundle, id, ledger};
 
 fn page_of(place: &Place, entries: &[Value]) -> std::path::PathBuf {
     ledger(place, "run.jsonl", entries);
@@ -220,7 +220,7 @@ fn edited_words_of_the_summary_are_found() {
 }
 
 #[test]
-fn requests_lead_to_their_answers_and_agents_are_inside_their_run() {
+fn requests_lead_to_their_answers() {
     let place = Place::new();
     let row = |event: &str, name: &str| json!({"event": format!("llm.{event}"), "data": {"model": "m", "attempt": 1, "request_hash": name}});
     let lines =
@@ -230,13 +230,4 @@ fn requests_lead_to_their_answers_and_agents_are_inside_their_run() {
     let Some(seen) = opened(&page, &json!({"evaluate": [pairs]})) else { return };
     let line = |seq| format!("#{}", id("run.jsonl", seq));
     assert_eq!(seen["values"][0], json!(["", line(5), line(4), "", line(2), line(1), ""]), "{seen}");
-
-    ledger(&place, "run.jsonl", &eventful());
-    ledger(&place, "child.jsonl", &child());
-    bundle(&place, "child.jsonl run.jsonl");
-    place.sh("cp-report bundle >page.html").success();
-    let order = "[...document.querySelectorAll('.agent .entry')].map((e) => e.id).join()";
-    let seen = opened(&page, &json!({"evaluate": [order]})).unwrap();
-    let inside: Vec<String> = (0..4).map(|seq| id("child.jsonl", seq)).collect();
-    assert_eq!(seen["values"][0], json!(inside.join(",")), "{seen}");
 }

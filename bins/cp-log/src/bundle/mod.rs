@@ -20,7 +20,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-use self::runs::Runs;
+use self::runs::Run;
 use self::source::{Blobs, Source};
 use crate::reading::{Filters, Select, by_ledger, is_ledger, to_read};
 
@@ -36,8 +36,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 /// Put ledgers and what proves them into one stream
 ///
-/// With --run or --session and no FILE, the ledgers of that run and its agents, or of that session, are taken whole; with FILE, only the
-/// lines of it. A part of a ledger has a proof for each line. Sealed values are never in a bundle, and what was redacted stays redacted.
+/// With --run or --session and no FILE, the ledgers of that run or session are taken whole; with FILE, only the lines of it. A part of a
+/// ledger has a proof for each line. Sealed values are never in a bundle, and what was redacted stays redacted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Not before this time: RFC 3339, a date, today, yesterday, or a span ago, such as 30m, 2h, 7d, 1w
@@ -77,13 +77,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let started = Instant::now();
     let (filters, options) = (Filters::since(args.since.clone()), &context.options);
     // A run or a session that chose the files is not chosen again among their lines.
-    let (runs, select) = match (&options.run, args.files.is_empty()) {
-        (Some(run), true) => (Some(Runs::find(run, context)?), Select::new(&filters, None, None)?),
+    let (run, own) = match (&options.run, args.files.is_empty()) {
+        (Some(run), true) => (Some(Run::find(run, context)?), Select::new(&filters, None, None)?),
         (None, true) => (None, Select::new(&filters, None, None)?),
         (run, false) => (None, Select::new(&filters, options.session.as_deref(), run.as_deref())?),
     };
-    let (own, shared) = ([select], runs.as_ref().map_or(Ok(Vec::new()), |runs| runs.selects(&filters))?);
-    let files = runs.as_ref().map_or(&args.files, |runs| &runs.ledgers);
+    let shared = run.as_ref().map(|run| Select::new(&filters, None, Some(&run.name))).transpose()?;
+    let files = run.as_ref().map_or(&args.files, |run| &run.ledgers);
     // An operand that is not a ledger is an error before anything is written.
     let mut ledgers = Vec::new();
     for (rank, targets) in by_ledger(to_read(files, context)?) {
@@ -95,9 +95,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             ledgers.push(rank);
         }
     }
-    let missing = runs.iter().flat_map(|runs| &runs.missing).map(|run| (run.as_str(), "the agent has no ledger here"));
-    let left_out = std::iter::once(("secrets", "they were taken out before the lines were written")).chain(missing);
-    let left_out = left_out.map(|(what, why)| format::LeftOut { what: what.to_owned(), why: why.to_owned() });
+    let (what, why) = ("secrets".to_owned(), "they were taken out before the lines were written".to_owned());
     let head = format::Head {
         version: format::VERSION,
         made_at: clock::now(),
@@ -107,14 +105,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             session: context.session(),
             since: args.since.clone(),
         },
-        left_out: left_out.collect(),
+        left_out: vec![format::LeftOut { what, why }],
     };
     let mut out = Output::new(args.output.as_deref(), context)?;
     out.write(&format::open(format::BUNDLE, &head)?)?;
     let (mut count, mut skipped, mut lines, mut blob_count) = (0, 0, 0, 0);
     for rank in ledgers {
-        let is_own = runs.as_ref().is_none_or(|runs| rank.operand < runs.own);
-        let mut source = Source::read(&rank.ledger, if is_own { &own } else { &shared })?;
+        let select = shared.as_ref().filter(|_| rank.operand > 0).unwrap_or(&own);
+        let mut source = Source::read(&rank.ledger, select)?;
         if source.is_empty() {
             skipped += 1;
             continue;

@@ -26,7 +26,7 @@ use crate::reading::{Select, View};
 pub(super) struct Source<'a> {
     ledger: &'a Path,
     files: Vec<PathBuf>,
-    selects: &'a [Select],
+    select: &'a Select,
     origin: String,
     tree: Tree,
     checkpoint: Option<(Note, Checkpoint)>,
@@ -49,14 +49,9 @@ fn each(files: &[PathBuf], most: u64, mut each: impl FnMut(&Line<'_>) -> Result<
     each_line(files, one).map_err(Error::fatal)
 }
 
-/// True if a line goes into the bundle.
-fn is_selected(selects: &[Select], line: &Line<'_>) -> bool {
-    selects.iter().any(|select| select.matches(&View::of_line(line)))
-}
-
 impl<'a> Source<'a> {
     /// Reads a ledger for the first time.
-    pub(super) fn read(ledger: &'a Path, selects: &'a [Select]) -> Result<Self> {
+    pub(super) fn read(ledger: &'a Path, select: &'a Select) -> Result<Self> {
         let mut files = segments_of(ledger)?;
         files.push(ledger.to_owned());
         files.retain(|file| file.is_file());
@@ -64,7 +59,7 @@ impl<'a> Source<'a> {
         let mut this = Self {
             ledger,
             files,
-            selects,
+            select,
             origin: String::new(),
             tree: Tree::default(),
             checkpoint,
@@ -82,7 +77,7 @@ impl<'a> Source<'a> {
             if this.tree.size() == signed_size {
                 signed = Some(this.tree.root());
             }
-            this.selected += u64::from(is_selected(selects, line));
+            this.selected += u64::from(select.matches(&View::of_line(line)));
             Ok(())
         })?;
         if this.origin.is_empty() {
@@ -135,13 +130,13 @@ impl<'a> Source<'a> {
 
     /// Passes the selected lines, each with its proof.
     pub(super) fn lines(&mut self, each_one: &mut dyn FnMut(&format::Line<'_>) -> Result<()>) -> Result<()> {
-        let (size, selects, files) = (self.tree.size(), self.selects, self.files.clone());
+        let (size, select, files) = (self.tree.size(), self.select, self.files.clone());
         let mut levels = self.levels.take();
         let signed = self.checkpoint.as_ref().map(|(_, checkpoint)| checkpoint.size);
         // A line is written when it is known whether the one behind it is shown.
         let mut held: Option<format::Line<'static>> = None;
         each(&files, size, |line| {
-            let is_shown = is_selected(selects, line);
+            let is_shown = select.matches(&View::of_line(line));
             if let Some(mut before) = held.take() {
                 if let (false, Some(levels)) = (is_shown, &mut levels) {
                     let proof = raw(&encoded(&levels.hashes(&inclusion(line.seq(), size))?))?;

@@ -33,6 +33,15 @@ pub(crate) fn run_ledger(run: &str, context: &Context) -> Result<Option<PathBuf>
     }
 }
 
+/// The ledger of a run that is given by its id, its name or the path of its ledger.
+pub(crate) fn ledger_of_run(run: &str, context: &Context) -> Result<PathBuf> {
+    if run.contains('/') {
+        return Ok(PathBuf::from(run));
+    }
+    let missing = || Error::not_found(format!("no run `{run}`")).hint("cp-toolloop runs lists them");
+    run_ledger(run, context)?.ok_or_else(missing)
+}
+
 /// The id of a run that is given by its id or its name.
 pub(crate) fn run_id(run: &str, context: &Context) -> Result<String> {
     let ledger = run_ledger(run, context)?;

@@ -5,8 +5,7 @@ use serde_json::Value;
 
 /// The events, and the parts of their lines. In a part `{a|b}` is the first member of the data that the entry has, as a
 /// path; a part whose member is not there is left out.
-const EVENTS: [(&str, &[&str]); 29] = [
-    ("agent_start", &["{task}"]),
+const EVENTS: [(&str, &[&str]); 28] = [
     ("approval.asked", &["{approval/shown/line|approval/shown/argv|approval/shown/path}", " as {id}"]),
     ("approval.denied", &["{id}"]),
     ("approval.granted", &["{id}", " by {by/how}"]),

@@ -217,12 +217,11 @@ macro_rules! rows {
 #[rustfmt::skip]
 pub(crate) const ROWS: &[Row] = rows! {
     "" other "{event}" [""] "message" as Content, "content" as Content, "data" as Value;
-    "run_start" session "The run begins" ["base name parent messages limits.max_iterations limits.tokens limits.usd limits.deadline"] "content" as Content, "data.tools" as Value, "data.model_command" as Command;
+    "run_start" session "The run begins" ["base name messages limits.max_iterations limits.tokens limits.usd limits.deadline"] "content" as Content, "data.tools" as Value, "data.model_command" as Command;
     "run_resumed" session "The run goes on" ["limits.max_iterations limits.tokens limits.usd limits.deadline"];
     "run_paused" session "The run pauses: {code}" ["tally.iterations tally.tool_calls"] "message" as Content;
     "run_end" session "The run ends: {status}" ["tally.iterations tally.tool_calls tally.tool_errors tally.usage.input_tokens tally.usage.output_tokens tally.usage.cost_usd"];
     "iteration" session "Turn {turn} begins" [""];
-    "agent_start" session "An agent begins: {run_id}" ["call"];
     "llm.request" model "The model is asked: {model}" ["batch prompt_id endpoint attempt messages tools bytes stream"];
     "llm.response" model "The model answers: {model}" ["batch endpoint attempt code status duration_ms first_token_ms stop_reason usage.input_tokens usage.output_tokens usage.cache_read_tokens usage.cost_usd"] "message" as Content, "content" as Content;
     "llm.batch" model "A batch at the provider" ["code"] "message" as Content, "data.job" as Value;

@@ -10,8 +10,6 @@ use super::spans::{LANES, Place, Span, Step, push, spend, thin};
 
 /// The most names of one kind that are counted apart; the others count as one.
 const NAMES: usize = 1000;
-/// How many runs deep agents of agents count.
-const DEPTH: usize = 8;
 const OTHERS: &str = "(all others)";
 
 /// Counts and usage.
@@ -54,8 +52,6 @@ pub(crate) struct Run {
     pub(crate) agent: String,
     /// The directory.
     pub(crate) base: String,
-    /// The run that it is a part of.
-    pub(crate) parent: Option<String>,
     /// The ledger that it is on, from 0.
     pub(crate) ledger: usize,
     /// Milliseconds since 1970.
@@ -136,9 +132,6 @@ pub(crate) struct Overview {
     pub(crate) turns: Vec<Step>,
     /// The first line of what the totals count.
     pub(crate) firsts: BTreeMap<&'static str, Place>,
-    /// Runs that others have begun.
-    #[serde(skip)]
-    pub(crate) children: Vec<String>,
     #[serde(skip)]
     state: State,
 }
@@ -263,9 +256,6 @@ impl Overview {
                     (times.longest_ms, times.longest) = (took, place);
                 }
             }
-            "agent_start" if self.children.len() < NAMES => {
-                self.children.extend(entry.text("run_id").map(std::borrow::Cow::into_owned));
-            }
             _ => {}
         }
         if let Some(code) = entry.text("code").filter(|_| entry.event != "exec.refused") {
@@ -301,7 +291,6 @@ impl Overview {
                 status: "not ended".to_owned(),
                 agent: entry.agent.as_deref().unwrap_or_default().to_owned(),
                 base: text("base"),
-                parent: entry.text("parent").map(std::borrow::Cow::into_owned),
                 ledger: place.0,
                 started: time,
                 ..Run::default()
@@ -380,24 +369,17 @@ impl Overview {
         if self.totals.answers == 0 {
             self.totals.usage = self.state.of_messages;
         }
-        // The usage of an agent counts for the runs that started it, too.
-        for at in 0..self.runs.len() {
-            let (totals, took) = (self.runs[at].totals.clone(), self.runs[at].ended - self.runs[at].started);
-            let mut next = Some(at);
-            for depth in 0..DEPTH {
-                let Some(run) = next.and_then(|at| self.runs.get_mut(at)) else { break };
-                for (name, used, _) in &mut run.limits {
-                    #[expect(clippy::cast_precision_loss, reason = "these are shown as bars")]
-                    let spent = match name.as_str() {
-                        "tokens" => totals.usage.input_tokens.saturating_add(totals.usage.output_tokens) as f64,
-                        "usd" => totals.usage.dollars(),
-                        "deadline" if depth > 0 => 0.0,
-                        "deadline" => took as f64 / 1000.0,
-                        _ => totals.turns as f64,
-                    };
-                    *used += spent;
-                }
-                next = run.parent.as_ref().and_then(|parent| self.state.runs.get(parent)).copied();
+        for run in &mut self.runs {
+            let Totals { turns, usage, .. } = &run.totals;
+            for (name, used, _) in &mut run.limits {
+                #[expect(clippy::cast_precision_loss, reason = "these are shown as bars")]
+                let spent = match name.as_str() {
+                    "tokens" => usage.input_tokens.saturating_add(usage.output_tokens) as f64,
+                    "usd" => usage.dollars(),
+                    "deadline" => (run.ended - run.started) as f64 / 1000.0,
+                    _ => *turns as f64,
+                };
+                *used = spent;
             }
         }
     }

@@ -90,9 +90,8 @@ fn span(milliseconds: i64) -> String {
 
 /// The heading above the lines of these ledgers.
 pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_overview: bool) -> Heading {
-    let roots: Vec<_> = overview.runs.iter().filter(|run| !overview.children.contains(&run.id)).collect();
-    let run = match (is_overview, roots.as_slice()) {
-        (false, [run]) if head.selection.session.is_none() => Some(*run),
+    let run = match (is_overview, overview.runs.as_slice()) {
+        (false, [run]) if head.selection.session.is_none() => Some(run),
         _ => None,
     };
     let files = || ledgers.iter().map(|placed| placed.ledger.file.as_str()).collect::<Vec<_>>();
@@ -103,8 +102,10 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
             head.selection.since.as_ref().map_or_else(|| "of all ledgers".to_owned(), |since| format!("since {since}")),
         ),
         (_, Some(run), _) => ("Run", run.id.clone()),
-        (_, None, Some(session)) if roots.is_empty() || overview.sessions.len() == 1 => ("Session", session.clone()),
-        _ if overview.totals.answers > 1 && roots.is_empty() => ("Batch", files().join(", ")),
+        (_, None, Some(session)) if overview.runs.is_empty() || overview.sessions.len() == 1 => {
+            ("Session", session.clone())
+        }
+        _ if overview.totals.answers > 1 && overview.runs.is_empty() => ("Batch", files().join(", ")),
         _ => ("Ledgers", files().join(", ")),
     };
     let totals = &overview.totals;
@@ -158,7 +159,6 @@ fn facts(overview: &Overview, run: Option<&crate::model::Run>, id: &dyn Fn(Place
     if let Some(run) = run {
         facts.push(fact("outcome", &run.status));
         facts.extend([fact("agent", &run.agent), fact("in", &run.base), fact("took", span(run.ended - run.started))]);
-        facts.extend(run.parent.as_ref().map(|parent| fact("part of", parent)));
     }
     facts.push(fact("from", moment(overview.from.as_deref())));
     facts.push(fact("until", format!("{} UTC", moment(overview.until.as_deref().or(overview.from.as_deref())))));
