@@ -37,7 +37,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Put ledgers and what proves them into one stream
 ///
 /// With --run or --session and no FILE, the ledgers of that run or session are taken whole; with FILE, only the lines of it. A part of a
-/// ledger has a proof for each line. Sealed values are never in a bundle, and what was redacted stays redacted.
+/// ledger has a proof for each line. What was redacted stays redacted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Not before this time: RFC 3339, a date, today, yesterday, or a span ago, such as 30m, 2h, 7d, 1w
