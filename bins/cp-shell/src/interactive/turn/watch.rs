@@ -155,7 +155,6 @@ impl Observer for Watch<'_> {
                 self.seen.called.push(json!({"tool": call.name}));
                 self.line(&format!("→ {} {}", call.name, call.input.get()))
             }
-            // The first record names the run of the turn; later ones may name the runs of its agents.
             Event::Run(run) => {
                 self.seen.run.get_or_insert_with(|| run.to_owned());
                 return Ok(());
