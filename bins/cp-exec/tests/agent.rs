@@ -107,7 +107,8 @@ fn job_control_stops_and_continues_agent() {
     shell.wait_for("outer> ");
     shell.send("stty -g >before\r");
     shell.wait_for("outer> ");
-    let script = "trap \"c=1\" CONT; echo ready; until test \"$c\"; do sleep 0.05; done; echo continued; stty size; read -r word; echo \"<$word>\"; exit 4";
+    // It starts no programs meanwhile: a shell that waits for the start of one cannot stop before it.
+    let script = "trap \"c=1\" CONT; echo ready; until test \"$c\"; do :; done; echo continued; stty size; read -r word; echo \"<$word>\"; exit 4";
     shell.send(&format!("{}\r", line(&exec, &format!("sh -c '{script}'"))));
     shell.wait_for("\nready\n");
     shell.send("\x1a");
