@@ -69,7 +69,7 @@ pub fn time_of(text: &str) -> Result<String> {
 }
 
 /// Converts an RFC 3339 time to the printed form; `None` if it is not valid.
-pub fn instant_of(text: &str) -> Option<String> {
+fn instant_of(text: &str) -> Option<String> {
     DateTime::parse_from_rfc3339(text).ok().map(|time| rfc3339(time.with_timezone(&Utc)))
 }
 

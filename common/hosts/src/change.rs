@@ -335,7 +335,7 @@ impl Host {
 }
 
 /// Returns the path in an environment variable; `None` if it is empty.
-pub fn named(variable: &str) -> Option<PathBuf> {
+fn named(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 

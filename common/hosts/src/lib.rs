@@ -5,6 +5,6 @@ mod change;
 mod file;
 mod text;
 
-pub use self::change::{Args, Changed, Check, Edit, Exclude, Host, Place, change, named, own, person};
+pub use self::change::{Args, Changed, Check, Edit, Exclude, Host, Place, change, own, person};
 pub use self::file::{After, Pending, Present, difference, open_with, remove_abandoned};
 pub use self::text::{Text, pretty, uneditable};
