@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 10] = [
+const WRITES: [Write; 9] = [
     Write {
         verb: "cp-log repair",
         setup: "for f in L M; do cp-log append -f $f m; printf torn >>$f; printf '\\nmore' >>$f; done",
@@ -70,14 +70,6 @@ const WRITES: [Write; 10] = [
         command: "cp-exec undo --except-changed \"$(cat R1)\"",
         other: "cp-exec undo --except-changed \"$(cat R2)\"",
         change: "echo more >>p1/a",
-    },
-    Write {
-        verb: "cp-exec recover-git",
-        setup: "mkdir -p $CP_HOME/config; printf '[exec]\\nallowed_commands = [\"true\"]\\n' >$CP_HOME/config/policy.toml; \
-                for d in p q; do git init -q $d; (cd $d; cp-exec -- true >/dev/null); rm $d/.git/HEAD; done",
-        command: "cp-exec recover-git p",
-        other: "cp-exec recover-git q",
-        change: "echo x >p/.git/HEAD",
     },
     Write {
         verb: "cp-exec hook install",

@@ -51,7 +51,6 @@ enum Verb {
     Approve(verbs::approve::Args),
     Undo(verbs::undo::Args),
     Hook(verbs::hook::Args),
-    RecoverGit(verbs::recover_git::Args),
 }
 
 /// The description of the program.
@@ -73,7 +72,6 @@ pub static PROGRAM: Program = Program {
         verbs::hook::doctor::DOC,
         verbs::hook::install::REMOVE,
         verbs::hook::shell::DOC,
-        verbs::recover_git::DOC,
     ],
     implicit: Some("run"),
     groups: &[],
@@ -105,7 +103,6 @@ pub static PROGRAM: Program = Program {
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
         ("allowed", include_str!("../schemas/allowed.json")),
         ("run_undone", include_str!("../schemas/run_undone.json")),
-        ("recovered_git", include_str!("../schemas/recovered_git.json")),
         cp_common::wire::schemas::TOOL_RESULT,
     ],
     checks: verbs::doctor::checks,
@@ -120,12 +117,9 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
             Verb::Run(args) => verbs::run::run_inside(&args, context),
             Verb::Check(args) => verbs::check::run_inside(&args, context),
             Verb::Hook(args) => verbs::hook::run_inside(&args, context),
-            Verb::Agent(_)
-            | Verb::Policy(_)
-            | Verb::Allow(_)
-            | Verb::Approve(_)
-            | Verb::Undo(_)
-            | Verb::RecoverGit(_) => Err(sandbox_refusal()),
+            Verb::Agent(_) | Verb::Policy(_) | Verb::Allow(_) | Verb::Approve(_) | Verb::Undo(_) => {
+                Err(sandbox_refusal())
+            }
         };
     }
     match cli.verb {
@@ -137,7 +131,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Approve(args) => verbs::approve::run(&args, context),
         Verb::Undo(args) => verbs::undo::run(&args, context),
         Verb::Hook(args) => verbs::hook::run(&args, context),
-        Verb::RecoverGit(args) => verbs::recover_git::run(&args, context),
     }
 }
 

@@ -17,5 +17,4 @@ fn schemas_are_those_of_the_types() {
     same_or_update(here, "policy_begun", &schema_for!(crate::verbs::policy::init::Begun));
     same_or_update(here, "allowed", &schema_for!(crate::verbs::allow::Allowed));
     same_or_update(here, "run_undone", &schema_for!(crate::verbs::undo::Undone));
-    same_or_update(here, "recovered_git", &schema_for!(crate::verbs::recover_git::Recovered));
 }

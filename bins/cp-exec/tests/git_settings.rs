@@ -91,8 +91,8 @@ fn owner_settings_survive_run_in_submodule() {
         "{answer}"
     );
     let (answer, _) = exec.ask(&["--", "sh", "-c", "rm -rf p/.git/modules/sub/objects p/.git/modules/sub/refs"]);
-    let (preview, _) = exec.ask(&["recover-git", "p", "--dry-run"]);
+    let (preview, _) = exec.ask(&["undo", "last", "--git", "--dry-run"]);
     let token = preview["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{preview} {answer}"));
-    assert_eq!(exec.ask(&["recover-git", "p", "--confirm", token]).1, 0);
+    assert_eq!(exec.ask(&["undo", "last", "--git", "--confirm", token]).1, 0);
     assert_eq!(owner(&exec, "cd p/sub && git fsck && git log --format=%s"), "t\ns\n");
 }

@@ -21,7 +21,7 @@ fn results(exec: &Exec) -> BTreeMap<u64, usize> {
 }
 
 /// Waits until a command made a file.
-fn wait_for(exec: &Exec, name: &str) {
+pub(crate) fn wait_for(exec: &Exec, name: &str) {
     let is_there = (0..4000).any(|_| {
         sleep(Duration::from_millis(5));
         exec.work.join(name).exists()

@@ -38,7 +38,7 @@ mod owner_acts;
 mod owner_git;
 mod projects;
 mod read_only;
-mod recover_git;
+
 mod repositories;
 mod requests;
 mod run;
@@ -52,3 +52,4 @@ mod terminal;
 mod told;
 mod two_actors;
 mod undo;
+mod undo_git;

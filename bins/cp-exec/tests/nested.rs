@@ -144,9 +144,7 @@ fn check_leaves_decision_to_start_and_other_verbs_are_refused() {
         let decision = record(&exec, &format!("bin/cp-exec check {words}"))["data"].clone();
         assert_eq!((&decision["decision"], &decision["rule"]), (&json!("allow"), &json!("inside")), "{decision}");
     }
-    for verb in
-        ["policy show", "policy init", "approve", "undo last", "recover-git .", "hook install claude", "hook doctor"]
-    {
+    for verb in ["policy show", "policy init", "approve", "undo last", "hook install claude", "hook doctor"] {
         let answer = output(&exec, &format!("bin/cp-exec --format json {verb} </dev/null; true"));
         assert!(answer.contains("not available inside a cp-exec sandbox"), "{verb}: {answer}");
     }

@@ -85,15 +85,8 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         "cp-exec undo",
         &[
             "allow; cp-exec -c 'echo x > new' >/dev/null; cp-exec undo last --confirm $(cp-exec undo last --dry-run | token)",
+            "allow; git init -q r; cd r; cp-exec -- echo hi >/dev/null; rm .git/HEAD; cp-exec undo last --git --dry-run",
             "allow; cp-exec -c 'echo x > new' >/dev/null; echo y > new; cp-exec undo last",
-        ],
-    ),
-    (
-        "cp-exec recover-git",
-        &[
-            "cp-exec recover-git",
-            "allow; git init -q r; cd r; cp-exec -- echo hi >/dev/null; rm .git/HEAD; cp-exec recover-git --dry-run",
-            "allow; git init -q r; cd r; cp-exec -- echo hi >/dev/null; cp-exec recover-git",
         ],
     ),
     ("cp-exec hook doctor", &["cp-exec hook doctor"]),

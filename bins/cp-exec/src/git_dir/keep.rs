@@ -31,6 +31,8 @@ const COPIED: u64 = 256 << 20;
 const NEWEST: usize = 10;
 /// The time for which removed objects and older snapshots are kept.
 const DAYS: u64 = 7;
+/// A day in milliseconds, in which snapshots are named.
+pub(super) const DAY: u64 = 86_400_000;
 /// A directory that changed within this time may change again without a new time stamp.
 const RACY: Duration = Duration::from_millis(50);
 
@@ -203,7 +205,7 @@ impl<'a> KeepDirectory<'a> {
         }
         let mut days = BTreeSet::new();
         for old in snapshots(&self.path).into_iter().skip(NEWEST) {
-            let day = old.parse().unwrap_or(0) / 86_400_000;
+            let day = old.parse().unwrap_or(0) / DAY;
             if old != state.snapshot && (day + DAYS < today() || !days.insert(day)) {
                 fs::remove_dir_all(self.path.join(SNAPSHOTS).join(old))?;
             }
@@ -237,7 +239,7 @@ fn keep_file(from: std::os::fd::BorrowedFd<'_>, to: &OwnedFd, name: &Path, state
 }
 
 /// The snapshots, newest first.
-pub(super) fn snapshots(keep: &Path) -> Vec<String> {
+fn snapshots(keep: &Path) -> Vec<String> {
     let entries = fs::read_dir(keep.join(SNAPSHOTS)).into_iter().flatten().flatten();
     let mut found: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     found.sort_by(|a, b| b.cmp(a));

@@ -115,6 +115,11 @@ impl<'a> Session<'a> {
         self.states.iter().map(|before| before.known.clone()).collect()
     }
 
+    /// The snapshots from before the run.
+    pub(crate) fn snapshots(&self) -> Vec<PathBuf> {
+        self.states.iter().filter_map(|before| before.known.snapshot().map(Path::to_owned)).collect()
+    }
+
     /// The watch for read-only parts that are replaced during the run.
     pub(crate) fn watch(&mut self) -> Option<&mut Watch> {
         self.watch.as_mut()
@@ -201,6 +206,11 @@ impl RepositoryState {
 }
 
 impl KnownParts {
+    /// The snapshot from before the run, if there is one.
+    pub(crate) fn snapshot(&self) -> Option<&Path> {
+        self.snapshot.as_deref()
+    }
+
     /// Compares a repository with its state before a run that was killed together with this program. Its settings were
     /// read-only in the run, so the owner has changed them.
     pub(crate) fn compare(&self, repository: &Repository) -> Vec<Violation> {

@@ -91,6 +91,8 @@ impl Drop for OpenRun {
 pub(crate) struct Settled {
     pub intent: u64,
     pub quarantined: Vec<Quarantined>,
+    /// The snapshots of its repositories from before it.
+    pub snapshots: Vec<PathBuf>,
     /// The lock is held until the result is on the ledger.
     _open: OpenRun,
 }
@@ -133,7 +135,8 @@ fn settle_one(path: PathBuf, home: &Home, ledger: &Path) -> Option<Settled> {
     let repositories = record.watched.repositories.iter().zip(&record.parts);
     let in_repositories = repositories.flat_map(|(repository, known)| known.compare(repository)).collect();
     let quarantined = finish(&record.watched, in_repositories, home, true).quarantined;
-    Some(Settled { intent: record.intent, quarantined, _open: open })
+    let snapshots = record.parts.iter().filter_map(KnownParts::snapshot).map(Path::to_owned).collect();
+    Some(Settled { intent: record.intent, quarantined, snapshots, _open: open })
 }
 
 /// Waits until no process of some sessions exists. The kernel kills the processes of a killed run immediately, but

@@ -95,6 +95,7 @@ impl Journal {
         });
         let entry = ended(entry, outcome, self.kept_output(ruling, outcome)?);
         let entry = entry.with("steps", &counts).with("enforcement", &outcome.enforcement);
+        let entry = with_snapshots(entry, &outcome.snapshots);
         let mut entries = vec![entry, self.evidence(intent, ruling)];
         if !outcome.changes.is_empty() {
             entries.push(self.entry("exec.changes").with("intent", &intent.seq).data(&outcome.changes));
@@ -203,7 +204,7 @@ impl Journal {
     }
 
     /// Records the quarantined files of a run that was killed before its result was recorded.
-    pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Quarantined]) -> Result<()> {
+    pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Quarantined], snapshots: &[PathBuf]) -> Result<()> {
         if quarantined.is_empty() && self.has_result(intent)? {
             return Ok(());
         }
@@ -214,6 +215,7 @@ impl Journal {
             .with("return_code", &None::<i32>)
             .with("code", Code::Interrupted.row().name)
             .with("enforcement", &serde_json::json!({ "guard": quarantined }));
+        let entry = with_snapshots(entry, snapshots);
         self.ledger()?.append(entry).map(drop).map_err(Error::fatal)
     }
 
@@ -378,6 +380,11 @@ fn ended(entry: Entry, outcome: &Outcome, [stdout, stderr]: [Option<Hash>; 2]) -
         .with("stdout", &stream(&outcome.stdout, stdout))
         .with("stderr", &stream(&outcome.stderr, stderr))
         .with("result_hash", &claims::exec_result(&result))
+}
+
+/// Adds the snapshots of repositories from before the run, for `undo --git`.
+fn with_snapshots(entry: Entry, snapshots: &[PathBuf]) -> Entry {
+    if snapshots.is_empty() { entry } else { entry.with("snapshots", &snapshots) }
 }
 
 /// The JSON of a text, as entries contain it.

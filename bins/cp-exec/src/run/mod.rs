@@ -159,6 +159,7 @@ impl Prepared {
     /// started.
     fn guard(&self, session: Session<'_>, ran: &mut RunResult) {
         let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.has(Layer::Mount));
+        let snapshots = session.snapshots();
         let after = session.finish(private);
         let found = guard::finish(&self.ruling.watched, after.findings, &self.policy.cp_home, private);
         match ran {
@@ -166,6 +167,7 @@ impl Prepared {
                 if outcome.ended.is_none() && after.unsettled.is_some() {
                     (outcome.ended, outcome.reason) = (Some(EarlyEnd::Conflict), after.unsettled);
                 }
+                outcome.snapshots = snapshots;
                 let enforcement = &mut outcome.enforcement;
                 enforcement.missing.extend(after.missing);
                 enforcement.guard = found.quarantined;
@@ -233,7 +235,7 @@ impl Engine {
     pub(crate) fn settle_killed_runs(&mut self) -> Result<Vec<String>> {
         let mut paths = Vec::new();
         for killed in settle(&self.policy.cp_home, &self.policy.ledger) {
-            self.journal.settle(killed.intent, &killed.quarantined)?;
+            self.journal.settle(killed.intent, &killed.quarantined, &killed.snapshots)?;
             paths.extend(killed.quarantined.iter().map(|quarantined| quarantined.path.clone()));
         }
         Ok(paths)

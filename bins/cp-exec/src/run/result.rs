@@ -1,5 +1,6 @@
 //! The outcome of a run, and the answer that is built from it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -280,6 +281,8 @@ pub(crate) struct Outcome {
     pub connections: Option<Connections>,
     /// The files that it created, changed and removed.
     pub changes: Changes,
+    /// The snapshots of its repositories from before it.
+    pub snapshots: Vec<PathBuf>,
 }
 
 /// The reason why there is no outcome.

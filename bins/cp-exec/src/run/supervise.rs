@@ -457,6 +457,7 @@ impl<'r> Supervised<'r> {
             steps: self.steps.map(Steps::finish).unwrap_or_default(),
             connections: self.connected,
             changes: Changes::default(),
+            snapshots: Vec::new(),
         })
     }
 }

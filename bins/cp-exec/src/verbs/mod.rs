@@ -7,6 +7,5 @@ pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod hook;
 pub(crate) mod policy;
-pub(crate) mod recover_git;
 pub(crate) mod run;
 pub(crate) mod undo;

@@ -1,6 +1,6 @@
 //! `cp-exec undo`: restores the files that a run created, changed or removed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
 use cp_common::program::confirm::{self, Change, Gate, Write};
@@ -12,8 +12,10 @@ use cp_ledger::read::segments::segments_of;
 use cp_ledger::read::source::backward_of;
 use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::RawValue;
 
+use crate::git_dir::Recovery;
 use crate::run::Engine;
 use crate::tools::filesystem::{Step, Undo};
 
@@ -37,6 +39,9 @@ pub(crate) struct Args {
     /// Leave files as they are that changed after the run
     #[arg(long)]
     except_changed: bool,
+    /// Also put back objects, references, logs and the index of the run's repositories
+    #[arg(long)]
+    git: bool,
     #[command(flatten)]
     write: WriteOptions,
 }
@@ -52,6 +57,9 @@ pub(crate) struct Undone {
     files: Vec<Restored>,
     /// The paths that were not restored.
     left_out: Vec<LeftOut>,
+    /// The restored parts of each repository.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    repositories: Vec<RestoredRepository>,
     /// True if the run changed more files than its record lists.
     truncated: bool,
     /// The receipt of the undo; null if there was nothing to do.
@@ -70,6 +78,27 @@ struct Restored {
     action: String,
 }
 
+/// The restored parts of a repository.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct RestoredRepository {
+    repository: String,
+    /// The number of restored object files.
+    objects: usize,
+    /// Restored references, logs and indexes.
+    files: Vec<String>,
+}
+
+impl From<&Recovery> for RestoredRepository {
+    fn from(recovery: &Recovery) -> Self {
+        Self {
+            repository: recovery.repository.display().to_string(),
+            objects: recovery.objects.len(),
+            files: recovery.files.iter().map(|file| file.path.display().to_string()).collect(),
+        }
+    }
+}
+
 /// A path that was not restored.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -82,19 +111,28 @@ impl Reply for Undone {
     fn text(&self) -> String {
         let files = self.files.iter().map(|file| format!("{} {}", file.action, file.path));
         let left_out = self.left_out.iter().map(|left| format!("left out {} ({})", left.path, left.reason));
+        let repositories = self.repositories.iter().map(|one| {
+            let RestoredRepository { repository, objects, files } = one;
+            format!("restore {repository}: {objects} objects; {}", files.join(", "))
+        });
         let last = format!("run {} is undone; paths put back: {}", self.intent, self.files.len());
-        files.chain(left_out).chain([last]).collect::<Vec<_>>().join("\n")
+        files.chain(left_out).chain(repositories).chain([last]).collect::<Vec<_>>().join("\n")
     }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let asked = Write { verb: "undo", arguments: &(&args.named, args.except_changed), dangerous: false };
+    let asked = Write { verb: "undo", arguments: &(&args.named, args.except_changed, args.git), dangerous: false };
     confirm::write(&asked, &args.write, context, |gate, context| undo(args, gate, context))
 }
 
 fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> Result<Option<Undone>> {
     let mut engine = Engine::new(context, &[])?;
-    let Recorded { intent, files, truncated } = gate.found(recorded(&engine.policy.ledger, &args.named))?;
+    let (ledger, named) = (engine.policy.ledger.clone(), &args.named);
+    let Recorded { intent, files, truncated } = gate.found(recorded(&ledger, named, args.git))?;
+    let snapshots = if args.git { snapshots(&ledger, intent)? } else { Vec::new() };
+    let recoveries = gate.found(snapshots.iter().map(|path| Recovery::find(path)).collect::<Result<Vec<_>>>())?;
+    let recoveries: Vec<Recovery> = recoveries.into_iter().filter(|recovery| !recovery.is_empty()).collect();
+    let repositories: Vec<_> = recoveries.iter().map(RestoredRepository::from).collect();
     let undo = Undo::of(&engine.policy, files, args.write.dry_run)?;
     if let Some(first) = undo.changed.first().filter(|_| !args.except_changed) {
         let more =
@@ -114,17 +152,20 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
         .collect();
     let files =
         undo.steps.iter().map(|step| Restored { path: step_text(step), action: action(step).to_owned() }).collect();
-    let receipt = if undo.steps.is_empty() {
+    let receipt = if undo.steps.is_empty() && recoveries.is_empty() {
         gate.nothing_to_do()?;
         None
     } else {
-        if !gate.pass(undo.steps.iter().map(change).collect::<Vec<_>>(), context)? {
+        let changes = undo.steps.iter().map(change).chain(recoveries.iter().flat_map(changes_of_repository));
+        if !gate.pass(changes.collect::<Vec<_>>(), context)? {
             return Ok(None);
         }
-        Some(undo.carry_out(&mut engine, intent)?)
+        let receipt = undo.carry_out(&mut engine, intent, &repositories)?;
+        recoveries.iter().try_for_each(Recovery::apply)?;
+        Some(receipt)
     };
     let untrusted = ["/files", "/left_out"].map(str::to_owned).to_vec();
-    Ok(Some(Undone { intent, files, left_out, truncated, receipt, untrusted }))
+    Ok(Some(Undone { intent, files, left_out, repositories, truncated, receipt, untrusted }))
 }
 
 fn step_text(step: &Step) -> String {
@@ -146,6 +187,26 @@ fn change(step: &Step) -> Change {
     }
 }
 
+/// The changes in a repository: each file, and all objects together as one change, because there are many.
+fn changes_of_repository(recovery: &Recovery) -> Vec<Change> {
+    let change = |resource: &str, id: &Path, before, after| Change {
+        action: "restore".to_owned(),
+        resource: resource.to_owned(),
+        id: id.display().to_string(),
+        before,
+        after,
+    };
+    let count = recovery.objects.len();
+    let damaged = recovery.objects.iter().filter(|object| object.reason == "damaged").count();
+    let before = json!({ "missing": count - damaged, "damaged": damaged });
+    let objects = (count > 0).then(|| change("objects", &recovery.repository, before, json!({ "objects": count })));
+    let files = recovery.files.iter().map(|file| {
+        let path = recovery.repository.join(&file.path);
+        change("file", &path, json!(file.reason), json!({ "from": file.from }))
+    });
+    objects.into_iter().chain(files).collect()
+}
+
 /// The recorded changes of a run.
 struct Recorded {
     intent: u64,
@@ -164,14 +225,24 @@ struct Data<'a> {
     files: Option<&'a RawValue>,
     #[serde(default)]
     truncated: bool,
+    #[serde(default)]
+    snapshots: Vec<PathBuf>,
 }
 
-/// The recorded changes of a run.
-fn recorded(ledger: &Path, named: &str) -> Result<Recorded> {
+/// The snapshots of a run's repositories.
+fn snapshots(ledger: &Path, intent: u64) -> Result<Vec<PathBuf>> {
+    let of_run = |line: &Line<'_>, data: &Data<'_>| line.is_event("exec.result") && data.intent == Some(intent);
+    let found = find(ledger, |line, data| of_run(line, data).then(|| Ok(data.snapshots.clone())))?;
+    Ok(found.unwrap_or_default())
+}
+
+/// The recorded changes of a run. `with_git`: a run that changed only repositories counts too.
+fn recorded(ledger: &Path, named: &str, with_git: bool) -> Result<Recorded> {
     let none = |what: &str| Error::not_found(format!("no {what}: {named}")).in_file(ledger);
     let digits = named.strip_prefix("sha256:").unwrap_or(named);
     let seq = named.parse::<u64>().ok();
     let is_meant = |line: &Line<'_>| match named {
+        "last" if with_git => line.is_event("exec.result"),
         "last" => line.is_event("exec.changes"),
         // The beginning of a hash may consist of digits only.
         _ => seq == Some(line.seq()) || digits.len() >= 8 && line.hash_hex().starts_with(digits.as_bytes()),
@@ -188,6 +259,7 @@ fn recorded(ledger: &Path, named: &str) -> Result<Recorded> {
     };
     let of_run = |line: &Line<'_>, data: &Data<'_>| line.is_event("exec.changes") && data.intent == Some(intent);
     let found = find(ledger, |line, data| of_run(line, data).then(|| changes(ledger, line, data)))?;
+    let found = found.or_else(|| with_git.then(|| Recorded { intent, files: Vec::new(), truncated: false }));
     found.ok_or_else(|| none("file changes recorded for the run"))
 }
 

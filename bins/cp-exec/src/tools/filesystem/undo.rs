@@ -13,6 +13,7 @@ use cp_hosts::{After, Pending};
 use cp_ledger::format::line::Hash;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
+use serde::Serialize;
 use serde_json::json;
 
 use super::{locked, present};
@@ -144,11 +145,13 @@ impl Undo {
         }
     }
 
-    /// Keeps the current contents of the paths, records the undo, and carries it out.
-    pub(crate) fn carry_out(&self, engine: &mut Engine, intent: u64) -> Result<Receipt> {
+    /// Keeps the current contents of the paths, records the undo, and carries it out. `repositories` is recorded with it.
+    pub(crate) fn carry_out(&self, engine: &mut Engine, intent: u64, repositories: &impl Serialize) -> Result<Receipt> {
         let _effect = signals::effect();
         let files = self.keep()?;
-        let receipt = engine.journal.operation("undo", &json!({ "intent": intent, "files": files }))?;
+        let receipt = engine
+            .journal
+            .operation("undo", &json!({ "intent": intent, "files": files, "repositories": repositories }))?;
         // Directories stay accessible until everything in them is restored.
         for Step { path, from, .. } in &self.steps {
             if let Some(from) = from.as_ref().filter(|from| from.kind == FileKind::Directory) {

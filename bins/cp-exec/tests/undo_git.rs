@@ -1,4 +1,4 @@
-//! The history of a repository from before a run is brought back after it.
+//! `undo --git`: the history of a repository is as it was before a run.
 
 use std::fs;
 use std::time::Instant;
@@ -7,15 +7,21 @@ use serde_json::Value;
 
 use crate::exec::{Exec, Who, everyone};
 use crate::guard::{owner, repository};
+use crate::killed::wait_for;
 
-/// Brings the history back, as the dry run says.
-fn recover(exec: &Exec, words: &[&str]) -> Value {
-    let words = [&["recover-git", "."], words].concat();
-    let (preview, _) = exec.ask(&[&words[..], &["--dry-run"]].concat());
+/// Undoes a run together with its repositories, as the dry run says.
+fn undo(exec: &Exec, run: &str) -> Value {
+    let (preview, _) = exec.ask(&["undo", run, "--git", "--dry-run"]);
     let token = preview["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{preview}"));
-    let (answer, status) = exec.ask(&[&words[..], &["--confirm", token]].concat());
+    let (answer, status) = exec.ask(&["undo", run, "--git", "--confirm", token]);
     assert_eq!(status, 0, "{answer}");
     answer["data"].clone()
+}
+
+/// The number of a run.
+fn number(answer: &Value) -> String {
+    let receipt = answer["data"]["receipt"]["seq"].as_u64().unwrap_or_else(|| panic!("{answer}"));
+    receipt.to_string()
 }
 
 /// Commands whose output shows if the history is intact.
@@ -46,33 +52,50 @@ fn destroyed_history_is_restored() {
         for damage in DAMAGE {
             let exec = with_history(who);
             let before = owner(&exec, LOOK);
-            exec.ask(&["--", "sh", "-c", damage]);
+            exec.own_all();
+            let (damaged, _) = exec.ask(&["--", "sh", "-c", &format!("{damage}; true")]);
             let broken = exec.program("sh").args(["-c", LOOK]).run();
             assert_ne!(broken.stdout, before, "the control: {damage}");
             // Another run must not make what is kept worse.
             exec.ask(&["--", "true"]);
-            let recovered = recover(&exec, &[]);
-            assert_eq!(owner(&exec, LOOK), before, "{who:?} {damage}: {recovered}");
-            assert_eq!(exec.entries("git.recover").len(), 1);
-            assert_eq!(exec.ask(&["recover-git", "."]).0["data"]["objects"], 0, "nothing is left to do");
+            let undone = undo(&exec, &number(&damaged));
+            assert_eq!(owner(&exec, LOOK), before, "{who:?} {damage}: {undone}");
+            let entries = exec.entries("exec.operation");
+            assert_eq!(entries[0]["data"]["what"]["repositories"], undone["repositories"], "{entries:?}");
         }
     }
 }
 
 #[test]
-fn newer_references_are_restored_only_on_request() {
+fn references_of_run_are_put_back_and_others_stay() {
     let exec = with_history(Who::Me);
-    let (old, _) = (owner(&exec, "git rev-parse main"), exec.ask(&["--", "true"]));
-    owner(&exec, "git commit -qm new");
-    exec.ask(&["--", "sh", "-c", "rm -rf .git/objects/pack"]);
-    recover(&exec, &[]);
-    assert_eq!(owner(&exec, "git log -1 --format=%s"), "new\n");
-    let snapshots: Vec<_> = fs::read_dir(exec.work.join(".git/cp-keep/snapshots")).unwrap().flatten().collect();
-    let oldest = snapshots.iter().map(|entry| entry.file_name().into_string().unwrap()).min().unwrap();
-    recover(&exec, &["--snapshot", &oldest, "--refs"]);
-    assert_eq!(owner(&exec, "git rev-parse main"), old);
-    assert_eq!(exec.ask(&["recover-git", ".", "--snapshot", "1"]).0["error"]["code"], "E_NOT_FOUND");
-    assert_eq!(exec.ask(&["recover-git", "/"]).0["error"]["code"], "E_NOT_FOUND");
+    owner(&exec, "git branch old");
+    let look = "git for-each-ref; git symbolic-ref HEAD; git status --short";
+    let before = owner(&exec, look);
+    let line = "git commit -qm x; git branch -qf old main; git checkout -qb new; git commit -q --allow-empty -m y";
+    let (answer, _) = exec.ask(&["-c", line]);
+    assert_ne!(owner(&exec, look), before, "the control: {answer}");
+    undo(&exec, "last");
+    assert_eq!(owner(&exec, "git branch -qD new; git log -1 --format=%s old"), "c\n");
+    assert_eq!(owner(&exec, look), before);
+    // The log of a reference keeps what the run did, so that its commits can be found.
+    assert!(owner(&exec, "git reflog -2 --format=%gs main").contains("commit: x"));
+    let (nothing, _) = exec.ask(&["undo", "last", "--git"]);
+    assert_eq!(nothing["data"]["receipt"], Value::Null, "{nothing}");
+}
+
+#[test]
+fn history_of_killed_run_is_put_back() {
+    let exec = with_history(Who::Me);
+    let before = owner(&exec, LOOK);
+    let run = exec.command(&["-c", "rm -rf .git/refs .git/objects; touch done; sleep 60"]).start();
+    wait_for(&exec, "done");
+    run.kill();
+    exec.ask(&["--", "true"]);
+    let killed = exec.entries("exec.intent")[0]["seq"].to_string();
+    fs::remove_file(exec.work.join("done")).unwrap();
+    undo(&exec, &killed);
+    assert_eq!(owner(&exec, LOOK), before);
 }
 
 #[test]
