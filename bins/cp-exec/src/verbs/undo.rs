@@ -156,8 +156,8 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
         gate.nothing_to_do()?;
         None
     } else {
-        let changes = undo.steps.iter().map(change).chain(recoveries.iter().flat_map(changes_of_repository));
-        if !gate.pass(changes.collect::<Vec<_>>(), context)? {
+        let listed = undo.steps.iter().map(change).chain(recoveries.iter().flat_map(changes_of_repository));
+        if !gate.pass(listed.collect::<Vec<_>>(), context)? {
             return Ok(None);
         }
         let receipt = undo.carry_out(&mut engine, intent, &repositories)?;
