@@ -92,7 +92,7 @@ pub(crate) fn plan(
         run_as,
         require: exec.require.clone(),
         wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
-        cgroups: Vec::new(),
+        cgroup: None,
         terminals: Terminals::Private,
         line,
         is_contained: line,

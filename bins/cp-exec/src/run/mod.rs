@@ -6,6 +6,7 @@ mod blocked;
 mod budget;
 pub(crate) mod clients;
 mod connections;
+mod group;
 pub(crate) mod helper;
 pub(crate) mod inside;
 mod journal;

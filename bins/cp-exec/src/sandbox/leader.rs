@@ -190,7 +190,7 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     // The kernel starts a program that receives cores for a limit of 0, but not for 1.
     set(Resource::Core, 1)?;
     set(Resource::Cpu, plan.limits.cpu_seconds)?;
-    if plan.cgroups.is_empty() {
+    if plan.cgroup.is_none() {
         // The limit counts all processes of the user, and does not apply to root.
         let own_user = enforcement.has(Layer::User) || plan.run_as.is_some();
         if own_user {
@@ -208,11 +208,12 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
         }
         enforcement.missing.push("memory: the limit holds only with a control group".to_owned());
         if plan.wants_cgroup {
-            enforcement.missing.push("cgroup: no control group can be created here".to_owned());
+            enforcement
+                .missing
+                .push("cgroup: no control group of version 2 with pids and memory can be created here".to_owned());
         }
     } else {
-        let version = if plan.cgroups.len() > 1 { "cgroup_v1" } else { "cgroup_v2" };
-        version.clone_into(&mut enforcement.cgroup);
+        "cgroup_v2".clone_into(&mut enforcement.cgroup);
     }
     Ok(())
 }
@@ -282,7 +283,7 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
         Layer::NoNewPrivs => !enforcement.no_new_privs,
         Layer::Seccomp => !enforcement.seccomp,
         Layer::Landlock => enforcement.landlock.status != "full",
-        Layer::Cgroup => plan.cgroups.is_empty(),
+        Layer::Cgroup => plan.cgroup.is_none(),
         Layer::RunAs => plan.run_as.is_none(),
         Layer::NoListener => false,
         Layer::User | Layer::Pid | Layer::Mount | Layer::Network | Layer::Ipc | Layer::Uts => !enforcement.has(*layer),

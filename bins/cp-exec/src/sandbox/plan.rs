@@ -49,8 +49,8 @@ pub(crate) struct Plan {
     pub require: Vec<Layer>,
     /// True if the run gets a control group.
     pub wants_cgroup: bool,
-    /// Control groups of this run, which the command joins before it starts.
-    pub cgroups: Vec<PathBuf>,
+    /// The control group of this run, which the command joins before it starts.
+    pub cgroup: Option<PathBuf>,
     /// The terminals in the view.
     pub terminals: Terminals,
 }
