@@ -265,10 +265,11 @@ impl OwnerGit {
         Err(refuse(&finding.rule, reason).hint("write the command itself, then it can be approved"))
     }
 
-    /// True if a command makes commits that the owner would sign.
-    pub(crate) fn leaves_unsigned(&self, argv: &[String]) -> bool {
+    /// True for the first command of a run that makes commits which the owner would sign.
+    pub(crate) fn leaves_unsigned(&mut self, argv: &[String]) -> bool {
         let arguments = Arguments::read(argv);
-        self.signs && arguments.name() == "git" && COMMITS.iter().any(|name| arguments.is_command(&[name]))
+        let is_commit = arguments.name() == "git" && COMMITS.iter().any(|name| arguments.is_command(&[name]));
+        is_commit && std::mem::take(&mut self.signs)
     }
 }
 

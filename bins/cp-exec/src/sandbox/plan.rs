@@ -61,6 +61,11 @@ impl Plan {
         path == self.exe.path || self.programs.iter().any(|program| program == path)
     }
 
+    /// True if the program is the only one that this run may execute.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.profile == Profile::Strict && !self.line
+    }
+
     /// The kind of the network.
     pub(crate) fn network_kind(&self) -> Network {
         if self.sockets { (&self.network).into() } else { Network::None }
