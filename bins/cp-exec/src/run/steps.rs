@@ -76,7 +76,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub(super) fn new(policy: &Policy, hashes: &HashCache, ruling: &Ruling, intent: &Receipt) -> Self {
+    pub(super) fn new(policy: &Policy, hashes: &HashCache, ruling: &Ruling, intent: &Receipt, git: OwnerGit) -> Self {
         let name = ruling.plan.exe.path.display().to_string();
         Self {
             policy: policy.clone(),
@@ -86,7 +86,7 @@ impl Steps {
             given: ruling.plan.env.iter().cloned().collect(),
             is_alone: ruling.plan.is_alone(),
             planned: Some((ruling.caller, name, ruling.plan.argv.clone())),
-            git: ruling.git.clone(),
+            git,
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             pending: Vec::new(),
