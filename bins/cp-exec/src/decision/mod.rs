@@ -26,7 +26,7 @@ use self::checks::{
     add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_governed, check_intent, check_script,
     check_target, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
-pub(crate) use self::owner_git::OwnerGit;
+pub(crate) use self::owner_git::{Listing, OwnerGit};
 pub(crate) use self::plan::check_variables;
 pub(crate) use self::plan::{Planned, plan};
 use self::program::Pinned;
@@ -207,8 +207,8 @@ pub(crate) struct Ruling {
     pub stdin: Option<String>,
     /// The guarded paths in the trees that the run may write.
     pub watched: Watched,
-    /// The git configuration of the owner in the run.
-    pub git: OwnerGit,
+    /// The git configuration of the owner.
+    pub git: Listing,
 }
 
 /// The shells for command lines; the first that exists is used.

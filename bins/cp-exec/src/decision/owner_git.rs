@@ -126,23 +126,41 @@ const WITH_VALUE: [&str; 8] =
 /// Commands of git that make commits.
 const COMMITS: [&str; 7] = ["am", "cherry-pick", "commit", "merge", "pull", "rebase", "revert"];
 
+/// A list of the owner's settings that git makes while the run is prepared; empty where none are needed.
+#[derive(Default)]
+pub(crate) struct Listing {
+    /// The running git, the home of the owner, and the directory of git's own files in it.
+    started: Option<(duct::ReaderHandle, PathBuf, PathBuf)>,
+    git: OwnerGit,
+}
+
+impl Listing {
+    /// The settings. The first call waits for git.
+    pub(crate) fn read(&mut self) -> &mut OwnerGit {
+        if let Some((git, home, own)) = self.started.take() {
+            self.git = OwnerGit::from_list(&output_of(&git).unwrap_or_default(), &home, &own);
+        }
+        &mut self.git
+    }
+}
+
 /// The owner's git configuration in one run.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct OwnerGit {
     /// The files of the run: names in [`OWN_FILES`], and contents.
-    pub(super) files: Vec<(String, Vec<u8>)>,
+    pub(crate) files: Vec<(String, Vec<u8>)>,
     aliases: BTreeMap<String, Vec<String>>,
     /// True if the owner signs commits. A run cannot, because it has no keys.
     signs: bool,
 }
 
 impl OwnerGit {
-    /// Lists the settings that apply in a directory. Without git or its configuration there are none.
-    pub(super) fn of(policy: &Policy, cwd: &Path) -> Self {
+    /// Starts to list the settings that apply in a directory. Without git or its configuration there are none.
+    pub(super) fn list(policy: &Policy, cwd: &Path) -> Listing {
         let home = std::env::var_os("HOME").map_or_else(|| policy.loaded.home.clone(), PathBuf::from);
         let own = std::env::var_os("XDG_CONFIG_HOME").filter(|path| !path.is_empty());
         let own = own.map_or_else(|| home.join(".config"), PathBuf::from).join("git");
-        let Some(git) = policy.git() else { return Self::default() };
+        let Some(git) = policy.git() else { return Listing::default() };
         // Packages write to the file of the system's git, which one that is installed beside it does not read.
         let beside = git.parent().and_then(Path::parent).map(|prefix| prefix.join("etc/gitconfig"));
         let system = beside.filter(|path| path.exists()).unwrap_or_else(|| SYSTEM.into());
@@ -150,7 +168,7 @@ impl OwnerGit {
             || PASSED.iter().any(|name| name.starts_with("GIT_") && std::env::var_os(name).is_some())
             || cwd.ancestors().any(|above| above.join(".git").exists());
         if !is_needed {
-            return Self::default();
+            return Listing::default();
         }
         let passed = PASSED.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
         let fixed = [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("GIT_PAGER", "cat"), ("GIT_OPTIONAL_LOCKS", "0")];
@@ -159,8 +177,8 @@ impl OwnerGit {
         let words = ["--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "config"];
         let words = words.into_iter().chain(["--list", "--includes", "--show-scope", "-z"]);
         let command = duct::cmd(git, words).dir(cwd).full_env(environment.collect::<Vec<(std::ffi::OsString, _)>>());
-        let listed = output_of(&command.stdin_null().stderr_null()).unwrap_or_default();
-        Self::from_list(&listed, &home, &own)
+        let started = command.stdin_null().stderr_null().reader().ok().map(|git| (git, home, own));
+        Listing { started, git: Self::default() }
     }
 
     /// Reads the output of `git config --list --show-scope -z`.
@@ -254,9 +272,7 @@ impl OwnerGit {
 
     /// Refuses a single command that is an alias of one that requires approval.
     pub(super) fn check_alias(&self, policy: &Policy, argv: &[String], cwd: &Path) -> Result<()> {
-        let Some(expanded) = self.expanded(argv).filter(|_| Arguments::read(argv).name() == "git") else {
-            return Ok(());
-        };
+        let Some(expanded) = self.expanded(argv) else { return Ok(()) };
         let finding = judge(policy, &expanded, cwd, Scope::Single).or_refused()?;
         if finding.verdict != Verdict::Confirm {
             return Ok(());
@@ -265,10 +281,11 @@ impl OwnerGit {
         Err(refuse(&finding.rule, reason).hint("write the command itself, then it can be approved"))
     }
 
-    /// True if a command makes commits that the owner would sign.
-    pub(crate) fn leaves_unsigned(&self, argv: &[String]) -> bool {
+    /// True for the first command of a run that makes commits which the owner would sign.
+    pub(crate) fn leaves_unsigned(&mut self, argv: &[String]) -> bool {
         let arguments = Arguments::read(argv);
-        self.signs && arguments.name() == "git" && COMMITS.iter().any(|name| arguments.is_command(&[name]))
+        let is_commit = arguments.name() == "git" && COMMITS.iter().any(|name| arguments.is_command(&[name]));
+        is_commit && std::mem::take(&mut self.signs)
     }
 }
 

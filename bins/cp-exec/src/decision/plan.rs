@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cp_common::{Error, Result};
 
-use super::owner_git::{self, OwnerGit};
+use super::owner_git::{self, Listing, OwnerGit};
 use super::program::{Pinned, ProgramLookup};
 use super::watched::Watched;
 use crate::digest::sha256;
@@ -21,6 +21,7 @@ use crate::nofollow::Node;
 use crate::policy::{Access, Degraded, Policy, RunAs, allowable, name_of, node_of};
 use crate::refusal::refuse;
 use crate::request::Command;
+use crate::rules::Arguments;
 use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Plan, Profile, Terminals, View};
 
 /// Counts the runs of this process, to number their scratch directories.
@@ -30,7 +31,7 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Planned {
     pub plan: Plan,
     pub watched: Watched,
-    pub git: OwnerGit,
+    pub git: Listing,
 }
 
 /// Builds the plan of a run from a policy and a pinned program.
@@ -44,6 +45,7 @@ pub(crate) fn plan(
     line: bool,
 ) -> Result<Planned> {
     let exec = policy.exec();
+    let mut git = OwnerGit::list(policy, cwd);
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
     let run_as = run_as(exec.run_as, &meta);
     let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
@@ -54,11 +56,9 @@ pub(crate) fn plan(
     let (mut view, guarded) = view(policy, pinned, cwd, write, certificates.into_values())?;
     let watched = Watched::of(policy, &view, guarded);
     watched.add_to(&mut view);
-    let mut git = OwnerGit::of(policy, cwd);
-    if !line {
-        git.check_alias(policy, argv, cwd)?;
+    if !line && Arguments::read(argv).name() == "git" {
+        git.read().check_alias(policy, argv, cwd)?;
     }
-    view.files = std::mem::take(&mut git.files);
     // A rule is about one command, and the programs of a line share their network.
     let network = if line { exec.network.clone() } else { exec.network_of(argv) };
     let mut programs = Vec::new();
@@ -92,7 +92,7 @@ pub(crate) fn plan(
         run_as,
         require: exec.require.clone(),
         wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
-        cgroups: Vec::new(),
+        cgroup: None,
         terminals: Terminals::Private,
         line,
         is_contained: line,

@@ -96,16 +96,14 @@ impl Git<'_> {
             ENVIRONMENT.iter().map(|(name, value)| (*name, OsStr::new(*value))).collect();
         environment.push(("GIT_DIR", self.directory.as_os_str()));
         let command = duct::cmd(self.program, words).dir(self.directory).full_env(environment);
-        output_of(&command.stdin_null().stderr_null())
+        output_of(&command.stdin_null().stderr_null().reader()?)
     }
 }
 
 /// The output of git within the limits.
-pub(crate) fn output_of(command: &duct::Expression) -> io::Result<Vec<u8>> {
-    let reader = command.reader()?;
+pub(crate) fn output_of(reader: &duct::ReaderHandle) -> io::Result<Vec<u8>> {
     let (done, waiting) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        let reader = &reader;
         scope.spawn(move || {
             if waiting.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
                 drop(reader.kill());

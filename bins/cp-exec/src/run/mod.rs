@@ -6,6 +6,7 @@ mod blocked;
 mod budget;
 pub(crate) mod clients;
 mod connections;
+mod group;
 pub(crate) mod helper;
 pub(crate) mod inside;
 mod journal;
@@ -75,7 +76,7 @@ impl Prepared {
     pub(crate) fn new(
         engine: &mut Engine,
         tool: &'static str,
-        ruling: Ruling,
+        mut ruling: Ruling,
         stdin: Option<OwnedFd>,
         grace: Option<Duration>,
     ) -> Result<Self> {
@@ -89,7 +90,9 @@ impl Prepared {
             engine.journal.approval(Said::Spent(grant), approval)?;
         }
         let intent = engine.journal.intend(tool, &ruling)?;
-        let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent);
+        let mut git = std::mem::take(ruling.git.read());
+        ruling.plan.view.files = std::mem::take(&mut git.files);
+        let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent, git);
         let grace = grace.unwrap_or(GRACE.min(ruling.command.timeout / 10)).min(ruling.command.timeout);
         let policy = engine.policy.clone();
         Ok(Self {

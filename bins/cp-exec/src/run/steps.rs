@@ -47,12 +47,12 @@ pub(crate) struct Steps {
     intent: u64,
     /// The environment of the run.
     given: BTreeMap<String, String>,
+    /// True if no program may be started after the planned one.
+    is_alone: bool,
     /// The kind of the planned program and its arguments, until it was started.
     planned: Option<(Caller, String, Vec<String>)>,
     /// The git configuration of the owner.
     git: OwnerGit,
-    /// True after the run made a commit that its owner would sign.
-    is_unsigned: bool,
     provenance: Provenance,
     /// The last commands that the line ran.
     ran: VecDeque<String>,
@@ -76,7 +76,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub(super) fn new(policy: &Policy, hashes: &HashCache, ruling: &Ruling, intent: &Receipt) -> Self {
+    pub(super) fn new(policy: &Policy, hashes: &HashCache, ruling: &Ruling, intent: &Receipt, git: OwnerGit) -> Self {
         let name = ruling.plan.exe.path.display().to_string();
         Self {
             policy: policy.clone(),
@@ -84,9 +84,9 @@ impl Steps {
             journal: Journal::new(policy),
             intent: intent.seq,
             given: ruling.plan.env.iter().cloned().collect(),
+            is_alone: ruling.plan.is_alone(),
             planned: Some((ruling.caller, name, ruling.plan.argv.clone())),
-            git: ruling.git.clone(),
-            is_unsigned: false,
+            git,
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             pending: Vec::new(),
@@ -182,6 +182,9 @@ impl Steps {
                 request.argv = expanded;
                 (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
             }
+            if self.is_alone {
+                return self.deny_second(listener, &call, ruling, caller, say);
+            }
             match (self.answer_to(call.process, &ruling.argv), verdict) {
                 (Some(false), _) => return listener.deny(&call),
                 (Some(true), _) => rulings.push((ruling, true)),
@@ -204,8 +207,7 @@ impl Steps {
 
     /// Says once that commits of the run are not signed.
     fn warn_of_unsigned(&mut self, argv: &[String], say: &mut dyn FnMut(&str)) {
-        if !self.is_unsigned && self.git.leaves_unsigned(argv) {
-            self.is_unsigned = true;
+        if self.git.leaves_unsigned(argv) {
             say("commits of this run are not signed, because your keys are outside; sign them there, as with \
                  `git commit --amend --no-edit -S`");
         }
@@ -262,6 +264,25 @@ impl Steps {
             self.report.error = Some(error);
             self.is_evaded = true;
         }
+    }
+
+    /// Refuses a step of the profile `strict`. The run does not fail by that, because its program was promised no other.
+    fn deny_second(
+        &mut self,
+        listener: &Listener,
+        call: &ExecCall,
+        mut ruling: StepRuling,
+        caller: Caller,
+        say: &mut dyn FnMut(&str),
+    ) {
+        if self.answer_to(call.process, &ruling.argv).is_none() {
+            "the profile `strict` executes one program, and nothing after it".clone_into(&mut ruling.reason);
+            "strict".clone_into(&mut ruling.rule);
+            explain(listener, call, &format!("{}: {}", command_text(&ruling.argv), ruling.reason), say);
+            self.remember(call.process, &ruling.argv, false);
+            self.record(&ruling, caller, "deny", None);
+        }
+        listener.deny(call);
     }
 
     /// Refuses a step, and explains why on the standard error of the run.

@@ -78,7 +78,7 @@ fn prepare(
     } else {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|e| Failure::setup("subreaper", e))?;
-        let kill = if plan.cgroups.is_empty() { "subreaper" } else { "cgroup" };
+        let kill = if plan.cgroup.is_none() { "subreaper" } else { "cgroup" };
         kill.clone_into(&mut enforcement.kill);
     }
     Ok((clients, namespace))

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::devices::{LEAST_PID_MAX, own_pid_limit};
-use super::plan::{HOME, Identity, Layer, Network, Plan, Profile, TMP};
+use super::plan::{HOME, Identity, Layer, Network, Plan, TMP};
 use super::report::{Cause, Enforcement, Failure, Report};
-use super::seccomp::{Filters, allow_one_execution};
-use super::sys::{self, ExecArguments};
+use super::seccomp::Filters;
+use super::sys;
 use super::wire::{self, die_with_parent, report_and_exit};
 use super::{landlock, listener, seccomp, terminal};
 use crate::nofollow;
@@ -51,11 +51,7 @@ fn become_command(
 
     let directory = open_same(&plan.cwd)?;
     rustix::process::fchdir(&directory).map_err(|e| Failure::setup("cwd", e))?;
-    let is_alone = plan.profile == Profile::Strict && !plan.line;
-    let mut file = open_same(&plan.exe)?;
-    if is_alone {
-        file = above(&file).map_err(|e| Failure::setup("exe", e))?;
-    }
+    let file = open_same(&plan.exe)?;
     // In a private view the script is a copy of the text that was hashed.
     if let Some(script) = plan.script.as_ref().filter(|_| !enforcement.has(Layer::Mount)) {
         open_same(script)?;
@@ -91,20 +87,10 @@ fn become_command(
     env.push(format!("HOME={}", scratch.home.display()));
     env.push(format!("TMPDIR={}", scratch.tmp.display()));
     let env = words(env).map_err(|e| Failure::setup("env", std::io::Error::other(e)))?;
-    let words = ExecArguments::lay_out(argv, env).map_err(|e| Failure::setup("words", e))?;
-    if is_alone {
-        // No other execution is allowed after the first program, so no listener is needed.
-        if let Err(e) = allow_one_execution(file.as_raw_fd(), &words) {
-            enforcement.seccomp = false;
-            enforcement.missing.push(format!("seccomp: {e}"));
-        }
-    } else {
-        let installed =
-            listener::install().and_then(|fd| wire::send_report(socket, &Report::Listener, Some(fd.as_fd())));
-        match installed {
-            Ok(()) => enforcement.listener = true,
-            Err(e) => enforcement.missing.push(format!("listener: {e}")),
-        }
+    let installed = listener::install().and_then(|fd| wire::send_report(socket, &Report::Listener, Some(fd.as_fd())));
+    match installed {
+        Ok(()) => enforcement.listener = true,
+        Err(e) => enforcement.missing.push(format!("listener: {e}")),
     }
     if !enforcement.listener
         && let Err(e) = seccomp::refuse_set_id()
@@ -118,7 +104,7 @@ fn become_command(
     // The command must not run if its enforcement cannot be reported.
     wire::send_report(socket, &Report::Ready(Box::new(enforcement)), None).map_err(|e| Failure::setup("report", e))?;
     sys::close_on_exec().map_err(|e| Failure::setup("close", e))?;
-    let error = sys::execute(file.as_fd(), &words);
+    let error = sys::execute(file.as_fd(), &argv, &env);
     let message = format!("{}: {error}", plan.exe.path.display());
     Err(Failure { step: "exec".to_owned(), message, cause: Cause::Exec })
 }
@@ -162,24 +148,6 @@ impl Scratch {
     }
 }
 
-/// The limit of open files for a command that may start no other program. One descriptor remains above it.
-fn most_open_files() -> u64 {
-    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
-    most.map_or(u64::MAX, |most| most.saturating_sub(1)).min(4096)
-}
-
-/// Limits the open files, and duplicates a descriptor to a number above the limit.
-fn above(file: &OwnedFd) -> std::io::Result<OwnedFd> {
-    let open_files = most_open_files();
-    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
-    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
-    let first = i32::try_from(open_files).map_err(std::io::Error::other)?;
-    let file = rustix::io::fcntl_dupfd_cloexec(file, first)?;
-    let limit = Rlimit { current: Some(open_files), maximum: Some(open_files) };
-    rustix::process::setrlimit(Resource::Nofile, limit)?;
-    Ok(file)
-}
-
 fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     let set = |resource, value: u64| {
         // A limit is never raised above that of this process.
@@ -190,7 +158,7 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     // The kernel starts a program that receives cores for a limit of 0, but not for 1.
     set(Resource::Core, 1)?;
     set(Resource::Cpu, plan.limits.cpu_seconds)?;
-    if plan.cgroups.is_empty() {
+    if plan.cgroup.is_none() {
         // The limit counts all processes of the user, and does not apply to root.
         let own_user = enforcement.has(Layer::User) || plan.run_as.is_some();
         if own_user {
@@ -208,11 +176,12 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
         }
         enforcement.missing.push("memory: the limit holds only with a control group".to_owned());
         if plan.wants_cgroup {
-            enforcement.missing.push("cgroup: no control group can be created here".to_owned());
+            enforcement
+                .missing
+                .push("cgroup: no control group of version 2 with pids and memory can be created here".to_owned());
         }
     } else {
-        let version = if plan.cgroups.len() > 1 { "cgroup_v1" } else { "cgroup_v2" };
-        version.clone_into(&mut enforcement.cgroup);
+        "cgroup_v2".clone_into(&mut enforcement.cgroup);
     }
     Ok(())
 }
@@ -282,7 +251,7 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
         Layer::NoNewPrivs => !enforcement.no_new_privs,
         Layer::Seccomp => !enforcement.seccomp,
         Layer::Landlock => enforcement.landlock.status != "full",
-        Layer::Cgroup => plan.cgroups.is_empty(),
+        Layer::Cgroup => plan.cgroup.is_none(),
         Layer::RunAs => plan.run_as.is_none(),
         Layer::NoListener => false,
         Layer::User | Layer::Pid | Layer::Mount | Layer::Network | Layer::Ipc | Layer::Uts => !enforcement.has(*layer),
@@ -306,6 +275,10 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
             let why = "the command requires the execve listener, which this machine does not provide";
             return refusal(Layer::NoListener, why.to_owned());
         }
+    }
+    if plan.is_alone() && !enforcement.listener {
+        let why = "the profile `strict` requires the execve listener, which this machine does not provide";
+        return refusal(Layer::NoListener, why.to_owned());
     }
     let Some(layer) = plan.require.iter().find(|layer| missing(layer)) else { return Ok(()) };
     refusal(*layer, format!("the policy requires `{}`, which this machine does not provide", layer.name()))

@@ -337,7 +337,7 @@ mod tests {
             run_as: None,
             require: Vec::new(),
             wants_cgroup: false,
-            cgroups: Vec::new(),
+            cgroup: None,
             terminals: Terminals::Private,
         };
         let wanted = wanted(&plan, Vec::new());

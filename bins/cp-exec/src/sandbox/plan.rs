@@ -49,8 +49,8 @@ pub(crate) struct Plan {
     pub require: Vec<Layer>,
     /// True if the run gets a control group.
     pub wants_cgroup: bool,
-    /// Control groups of this run, which the command joins before it starts.
-    pub cgroups: Vec<PathBuf>,
+    /// The control group of this run, which the command joins before it starts.
+    pub cgroup: Option<PathBuf>,
     /// The terminals in the view.
     pub terminals: Terminals,
 }
@@ -59,6 +59,11 @@ impl Plan {
     /// True if a path is a program that this run may execute.
     pub(super) fn is_program(&self, path: &Path) -> bool {
         path == self.exe.path || self.programs.iter().any(|program| program == path)
+    }
+
+    /// True if the program is the only one that this run may execute.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.profile == Profile::Strict && !self.line
     }
 
     /// The kind of the network.

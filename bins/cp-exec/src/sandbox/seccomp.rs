@@ -8,7 +8,6 @@ use seccompiler::{
 };
 
 use super::plan::Network;
-use super::sys::ExecArguments;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
@@ -128,39 +127,6 @@ impl Filters {
         };
         seccompiler::apply_filter(program.as_ref().map_err(Clone::clone)?).map_err(|e| e.to_string())
     }
-}
-
-/// Allows this thread one execution, of the file behind one descriptor and with these arguments.
-///
-/// The descriptor is above the limit of open files, so the executed program can never have one with that number. But
-/// for a path that begins with a slash the descriptor does not matter, so the filter also compares the addresses of
-/// the arguments, which were drawn at random and are lost with this process's memory.
-pub(super) fn allow_one_execution(descriptor: i32, words: &ExecArguments) -> Result<(), String> {
-    let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
-    let [path, argv, env] = words.addresses();
-    let mut wanted =
-        vec![(argument(0), descriptor.cast_unsigned()), (argument(4), libc::AT_EMPTY_PATH.cast_unsigned())];
-    for (index, address) in [(1, path), (2, argv), (3, env)] {
-        let (low, high) = (address & 0xffff_ffff, address >> 32);
-        wanted.push((argument(index), u32::try_from(low).unwrap_or_default()));
-        wanted.push((argument(index) + 4, u32::try_from(high).unwrap_or_default()));
-    }
-    let answer = |k| sock_filter { code: RETURN, jt: 0, jf: 0, k };
-    let (refuse, allow) = (answer(ERRNO | libc::EPERM.cast_unsigned()), answer(ALLOW));
-    let mut program = vec![
-        sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },
-        sock_filter { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: number(libc::SYS_execve) },
-        sock_filter { code: JUMP_IF_EQUAL, jt: 2, jf: 1, k: number(libc::SYS_execveat) },
-        refuse.clone(),
-        allow.clone(),
-    ];
-    for (offset, value) in wanted {
-        program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: offset });
-        program.push(sock_filter { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: value });
-        program.push(refuse.clone());
-    }
-    program.push(allow);
-    seccompiler::apply_filter(&program).map_err(|e| e.to_string())
 }
 
 /// Refuses to change a mode to a set-id one, where no listener makes the change.

@@ -178,7 +178,7 @@ fn ready(request: &wire::RunRequest) -> Result<Plan, Failure> {
     sys::close_all_but(request.socket.as_raw_fd());
     let (plan, stdin) = wire::receive_plan(request.socket.as_fd()).map_err(|e| Failure::setup("plan", e))?;
     rustix::stdio::dup2_stdin(&stdin).map_err(streams)?;
-    for group in &plan.cgroups {
+    if let Some(group) = &plan.cgroup {
         fs::write(group.join("cgroup.procs"), "0").map_err(|e| Failure::setup("cgroup", e))?;
     }
     Ok(plan)

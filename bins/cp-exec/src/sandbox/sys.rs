@@ -62,67 +62,14 @@ pub(super) fn unshare(flags: i32) -> io::Result<()> {
     check(unsafe { libc::unshare(flags) }.into()).map(drop)
 }
 
-/// The arguments and the environment of an execution, at random addresses.
-pub(super) struct ExecArguments {
-    path: usize,
-    argv: usize,
-    env: usize,
-    /// The strings of both lists.
-    _strings: [Vec<CString>; 2],
-}
-
-impl ExecArguments {
-    /// Lays out the lists. They stay valid until this process executes a program or exits.
-    pub(super) fn lay_out(argv: Vec<CString>, env: Vec<CString>) -> io::Result<Self> {
-        let pointers = |words: &[CString]| -> Vec<u8> {
-            let all = words.iter().map(|word| word.as_ptr().addr()).chain([0]);
-            all.flat_map(usize::to_ne_bytes).collect()
-        };
-        Ok(Self {
-            path: place_at_random(&[0])?,
-            argv: place_at_random(&pointers(&argv))?,
-            env: place_at_random(&pointers(&env))?,
-            _strings: [argv, env],
-        })
-    }
-
-    /// The addresses of the empty path and the two lists.
-    pub(super) fn addresses(&self) -> [u64; 3] {
-        [self.path, self.argv, self.env].map(|address| address as u64)
-    }
-}
-
-/// Copies bytes to a random address.
-fn place_at_random(bytes: &[u8]) -> io::Result<usize> {
-    const PAGE: usize = 4096;
-    for _ in 0..64 {
-        let mut drawn = [0_u8; 8];
-        rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty())?;
-        let drawn = usize::from_ne_bytes(drawn);
-        // A random page in the lower 46 bits of the address space, which is half of it, and a random offset in the
-        // page.
-        let (page, within) = (drawn & 0x3fff_ffff_f000, (drawn >> 48) & 0xff8);
-        let length = within + bytes.len();
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        // SAFETY: the mapping is new and replaces none, and the copy stays inside it.
-        unsafe {
-            let hint = ptr::without_provenance_mut(page);
-            let at = libc::mmap(hint, length.next_multiple_of(PAGE), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-            if at != libc::MAP_FAILED && at == hint {
-                ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast::<u8>().add(within), bytes.len());
-                return Ok(page + within);
-            }
-        }
-    }
-    Err(io::Error::other("no room for the words of the command"))
-}
-
 /// Executes the file behind a descriptor. Returns only on failure.
-pub(super) fn execute(file: BorrowedFd<'_>, words: &ExecArguments) -> io::Error {
-    // SAFETY: all three were laid out by `ExecArguments`: an empty path, and two lists that end with a null pointer and whose strings live.
-    unsafe {
-        libc::syscall(libc::SYS_execveat, file.as_raw_fd(), words.path, words.argv, words.env, libc::AT_EMPTY_PATH)
-    };
+pub(super) fn execute(file: BorrowedFd<'_>, argv: &[CString], env: &[CString]) -> io::Error {
+    let pointers =
+        |words: &[CString]| -> Vec<_> { words.iter().map(|word| word.as_ptr()).chain([ptr::null()]).collect() };
+    let (argv, env) = (pointers(argv), pointers(env));
+    let (path, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+    // SAFETY: both lists end with a null pointer, and they and their strings live longer than the call.
+    unsafe { libc::syscall(libc::SYS_execveat, file.as_raw_fd(), path, argv.as_ptr(), env.as_ptr(), flags) };
     io::Error::last_os_error()
 }
 

@@ -101,7 +101,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         run_as: None,
         require: Vec::new(),
         wants_cgroup,
-        cgroups: Vec::new(),
+        cgroup: None,
         terminals: Terminals::Private,
         line: false,
         is_contained: false,
@@ -163,7 +163,7 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
         "cgroup",
         group || !wants_cgroup,
         if wants_cgroup { enforcement.cgroup.clone() } else { unasked },
-        "delegate a control group with pids and memory to this user; without one each process has limits, but not all together",
+        "delegate a control group of version 2 with pids and memory to this user; without one each process has limits, but not all together",
     );
     check(
         "kill",
