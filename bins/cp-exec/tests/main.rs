@@ -38,6 +38,7 @@ mod owner_acts;
 mod owner_git;
 mod projects;
 mod read_only;
+mod real_projects;
 mod recover_git;
 mod repositories;
 mod requests;
