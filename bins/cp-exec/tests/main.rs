@@ -38,7 +38,7 @@ mod owner_acts;
 mod owner_git;
 mod projects;
 mod read_only;
-
+mod real_projects;
 mod repositories;
 mod requests;
 mod run;

@@ -80,6 +80,27 @@ fn python_project_uses_active_environment() {
 }
 
 #[test]
+fn name_in_line_means_its_pin() {
+    let exec = Exec::new(Who::Me);
+    let mut pins = Vec::new();
+    for (directory, own) in [("first", "a"), ("second", "z")] {
+        for name in [own, "tool"] {
+            exec.executable(&format!("target/{directory}/{name}"), &format!("#!/bin/sh\necho {directory}\n"));
+        }
+        pins.push(format!("{own} = \"{}/target/{directory}/{own}\"", exec.work.display()));
+    }
+    for pinned in ["first", "second"] {
+        let tool = format!("tool = \"{}/target/{pinned}/tool\"", exec.work.display());
+        let pins = pins.join(", ");
+        exec.policy(&format!(
+            "[exec]\nallowed_commands = [\"*\"]\npin = {{ {pins}, {tool} }}\n[paths]\nread = [\".\"]\nexecute = [\"target/**\"]\n"
+        ));
+        let (answer, _) = exec.ask(&["-c", "tool"]);
+        assert_eq!(answer["data"]["stdout"], format!("{pinned}\n"), "{answer}");
+    }
+}
+
+#[test]
 fn python_project_uses_own_environment() {
     cp_testkit::needs!("python3");
     let exec = project(&[("main.py", "import sys; print(sys.prefix)\n"), ("pyproject.toml", "")]);

@@ -100,9 +100,16 @@ pub(crate) fn plan(
     Ok(Planned { plan, watched, git })
 }
 
-/// The value of PATH. The directory of a pinned program comes last; for the shell of a line it comes first.
+/// The value of PATH. The directory of a pinned program comes last; for the shell of a line it comes first, and after
+/// the others if it has more programs that are pinned elsewhere, so that a name means its pin.
 fn search_path(policy: &Policy, line: bool) -> String {
-    let beside = policy.pins.iter().filter_map(|(_, path)| path.parent());
+    let shadowed = |directory: &Path| {
+        let elsewhere = policy.pins.iter().filter(|(_, path)| path.parent() != Some(directory));
+        elsewhere.filter(|(name, _)| directory.join(name).exists()).count()
+    };
+    let mut beside: Vec<&Path> = policy.pins.iter().filter_map(|(_, path)| path.parent()).collect();
+    beside.sort_by_cached_key(|directory| shadowed(directory));
+    let beside = beside.into_iter();
     let listed = policy.exec().path.iter().map(PathBuf::as_path);
     let directories: Vec<&Path> = if line { beside.chain(listed).collect() } else { listed.chain(beside).collect() };
     let mut path: Vec<String> = Vec::new();

@@ -1,0 +1,1 @@
+//! Nothing: cargo fetches the dependencies only.
