@@ -40,8 +40,7 @@ pub(super) fn is_about_own_repository(
     if !rule.starts_with("git.") || is_moved(argv, variables, is_push) {
         return false;
     }
-    let options = argv.windows(2).filter(|words| words[0] == "-C");
-    let directory = options.fold(request.cwd.clone(), |directory, words| directory.join(&words[1]));
+    let directory = arguments.directories().fold(request.cwd.clone(), |directory, next| directory.join(next));
     if !is_push {
         return is_own(&directory);
     }
