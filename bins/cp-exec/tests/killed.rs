@@ -190,9 +190,9 @@ fn locks_of_ended_run_do_not_stay() {
                     wait_for(&exec, "other");
                 }
                 if ending == "killed" {
-                    run.kill()
+                    run.kill();
                 } else {
-                    drop(run.finish())
+                    drop(run.finish());
                 }
                 exec.ask(&["--", "true"]);
                 let locks = outside("find .git -name cp-keep -prune -o -name '*.lock' -print").run().success().stdout;
