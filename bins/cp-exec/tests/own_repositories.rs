@@ -53,6 +53,68 @@ fn rules_about_repositories_hold_for_those_of_the_owner() {
     }
 }
 
+/// Ways to make a repository `old` in a run.
+const WAYS: [&str; 4] = [
+    "git init -q old",
+    "git clone -q . old",
+    "mkdir -p old/.git/objects old/.git/refs/heads && echo 'ref: refs/heads/main' >old/.git/HEAD && \
+     printf '[core]\\n\\trepositoryformatversion = 0\\n' >old/.git/config",
+    "git init -q --bare old",
+];
+
+/// What the owner does between the runs, outside, and whether the repository is a run's own afterwards.
+const BETWEEN: [(&str, bool); 7] = [
+    ("true", true),
+    ("rm -rf old && git init -q old", false),
+    ("cp -a old copy && rm -rf old && mv copy old", false),
+    ("cd old && git commit -q --allow-empty -m mine", false),
+    ("cd old && git config core.fsmonitor ./x", false),
+    (
+        "cd old && mkdir -p $(git rev-parse --git-dir)/hooks && touch $(git rev-parse --git-dir)/hooks/post-commit",
+        false,
+    ),
+    ("cd old && git update-ref refs/heads/more $(git commit-tree -m m $(git hash-object -wt tree /dev/null))", false),
+];
+
+#[test]
+fn repository_of_an_earlier_run_is_of_runs_until_its_owner_changes_it() {
+    const COMMIT: &str = "cd old && T=$(git hash-object -wt tree /dev/null) && git update-ref refs/heads/y \
+                          $(git -c user.name=a -c user.email=b commit-tree -m x $T)";
+    for who in everyone() {
+        for (way, (between, is_own)) in WAYS
+            .into_iter()
+            .flat_map(|way| BETWEEN[..if way == WAYS[0] { 7 } else { 2 }].iter().map(move |between| (way, *between)))
+        {
+            let exec = Exec::with_policy(who, POLICY);
+            let outside = |script: &str| {
+                let identity = "export GIT_AUTHOR_NAME=o GIT_AUTHOR_EMAIL=o GIT_COMMITTER_NAME=o GIT_COMMITTER_EMAIL=o";
+                exec.outside(&format!("cd {} && {identity} && {script}", exec.work.display())).run()
+            };
+            outside(&MAKE.replace("DIR", ".")).success();
+            let (answer, status) = exec.ask(&["-c", &format!("{way} && {COMMIT}")]);
+            let made = answer["data"]["enforcement"]["repositories_made"].as_array().map(Vec::len);
+            assert_eq!((status, made), (0, Some(1)), "{who:?} {way}: {answer}");
+            // A second run works in it.
+            let (answer, status) = exec.ask(&[
+                "-c",
+                "cd old && git branch -D y && { git stash clear || [ -f HEAD ]; } && git config user.name x",
+            ]);
+            assert_eq!(status, 0, "{who:?} {way}: {answer}");
+            assert_eq!(answer["data"]["enforcement"]["repositories_made"], serde_json::json!([]), "{answer}");
+            outside(between).success();
+            let context = format!("{who:?} {way}; {between}");
+            let (answer, status) = exec.ask(&["-c", "cd old && git update-ref -d refs/heads/y"]);
+            assert_eq!(status == 0, is_own, "{context}: {answer}");
+            assert_eq!(answer["error"]["code"] == "E_HUMAN_REQUIRED", !is_own, "{context}: {answer}");
+            let (answer, status) = exec.ask(&["-c", "rm -rf old && git init -q old"]);
+            assert_eq!(status == 0, is_own, "{context}: {answer}");
+            // The control: the repository of the owner beside it.
+            let (answer, _) = exec.ask(&["-c", "git branch -D y"]);
+            assert_eq!(answer["error"]["code"], "E_HUMAN_REQUIRED", "{context}: {answer}");
+        }
+    }
+}
+
 /// What becomes of a line: with a name in `network`, and without.
 const PUSHES: [(&str, &str, &str); 22] = [
     ("cd $TMPDIR/a && git push -q $TMPDIR/b HEAD:z", "done", "done"),

@@ -1,7 +1,8 @@
-//! Rules about repositories are about those of the owner, and not about those that a run makes.
+//! Rules about repositories are about those of the owner, and not about those that this run or an earlier one made.
 
 use std::path::{Path, PathBuf};
 
+use super::watched::top_of;
 use crate::git_dir::addresses;
 use crate::policy::{Access, Policy};
 use crate::rules::Arguments;
@@ -17,7 +18,7 @@ const DESTROYS_REPOSITORY: &str = "destroy.place";
 /// Variables that lead git to another repository than the one of the directory.
 const MOVED: [&str; 3] = ["GIT_DIR", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"];
 
-/// True if a finding is about repositories that the run made, so that no history of the owner is at stake, or about a
+/// True if a finding is about repositories that runs made, so that no history of the owner is at stake, or about a
 /// push that reaches nobody else. What the run makes of the whole project is the owner's too, except for a
 /// configuration, which is checked after the run.
 pub(super) fn is_about_own_repository(
@@ -40,8 +41,7 @@ pub(super) fn is_about_own_repository(
     if !rule.starts_with("git.") || is_moved(argv, variables, is_push) {
         return false;
     }
-    let options = argv.windows(2).filter(|words| words[0] == "-C");
-    let directory = options.fold(request.cwd.clone(), |directory, words| directory.join(&words[1]));
+    let directory = arguments.directories().fold(request.cwd.clone(), |directory, next| directory.join(next));
     if !is_push {
         return is_own(&directory);
     }
@@ -99,13 +99,12 @@ fn place_of(address: &str, directory: &Path) -> Place {
     Place::Path(directory.join(address))
 }
 
-/// The top directory of the repository at a place, if the run made it: its configuration is not read-only.
+/// The top directory of the repository at a place, if a run made it: its configuration is not read-only.
 fn own_repository(policy: &Policy, request: &ExecRequest, place: &Path) -> Option<PathBuf> {
     let place = request.resolved(place).unwrap_or_else(|| place.to_owned());
     let Some(git) = repository_at(request, &place) else { return is_in_own_tmp(policy, &place).then_some(place) };
     let is_own = request.sees_read_only(&git.join("config")) == Some(false);
-    let root = if git.ends_with(".git") { git.parent()?.to_owned() } else { git };
-    is_own.then_some(root)
+    is_own.then(|| top_of(&git).to_owned())
 }
 
 /// The directory of the repository that git uses at a place, as the caller sees it.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::git_dir::{self, Repository};
-use crate::guard::Guarded;
+use crate::guard::{Guarded, made_by_runs};
 use crate::policy::Policy;
 use crate::sandbox::plan::{Identity, View};
 use crate::serde_paths::{any_bytes, path_bytes};
@@ -29,6 +29,9 @@ pub(crate) struct Watched {
     pub known: Vec<Identity>,
     /// Repositories that the run may write.
     pub repositories: Vec<Repository>,
+    /// Repositories that earlier runs made. They are as writable as those that this run makes.
+    #[serde(with = "any_bytes")]
+    pub own: Vec<PathBuf>,
     /// Dangerous parts of repositories that are hidden or read-only as a whole.
     pub closed: Vec<Identity>,
     /// Pristine paths of the policy that do not exist.
@@ -61,6 +64,11 @@ impl Watched {
         let closed = |path: &Path| view.mask.iter().chain(&view.protect).any(|closed| path.starts_with(closed));
         let (without, within) = found.repositories.into_iter().partition(|path| closed(path));
         found.repositories = within;
+        let mut own = made_by_runs(&policy.cp_home);
+        // The repository of the whole project is its owner's, whoever made it.
+        own.retain(|path| !policy.base.starts_with(top_of(path)) && trees.iter().any(|root| path.starts_with(root)));
+        found.repositories.retain(|path| !own.contains(path));
+        found.paths.retain(|path| !own.iter().any(|own| path.starts_with(own)));
         found.repositories.retain(|path| !listed.contains(path));
         let closed: Vec<PathBuf> =
             Guarded { paths: without.clone(), repositories: without, ..Guarded::default() }.into_paths();
@@ -77,6 +85,7 @@ impl Watched {
             trees: trees.clone(),
             known,
             repositories,
+            own,
             closed,
             absent,
             links: links.into_iter().filter(|path| !listed.contains(path)).filter_map(link).collect(),
@@ -103,6 +112,11 @@ impl Watched {
         self.trees.retain(|tree| view.write.contains(tree));
         self.repositories.retain(|repository| view.write.iter().any(|root| repository.path.starts_with(root)));
     }
+}
+
+/// The directory that a repository is about: the working tree, or the repository itself if it has none.
+pub(super) fn top_of(repository: &Path) -> &Path {
+    if repository.ends_with(".git") { repository.parent().unwrap_or(repository) } else { repository }
 }
 
 /// The current identity of a path, without following a link.

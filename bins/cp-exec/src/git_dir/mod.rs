@@ -6,6 +6,7 @@
 
 mod binds;
 mod keep;
+mod locks;
 mod made;
 mod placeholder;
 mod recover;
@@ -13,7 +14,6 @@ mod settings;
 mod unchanged;
 mod watch;
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
@@ -87,6 +87,9 @@ pub(crate) struct KnownParts {
     /// Entries that are neither files nor directories.
     #[serde(with = "any_bytes")]
     special: Vec<PathBuf>,
+    /// Lock files.
+    #[serde(with = "any_bytes")]
+    locks: Vec<PathBuf>,
     /// State directories with files or values that git does not write.
     #[serde(with = "any_bytes")]
     states: Vec<PathBuf>,
@@ -169,9 +172,11 @@ impl RepositoryState {
             repository.directories.iter().flat_map(|directory| binds::part_names().map(|name| directory.join(name)));
         let files = repository.protected().filter_map(|path| Some((path.clone(), read_small(path)?)));
         let files = files.collect();
+        let (special, locks) = special_entries(&repository.path);
         let known = KnownParts {
+            special,
+            locks,
             absent: parts.filter(|path| path.symlink_metadata().is_err()).collect(),
-            special: special_entries(&repository.path).collect(),
             states: faulty_states(repository).map(|(path, _)| path).collect(),
             snapshot: kept.as_ref().map(|kept| kept.snapshot.clone()),
         };
@@ -212,7 +217,7 @@ impl KnownParts {
     }
 
     /// Compares a repository with its state before a run that was killed together with this program. Its settings were
-    /// read-only in the run, so the owner has changed them.
+    /// read-only in the run, so the owner has changed them. Removes the lock files that the run left.
     pub(crate) fn compare(&self, repository: &Repository) -> Vec<Violation> {
         let mut found = Vec::new();
         let is_there = |path: &&PathBuf| path.symlink_metadata().is_ok();
@@ -229,7 +234,9 @@ impl KnownParts {
         let fault = |path: PathBuf| made::fault_in_worktree(&path).map(|fault| Violation::new(path, fault));
         found.extend(trees.into_iter().filter_map(fault));
         found.extend(modules.into_iter().map(|path| Violation::new(path, OF_OWNER)));
-        let special = special_entries(&repository.path).filter(|path| !self.special.contains(path));
+        let (special, locks) = special_entries(&repository.path);
+        locks::remove(repository, locks.into_iter().filter(|path| !self.locks.contains(path)).collect());
+        let special = special.into_iter().filter(|path| !self.special.contains(path));
         found.extend(special.map(|path| Violation::new(path, "is a special file, or a link out of the repository")));
         let states = faulty_states(repository).filter(|(path, _)| !self.states.contains(path));
         found.extend(states.map(|(path, fault)| Violation::new(path, fault)));
@@ -290,22 +297,26 @@ pub(crate) fn is_harmless_link(file: &Path, repositories: &[Repository]) -> bool
         })
 }
 
-/// Links, pipes and other special files in a repository. The many fan-out directories of objects are not entered.
-fn special_entries(repository: &Path) -> impl Iterator<Item = PathBuf> {
-    let (mut found, mut waiting) = (BTreeSet::new(), vec![repository.to_owned()]);
+/// Links, pipes and other special files in a repository, and lock files. The many fan-out directories of objects are
+/// not entered.
+fn special_entries(repository: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let (mut special, mut locks, mut waiting) = (Vec::new(), Vec::new(), vec![repository.to_owned()]);
     while let Some(directory) = waiting.pop() {
         let in_objects = directory.ends_with("objects");
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             let Ok(kind) = entry.file_type() else { continue };
-            let is_fan_out = in_objects && entry.file_name().len() == 2;
-            if kind.is_dir() && !is_fan_out && entry.file_name() != KEEP {
-                waiting.push(entry.path());
+            let (name, path) = (entry.file_name(), || entry.path());
+            let is_fan_out = in_objects && name.len() == 2;
+            if kind.is_dir() && !is_fan_out && name != KEEP {
+                waiting.push(path());
+            } else if kind.is_file() && name.as_encoded_bytes().ends_with(b".lock") {
+                locks.push(path());
             } else if !kind.is_dir() && !kind.is_file() {
-                found.insert(entry.path());
+                special.push(path());
             }
         }
     }
-    found.into_iter()
+    (special, locks)
 }
 
 /// The text of a small regular file. Does not block, and does not follow a link.

@@ -1,11 +1,12 @@
 //! Guards against files that other programs execute later: guarded names ([`names`]), the search for them ([`find`]),
-//! the comparison after a run ([`finish`]), the quarantine ([`quarantine`]), and the cleanup after killed runs
+//! the comparison after a run ([`finish`]), the repositories of runs ([`own`]), the quarantine ([`quarantine`]), and the cleanup after killed runs
 //! ([`settle`]). Also the `/tmp` directory of a session.
 //!
 //! After a run, new files with guarded names, and new parts of repositories that git would execute later, are moved into quarantine before the result is reported. A new repository stays if git executes nothing in it.
 
 mod find;
 mod names;
+mod own;
 mod quarantine;
 pub(crate) mod session_tmp;
 pub(crate) mod settle;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use self::find::{Guarded, Guards, may_matter};
 pub(crate) use self::names::{MatchState, is_guarded, is_guarded_by_link};
+pub(crate) use self::own::{made_by_runs, remember};
 use self::quarantine::{Quarantine, failed};
 use crate::changes::Ignored;
 use crate::decision::{KnownLink, Watched, identity};
@@ -31,7 +33,8 @@ const MOST_HIDDEN: usize = 100;
 pub(crate) struct Findings {
     pub quarantined: Vec<Quarantined>,
     pub new_hidden: Vec<String>,
-    pub repositories_made: Vec<String>,
+    /// The repositories that this run or an earlier one made and that stay.
+    pub own_repositories: Vec<String>,
 }
 
 /// Quarantines files of a run that other programs would execute, together with the findings in repositories.
@@ -51,9 +54,9 @@ pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Violation>, home: &
     after.restore_links();
     let mut found = after.search();
     let hidden = std::mem::take(&mut found.hidden);
-    let repositories_made = after.quarantine_new(found);
+    let own_repositories = after.quarantine_new(found);
     let new_hidden = after.new_hidden(hidden);
-    Findings { quarantined: after.quarantined, new_hidden, repositories_made }
+    Findings { quarantined: after.quarantined, new_hidden, own_repositories }
 }
 
 /// Compares the file system after a run with the state before it.

@@ -104,6 +104,12 @@ impl<'a> Arguments<'a> {
         &self.items
     }
 
+    /// The arguments from the program's own command on. The options before it are of the program, such as `git -C DIR`.
+    pub(super) fn items_of_command(&self) -> &[Item<'a>] {
+        let has_commands = self.program.is_some_and(|program| program.stops && program.script.is_none());
+        &self.items[if has_commands { self.leading } else { 0 }..]
+    }
+
     /// The operands. Those of a program with commands of its own begin with that command.
     pub(crate) fn operands(&self) -> impl Iterator<Item = Operand<'a>> {
         self.items.iter().filter_map(|item| match item {
@@ -124,18 +130,7 @@ impl<'a> Arguments<'a> {
 
     /// True if one of these options is given.
     pub(crate) fn has_option(&self, options: &[impl AsRef<str>]) -> bool {
-        self.items.iter().any(|item| match item {
-            Item::Option(name, _) => options.iter().any(|option| name.is(option.as_ref())),
-            Item::Operand(_) => false,
-        })
-    }
-
-    /// The values of an option.
-    pub(super) fn values_of<'s>(&'s self, options: &'s [impl AsRef<str>]) -> impl Iterator<Item = &'a str> + 's {
-        self.items.iter().filter_map(|item| match item {
-            Item::Option(name, value) if options.iter().any(|option| name.is(option.as_ref())) => *value,
-            _ => None,
-        })
+        has_option(&self.items, options)
     }
 
     /// True if the program's own command is one of these, by its name, an alias or its beginning: `push`, or `stash drop` with the
@@ -153,7 +148,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// The directories that options before the first operand change to, in order.
-    pub(super) fn directories(&self) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &'a str> {
         let letter = self.program.and_then(|program| program.directory);
         self.items[..self.leading].iter().filter_map(move |item| match item {
             Item::Option(Name::Letter(found), value) if letter == Some(*found) => *value,
@@ -185,12 +180,32 @@ impl<'a> Arguments<'a> {
         if self.has_option(&script.instead) {
             return None;
         }
-        let path =
-            self.values_of(&script.file).next().or_else(|| self.operands().next().map(|operand| operand.word))?;
+        let path = values_of(&self.items, &script.file)
+            .next()
+            .or_else(|| self.operands().next().map(|operand| operand.word))?;
         let words = self.words();
         let at = words.iter().position(|word| *word == path).map_or(words.len(), |at| at + 1);
         Some((path, &words[at..]))
     }
+}
+
+/// True if one of these options is among the arguments.
+pub(super) fn has_option(items: &[Item<'_>], options: &[impl AsRef<str>]) -> bool {
+    items.iter().any(|item| match item {
+        Item::Option(name, _) => options.iter().any(|option| name.is(option.as_ref())),
+        Item::Operand(_) => false,
+    })
+}
+
+/// The values of an option.
+pub(super) fn values_of<'s, 'a>(
+    items: &'s [Item<'a>],
+    options: &'s [impl AsRef<str>],
+) -> impl Iterator<Item = &'a str> + 's {
+    items.iter().filter_map(|item| match item {
+        Item::Option(name, value) if options.iter().any(|option| name.is(option.as_ref())) => *value,
+        _ => None,
+    })
 }
 
 /// The operands that may be a command: the first, and the next if the first may be the value of an option.

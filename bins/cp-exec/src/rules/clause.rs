@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::arguments::{Arguments, Item};
+use super::arguments::{Arguments, Item, has_option, values_of};
 use super::data::{Clause, Place};
 use crate::glob::name_matches;
 use crate::policy::{Policy, expand};
@@ -59,7 +59,8 @@ impl Clause {
             };
             word.is_some_and(|word| of_form(&self.words, &word.to_ascii_lowercase()))
         };
-        let is_off = |options: &[String]| arguments.values_of(options).any(|value| ["false", "none"].contains(&value));
+        let items = if self.command.is_empty() { arguments.items() } else { arguments.items_of_command() };
+        let is_off = |options: &[String]| values_of(items, options).any(|value| ["false", "none"].contains(&value));
         let exists = |word: &str| {
             let path = || places.directory(arguments).join(word);
             word != "-" && (word.contains(['*', '?', '[']) || std::fs::symlink_metadata(path()).is_ok())
@@ -70,14 +71,11 @@ impl Clause {
         };
         (self.command.is_empty() || arguments.is_command(&self.command))
             && !arguments.is_command(&self.not_command)
-            && (self.options.is_empty() || arguments.has_option(&self.options))
-            && (!arguments.has_option(&self.no_options) || is_off(&self.no_options))
-            && self
-                .values
-                .iter()
-                .all(|(option, forms)| arguments.values_of(&[option]).any(|value| of_form(forms, value)))
+            && (self.options.is_empty() || has_option(items, &self.options))
+            && (!has_option(items, &self.no_options) || is_off(&self.no_options))
+            && self.values.iter().all(|(option, forms)| values_of(items, &[option]).any(|value| of_form(forms, value)))
             && (self.operands.is_empty() || operands().iter().any(|operand| of_form(&self.operands, operand.word)))
-            && (self.words.is_empty() || arguments.items().iter().any(is_word))
+            && (self.words.is_empty() || items.iter().any(is_word))
             && (self.at_least == 0 || operands().len() >= self.at_least)
             && (!self.after_dashes || operands().iter().any(|operand| operand.after_dashes))
             && (!self.existing || operands().iter().any(|operand| exists(operand.word)))

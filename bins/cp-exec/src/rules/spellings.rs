@@ -78,6 +78,66 @@ fn rules(argv: &[String]) -> Vec<String> {
     of_data(&Arguments::read(argv), &places, |_| true).map(|finding| finding.rule).collect()
 }
 
+/// Options of git that come before its command, each with and without an attached value.
+const GLOBAL: [&str; 31] = [
+    "-v",
+    "-h",
+    "-p",
+    "-P",
+    "-C D",
+    "-CD",
+    "-C -D",
+    "-c a.b=f",
+    "-c a.b",
+    "--attr-source x",
+    "--attr-source=x",
+    "--bare",
+    "--config-env=a.b=E",
+    "--exec-path",
+    "--exec-path=D",
+    "--git-dir D",
+    "--git-dir=D",
+    "--glob-pathspecs",
+    "--html-path",
+    "--icase-pathspecs",
+    "--literal-pathspecs",
+    "--namespace D",
+    "--namespace=D",
+    "--no-advice",
+    "--no-lazy-fetch",
+    "--no-optional-locks",
+    "--no-pager",
+    "--no-replace-objects",
+    "--paginate",
+    "--work-tree D",
+    "--work-tree=D",
+];
+
+#[test]
+fn options_before_a_command_of_git_change_no_rule() {
+    let examples = super::data::family_of("git")
+        .unwrap()
+        .rules_of("git")
+        .flat_map(|rule| rule.examples.iter().chain(&rule.counterexamples));
+    let mut matched = 0;
+    for example in examples {
+        let argv: Vec<String> = words(example).collect();
+        let expected = rules(&argv);
+        matched += usize::from(!expected.is_empty());
+        for option in GLOBAL {
+            let argv: Vec<String> = ["git"]
+                .into_iter()
+                .chain(option.split(' '))
+                .map(str::to_owned)
+                .chain(argv[1..].iter().cloned())
+                .collect();
+            assert_eq!(rules(&argv), expected, "{argv:?}");
+        }
+    }
+    // The control: among the commands are those of rules, and the same letters have their meaning after a command.
+    assert!(matched > 60 && !rules(&["git", "branch", "-C", "x"].map(str::to_owned)).is_empty(), "{matched}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 

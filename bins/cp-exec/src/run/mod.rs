@@ -175,7 +175,10 @@ impl Prepared {
                 enforcement.missing.extend(after.missing);
                 enforcement.guard = found.quarantined;
                 enforcement.new_hidden = found.new_hidden;
-                enforcement.repositories_made = found.repositories_made;
+                guard::remember(&self.policy.cp_home, &found.own_repositories);
+                let is_of_earlier = |path: &String| self.ruling.watched.own.iter().any(|own| own == Path::new(path));
+                enforcement.repositories_made =
+                    found.own_repositories.into_iter().filter(|path| !is_of_earlier(path)).collect();
             }
             Err(_) if found.quarantined.is_empty() => {}
             Err(_) => {
