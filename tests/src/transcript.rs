@@ -140,14 +140,14 @@ fn line_matches(expected: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The literal blocks of a manual page's EXAMPLES section that hold commands, without mdoc's escapes.
+/// The literal blocks of the sections EXAMPLES and WHAT PEOPLE DO of a manual page that hold commands, without mdoc's escapes.
 pub fn examples_of_page(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut block: Option<Block> = None;
     let mut in_examples = false;
     for (number, line) in page.lines().enumerate() {
         if let Some(title) = line.strip_prefix(".Sh ") {
-            in_examples = title.trim() == "EXAMPLES";
+            in_examples = ["EXAMPLES", "WHAT PEOPLE DO"].contains(&title.trim());
         } else if in_examples && line.starts_with(".Bd ") {
             block = Some(Block { before: number + 1, text: String::new() });
         } else if line.starts_with(".Ed") {
