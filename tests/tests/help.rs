@@ -35,8 +35,9 @@ fn help_of_every_verb_has_its_usage_and_every_one_of_its_options() {
             assert!(page.lines().any(|line| line.starts_with(&format!("Usage: {verb} [OPTIONS]"))), "{verb}: {page}");
             assert!(page.contains("\nExamples:\n"), "{verb}");
             for name in command["params"].as_array().unwrap().iter().map(|param| param["name"].as_str().unwrap()) {
-                let shown =
-                    page.lines().any(|line| line.starts_with("  ") && line.split([' ', ',']).any(|word| word == name));
+                let shown = page.lines().any(|line| {
+                    line.starts_with("  ") && line.split([' ', ',', '<', '>', '[', ']']).any(|word| word == name)
+                });
                 assert!(shown, "{verb}: {name} is not in\n{page}");
             }
         }
@@ -69,9 +70,10 @@ fn short_help_is_about_one_screen_and_long_help_begins_with_main_options() {
         assert!((10..=48).contains(&lines), "{program}: {lines} lines\n{page}");
         let widest = page.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{program}: {widest:?}\n{page}");
+        assert!(page.contains("text at a terminal and JSON elsewhere"), "{program}: {page}");
     }
     let begin = Place::new().sh("cp-llm --help | head -50").stdout;
-    for words in ["cp-llm [OPTIONS] [--] [TEXT]", "-s, --system", "-m, --model", "--backend", "-- hello"] {
+    for words in ["cp-llm [OPTIONS] [TEXT]", "-s, --system", "-m, --model", "--backend", "-- hello"] {
         assert!(begin.contains(words), "{words}\n{begin}");
     }
 }

@@ -390,7 +390,7 @@ mod tests {
     fn program_help_lists_options_of_implicit_verb() {
         let command = command_of::<Cli>(&PROGRAM);
         let page = help(&PROGRAM, &command, &[], Length::Long);
-        assert!(page.contains("\n      --name NAME") && page.contains("\n  check"), "{page}");
+        assert!(page.contains("\n      --name <NAME>") && page.contains("\n  check"), "{page}");
         assert!(!page.contains("cp-test run") && !page.contains("\n  run"), "{page}");
         let path = path_of(&command, &["run".into(), "--help".into()]);
         assert!(path.is_empty(), "{path:?}");
