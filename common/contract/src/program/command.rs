@@ -72,9 +72,9 @@ pub(super) fn is_multiple(argument: &Arg) -> bool {
         || argument.get_num_args().is_some_and(|range| range.max_values() > 1)
 }
 
-/// True if an operand is a command line to run, which `--` separates from the program's own options.
+/// True if an operand is a command line to run, whose options are its own, as with env and timeout.
 pub(super) fn is_command(operand: &Arg) -> bool {
-    operand.is_last_set() || value_name(operand) == "COMMAND"
+    operand.is_last_set() || operand.is_trailing_var_arg_set()
 }
 
 impl Program {
