@@ -285,7 +285,7 @@ pub(crate) struct Identity {
     #[arg(long, value_name = "ID", help_heading = "Agent")]
     pub(crate) agent: Option<String>,
     /// More system text, after the agent's own
-    #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "Agent")]
+    #[arg(short, long, value_name = "TEXT|@FILE", allow_hyphen_values = true, help_heading = "Agent")]
     pub(crate) system: Option<String>,
     /// The governed prompt that begins the system text
     #[arg(long, value_name = "PRM-ID", help_heading = "Agent")]

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     stream: StreamOptions,
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", last = true)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 

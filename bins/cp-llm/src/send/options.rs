@@ -38,7 +38,7 @@ use crate::wire_api::Request;
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct Args {
     /// The system text, or @FILE with the text of a file; @@ stands for an @
-    #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "Request")]
+    #[arg(short, long, value_name = "TEXT|@FILE", allow_hyphen_values = true, help_heading = "Request")]
     system: Option<String>,
     /// MODEL, ENDPOINT/MODEL or an alias; more of them are fallbacks in order
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Model and backend")]

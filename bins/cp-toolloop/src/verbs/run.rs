@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelOptions,
     /// The system text, or @FILE
-    #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "Model and backend")]
+    #[arg(short, long, value_name = "TEXT|@FILE", allow_hyphen_values = true, help_heading = "Model and backend")]
     system: Option<String>,
     /// The most turns of the model
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]

@@ -60,37 +60,37 @@ impl Origin {
 #[command(next_help_heading = "Options of every program")]
 pub struct Shared {
     /// Output format
-    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", hide_short_help = true)]
     pub format: Option<Format>,
     /// The same as --format json
-    #[arg(long, global = true)]
+    #[arg(long, global = true, hide_short_help = true)]
     pub json: bool,
     /// Accepted, and has no effect: output is always compact
     #[arg(long, global = true, hide = true)]
     pub compact: bool,
     /// Print only errors on standard error
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, hide_short_help = true)]
     pub quiet: bool,
     /// The directory that holds configuration, sessions and ledgers
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
     pub home: Option<PathBuf>,
     /// The ledger that effects are recorded in
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
     pub ledger: Option<PathBuf>,
     /// The session this belongs to: an id, a unique prefix of one, or a path
-    #[arg(long, global = true, value_name = "SESSION")]
+    #[arg(long, global = true, value_name = "SESSION", hide_short_help = true)]
     pub session: Option<String>,
     /// The run this belongs to
-    #[arg(long, global = true, value_name = "RUN")]
+    #[arg(long, global = true, value_name = "RUN", hide_short_help = true)]
     pub run: Option<String>,
     /// The directory that `.` means in policy
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
     pub base: Option<PathBuf>,
     /// The governed tree that restricts commands and tools
     #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
     pub root: Option<PathBuf>,
     /// Origin of the request: a person, or a program
-    #[arg(long, global = true, value_enum, value_name = "WHO", hide_default_value = true)]
+    #[arg(long, global = true, value_enum, value_name = "WHO", hide_default_value = true, hide_short_help = true)]
     pub origin: Option<Origin>,
 }
 

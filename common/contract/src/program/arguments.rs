@@ -37,6 +37,7 @@ fn root_of(command: clap::Command, program: &'static Program) -> clap::Command {
         .name(program.name)
         .about(program.about)
         .version(VERSION)
+        .propagate_version(true)
         .disable_help_subcommand(true)
         .subcommand_required(program.implicit.is_none())
 }
@@ -48,11 +49,10 @@ pub(super) enum Parsed {
 }
 
 pub(super) fn parse(program: &'static Program, command: &clap::Command, arguments: &[OsString]) -> Result<Parsed> {
-    let arguments = with_command_separated(program, command, arguments);
-    if let Some(words) = requested_text(program, command, &arguments)? {
+    if let Some(words) = requested_text(program, command, arguments)? {
         return Ok(words);
     }
-    let arguments = with_texts_attached(command, with_verb_first(program, command, &arguments)?);
+    let arguments = with_verb_first(program, command, arguments)?;
     // Only the selected verb is parsed, because building the others would take most of the start time.
     let meant = arguments.first().and_then(|verb| command.find_subcommand(verb)).cloned();
     let mut parser = match meant {
@@ -62,9 +62,9 @@ pub(super) fn parse(program: &'static Program, command: &clap::Command, argument
     let name = OsString::from(program.name);
     match parser.try_get_matches_from_mut(std::iter::once(name).chain(arguments.iter().cloned())) {
         Ok(matches) => Ok(Parsed::Matches(matches)),
-        // A combination that is not detected above, such as `-hV`.
         Err(e) if e.kind() == ErrorKind::DisplayHelp => {
-            Ok(Parsed::Words(help(program, command, &path_of(command, &arguments), Length::Short), 0))
+            let length = if arguments.iter().any(|word| word == "--help") { Length::Long } else { Length::Short };
+            Ok(Parsed::Words(help(program, command, &path_of(command, &arguments), length), 0))
         }
         Err(e) if e.kind() == ErrorKind::DisplayVersion => Ok(version(program)),
         Err(e) if is_verb_missing(&e) => Err(no_verb(program, command, &arguments)),
@@ -79,32 +79,22 @@ fn version(program: &Program) -> Parsed {
     Parsed::Words(format!("{} {VERSION}\n", program.name), 0)
 }
 
-/// Returns the help or the version if the command line requests it: by an option, by the words `help` and `version`, or
-/// by being empty at a terminal. Words after `--` are data.
+/// Returns the help or the version if the command line requests it by the words `help` and `version`, or by being empty
+/// at a terminal. Words after `--` are data.
 fn requested_text(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Result<Option<Parsed>> {
-    let show = |path: &[String], length| Ok(Some(Parsed::Words(help(program, command, path, length), 0)));
+    let show = |path: &[String], length, exit| Ok(Some(Parsed::Words(help(program, command, path, length), exit)));
     let words = words_before_dashes(command, arguments);
-    let operands: Vec<String> = words.iter().filter(|word| !is_option(word)).cloned().collect();
-    for word in &words {
-        match word.as_str() {
-            "-h" => return show(&path_of(command, arguments), Length::Short),
-            "--help" => return show(&path_of(command, arguments), Length::Long),
-            "-V" | "--version" => return Ok(Some(version(program))),
-            _ => {}
-        }
-    }
+    let operands: Vec<String> = words.into_iter().filter(|word| !is_option(word)).collect();
     let ends_in_dashes = arguments.iter().any(|word| word == "--");
     match operands.first().map(String::as_str).filter(|_| !ends_in_dashes) {
-        Some("help") if command::at(command, &operands[1..]).is_some() => show(&operands[1..], Length::Long),
+        Some("help") if command::at(command, &operands[1..]).is_some() => show(&operands[1..], Length::Long, 0),
         Some("version") if operands.len() == 1 => Ok(Some(version(program))),
         Some("update") if operands.len() == 1 && program.doc("update").is_none() => {
             let word = program.implicit.map(|_| format!("; to send the word: {} -- update", program.name));
             let hint = format!("cp-shell update updates all programs{}", word.unwrap_or_default());
             Err(Error::usage(format!("{} does not update itself", program.name)).hint(hint))
         }
-        _ if arguments.is_empty() && has_nothing_to_do(program) => {
-            Ok(Some(Parsed::Words(help(program, command, &[], Length::Short), Code::Usage.row().exit)))
-        }
+        _ if arguments.is_empty() && has_nothing_to_do(program) => show(&[], Length::Short, Code::Usage.row().exit),
         _ => Ok(None),
     }
 }
@@ -220,35 +210,6 @@ fn misspelt<'a>(program: &Program, command: &'a clap::Command, word: &str) -> Op
     (!runs || !is_program()).then_some(verb)
 }
 
-/// Inserts `--` before the first word of a command, because the options after it are its own, as with env and timeout.
-fn with_command_separated(program: &Program, root: &clap::Command, arguments: &[OsString]) -> Vec<OsString> {
-    let mut arguments = arguments.to_vec();
-    let (mut verb, mut skip) = (root, false);
-    for (at, word) in arguments.iter().enumerate() {
-        let text = word.to_string_lossy();
-        if text == "--" {
-            break;
-        }
-        if std::mem::take(&mut skip) {
-        } else if is_option(&text) {
-            skip = takes_the_next_word(root, &text);
-        } else if let Some(named) = verb.find_subcommand(&*text) {
-            verb = named;
-        } else {
-            let implicit = program.implicit.filter(|_| std::ptr::eq(verb, root));
-            let line = implicit.and_then(|name| root.find_subcommand(name)).unwrap_or(verb);
-            let is_verb = std::ptr::eq(verb, root)
-                && (["help", "version", "update"].contains(&&*text)
-                    || is_alone(&arguments, at) && misspelt(program, root, &text).is_some());
-            if line.get_positionals().next().is_some_and(command::is_command) && !is_verb {
-                arguments.insert(at, "--".into());
-            }
-            break;
-        }
-    }
-    arguments
-}
-
 /// Returns the index of the first operand before `--`.
 fn first_operand(command: &clap::Command, arguments: &[OsString]) -> Option<usize> {
     let mut skip = false;
@@ -266,33 +227,6 @@ fn first_operand(command: &clap::Command, arguments: &[OsString]) -> Option<usiz
         skip = takes_the_next_word(command, &word);
     }
     None
-}
-
-/// Attaches a value that begins with a dash to its option, such as `-s "- be brief"`. The value contains white space
-/// before any `=`, so that it cannot be an option.
-fn with_texts_attached(command: &clap::Command, arguments: Vec<OsString>) -> Vec<OsString> {
-    let mut attached: Vec<OsString> = Vec::with_capacity(arguments.len());
-    let (mut takes_value, mut ended) = (false, false);
-    for word in arguments {
-        let text = word.to_string_lossy();
-        if takes_value
-            && is_option(&text)
-            && text.split('=').next().is_some_and(|name| name.contains(char::is_whitespace))
-        {
-            if let Some(option) = attached.last_mut() {
-                if option.to_string_lossy().starts_with("--") {
-                    option.push("=");
-                }
-                option.push(&word);
-            }
-            takes_value = false;
-            continue;
-        }
-        ended |= word == "--";
-        takes_value = !ended && !takes_value && is_option(&text) && takes_the_next_word(command, &text);
-        attached.push(word);
-    }
-    attached
 }
 
 fn takes_the_next_word(command: &clap::Command, word: &str) -> bool {
@@ -324,6 +258,7 @@ mod tests {
         Run {
             #[arg(long)]
             _name: Option<String>,
+            #[arg(trailing_var_arg = true)]
             _words: Vec<String>,
         },
         Check,
@@ -355,11 +290,12 @@ mod tests {
         let command = command_of::<Cli>(&PROGRAM);
         let asks = |line: &str| {
             let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            matches!(requested_text(&PROGRAM, &command, &arguments), Ok(Some(Parsed::Words(_, 0))))
+            matches!(parse(&PROGRAM, &command, &arguments), Ok(Parsed::Words(_, 0)))
         };
         let data =
             ["-- git --version", "-- df -h", "-- sort -V f", "-- --help", "--name x -- -h", "-- check", "-- help"];
-        for line in data.into_iter().chain(["--name --help", "help me", "versions", "word help"]) {
+        let data = data.into_iter().chain(["git --version", "df -h", "--name x df --help"]);
+        for line in data.chain(["--name --help", "help me", "versions", "word help"]) {
             assert!(!asks(line), "{line}");
         }
         for line in ["--help", "-h", "--version", "-V", "--name x --help", "-h -- git", "help", "help check", "version"]
@@ -372,25 +308,10 @@ mod tests {
     }
 
     #[test]
-    fn text_with_leading_dash_is_value_of_previous_option() {
-        let attached = |words: &[&str]| {
-            let words = words.iter().map(OsString::from).collect();
-            let words = with_texts_attached(&command_of::<Cli>(&PROGRAM), words);
-            words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(attached(&["run", "--name", "- be brief"]), ["run", "--name=- be brief"]);
-        assert_eq!(attached(&["--name", "---\ntitle: x"]), ["--name=---\ntitle: x"]);
-        assert_eq!(attached(&["--name", "--names of=x"]), ["--name=--names of=x"]);
-        for same in [&["--name", "--json"][..], &["--name", "--name=a b"], &["--", "--name", "- a"], &["- a"]] {
-            assert_eq!(attached(same), same);
-        }
-    }
-
-    #[test]
     fn program_help_lists_options_of_implicit_verb() {
         let command = command_of::<Cli>(&PROGRAM);
         let page = help(&PROGRAM, &command, &[], Length::Long);
-        assert!(page.contains("\n      --name NAME") && page.contains("\n  check"), "{page}");
+        assert!(page.contains("\n      --name <NAME>") && page.contains("\n  check"), "{page}");
         assert!(!page.contains("cp-test run") && !page.contains("\n  run"), "{page}");
         let path = path_of(&command, &["run".into(), "--help".into()]);
         assert!(path.is_empty(), "{path:?}");

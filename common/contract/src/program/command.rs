@@ -44,20 +44,6 @@ pub(super) fn at<'a>(root: &'a Command, path: &[String]) -> Option<&'a Command> 
     path.iter().try_fold(root, |here, word| here.find_subcommand(word).filter(|verb| !verb.is_hide_set()))
 }
 
-/// Formats an argument for help: `-s, --system TEXT`, or the name of an operand.
-pub(super) fn spelled(argument: &Arg) -> String {
-    let value = value_name(argument);
-    if argument.is_positional() {
-        return value;
-    }
-    let value = if argument.get_action().takes_values() { format!(" {value}") } else { String::new() };
-    match (argument.get_short(), argument.get_long()) {
-        (Some(short), Some(long)) => format!("-{short}, --{long}{value}"),
-        (Some(short), None) => format!("-{short}{value}"),
-        (None, long) => format!("    --{}{value}", long.unwrap_or_default()),
-    }
-}
-
 /// Returns the name of an option's value, or of an operand.
 pub(super) fn value_name(argument: &Arg) -> String {
     match argument.get_value_names().unwrap_or_default() {
@@ -86,14 +72,9 @@ pub(super) fn is_multiple(argument: &Arg) -> bool {
         || argument.get_num_args().is_some_and(|range| range.max_values() > 1)
 }
 
-/// True if an operand is the text of a filter. A second word is an error that suggests quoting, and `-` may follow it.
-pub(super) fn is_free_text(operand: &Arg) -> bool {
-    operand.is_positional() && matches!(value_name(operand).as_str(), "TEXT" | "MESSAGE")
-}
-
-/// True if an operand is a command line to run, which `--` separates from the program's own options.
+/// True if an operand is a command line to run, whose options are its own, as with env and timeout.
 pub(super) fn is_command(operand: &Arg) -> bool {
-    operand.is_last_set() || value_name(operand) == "COMMAND"
+    operand.is_last_set() || operand.is_trailing_var_arg_set()
 }
 
 impl Program {

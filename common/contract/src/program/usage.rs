@@ -52,7 +52,7 @@ fn suggestion(root: &clap::Command, verb: &clap::Command, error: &clap::Error) -
 
 /// True if the argument that clap treated as an option cannot be one, because an option's name has no white space.
 fn is_no_option(error: &clap::Error) -> bool {
-    let found = error.get(ContextKind::InvalidArg);
+    let found = error.get(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument);
     matches!(found, Some(ContextValue::String(word)) if word.contains(char::is_whitespace))
 }
 

@@ -107,7 +107,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     stream: StreamOptions,
     /// The command and its arguments, after `--`
-    #[arg(value_name = "COMMAND")]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
     #[arg(skip)]
     shell_text: Option<Box<str>>,
