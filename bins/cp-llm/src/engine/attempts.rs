@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::budget::{self, Amount, Budget, Ticket};
 use super::gate::Slot;
-use super::recordings::Recordings;
+use super::recordings::{Found, Recordings};
 use super::retry::{self, is_rate_limit};
 use super::work::Attempt;
 use super::{Engine, Listener, Work};
@@ -80,19 +80,13 @@ impl Engine {
         let backend = self.ready(work)?.backend;
         let request = self.recorded_body(work)?;
         let key = &recordings.key(&work.target().endpoint, &request);
-        let mut found = recordings.find(key)?;
         // A second process that needs the same answer waits here, before it takes budget or a slot.
-        let claim = if found.is_none() { recordings.claim(key)? } else { None };
-        if claim.is_some() {
-            found = recordings.find(key)?;
-        }
-        if let Some(recorded) = found {
-            drop(claim);
-            return self.replay(recordings, recorded, &work.request_hash(&request), work, listener);
-        }
-        if let Some(miss) = recordings.miss(key, &request) {
-            return Err(miss);
-        }
+        let _claim = match recordings.find(key, &request)? {
+            Found::Answer(recorded) => {
+                return self.replay(recordings, *recorded, &work.request_hash(&request), work, listener);
+            }
+            Found::Nothing(claim) => claim,
+        };
         let message = self.ask_targets(first, work, listener)?;
         recordings.add(key, backend.name(), &request, &message)?;
         Ok(message)

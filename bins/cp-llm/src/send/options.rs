@@ -27,7 +27,7 @@ use crate::command_line;
 use crate::engine::Engine;
 use crate::engine::budget::{Budget, BudgetOptions};
 use crate::engine::gate::Gates;
-use crate::engine::recordings::{Cache, Recordings, Replay};
+use crate::engine::recordings::Recordings;
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::policy::Policy;
@@ -148,7 +148,7 @@ impl Args {
         let endpoints = Endpoints::load(context, self.backend.as_deref())?.probing(sends && permission().is_ok());
         // The default backend of a replay is the one of the recording.
         let endpoints = match &recordings {
-            Some(Recordings::Replay(replay)) => endpoints.or_default_name(|| replay.backend())?,
+            Some(replay) if is_replayed => endpoints.or_default_name(|| replay.backend())?,
             _ => endpoints,
         };
         let models = self.model.iter().filter(|model| !model.is_empty());
@@ -254,14 +254,13 @@ impl Args {
         }
         match (&self.record, &self.replay, &self.cache) {
             (Some(file), ..) => Recordings::record(file).map(Some),
-            (_, Some(file), _) => Replay::open(file).map(|replay| Some(Recordings::Replay(replay))),
+            (_, Some(file), _) => Recordings::replay(file).map(Some),
             (.., Some(named)) => {
                 let file = named.clone().unwrap_or_else(|| context.home.state("llm-cache.jsonl"));
                 if named.is_none() {
                     make_directory(&context.home.path("state"))?;
                 }
-                let cache = Cache::open(&file, &|message| context.warn(message))?;
-                Ok(Some(Recordings::Cache(cache)))
+                Recordings::cache(&file, &|message| context.warn(message)).map(Some)
             }
             _ => Ok(None),
         }
