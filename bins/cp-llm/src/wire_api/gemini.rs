@@ -13,7 +13,7 @@ use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, TextBuffer, exact};
 use super::{
     ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, check_source,
-    count_of, list, schema, text_of, with_cached, with_function,
+    count_of, list, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Gemini;
@@ -339,7 +339,7 @@ pub(super) fn places(request: &Request) -> (Map<String, Value>, Map<String, Valu
     }
     if let Some(given) = &request.schema {
         config.insert("responseMimeType".to_owned(), "application/json".into());
-        config.insert("responseJsonSchema".to_owned(), schema::gemini(given));
+        config.insert("responseJsonSchema".to_owned(), given.clone());
     }
     let thinking = thinking(request);
     if !thinking.is_empty() {
