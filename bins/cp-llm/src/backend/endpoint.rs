@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::Backend;
 use super::price::Price;
 use super::program::{ExternalBackend, Llm};
+use super::provider::{self, Provider};
 use super::secret::{self, Secret};
 use super::server::{Server, base_of};
 use super::stub::Stub;
@@ -61,14 +62,9 @@ impl ApiName {
         }
     }
 
-    /// The base URL of the provider that defines this API.
-    pub(super) const fn provider(self) -> Option<&'static str> {
-        match self {
-            Self::Anthropic => Some("https://api.anthropic.com"),
-            Self::Openai | Self::OpenaiResponses => Some("https://api.openai.com/v1"),
-            Self::Gemini => Some("https://generativelanguage.googleapis.com/v1beta"),
-            Self::Program | Self::Agent | Self::Stub | Self::Llm => None,
-        }
+    /// True for the API of a server.
+    pub(super) const fn is_server(self) -> bool {
+        matches!(self, Self::Anthropic | Self::Openai | Self::OpenaiResponses | Self::Gemini)
     }
 
     /// The model of an endpoint without a configured model.
@@ -106,7 +102,7 @@ pub(crate) struct Endpoint {
     pub name: String,
     /// The wire API.
     pub api: ApiName,
-    /// The base URL, if it is not the provider's.
+    /// The base URL of a server.
     pub(super) base: Option<String>,
     pub(super) key: KeySource,
     /// True if a missing key is an error.
@@ -151,7 +147,7 @@ impl Endpoint {
 
     /// The base URL; `None` without a server.
     pub(crate) fn base(&self) -> Option<&str> {
-        self.base.as_deref().or(self.api.provider())
+        self.base.as_deref()
     }
 
     /// The path of its program.
@@ -200,7 +196,10 @@ impl Endpoint {
     fn protocol(&self) -> Option<Box<dyn WireApi>> {
         match self.api {
             ApiName::Anthropic => Some(Box::new(Anthropic)),
-            ApiName::Openai => Some(Box::new(OpenAi { original: self.base() == self.api.provider() })),
+            ApiName::Openai => {
+                let original = provider::named("openai").and_then(Provider::base_url);
+                Some(Box::new(OpenAi { original: self.base == original }))
+            }
             ApiName::OpenaiResponses => Some(Box::new(Responses)),
             ApiName::Gemini => Some(Box::new(Gemini)),
             ApiName::Program | ApiName::Agent | ApiName::Stub | ApiName::Llm => None,
