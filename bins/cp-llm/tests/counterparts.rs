@@ -279,7 +279,7 @@ fn batches_match_provider_types() {
         let llm = Llm::asking(backend, &provider.server);
         let made = llm
             .feed(&["batch", "submit", "-m", "m", "--rows"], &["one", "refuse", "expire", "cancel"].map(row).concat());
-        llm.run(&["batch", "fetch", made.records()[0]["data"]["id"].as_str().unwrap()]).records();
+        llm.run(&["batch", "result", made.records()[0]["data"]["job_id"].as_str().unwrap()]).records();
         let lines = |text: &str| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>();
         let asked = provider.server.requests();
         let made = asked.iter().find(|request| request.line().ends_with("/batches")).unwrap().json();

@@ -87,7 +87,7 @@ pub(crate) struct Args {
     tools: Option<PathBuf>,
     /// The answers of the stub, one JSON object per line
     #[arg(long, value_name = "FILE", help_heading = "Model and backend", hide_short_help = true)]
-    stub_script: Option<PathBuf>,
+    pub stub_script: Option<PathBuf>,
     /// The schema of the answer: a file, JSON, or fields as "name, age int"
     #[arg(long, value_name = "FILE|SCHEMA", conflicts_with = "stream", help_heading = "Request")]
     schema: Option<PathBuf>,
@@ -289,26 +289,6 @@ pub(crate) fn refuse_direct() -> Result<()> {
     match names.find(|name| is_named(name)) {
         Some(name) => Err(Error::usage(format!("{name} does not apply to a batch")).hint("leave it out")),
         None => Ok(()),
-    }
-}
-
-/// Options that a batch stores for reading its answers.
-impl Args {
-    /// Parses options.
-    pub(crate) fn from_words(words: &[String]) -> Result<Self> {
-        let wrong = |e: clap::Error| Error::config(e.to_string()).fatal();
-        let command = <Self as clap::Args>::augment_args(clap::Command::new("cp-llm").no_binary_name(true));
-        let matches = command.try_get_matches_from(words).map_err(wrong)?;
-        <Self as clap::FromArgMatches>::from_arg_matches(&matches).map_err(wrong)
-    }
-
-    /// The options for reading the answers of a batch.
-    pub(crate) fn reader_options(&self, backend: &str) -> Vec<String> {
-        let mut words = vec![format!("--backend={backend}")];
-        words.extend(self.fail_on.iter().map(|reason| format!("--fail-on={reason}")));
-        let script = self.stub_script.as_ref().and_then(|script| std::path::absolute(script).ok());
-        words.extend(script.map(|script| format!("--stub-script={}", script.display())));
-        words
     }
 }
 
