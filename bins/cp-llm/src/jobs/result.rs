@@ -61,16 +61,18 @@ fn print_answers(batch: &mut Batch, context: &mut Context) -> Result<()> {
     for row in batch.items()? {
         let (number, name, item) = row?;
         signals::check()?;
-        let outcome = match if source.is_none() { known.next()? } else { None } {
-            Some(outcome) => outcome,
-            None => {
-                if source.is_none() {
+        let kept = if source.is_none() { known.next()? } else { None };
+        let outcome = if let Some(outcome) = kept {
+            outcome
+        } else {
+            let source = match &mut source {
+                Some(source) => source,
+                none => {
                     batch.cut(known.offset)?;
-                    source = Some(Source::open(batch, context)?);
+                    none.insert(Source::open(batch, context)?)
                 }
-                let settled = source.as_ref().map(|source| source.settle(number, &name, &item, batch));
-                settled.unwrap_or_else(|| Err(unfinished(batch)))?
-            }
+            };
+            source.settle(number, &name, &item, batch)?
         };
         context.out.set_place(item.place());
         if item.index.is_some() {

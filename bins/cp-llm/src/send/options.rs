@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::reasoning::{ReasoningDisplay, ReasoningMode};
+use super::reasoning::ReasoningDisplay;
 use super::request::{RequestBuilder, headers, parameters};
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
@@ -228,7 +228,7 @@ impl Args {
 
     /// The display of the model's reasoning.
     pub(super) fn reasoning_display(&self) -> ReasoningDisplay {
-        ReasoningDisplay::new(if self.reasoning { ReasoningMode::Full } else { ReasoningMode::Indicator })
+        ReasoningDisplay::new(self.reasoning)
     }
 
     /// True if text is printed as it arrives. A code block and a record of a table are only printed whole.

@@ -302,11 +302,7 @@ impl Decoder for GeminiDecoder {
         // Citations refer to the whole answer, so the last text has them.
         let text = parts.iter_mut().rev().find_map(|part| match &mut part.content {
             PartContent::Text(_, citations) => Some(citations),
-            PartContent::Thinking(_)
-            | PartContent::Call(_)
-            | PartContent::Image(_)
-            | PartContent::ServerTool(_)
-            | PartContent::Other(_) => None,
+            _ => None,
         });
         if let Some(citations) = text {
             *citations = std::mem::take(&mut self.citations);
