@@ -224,7 +224,7 @@ cp-toolloop --backend stub -- hello
 cp-log append -f locked m; cp-log append -f locked.jsonl m
 cat >names <<END
 S=$S
-BATCH=$(cp-llm batch submit --backend stub -- kept | jq -r .data.id)
+BATCH=$(cp-llm batch submit --backend stub -- kept | jq -r .data.job_id)
 BLOB=$(sed -n 4p L | jq -r .message.blob)
 RUN=$(cp-toolloop runs --limit 1 | jq -r '.data.items[0].id')
 END

@@ -13,8 +13,7 @@ use cp_http::client::address;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::endpoint::{AGENTS, ApiName, Endpoint, KeySource, Target};
-use super::price::Price;
+use super::endpoint::{AGENTS, ApiName, Endpoint, KeySource, Table, Target};
 use super::provider::{self, LocalServer, PROVIDERS, Provider};
 use super::server::header;
 
@@ -244,28 +243,6 @@ struct Tables {
     endpoints: BTreeMap<Spanned<String>, Table>,
     #[serde(default)]
     aliases: BTreeMap<Spanned<String>, String>,
-}
-
-/// A table `[endpoints.NAME]`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Table {
-    pub dialect: Option<ApiName>,
-    pub base_url: Option<String>,
-    pub key_env: Option<String>,
-    key_file: Option<PathBuf>,
-    key_command: Option<String>,
-    model: Option<String>,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    #[serde(default)]
-    params: serde_json::Map<String, serde_json::Value>,
-    price: Option<Price>,
-    cache_scope: Option<String>,
-    command: Option<String>,
-    #[serde(default)]
-    arguments: Vec<String>,
-    script: Option<PathBuf>,
 }
 
 /// Reads the endpoints and the aliases of a home.

@@ -1,5 +1,6 @@
 //! Endpoints: a name for a server, a program or the stub, with its key and settings.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,6 @@ use serde_json::{Map, Value};
 use super::Backend;
 use super::price::Price;
 use super::program::{ExternalBackend, Llm};
-use super::provider::{self, Provider};
 use super::secret::{self, Secret};
 use super::server::{Server, base_of};
 use super::stub::Stub;
@@ -78,6 +78,9 @@ impl ApiName {
     }
 }
 
+/// The server of the provider that defined Chat Completions. Others take its older parameters.
+pub(super) const OPENAI: &str = "https://api.openai.com/v1";
+
 /// The agents that have an adaptor. `gemini` is the API of Google, so its agent has the name of its repository.
 pub(super) const AGENTS: [&str; 4] = ["claude", "codex", "gemini-cli", "opencode"];
 
@@ -93,6 +96,28 @@ pub(super) enum KeySource {
     File(PathBuf),
     /// The output of a command.
     Command(String),
+}
+
+/// A table `[endpoints.NAME]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Table {
+    pub(super) dialect: Option<ApiName>,
+    pub(super) base_url: Option<String>,
+    pub(super) key_env: Option<String>,
+    pub(super) key_file: Option<PathBuf>,
+    pub(super) key_command: Option<String>,
+    pub(super) model: Option<String>,
+    #[serde(default)]
+    pub(super) headers: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) params: serde_json::Map<String, serde_json::Value>,
+    pub(super) price: Option<Price>,
+    pub(super) cache_scope: Option<String>,
+    pub(super) command: Option<String>,
+    #[serde(default)]
+    pub(super) arguments: Vec<String>,
+    pub(super) script: Option<PathBuf>,
 }
 
 /// A named destination of requests.
@@ -196,10 +221,7 @@ impl Endpoint {
     fn protocol(&self) -> Option<Box<dyn WireApi>> {
         match self.api {
             ApiName::Anthropic => Some(Box::new(Anthropic)),
-            ApiName::Openai => {
-                let original = provider::named("openai").and_then(Provider::base_url);
-                Some(Box::new(OpenAi { original: self.base == original }))
-            }
+            ApiName::Openai => Some(Box::new(OpenAi { original: self.base() == Some(OPENAI) })),
             ApiName::OpenaiResponses => Some(Box::new(Responses)),
             ApiName::Gemini => Some(Box::new(Gemini)),
             ApiName::Program | ApiName::Agent | ApiName::Stub | ApiName::Llm => None,

@@ -9,8 +9,7 @@ use std::time::Duration;
 use cp_http::client::{Client, Timeouts};
 use serde::Deserialize;
 
-use super::choice::Table;
-use super::endpoint::{ApiName, Endpoint, KeySource};
+use super::endpoint::{ApiName, Endpoint, KeySource, Table};
 use super::server::Server;
 use super::{Backend as _, secret};
 use crate::variable;
@@ -155,6 +154,7 @@ mod tests {
     #[test]
     fn providers_are_rows() {
         assert_eq!(PROVIDERS.len(), include_str!("providers.toml").matches("[[provider]]").count());
+        assert_eq!(named("openai").and_then(Provider::base_url).as_deref(), Some(crate::backend::endpoint::OPENAI));
         for api in [ApiName::Anthropic, ApiName::Openai, ApiName::OpenaiResponses, ApiName::Gemini] {
             assert!(named(api.name()).unwrap().base_url().unwrap().starts_with("https://"), "{}", api.name());
         }
