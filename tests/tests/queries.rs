@@ -140,7 +140,7 @@ fn list_has_newest_first_and_times_in_seconds() {
         ("cp-session list", "updated_at"),
         ("cp-toolloop runs", "started_at"),
         ("cp-exec approve", "asked_at"),
-        ("cp-llm batch poll", "created_at"),
+        ("cp-llm batch status", "created_at"),
     ] {
         let ran = place.sh(list).success();
         let page = ran.closing()["data"]["items"].as_array().cloned().unwrap_or_else(|| ran.of("item"));

@@ -119,7 +119,7 @@ mod tests {
         use cp_common::wire::schemas::of_record;
         let request = serde_json::to_value(of_record(schemars::schema_for!(send::DryRun))).unwrap();
         let models = serde_json::to_value(schemars::schema_for!(cp_common::wire::Page<models::Model>)).unwrap();
-        let job = serde_json::to_value(of_record(schemars::schema_for!(jobs::job::BatchJob))).unwrap();
+        let job = serde_json::to_value(of_record(schemars::schema_for!(jobs::state::BatchJob))).unwrap();
         for (name, schema) in [("batch_job", job), ("item", request), ("models", models)] {
             let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));
             let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());

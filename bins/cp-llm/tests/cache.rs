@@ -146,7 +146,7 @@ fn cache_skips_incomplete_lines_with_warning() {
     let server = echo(0);
     let llm = Llm::asking("openai", &server);
     llm.feed(&CACHED, &row("one")).success();
-    let tears = ["{\"key\":\"sha256:00", "{\"key\":\"x\",\"backend\":\"b\",\"request\":{},\"message\":{}}"];
+    let tears = ["{\"key\":\"sha256:00", "{\"key\":\"x\",\"backend\":\"b\",\"request\":{}}"];
     for tear in tears {
         OpenOptions::new().append(true).open(llm.work.join("c")).unwrap().write_all(tear.as_bytes()).unwrap();
         let ran = llm.feed(&CACHED, &(row("one") + &row(tear))).success();

@@ -195,7 +195,7 @@ fn each_end_has_its_status_in_batch() {
             let row = json!({"messages": [{"role": "user", "content": "hi"}]}).to_string();
             let submitted = llm.feed(&["batch", "submit", "-m", "m", "--rows"], &(row + "\n"));
             let item = submitted.records().into_iter().find(|record| record["type"] == "item").unwrap();
-            let fetched = llm.run(&["batch", "fetch", item["data"]["id"].as_str().unwrap()]);
+            let fetched = llm.run(&["batch", "result", item["data"]["job_id"].as_str().unwrap()]);
             let (status, code) = expected(*meaning, false);
             assert_eq!(fetched.status, status, "{api} {end}: {fetched:?}");
             if status != 0 {

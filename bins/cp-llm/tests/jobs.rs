@@ -27,7 +27,7 @@ fn id_of(ran: &Outcome) -> String {
     assert_eq!(ran.status, 0, "{ran:?}");
     let jobs: Vec<Value> = ran.records().into_iter().filter(|record| record["type"] == "item").collect();
     assert_eq!(jobs.len(), 1, "{}", ran.stdout);
-    jobs[0]["data"]["id"].as_str().unwrap().to_owned()
+    jobs[0]["data"]["job_id"].as_str().unwrap().to_owned()
 }
 
 /// Records without members that differ between runs and servers.
@@ -46,7 +46,7 @@ fn plain(ran: &Outcome) -> Vec<Value> {
 }
 
 #[test]
-fn batch_fetch_equals_direct_run() {
+fn batch_result_equals_direct_run() {
     for backend in BACKENDS {
         for has_absolute_links in [false, true] {
             let provider = BatchProvider::new(Conduct { rounds: 2, has_absolute_links, ..Conduct::default() });
@@ -54,25 +54,25 @@ fn batch_fetch_equals_direct_run() {
             let input = rows(&["one", "two", "three"]) + "no row\n" + &rows(&["four"]);
             let submitted = submit(&llm, &input);
             let job = submitted.records().into_iter().find(|record| record["type"] == "item").unwrap()["data"].clone();
-            assert_eq!((&job["count"], &job["state"]), (&json!(4), &json!("running")), "{backend}: {job}");
+            assert_eq!((&job["count"], &job["status"]), (&json!(4), &json!("running")), "{backend}: {job}");
             assert_eq!(submitted.records()[0]["error"]["details"]["index"], 3, "{}", submitted.stdout);
-            let id = job["id"].as_str().unwrap();
+            let id = job["job_id"].as_str().unwrap();
 
-            let early = llm.run(&["batch", "fetch", id]);
+            let early = llm.run(&["batch", "result", id]);
             assert_eq!(
                 (early.status, &early.first_error()["details"]["reason"]),
                 (6, &json!("not_ended")),
                 "{early:?}"
             );
-            let ended = llm.run(&["batch", "poll", "--wait", id]);
-            assert_eq!((ended.status, &ended.records()[0]["data"]["state"]), (0, &json!("succeeded")), "{ended:?}");
+            let ended = llm.run(&["batch", "status", "--wait", id]);
+            assert_eq!((ended.status, &ended.records()[0]["data"]["status"]), (0, &json!("succeeded")), "{ended:?}");
 
             // The same rows one by one, at a server that gives the same answers.
             let answers: Vec<_> = ["one", "two", "three", "four"].map(|text| direct(backend, text)).into();
             let server = Server::playing(answers);
             let llm_now = Llm::asking(backend, &server);
             let now = llm_now.feed(&["-m", "m", "--max-tokens", "20", "--rows"], &input);
-            let later = llm.run(&["batch", "fetch", id]);
+            let later = llm.run(&["batch", "result", id]);
             let mut expected = plain(&now);
             // The invalid row was reported by submit.
             expected.remove(3);
@@ -80,6 +80,10 @@ fn batch_fetch_equals_direct_run() {
             assert_eq!(plain(&later), expected, "{backend}");
             assert_eq!(later.records()[3]["data"]["index"], 4);
 
+            // The request that creates the batch has its id as the idempotency key.
+            let requests = provider.server.requests();
+            let keys: Vec<_> = requests.iter().filter_map(|request| request.header("idempotency-key")).collect();
+            assert_eq!(keys, [id], "{backend}");
             // The requests are those of the direct run, byte for byte.
             let direct: Vec<Value> = server.requests().iter().map(server::Request::json).collect();
             let batched: Vec<Value> = match backend {
@@ -90,9 +94,9 @@ fn batch_fetch_equals_direct_run() {
                 batched.iter().map(|row| row.get("params").or_else(|| row.get("body")).unwrap().clone()).collect();
             assert_eq!(batched, direct, "{backend}");
 
-            // A second fetch reads from disk, with the same receipts.
+            // A second one reads from disk, with the same receipts.
             let asked = provider.server.requests().len();
-            let again = llm.run(&["batch", "fetch", &id[..12]]);
+            let again = llm.run(&["batch", "result", &id[..12]]);
             assert_eq!(again.records()[..4], later.records()[..4]);
             assert_eq!(provider.server.requests().len(), asked);
         }
@@ -120,14 +124,14 @@ fn direct(backend: &str, text: &str) -> Vec<server::Step> {
 }
 
 #[test]
-fn batch_fetch_reports_failed_row_as_failed_item() {
+fn batch_result_reports_failed_row_as_failed_item() {
     for backend in BACKENDS {
         let provider = BatchProvider::new(Conduct { ends: Some("expired"), ..Conduct::default() });
         let llm = Llm::asking(backend, &provider.server);
         let id = id_of(&submit(&llm, &rows(&["good", "refuse", "expire", "cancel", "lose", "fine"])));
         let state = if backend == "anthropic" { "cancelled" } else { "failed" };
-        assert_eq!(llm.run(&["batch", "poll", &id]).records()[0]["data"]["state"], state);
-        let ran = llm.run(&["batch", "fetch", &id]);
+        assert_eq!(llm.run(&["batch", "status", &id]).records()[0]["data"]["status"], state);
+        let ran = llm.run(&["batch", "result", &id]);
         let codes: Vec<Value> = ran.records()[..6].iter().map(|record| record["error"]["code"].clone()).collect();
         let expected = json!([null, "E_VALIDATION", "E_TIMEOUT", "E_CONFLICT", "E_SERVER", null]);
         assert_eq!(Value::from(codes), expected, "{backend}: {}", ran.stdout);
@@ -137,9 +141,9 @@ fn batch_fetch_reports_failed_row_as_failed_item() {
         let closing = ran.closing();
         assert_eq!((ran.status, &closing["error"]["code"]), (1, &json!("E_PARTIAL")), "{closing}");
         assert_eq!(closing["error"]["details"], json!({"total":6,"succeeded":2,"failed":4,"skipped":0}));
-        let polled = llm.run(&["batch", "poll", &id, "BAT-ffffffffffffffff"]);
+        let polled = llm.run(&["batch", "status", &id, "BAT-ffffffffffffffff"]);
         assert_eq!((polled.status, &polled.closing()["error"]["code"]), (1, &json!("E_PARTIAL")), "{polled:?}");
-        assert_eq!(llm.run(&["batch", "poll", &id]).status, 0, "the control");
+        assert_eq!(llm.run(&["batch", "status", &id]).status, 0, "the control");
         // Each request on the ledger has its answer.
         let ledger = llm.ledger();
         let named = |event: &str| -> Vec<Value> {
@@ -196,7 +200,7 @@ fn batch_submit_after_kill_requires_human() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("anthropic", &provider.server);
     killed(&llm, &provider, Conduct { is_mute: true, ..Conduct::default() });
-    let polled = llm.run(&["batch", "poll"]);
+    let polled = llm.run(&["batch", "status"]);
     assert_eq!((polled.status, &polled.first_error()["details"]["reason"]), (6, &json!("unfinished")));
     let ran = submit(&llm, &rows(&["one"]));
     let details = ran.closing()["error"]["details"].clone();
@@ -220,7 +224,7 @@ fn batch_submit_after_cancel_of_interrupted_batch_submits_again() {
         assert_eq!(llm.run(&["batch", "cancel", details["batch"].as_str().unwrap()]).status, 0);
         let id = id_of(&submit(&llm, &rows(&["one"])));
         assert_eq!(provider.batches(), 1);
-        assert_eq!(llm.run(&["batch", "fetch", &id]).records()[0]["data"]["content"], "one");
+        assert_eq!(llm.run(&["batch", "result", &id]).records()[0]["data"]["content"], "one");
     }
 }
 
@@ -229,12 +233,13 @@ fn batch_submit_after_kill_before_job_is_stored_submits_once() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("anthropic", &provider.server);
     let id = id_of(&submit(&llm, &rows(&["one"])));
-    let job = format!("state/batches/{id}/job.json");
+    let job = format!("state/batches/{id}.jsonl");
     // As after a kill while the rows were written.
-    std::fs::remove_file(llm.home.join(&job)).unwrap();
-    assert_eq!(llm.run(&["batch", "poll"]).closing()["data"]["total"], 0);
+    let head = llm.home.read(&job).lines().next().unwrap().to_owned();
+    llm.home.write(&job, format!("{head}\n{{\"item\":"));
+    assert_eq!(llm.run(&["batch", "status"]).closing()["data"]["total"], 0);
     assert_eq!(id_of(&submit(&llm, &rows(&["one"]))), id);
-    assert!(llm.home.join(&job).exists());
+    assert_eq!(llm.home.read(&job).lines().count(), 4, "the job, its row, the request and the id");
 }
 
 /// A whole answer in batch results of Anthropic.
@@ -246,7 +251,7 @@ fn result_line(number: usize) -> String {
 }
 
 #[test]
-fn batch_fetch_does_not_keep_incomplete_results() {
+fn batch_result_does_not_keep_incomplete_results() {
     let whole: String = (0..3).map(result_line).collect();
     let after_two = whole.len() - result_line(2).len();
     for cut in [after_two, whole.len() - 20] {
@@ -261,10 +266,10 @@ fn batch_fetch_does_not_keep_incomplete_results() {
         });
         let llm = Llm::asking("anthropic", &server);
         let id = id_of(&submit(&llm, &rows(&["a", "b", "c"])));
-        let refused = llm.run(&["batch", "fetch", &id]);
+        let refused = llm.run(&["batch", "result", &id]);
         assert_eq!((refused.status, &refused.first_error()["retryable"]), (7, &json!(true)), "{refused:?}");
         assert!(refused.first_error()["message"].as_str().unwrap().contains("incomplete: 2 of 3"), "{refused:?}");
-        let fetched = llm.run(&["batch", "fetch", &id]);
+        let fetched = llm.run(&["batch", "result", &id]);
         assert_eq!(fetched.of("message").len(), 3, "{fetched:?}");
     }
 }
@@ -278,7 +283,7 @@ fn batch_submit_rejected_keeps_no_batch() {
         assert_eq!((refused.status, provider.batches()), (2, 0), "{backend}: {refused:?}");
         let job = llm.ledger().into_iter().find(|entry| entry["event"] == "llm.batch").unwrap();
         assert_eq!(job["data"]["code"], "E_VALIDATION");
-        assert_eq!(llm.run(&["batch", "poll"]).closing()["data"]["total"], 0);
+        assert_eq!(llm.run(&["batch", "status"]).closing()["data"]["total"], 0);
         provider.conduct(Conduct::default());
         id_of(&submit(&llm, &rows(&["one"])));
         assert_eq!(provider.batches(), 1);
@@ -286,7 +291,7 @@ fn batch_submit_rejected_keeps_no_batch() {
     // The connection was refused, so the next submit need not search for a batch.
     let llm = Llm::new().set("ANTHROPIC_BASE_URL", "http://127.0.0.1:1").set("CP_BACKEND", "anthropic");
     assert_eq!(submit(&llm, &rows(&["one"])).status, 7);
-    assert_eq!(llm.run(&["batch", "poll"]).closing()["data"]["total"], 0);
+    assert_eq!(llm.run(&["batch", "status"]).closing()["data"]["total"], 0);
 }
 
 #[test]
@@ -297,7 +302,7 @@ fn batch_budget_is_checked_before_submission() {
     for (prices, cost) in [(price.to_owned(), 5.0), (format!("{price}batch = 0.1\n"), 1.0)] {
         llm.home.write("config/prices.toml", &prices);
         let id = id_of(&submit(&llm, &rows(&[&format!("cost {cost}")])));
-        assert_eq!(llm.run(&["batch", "fetch", &id]).records()[0]["data"]["usage"]["cost_usd"], cost);
+        assert_eq!(llm.run(&["batch", "result", &id]).records()[0]["data"]["usage"]["cost_usd"], cost);
     }
     let made = provider.batches();
     let limited = |tokens: &str| {
@@ -326,8 +331,8 @@ fn batch_of_openai_is_divided_by_model() {
         let ran = llm.feed(&["batch", "submit", "--rows"], &input);
         assert_eq!(provider.batches(), models, "{ran:?}");
         let ids: Vec<String> =
-            ran.records().iter().filter_map(|r| r["data"]["id"].as_str().map(str::to_owned)).collect();
-        let words: Vec<&str> = ["batch", "fetch"].into_iter().chain(ids.iter().map(String::as_str)).collect();
+            ran.records().iter().filter_map(|r| r["data"]["job_id"].as_str().map(str::to_owned)).collect();
+        let words: Vec<&str> = ["batch", "result"].into_iter().chain(ids.iter().map(String::as_str)).collect();
         let fetched = llm.run(&words);
         let mut places: Vec<u64> =
             fetched.records().iter().filter_map(|record| record["data"]["index"].as_u64()).collect();
@@ -337,35 +342,35 @@ fn batch_of_openai_is_divided_by_model() {
 }
 
 #[test]
-fn batch_fetch_applies_schema_and_fail_on() {
+fn batch_result_applies_schema_and_fail_on() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("anthropic", &provider.server);
     let schema = llm.work.write("s.json", r#"{"type":"object","required":["a"]}"#);
     let words = ["batch", "submit", "-m", "m", "--rows", "--schema", schema.to_str().unwrap()];
     let id = id_of(&llm.feed(&words, &rows(&[r#"{"a":1}"#, "no"])));
     std::fs::remove_file(schema).unwrap();
-    let ran = llm.run(&["batch", "fetch", &id]);
+    let ran = llm.run(&["batch", "result", &id]);
     assert_eq!(ran.records()[0]["data"]["parsed"], json!({"a":1}), "{ran:?}");
     assert_eq!(ran.records()[1]["error"]["details"]["reason"], "schema");
     let id = id_of(&llm.feed(&["batch", "submit", "-m", "m", "--rows", "--fail-on", "end_turn"], &rows(&["x"])));
-    assert_eq!(llm.run(&["batch", "fetch", &id]).first_error()["details"]["reason"], "end_turn");
+    assert_eq!(llm.run(&["batch", "result", &id]).first_error()["details"]["reason"], "end_turn");
 }
 
 #[test]
-fn batch_fetch_after_kill_continues() {
+fn batch_result_after_kill_continues() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("anthropic", &provider.server);
     let texts: Vec<String> = (0..50).map(|n| format!("row {n}")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let id = id_of(&submit(&llm, &rows(&texts)));
-    let whole = llm.run(&["batch", "fetch", &id]);
-    let answers = format!("state/batches/{id}/answers.jsonl");
+    let whole = llm.run(&["batch", "result", &id]);
+    let answers = format!("state/batches/{id}.jsonl");
     // As after a kill in the middle of a line, with the results on disk.
     let text = llm.home.read(&answers);
-    let kept: usize = text.lines().take(20).map(|line| line.len() + 1).sum();
+    let kept: usize = text.lines().take(73).map(|line| line.len() + 1).sum();
     llm.home.write(&answers, &text[..kept + 40]);
     let before = llm.ledger().len();
-    let resumed = llm.run(&["batch", "fetch", &id]);
+    let resumed = llm.run(&["batch", "result", &id]);
     assert_eq!(plain(&resumed), plain(&whole));
     assert_eq!(resumed.records()[..20], whole.records()[..20]);
     let responses = llm.ledger()[before..].iter().filter(|entry| entry["event"] == "llm.response").count();
@@ -377,30 +382,30 @@ fn batch_files_are_private_and_have_no_key() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("openai", &provider.server);
     let id = id_of(&submit(&llm, &rows(&["my key is key-of-the-test-0123456789"])));
-    let fetched = llm.run(&["batch", "fetch", &id]);
+    let fetched = llm.run(&["batch", "result", &id]);
     assert_eq!(fetched.records()[0]["data"]["content"], "my key is [REDACTED]");
-    let directory = llm.home.join(format!("state/batches/{id}"));
-    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+    let files = std::fs::read_dir(llm.home.join("state/batches")).unwrap().flatten();
+    for entry in files.inspect(|entry| assert_eq!(entry.file_name(), format!("{id}.jsonl").as_str())) {
         let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{:?}", entry.path());
     }
 }
 
 #[test]
-fn batch_poll_retries_errors_and_ends_on_signal() {
+fn batch_status_retries_errors_and_ends_on_signal() {
     let provider = BatchProvider::new(Conduct { rounds: 1000, ..Conduct::default() });
     let llm = Llm::asking("openai", &provider.server);
     let id = id_of(&submit(&llm, &rows(&["one"])));
     let asked = provider.server.requests().len();
-    let child = llm.start(&["batch", "poll", "--wait", &id]);
+    let child = llm.start(&["batch", "status", "--wait", &id]);
     until("a look", || provider.server.requests().len() > asked);
     child.signal(Signal::TERM);
     let ran = child.wait();
     assert_eq!((ran.status, &ran.closing()["error"]["code"]), (130, &json!("E_INTERRUPTED")), "{ran:?}");
     let cancelled = llm.run(&["batch", "cancel", &id]);
-    assert_eq!(cancelled.only()["data"]["state"], "cancelled", "{cancelled:?}");
-    let ended = llm.run(&["batch", "poll", "--wait", &id]);
-    assert_eq!((ended.status, &ended.records()[0]["data"]["state"]), (0, &json!("cancelled")));
+    assert_eq!(cancelled.only()["data"]["status"], "cancelled", "{cancelled:?}");
+    let ended = llm.run(&["batch", "status", "--wait", &id]);
+    assert_eq!((ended.status, &ended.records()[0]["data"]["status"]), (0, &json!("cancelled")));
 }
 
 #[test]
@@ -418,7 +423,7 @@ fn batch_submit_rejects_backend_and_options_before_reading() {
         assert!(ran.only()["error"]["message"].as_str().unwrap().contains(option[0]), "{ran:?}");
     }
     assert_eq!(llm.run(&["batch", "submit", "--backend", "stub", "-m", "a,b", "--", "hi"]).status, 2);
-    assert_eq!(llm.run(&["batch", "fetch", "BAT-0"]).status, 3);
+    assert_eq!(llm.run(&["batch", "result", "BAT-0"]).status, 3);
     assert_eq!(llm.run(&["batch", "submit", "--backend", "stub", "--", "hi"]).status, 0);
 }
 
@@ -426,7 +431,7 @@ fn batch_submit_rejects_backend_and_options_before_reading() {
 fn batch_submit_audit_has_no_text() {
     let llm = Llm::new();
     let id = id_of(&llm.run(&["batch", "submit", "--backend", "stub", "--", "my words"]));
-    llm.run(&["batch", "fetch", &id]);
+    llm.run(&["batch", "result", &id]);
     let audits: Vec<String> =
         llm.ledger().iter().filter(|e| e["event"] == "command").map(|e| e["data"]["argv"].to_string()).collect();
     assert!(!audits.concat().contains("my words") && audits.concat().contains("submit"), "{audits:?}");

@@ -166,15 +166,15 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "cp-llm batch poll",
-        &["cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch poll --wait", "cp-llm batch poll"],
+        "cp-llm batch status",
+        &["cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch status --wait", "cp-llm batch status"],
     ),
     (
-        "cp-llm batch fetch",
+        "cp-llm batch result",
         &[
-            "cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch fetch BAT-",
-            "seq 3 | jq -c '{messages:[{role:\"user\",content:tostring}]}' | cp-llm batch submit --backend stub --rows >/dev/null; cp-llm batch fetch BAT-",
-            r#"echo '{"error":{"code":"E_SERVER"}}' >s; cp-llm batch submit --backend stub --stub-script s -- hello >/dev/null; cp-llm batch fetch BAT-"#,
+            "cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch result BAT-",
+            "seq 3 | jq -c '{messages:[{role:\"user\",content:tostring}]}' | cp-llm batch submit --backend stub --rows >/dev/null; cp-llm batch result BAT-",
+            r#"echo '{"error":{"code":"E_SERVER"}}' >s; cp-llm batch submit --backend stub --stub-script s -- hello >/dev/null; cp-llm batch result BAT-"#,
         ],
     ),
     (

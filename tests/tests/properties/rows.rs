@@ -42,8 +42,8 @@ const ROWS: [[&str; 4]; 59] = [
     ["cp-llm", "", "--backend stub -- text", "--backend openai --model m -- text"],
     ["cp-llm models", "", "--backend stub", "--backend openai"],
     ["cp-llm batch submit", "", "--backend stub -- text", "--backend openai --model m -- text"],
-    ["cp-llm batch poll", "", "$BATCH", ""],
-    ["cp-llm batch fetch", "", "$BATCH", ""],
+    ["cp-llm batch status", "", "$BATCH", ""],
+    ["cp-llm batch result", "", "$BATCH", ""],
     ["cp-llm batch cancel", "", "$BATCH", ""],
     ["cp-exec", "", "-- true", "-- sleep 30"],
     ["cp-exec check", "", "-- true", "--input rows"],
@@ -223,7 +223,7 @@ cp-toolloop --backend stub -- hello
 cp-log append -f locked m; cp-log append -f locked.jsonl m
 cat >names <<END
 S=$S
-BATCH=$(cp-llm batch submit --backend stub -- kept | jq -r .data.id)
+BATCH=$(cp-llm batch submit --backend stub -- kept | jq -r .data.job_id)
 BLOB=$(sed -n 4p L | jq -r .message.blob)
 RUN=$(cp-toolloop runs --limit 1 | jq -r '.data.items[0].id')
 END

@@ -13,8 +13,7 @@ use cp_http::client::address;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::endpoint::{AGENTS, ApiName, Endpoint, KeySource, Target};
-use super::price::Price;
+use super::endpoint::{AGENTS, ApiName, Endpoint, KeySource, Table, Target};
 use super::provider::{self, LocalServer, PROVIDERS, Provider};
 use super::server::header;
 
@@ -65,7 +64,7 @@ impl Endpoints {
 
     /// The endpoints that `config/cp.toml` or the environment configures.
     pub(crate) fn configured(&self) -> Vec<Arc<Endpoint>> {
-        let others = PROVIDERS.iter().filter(|provider| !self.configured.contains_key(provider.name));
+        let others = PROVIDERS.iter().filter(|provider| !self.configured.contains_key(&provider.name));
         let providers = others.filter(|provider| !provider.only_by_name && self.is_configured(provider));
         let endpoints = providers.map(|provider| Arc::new(self.stored.add_to(provider.endpoint())));
         self.configured.values().cloned().chain(endpoints).collect()
@@ -89,7 +88,7 @@ impl Endpoints {
             "stub" => Endpoint::of(name, ApiName::Stub),
             "llm" => Endpoint::of(name, ApiName::Llm),
             agent if AGENTS.contains(&agent) => Endpoint::of(agent, ApiName::Agent),
-            _ => self.stored.add_to(PROVIDERS.iter().find(|provider| provider.name == name)?.endpoint()),
+            _ => self.stored.add_to(provider::named(name)?.endpoint()),
         };
         Some(Arc::new(endpoint))
     }
@@ -104,7 +103,7 @@ impl Endpoints {
     }
 
     fn unknown_backend(&self, name: &str) -> Error {
-        let built_in = PROVIDERS.iter().map(|provider| provider.name).chain(AGENTS).chain(["llm", "stub"]);
+        let built_in = PROVIDERS.iter().map(|provider| provider.name.as_str()).chain(AGENTS).chain(["llm", "stub"]);
         let own =
             self.configured.keys().map(String::as_str).filter(|name| !built_in.clone().any(|known| known == *name));
         let known: Vec<&str> = own.chain(built_in.clone()).collect();
@@ -125,11 +124,11 @@ impl Endpoints {
         let has_model =
             |provider: &&&Provider| model.is_some_and(|m| provider.models.iter().any(|prefix| m.starts_with(prefix)));
         if let Some(provider) = providers.iter().find(has_model) {
-            return self.named(provider.name);
+            return self.named(&provider.name);
         }
         let names: Vec<&str> = match providers.as_slice() {
             [] => self.configured.keys().map(String::as_str).collect(),
-            several => several.iter().map(|provider| provider.name).collect(),
+            several => several.iter().map(|provider| provider.name.as_str()).collect(),
         };
         match names.as_slice() {
             [] => Err(self.no_backend_error()),
@@ -158,8 +157,9 @@ impl Endpoints {
 
     /// True if `config/cp.toml`, the environment or a stored key configures it.
     fn is_configured(&self, provider: &Provider) -> bool {
-        let is_stored = || provider.has_key() && self.stored.file_of(provider.name).is_some();
-        self.configured.contains_key(provider.name) || provider.is_configured() || is_stored()
+        let has_key = provider.has_key_for(provider.base_url().as_deref());
+        let is_stored = || has_key && self.stored.file_of(&provider.name).is_some();
+        self.configured.contains_key(&provider.name) || provider.is_configured() || is_stored()
     }
 
     /// Resolves a model: an alias, `ENDPOINT/MODEL`, or a model of the default endpoint.
@@ -188,7 +188,7 @@ impl Endpoints {
     pub(crate) fn default_target(&self) -> Result<Target> {
         let Some(model) = &self.model else { return own_model(self.default_for(None)?) };
         let target = self.target(&model.text)?;
-        let Some(named) = self.named.as_ref().filter(|named| distance(named.origin) < distance(model.origin)) else {
+        let Some(named) = self.named.as_ref().filter(|named| named.origin < model.origin) else {
             return Ok(target);
         };
         let endpoint = self.named(&named.text)?;
@@ -203,16 +203,6 @@ fn own_model(endpoint: Arc<Endpoint>) -> Result<Target> {
             .with("endpoint", endpoint.name.as_str())
             .hint("give -m MODEL, or set CP_MODEL; `cp-llm models` lists what the backend has")
             .fatal()),
-    }
-}
-
-/// The precedence of the origin of a setting; 0 is the highest.
-const fn distance(origin: Origin) -> u8 {
-    match origin {
-        Origin::Flag => 0,
-        Origin::Environment => 1,
-        Origin::File => 2,
-        Origin::Default => 3,
     }
 }
 
@@ -238,8 +228,8 @@ impl StoredKeys {
     /// Adds the stored key to an endpoint of a server without another source of its key. The key of a provider is sent only to the address
     /// of the provider.
     fn add_to(&self, mut endpoint: Endpoint) -> Endpoint {
-        let is_foreign = endpoint.base.is_some() && PROVIDERS.iter().any(|provider| provider.name == endpoint.name);
-        let needs_key = endpoint.api.provider().is_some() && !is_foreign && endpoint.key_source().is_none();
+        let is_foreign = provider::named(&endpoint.name).is_some_and(|provider| !provider.has_key_for(endpoint.base()));
+        let needs_key = endpoint.api.is_server() && !is_foreign && endpoint.key_source().is_none();
         if let Some(file) = self.file_of(&endpoint.name).filter(|_| needs_key) {
             (endpoint.key, endpoint.needs_key) = (KeySource::File(file), true);
         }
@@ -253,28 +243,6 @@ struct Tables {
     endpoints: BTreeMap<Spanned<String>, Table>,
     #[serde(default)]
     aliases: BTreeMap<Spanned<String>, String>,
-}
-
-/// A table `[endpoints.NAME]`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Table {
-    dialect: Option<ApiName>,
-    base_url: Option<String>,
-    key_env: Option<String>,
-    key_file: Option<PathBuf>,
-    key_command: Option<String>,
-    model: Option<String>,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    #[serde(default)]
-    params: serde_json::Map<String, serde_json::Value>,
-    price: Option<Price>,
-    cache_scope: Option<String>,
-    command: Option<String>,
-    #[serde(default)]
-    arguments: Vec<String>,
-    script: Option<PathBuf>,
 }
 
 /// Reads the endpoints and the aliases of a home.
@@ -313,7 +281,7 @@ fn is_name(name: &str) -> bool {
 /// Makes an endpoint from its table. A table with the name of a provider inherits the settings of the provider.
 fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     let wrong = |what: String| Error::config(format!("the endpoint `{name}` {what}"));
-    let known = PROVIDERS.iter().find(|provider| provider.name == name).map(Provider::endpoint);
+    let known = provider::named(name).map(Provider::endpoint);
     let api = match (table.dialect, &known, name) {
         (Some(api), _, _) => api,
         (None, Some(known), _) => known.api,
@@ -339,7 +307,7 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     if keys.len() > 1 {
         return Err(wrong("has more than one key".to_owned()).hint("keep one of key_env, key_file and key_command"));
     }
-    let is_server = api.provider().is_some();
+    let is_server = api.is_server();
     let foreign: [(&str, bool); 5] = [
         ("base_url", !is_server && table.base_url.is_some()),
         ("key_env, key_file and key_command", !is_server && !keys.is_empty()),
@@ -370,7 +338,7 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     }
     let base = table.base_url.map(|base| base.trim_end_matches('/').to_owned());
     Ok(Endpoint {
-        base: base.or(endpoint.base),
+        base: base.or(endpoint.base).or_else(|| provider::named(api.name()).and_then(Provider::base_url)),
         model: table.model,
         headers,
         params: table.params,

@@ -1,5 +1,6 @@
 //! Endpoints: a name for a server, a program or the stub, with its key and settings.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,14 +62,9 @@ impl ApiName {
         }
     }
 
-    /// The base URL of the provider that defines this API.
-    pub(super) const fn provider(self) -> Option<&'static str> {
-        match self {
-            Self::Anthropic => Some("https://api.anthropic.com"),
-            Self::Openai | Self::OpenaiResponses => Some("https://api.openai.com/v1"),
-            Self::Gemini => Some("https://generativelanguage.googleapis.com/v1beta"),
-            Self::Program | Self::Agent | Self::Stub | Self::Llm => None,
-        }
+    /// True for the API of a server.
+    pub(super) const fn is_server(self) -> bool {
+        matches!(self, Self::Anthropic | Self::Openai | Self::OpenaiResponses | Self::Gemini)
     }
 
     /// The model of an endpoint without a configured model.
@@ -81,6 +77,9 @@ impl ApiName {
         }
     }
 }
+
+/// The server of the provider that defined Chat Completions. Others take its older parameters.
+pub(super) const OPENAI: &str = "https://api.openai.com/v1";
 
 /// The agents that have an adaptor. `gemini` is the API of Google, so its agent has the name of its repository.
 pub(super) const AGENTS: [&str; 4] = ["claude", "codex", "gemini-cli", "opencode"];
@@ -99,6 +98,28 @@ pub(super) enum KeySource {
     Command(String),
 }
 
+/// A table `[endpoints.NAME]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Table {
+    pub(super) dialect: Option<ApiName>,
+    pub(super) base_url: Option<String>,
+    pub(super) key_env: Option<String>,
+    pub(super) key_file: Option<PathBuf>,
+    pub(super) key_command: Option<String>,
+    pub(super) model: Option<String>,
+    #[serde(default)]
+    pub(super) headers: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) params: serde_json::Map<String, serde_json::Value>,
+    pub(super) price: Option<Price>,
+    pub(super) cache_scope: Option<String>,
+    pub(super) command: Option<String>,
+    #[serde(default)]
+    pub(super) arguments: Vec<String>,
+    pub(super) script: Option<PathBuf>,
+}
+
 /// A named destination of requests.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -106,7 +127,7 @@ pub(crate) struct Endpoint {
     pub name: String,
     /// The wire API.
     pub api: ApiName,
-    /// The base URL, if it is not the provider's.
+    /// The base URL of a server.
     pub(super) base: Option<String>,
     pub(super) key: KeySource,
     /// True if a missing key is an error.
@@ -151,7 +172,7 @@ impl Endpoint {
 
     /// The base URL; `None` without a server.
     pub(crate) fn base(&self) -> Option<&str> {
-        self.base.as_deref().or(self.api.provider())
+        self.base.as_deref()
     }
 
     /// The path of its program.
@@ -200,7 +221,7 @@ impl Endpoint {
     fn protocol(&self) -> Option<Box<dyn WireApi>> {
         match self.api {
             ApiName::Anthropic => Some(Box::new(Anthropic)),
-            ApiName::Openai => Some(Box::new(OpenAi { original: self.base() == self.api.provider() })),
+            ApiName::Openai => Some(Box::new(OpenAi { original: self.base() == Some(OPENAI) })),
             ApiName::OpenaiResponses => Some(Box::new(Responses)),
             ApiName::Gemini => Some(Box::new(Gemini)),
             ApiName::Program | ApiName::Agent | ApiName::Stub | ApiName::Llm => None,

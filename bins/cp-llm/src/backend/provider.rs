@@ -1,86 +1,73 @@
 //! Endpoints that need no table in `config/cp.toml`: the providers, configured by environment variables, and the servers that people run on their
 //! own machines.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use cp_http::client::{Client, Timeouts};
+use serde::Deserialize;
 
-use super::endpoint::{ApiName, Endpoint, KeySource};
+use super::endpoint::{ApiName, Endpoint, KeySource, Table};
 use super::server::Server;
 use super::{Backend as _, secret};
 use crate::variable;
 use crate::wire_api::openai::OpenAi;
 
-/// An endpoint that exists without a table in `config/cp.toml`.
+/// A row of `providers.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Provider {
-    pub name: &'static str,
-    api: ApiName,
-    /// The environment variables of the key and of the base URL; none for a local server.
-    variables: Option<(&'static str, &'static str)>,
-    /// The base URL that a local server has by default.
-    local: Option<&'static str>,
-    /// True if the endpoint is used only where it is named, even if its variables are set.
+    pub name: String,
+    endpoint: Table,
+    base_env: Option<String>,
+    #[serde(default)]
     pub only_by_name: bool,
-    /// Prefixes of the names of its models.
-    pub models: &'static [&'static str],
+    #[serde(default)]
+    is_local: bool,
+    #[serde(default)]
+    pub models: Vec<String>,
 }
 
-pub(super) static PROVIDERS: [Provider; 8] = [
-    remote("anthropic", ApiName::Anthropic, ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), &["claude"]),
-    remote("openai", ApiName::Openai, OPENAI, &["gpt-", "o1", "o3", "o4", "chatgpt"]),
-    Provider { only_by_name: true, ..remote("openai-responses", ApiName::OpenaiResponses, OPENAI, &[]) },
-    remote("gemini", ApiName::Gemini, ("GEMINI_API_KEY", "GEMINI_BASE_URL"), &["gemini"]),
-    local("ollama", "http://127.0.0.1:11434/v1"),
-    local("llamacpp", "http://127.0.0.1:8080/v1"),
-    local("vllm", "http://127.0.0.1:8000/v1"),
-    local("lmstudio", "http://127.0.0.1:1234/v1"),
-];
+/// The providers in their order.
+pub(super) static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
+    let rows = toml::from_str::<BTreeMap<String, Vec<Provider>>>(include_str!("providers.toml"));
+    rows.ok().and_then(|mut rows| rows.remove("provider")).unwrap_or_default()
+});
 
-const OPENAI: (&str, &str) = ("OPENAI_API_KEY", "OPENAI_BASE_URL");
-
-const fn remote(
-    name: &'static str,
-    api: ApiName,
-    variables: (&'static str, &'static str),
-    models: &'static [&'static str],
-) -> Provider {
-    Provider { name, api, variables: Some(variables), local: None, only_by_name: false, models }
-}
-
-const fn local(name: &'static str, base: &'static str) -> Provider {
-    Provider { name, api: ApiName::Openai, variables: None, local: Some(base), only_by_name: true, models: &[] }
+/// The provider of this name.
+pub(super) fn named(name: &str) -> Option<&'static Provider> {
+    PROVIDERS.iter().find(|provider| provider.name == name)
 }
 
 impl Provider {
     /// True if the environment has its key or its base URL.
     pub(super) fn is_configured(&self) -> bool {
-        self.variables.is_some_and(|(key, base)| secret::source_of(key, variable).is_some() || variable(base).is_some())
+        self.endpoint.key_env.as_ref().is_some_and(|key| secret::source_of(key, variable).is_some())
+            || self.base_env.as_ref().is_some_and(|name| variable(name).is_some())
     }
 
-    /// True if it has a key.
-    pub(super) fn has_key(&self) -> bool {
-        self.variables.is_some()
+    /// True if it has a key, which is for this base URL.
+    pub(super) fn has_key_for(&self, base: Option<&str>) -> bool {
+        self.endpoint.key_env.is_some() && self.endpoint.base_url.as_deref() == base
+    }
+
+    /// The base URL without settings.
+    pub(super) fn base_url(&self) -> Option<String> {
+        self.endpoint.base_url.clone()
     }
 
     /// The endpoint that the environment configures.
     pub(super) fn endpoint(&self) -> Endpoint {
-        let base = self.base();
+        let host = variable("OLLAMA_HOST").filter(|_| self.name == "ollama").map(|host| ollama(&host));
+        let base = self.base_env.as_deref().and_then(variable).or(host);
+        let key = self.endpoint.key_env.clone();
         Endpoint {
-            needs_key: base.is_none(),
-            base: base.map(|base| base.trim_end_matches('/').to_owned()),
-            key: self.variables.map_or(KeySource::None, |(key, _)| KeySource::Variable(key.to_owned())),
-            ..Endpoint::of(self.name, self.api)
-        }
-    }
-
-    fn base(&self) -> Option<String> {
-        match self.local {
-            None => self.variables.and_then(|(_, base)| variable(base)),
-            Some(usual) => {
-                let host = variable("OLLAMA_HOST").filter(|_| self.name == "ollama");
-                Some(host.map_or_else(|| usual.to_owned(), |host| ollama(&host)))
-            }
+            needs_key: key.is_some() && base.is_none(),
+            base: base.or_else(|| self.base_url()).map(|base| base.trim_end_matches('/').to_owned()),
+            key: key.map_or(KeySource::None, KeySource::Variable),
+            ..Endpoint::of(&self.name, self.endpoint.dialect.unwrap_or(ApiName::Openai))
         }
     }
 }
@@ -135,14 +122,14 @@ impl LocalServer {
 /// The servers on this machine that answer within the limit, each with its models. A port without a listener fails at once.
 pub(crate) fn running_servers(limit: Duration) -> Vec<LocalServer> {
     std::thread::scope(|scope| {
-        let local = PROVIDERS.iter().filter(|provider| provider.local.is_some());
+        let local = PROVIDERS.iter().filter(|provider| provider.is_local);
         let probes: Vec<_> = local.map(|provider| scope.spawn(move || probe(provider, limit))).collect();
         probes.into_iter().filter_map(|probe| probe.join().ok()?).collect()
     })
 }
 
-fn probe(provider: &Provider, limit: Duration) -> Option<LocalServer> {
-    let (name, base) = (provider.name, provider.base().filter(|base| is_of_this_machine(base))?);
+fn probe(provider: &'static Provider, limit: Duration) -> Option<LocalServer> {
+    let (name, base) = (provider.name.as_str(), provider.endpoint().base.filter(|base| is_of_this_machine(base))?);
     // A proxy cannot reach this machine's loopback.
     let client = Client::new("cp-llm", &base, Timeouts { total: limit, idle: None }, 1, |_| None).ok()?;
     let api = Box::new(OpenAi { original: false });
@@ -163,6 +150,15 @@ fn is_of_this_machine(base: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn providers_are_rows() {
+        assert_eq!(PROVIDERS.len(), include_str!("providers.toml").matches("[[provider]]").count());
+        assert_eq!(named("openai").and_then(Provider::base_url).as_deref(), Some(crate::backend::endpoint::OPENAI));
+        for api in [ApiName::Anthropic, ApiName::Openai, ApiName::OpenaiResponses, ApiName::Gemini] {
+            assert!(named(api.name()).unwrap().base_url().unwrap().starts_with("https://"), "{}", api.name());
+        }
+    }
 
     #[test]
     fn ollama_host_is_parsed() {

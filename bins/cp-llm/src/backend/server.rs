@@ -109,11 +109,19 @@ impl Server {
         self.get(path, LIMIT).and_then(json_of).map_err(|error| self.redacted_error(&error, None))
     }
 
-    /// Posts a streamed body of this type and length, and parses the response as JSON.
-    pub(crate) fn post_body(&self, path: &str, kind: &str, body: &mut dyn Read, length: u64) -> Result<Value> {
-        let (kind, length) =
-            (("content-type".to_owned(), kind.to_owned()), ("content-length".to_owned(), length.to_string()));
-        let headers = self.with_custom_headers([self.api.headers(self.key()), vec![kind, length]].concat());
+    /// Posts a streamed body of this type and length, with an idempotency key if one is given, and parses the response as JSON.
+    pub(crate) fn post_body(
+        &self,
+        path: &str,
+        kind: &str,
+        body: &mut dyn Read,
+        length: u64,
+        key: Option<&str>,
+    ) -> Result<Value> {
+        let own =
+            [("content-type", Some(kind)), ("content-length", Some(&*length.to_string())), ("idempotency-key", key)];
+        let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+        let headers = self.with_custom_headers(self.api.headers(self.key()).into_iter().chain(own).collect());
         let body = ureq::SendBody::from_reader(body);
         let answered = self.client.post(&join(&self.base, path), &headers, body).and_then(json_of);
         answered.map_err(|error| self.redacted_error(&error, None))

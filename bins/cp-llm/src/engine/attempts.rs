@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::budget::{self, Amount, Budget, Ticket};
 use super::gate::Slot;
-use super::recordings::Recordings;
+use super::recordings::{Found, Recordings};
 use super::retry::{self, is_rate_limit};
 use super::work::Attempt;
 use super::{Engine, Listener, Work};
@@ -80,19 +80,13 @@ impl Engine {
         let backend = self.ready(work)?.backend;
         let request = self.recorded_body(work)?;
         let key = &recordings.key(&work.target().endpoint, &request);
-        let mut found = recordings.find(key)?;
         // A second process that needs the same answer waits here, before it takes budget or a slot.
-        let claim = if found.is_none() { recordings.claim(key)? } else { None };
-        if claim.is_some() {
-            found = recordings.find(key)?;
-        }
-        if let Some(recorded) = found {
-            drop(claim);
-            return self.replay(recordings, recorded, &work.request_hash(&request), work, listener);
-        }
-        if let Some(miss) = recordings.miss(key, &request) {
-            return Err(miss);
-        }
+        let _claim = match recordings.find(key, &request)? {
+            Found::Answer(recorded) => {
+                return self.replay(recordings, *recorded, &work.request_hash(&request), work, listener);
+            }
+            Found::Nothing(claim) => claim,
+        };
         let message = self.ask_targets(first, work, listener)?;
         recordings.add(key, backend.name(), &request, &message)?;
         Ok(message)
@@ -170,11 +164,11 @@ impl Engine {
         let Ready { backend, network } = self.ready(work)?;
         let body = self.body(work)?;
         let request_hash = self.request_hash(work)?;
-        let (mut attempt, mut failed, mut was_limited) = (1, 0, false);
+        let (mut attempt, mut failed) = (1, 0);
         loop {
             let this =
                 Attempt { backend: backend.name(), network, number: attempt, request_hash: &request_hash, batch: None };
-            let outcome = self.attempt(&this, backend.as_ref(), work, &body, was_limited, listener);
+            let outcome = self.attempt(&this, backend.as_ref(), work, &body, listener);
             let Failed { error, shown, counts } = match outcome {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
@@ -183,9 +177,8 @@ impl Engine {
             failed += u32::from(counts);
             let wait = self.retries.wait(&error, failed, retry::jitter()).filter(|_| !shown);
             let Some(wait) = wait else { return Err(Failed { error, shown, counts }) };
-            was_limited = is_rate_limit(&error);
             // The gate waits for a rate limit.
-            if !was_limited {
+            if !is_rate_limit(&error) {
                 let seconds = wait.as_secs_f64();
                 listener.warn(&format!("attempt {attempt} failed: {}; retrying in {seconds:.1} s", error.message()));
                 pause(wait)?;
@@ -201,10 +194,9 @@ impl Engine {
         backend: &dyn Backend,
         work: &Work,
         body: &[u8],
-        was_limited: bool,
         listener: &mut dyn Listener,
     ) -> Result<Message, Failed> {
-        let (slot, ticket) = self.admit(backend, work, body, was_limited, listener)?;
+        let (slot, ticket) = self.admit(backend, work, body, listener)?;
         // A signal waits until an answer that is paid for is recorded.
         let _effect = signals::effect();
         if let Err(error) = self.journal.record_request(this, work, body.len() as u64) {
@@ -266,7 +258,6 @@ impl Engine {
         backend: &dyn Backend,
         work: &Work,
         body: &[u8],
-        was_limited: bool,
         listener: &mut dyn Listener,
     ) -> Result<(Slot, Option<Ticket>)> {
         let gate = self.gates.of(&work.target().endpoint.name);
@@ -278,7 +269,7 @@ impl Engine {
             budget.wait_turn()?;
         }
         loop {
-            let slot = gate.enter(was_limited, &mut |message| listener.warn_now(message))?;
+            let slot = gate.enter(&mut |message| listener.warn_now(message))?;
             if let Some(first) = &self.shared_failures().first {
                 return Err(Error::from_value(first).fatal());
             }

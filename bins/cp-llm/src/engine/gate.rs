@@ -45,9 +45,7 @@ impl Gates {
 pub(super) struct Gate {
     limit: usize,
     state: Mutex<State>,
-    /// Wake rate-limited requests, which go first, and others.
-    retries: Condvar,
-    first_attempts: Condvar,
+    waiting: Condvar,
 }
 
 struct State {
@@ -57,8 +55,6 @@ struct State {
     answers: usize,
     was_limited: bool,
     under_way: usize,
-    /// Rate-limited requests that wait.
-    waiting_retries: usize,
     pause: Option<Pause>,
     /// Rate limits so far, and since the last answer.
     pauses: u64,
@@ -86,39 +82,31 @@ impl Gate {
             answers: 0,
             was_limited: false,
             under_way: 0,
-            waiting_retries: 0,
             pause: None,
             pauses: 0,
             consecutive: 0,
         };
-        Self { limit, state: Mutex::new(state), retries: Condvar::new(), first_attempts: Condvar::new() }
+        Self { limit, state: Mutex::new(state), waiting: Condvar::new() }
     }
 
-    /// Waits for a slot. Requests that were rate limited go before others. A pause is reported once, through
-    /// `say`.
-    pub(super) fn enter(self: &Arc<Self>, was_limited: bool, say: &mut dyn FnMut(&str)) -> Result<Slot> {
+    /// Waits for a slot. A pause is reported once, through `say`.
+    pub(super) fn enter(self: &Arc<Self>, say: &mut dyn FnMut(&str)) -> Result<Slot> {
         let mut state = self.lock();
-        state.waiting_retries += usize::from(was_limited);
-        let outcome = loop {
-            if let Err(interrupted) = signals::check() {
-                break Err(interrupted);
-            }
+        loop {
+            signals::check()?;
             let left = state.remaining(Instant::now());
             if let Some(pause) = state.pause.as_mut().filter(|pause| !left.is_zero() && !pause.is_reported) {
                 pause.is_reported = true;
                 say(&format!("{}; all requests wait {:.1} s", pause.why, left.as_secs_f64()));
             }
-            if left.is_zero() && state.under_way < state.allowed && (was_limited || state.waiting_retries == 0) {
+            if left.is_zero() && state.under_way < state.allowed {
                 state.under_way += 1;
-                break Ok(Slot { gate: Arc::clone(self), pauses: state.pauses });
+                self.wake_next(&state);
+                return Ok(Slot { gate: Arc::clone(self), pauses: state.pauses });
             }
             let wait = if left.is_zero() { SIGNAL_INTERVAL } else { left.min(SIGNAL_INTERVAL) };
-            let turn = if was_limited { &self.retries } else { &self.first_attempts };
-            state = turn.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
-        };
-        state.waiting_retries -= usize::from(was_limited);
-        self.wake_next(&state);
-        outcome
+            state = self.waiting.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Pauses all requests, unless a longer pause is in effect.
@@ -148,7 +136,7 @@ impl Gate {
     /// Wakes the next request that may go.
     fn wake_next(&self, state: &State) {
         if state.under_way < state.allowed {
-            if state.waiting_retries > 0 { &self.retries } else { &self.first_attempts }.notify_one();
+            self.waiting.notify_one();
         }
     }
 
@@ -207,7 +195,7 @@ mod tests {
     use super::*;
 
     fn enter(gate: &Arc<Gate>) -> Slot {
-        gate.enter(false, &mut |_| ()).unwrap()
+        gate.enter(&mut |_| ()).unwrap()
     }
 
     fn allowed(gate: &Gate) -> usize {
@@ -244,17 +232,16 @@ mod tests {
     }
 
     #[test]
-    fn pause_is_reported_once_and_limited_requests_go_first() {
+    fn pause_is_reported_once_and_holds_all_requests() {
         let gate = Arc::new(Gate::new(1));
         let first = enter(&gate);
         let order = Mutex::new(Vec::new());
         let note = |line: &str| order.lock().unwrap().push(line.to_owned());
         std::thread::scope(|scope| {
-            for was_limited in [false, false, false, false, false, false, true] {
+            for _ in 0..7 {
                 let (gate, note) = (&gate, &note);
                 scope.spawn(move || {
-                    let _slot = gate.enter(was_limited, &mut &*note).unwrap();
-                    note(&was_limited.to_string());
+                    let _slot = gate.enter(&mut &*note).unwrap();
                 });
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -262,7 +249,7 @@ mod tests {
             gate.pause_all(Duration::from_millis(10), "shorter");
             let since = Instant::now();
             drop(first);
-            drop(gate.enter(false, &mut &note).unwrap());
+            drop(gate.enter(&mut &note).unwrap());
             assert!(since.elapsed() >= Duration::from_millis(140), "{:?}", since.elapsed());
         });
         let order = order.into_inner().unwrap();
@@ -271,6 +258,5 @@ mod tests {
             1,
             "{order:?}"
         );
-        assert_eq!(order.iter().find(|line| line.len() < 6).unwrap(), "true", "{order:?}");
     }
 }

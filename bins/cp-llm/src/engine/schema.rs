@@ -46,8 +46,13 @@ impl AnswerSchema {
             Some(text) => from_notation(text).map_err(|e| not_notation(e, given).fatal())?,
             None => parsed(&given::bytes(given, LONGEST).map_err(Error::fatal)?)?,
         };
-        let compiled = Schema::compile(text.clone()).map_err(wrong)?;
-        Ok(Self { text, compiled })
+        Self::compile(text).map_err(place)
+    }
+
+    /// Compiles a schema.
+    pub(crate) fn compile(text: Value) -> Result<Self> {
+        let wrong = |what: String| Error::validation(format!("not a JSON Schema: {what}")).fatal();
+        Ok(Self { compiled: Schema::compile(text.clone()).map_err(wrong)?, text })
     }
 
     /// Returns the JSON in an answer, in its own bytes, if it matches.

@@ -1,10 +1,10 @@
-//! Batches: prompts that a provider answers within a day, for half the price. `poll` prints their state and `cancel` ends them.
+//! Batches: prompts that a provider answers within a day, for half the price. `status` prints their state and `cancel` ends them.
 //!
-//! A [`job`] is stored below `state/batches` of the home, with members that the provider does not get. [`client`] implements the two batch APIs.
+//! The [`state`] of each is a file below `state/batches` of the home. [`provider`] implements the two batch APIs.
 
-mod client;
-mod fetch;
-pub(crate) mod job;
+mod provider;
+mod result;
+pub(crate) mod state;
 mod submit;
 
 use std::time::Duration;
@@ -13,12 +13,12 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
-use self::client::BatchClient;
-use self::job::{BatchJob, Job, Progress, State};
+use self::provider::Client;
+use self::state::{Batch, BatchJob, Progress, State};
 use crate::pause;
 
 /// The entries of these verbs in `reference`.
-pub(crate) const DOCS: [VerbDoc; 4] = [submit::DOC, POLL, fetch::DOC, CANCEL];
+pub(crate) const DOCS: [VerbDoc; 4] = [submit::DOC, STATUS, result::DOC, CANCEL];
 
 /// Let a provider answer prompts later, for less
 #[derive(clap::Args)]
@@ -30,8 +30,8 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Verb {
     Submit(Box<submit::Args>),
-    Poll(PollArgs),
-    Fetch(fetch::Args),
+    Status(StatusArgs),
+    Result(result::Args),
     Cancel(CancelArgs),
 }
 
@@ -39,20 +39,20 @@ enum Verb {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match &args.verb {
         Verb::Submit(args) => submit::run(args, context),
-        Verb::Poll(args) => poll(args, context),
-        Verb::Fetch(args) => fetch::run(args, context),
+        Verb::Status(args) => status(args, context),
+        Verb::Result(args) => result::run(args, context),
         Verb::Cancel(args) => cancel(args, context),
     }
 }
 
 /// The entry of this verb in `reference`.
-const POLL: VerbDoc = VerbDoc {
-    path: "batch poll",
+const STATUS: VerbDoc = VerbDoc {
+    path: "batch status",
     class: Class::Query,
     output: "batch_job",
     also: &["summary"],
     exits: &[7, 8],
-    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch poll --wait"],
+    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch status --wait"],
     sort: Some("created_at, descending"),
     ..VerbDoc::EMPTY
 };
@@ -62,7 +62,7 @@ const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins
 
 /// Print the state of batches
 #[derive(clap::Args)]
-struct PollArgs {
+struct StatusArgs {
     /// Wait until all batches have ended, and print each when it ends
     #[arg(long)]
     wait: bool,
@@ -71,33 +71,33 @@ struct PollArgs {
     ids: Vec<String>,
 }
 
-fn poll(args: &PollArgs, context: &mut Context) -> Result<()> {
+fn status(args: &StatusArgs, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let mut shown = context.out.progress();
-    let mut open = if args.ids.is_empty() { Job::all(&context.home)? } else { Vec::new() };
+    let mut open = if args.ids.is_empty() { Batch::all(&context.home)? } else { Vec::new() };
     for id in &args.ids {
-        match Job::find(&context.home, id) {
-            Ok(job) => open.push(job),
+        match Batch::find(&context.home, id) {
+            Ok(batch) => open.push(batch),
             Err(error) => context.out.item_failed(error)?,
         }
     }
     let mut wait = WAITS.0;
     loop {
         let mut running = Vec::new();
-        for job in open {
-            match progress(&job, context) {
+        for batch in open {
+            match progress(&batch, context) {
                 Ok(progress) if args.wait && !progress.state.is_ended() => {
-                    shown.report(|| format!("{}: {} of {} done", job.id, progress.done, job.count));
-                    running.push(job);
+                    shown.report(|| format!("{}: {} of {} done", batch.job.id, progress.done, batch.job.count));
+                    running.push(batch);
                 }
                 Ok(progress) => {
-                    context.out.record(Kind::Item, &BatchJob::of(&job, progress))?;
+                    context.out.record(Kind::Item, &BatchJob::of(&batch, progress))?;
                     context.out.item_succeeded();
                 }
                 Err(error) if error.code() == Code::Interrupted => return Err(error),
                 Err(error) if args.wait && error.code().row().retryable => {
-                    context.warn(&format!("{}: {}; asking again", job.id, error.message()));
-                    running.push(job);
+                    context.warn(&format!("{}: {}; asking again", batch.job.id, error.message()));
+                    running.push(batch);
                 }
                 Err(error) => context.out.item_failed(error)?,
             }
@@ -112,16 +112,16 @@ fn poll(args: &PollArgs, context: &mut Context) -> Result<()> {
     }
 }
 
-fn progress(job: &Job, context: &mut Context) -> Result<Progress> {
-    if job.provider_id.is_none() {
-        return Err(unfinished(job));
+fn progress(batch: &Batch, context: &mut Context) -> Result<Progress> {
+    if batch.provider_id.is_none() {
+        return Err(unfinished(batch));
     }
-    BatchClient::of_job(job, context)?.provider()?.progress(job)
+    Client::of_job(&batch.job, context)?.provider()?.progress(batch)
 }
 
 /// The error for a batch that was not submitted completely.
-fn unfinished(job: &Job) -> Error {
-    Error::new(Code::Conflict, format!("the submission of {} is incomplete", job.id))
+fn unfinished(batch: &Batch) -> Error {
+    Error::new(Code::Conflict, format!("the submission of {} is incomplete", batch.job.id))
         .with("reason", "unfinished")
         .hint("submit the same input again to continue")
 }
@@ -135,7 +135,7 @@ const CANCEL: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Cancel a batch; answers from before can be fetched
+/// Cancel a batch; answers from before can be printed
 #[derive(clap::Args)]
 struct CancelArgs {
     /// The batch, by id or a prefix of it
@@ -144,16 +144,15 @@ struct CancelArgs {
 }
 
 fn cancel(args: &CancelArgs, context: &mut Context) -> Result<()> {
-    let mut job = Job::find(&context.home, &args.id)?;
-    let _held = job.lock()?;
-    if job.provider_id.is_none() {
+    let batch = Batch::find_locked(&context.home, &args.id)?;
+    if batch.provider_id.is_none() {
         // The user confirms that the provider does not have the batch, so the same input can be submitted again.
-        job.remove()?;
-        return context.out.answer(&BatchJob::of(&job, Progress::of(State::Cancelled, "unknown", 0)));
+        batch.remove()?;
+        return context.out.answer(&BatchJob::of(&batch, Progress::of(State::Cancelled, "unknown", 0)));
     }
-    let client = BatchClient::of_job(&job, context)?;
+    let client = Client::of_job(&batch.job, context)?;
     let provider = client.provider()?;
     let _effect = signals::effect();
-    provider.cancel(&job)?;
-    context.out.answer(&BatchJob::of(&job, provider.progress(&job)?))
+    provider.cancel(&batch)?;
+    context.out.answer(&BatchJob::of(&batch, provider.progress(&batch)?))
 }

@@ -3,10 +3,8 @@
 //! The id of a batch is derived from its input, so the same input is submitted once, however often the command runs and wherever it was killed: a
 //! batch is on disk before the provider is asked to create it. Its requests are only in memory, because the same input has them again.
 
-use std::fs::File;
 use std::os::unix::ffi::OsStringExt as _;
 
-use cp_common::home::{locked, make_directory, write_whole};
 use cp_common::keys::hex;
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
@@ -15,8 +13,8 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, clock, keys, signals};
 use sha2::{Digest as _, Sha256};
 
-use super::client::{BatchClient, BatchProvider};
-use super::job::{self, BatchJob, Item, Job};
+use super::provider::{BatchProvider, Client};
+use super::state::{Batch, BatchJob, Item, Job, Line};
 use crate::engine::Work;
 use crate::send::{self, RequestBuilder};
 
@@ -49,24 +47,19 @@ pub(super) fn run(Args { send: args }: &Args, context: &mut Context) -> Result<(
     let source = args.source()?;
     let (engine, mut requests) = args.prepared(context)?;
     requests.table = args.table()?;
-    let client = BatchClient::of(engine, &requests)?;
+    let client = Client::of(engine, requests.endpoint()?)?;
     let provider = client.provider()?;
-    let words = args.reader_options(&client.endpoint.name);
     let seed = format!("{}\n{}\n", client.endpoint.name, provider.endpoint().unwrap_or_default());
     let drafts = Drafts { hash: Sha256::new_with_prefix(seed), limits: provider.limits(), all: Vec::new() };
-    let id = args.request_id.as_deref();
-    let mut submit = Submit { client: &client, provider, requests, words, id, drafts };
+    let mut submit = Submit { args, client: &client, provider, requests, drafts };
     filter::run(&mut submit, source, args.stream_options(), context)
 }
 
 struct Submit<'a> {
-    client: &'a BatchClient,
+    args: &'a send::Args,
+    client: &'a Client,
     provider: BatchProvider<'a>,
     requests: RequestBuilder,
-    /// The options with which the answers are read.
-    words: Vec<String>,
-    /// The request id.
-    id: Option<&'a str>,
     drafts: Drafts,
 }
 
@@ -100,12 +93,12 @@ impl Filter for Submit<'_> {
         signals::check()?;
         self.client.engine.report_lowered(context);
         for (number, draft) in self.drafts.all.iter().enumerate() {
-            let (mut job, _held) = self.store(draft, number, context)?;
-            if job.provider_id.is_none() {
-                self.submit(&mut job, draft)?;
+            let mut batch = self.store(draft, number, context)?;
+            if batch.provider_id.is_none() {
+                self.submit(&mut batch, draft)?;
             }
-            let progress = self.provider.progress(&job)?;
-            context.out.record(Kind::Item, &BatchJob::of(&job, progress))?;
+            let progress = self.provider.progress(&batch)?;
+            context.out.record(Kind::Item, &BatchJob::of(&batch, progress))?;
             (0..draft.count).for_each(|_| context.out.item_succeeded());
             context.out.flush()?;
         }
@@ -115,56 +108,48 @@ impl Filter for Submit<'_> {
 
 impl Submit<'_> {
     /// Stores a draft as a batch, or finds the batch of the same rows. The batch is locked.
-    fn store(&self, draft: &Draft, number: usize, context: &Context) -> Result<(Job, File)> {
+    fn store(&self, draft: &Draft, number: usize, context: &Context) -> Result<Batch> {
         let input_hash = format!("sha256:{}", hex(&draft.hash.clone().finalize()));
-        let named = self.id.map(|id| keys::hash(format!("request {id}#{number}").as_bytes()));
+        let given = self.args.request_id.as_deref();
+        let named = given.map(|id| keys::hash(format!("request {id}#{number}").as_bytes()));
         let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
         let id = format!("BAT-{}", &digits[..16]);
-        let directory = job::directory(&context.home).join(&id);
-        let held = locked(&directory, || {
-            make_directory(&directory)?;
-            job::open_directory(&directory)
-        })?;
-        if directory.join("job.json").exists() {
-            let kept = Job::load(&directory)?;
-            if kept.input_hash == input_hash {
-                return Ok((kept, held));
+        let vacant = match Batch::lock(&context.home, &id)? {
+            Ok(kept) if kept.job.input_hash == input_hash => return Ok(kept),
+            Ok(_) => {
+                let given = given.unwrap_or(&id);
+                return Err(Error::new(Code::Conflict, format!("the request id `{given}` was used for another input"))
+                    .with("reason", "other_arguments")
+                    .hint("use a new id for a new request")
+                    .fatal());
             }
-            let given = self.id.unwrap_or(&kept.id);
-            return Err(Error::new(Code::Conflict, format!("the request id `{given}` was used for another input"))
-                .with("reason", "other_arguments")
-                .hint("use a new id for a new request")
-                .fatal());
-        }
+            Err(vacant) => vacant,
+        };
+        let engine = &self.client.engine;
         let job = Job {
             id,
             backend: self.client.ready.backend.name().to_owned(),
-            endpoint: self.provider.endpoint().map(str::to_owned),
-            provider_id: None,
-            asked_at: None,
+            endpoint: self.client.endpoint.name.clone(),
+            server: self.provider.endpoint().map(str::to_owned),
             created_at: clock::now(),
             input_hash,
             count: draft.count,
-            words: self.words.clone(),
-            ledger: std::path::absolute(&self.client.engine.journal.path)?.into_os_string().into_vec(),
+            fail_on: engine.fail_on.clone(),
+            stub_script: self.args.stub_script.as_ref().map(std::path::absolute).transpose()?,
+            schema: engine.schema.as_ref().map(|schema| schema.text.clone()),
+            ledger: std::path::absolute(&engine.journal.path)?.into_os_string().into_vec(),
             session: context.session(),
             run: context.options.run.clone(),
-            directory,
         };
-        write_whole(&job.file("items.jsonl"), &draft.items)?;
-        if let Some(schema) = &self.client.engine.schema {
-            write_whole(&job.file("schema.json"), schema.text.to_string().as_bytes())?;
-        }
-        job.save()?;
-        Ok((job, held))
+        vacant.fill(job, &draft.items)
     }
 
     /// Creates the batch at the provider, unless it exists there.
-    fn submit(&self, job: &mut Job, draft: &Draft) -> Result<()> {
-        if job.asked_at.is_some() {
-            return Err(self.provider.interrupted(job));
+    fn submit(&self, batch: &mut Batch, draft: &Draft) -> Result<()> {
+        if batch.was_asked {
+            return Err(self.provider.interrupted(&batch.job));
         }
-        for row in job.items()? {
+        for row in batch.items()? {
             let (number, name, item) = row?;
             self.client.engine.record_enqueued(
                 &item.work(number, &self.client.endpoint),
@@ -175,15 +160,15 @@ impl Submit<'_> {
         }
         // A signal waits until a batch that is paid for is recorded.
         let _effect = signals::effect();
-        let made = self.provider.create(job, &draft.path, &draft.requests);
-        self.client.engine.record_submitted(&job.ledger_facts(), made.as_ref().err())?;
+        let made = self.provider.create(batch, &draft.path, &draft.requests);
+        self.client.engine.record_submitted(&batch.ledger_facts(), made.as_ref().err())?;
         match made {
             Ok(()) => Ok(()),
-            Err(error) if job.asked_at.is_some() => Err(error
-                .with("batch", job.id.as_str())
+            Err(error) if batch.was_asked => Err(error
+                .with("batch", batch.job.id.as_str())
                 .hint("the provider may have created the batch: submit the same input again to find out")
                 .fatal()),
-            Err(error) => job.remove().and(Err(error.fatal())),
+            Err(error) => batch.remove().and(Err(error.fatal())),
         }
     }
 }
@@ -227,8 +212,7 @@ impl Drafts {
         let draft = &mut self.all[at];
         let line = provider.line(draft.count, &draft.path, body);
         let item = Item::of(work, place, work.request_hash(body), body.len() as u64);
-        let mut item = serde_json::to_vec(&item).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
-        item.push(b'\n');
+        let item = Line::Item(Box::new(item)).encoded()?;
         for bytes in [&line, &item] {
             draft.hash.update(bytes);
         }

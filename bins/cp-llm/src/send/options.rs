@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::reasoning::{ReasoningDisplay, ReasoningMode};
+use super::reasoning::ReasoningDisplay;
 use super::request::{RequestBuilder, headers, parameters};
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
@@ -27,7 +27,7 @@ use crate::command_line;
 use crate::engine::Engine;
 use crate::engine::budget::{Budget, BudgetOptions};
 use crate::engine::gate::Gates;
-use crate::engine::recordings::{Cache, Recordings, Replay};
+use crate::engine::recordings::Recordings;
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::policy::Policy;
@@ -87,7 +87,7 @@ pub(crate) struct Args {
     tools: Option<PathBuf>,
     /// The answers of the stub, one JSON object per line
     #[arg(long, value_name = "FILE", help_heading = "Model and backend", hide_short_help = true)]
-    stub_script: Option<PathBuf>,
+    pub stub_script: Option<PathBuf>,
     /// The schema of the answer: a file, JSON, or fields as "name, age int"
     #[arg(long, value_name = "FILE|SCHEMA", conflicts_with = "stream", help_heading = "Request")]
     schema: Option<PathBuf>,
@@ -148,7 +148,7 @@ impl Args {
         let endpoints = Endpoints::load(context, self.backend.as_deref())?.probing(sends && permission().is_ok());
         // The default backend of a replay is the one of the recording.
         let endpoints = match &recordings {
-            Some(Recordings::Replay(replay)) => endpoints.or_default_name(|| replay.backend())?,
+            Some(replay) if is_replayed => endpoints.or_default_name(|| replay.backend())?,
             _ => endpoints,
         };
         let models = self.model.iter().filter(|model| !model.is_empty());
@@ -228,7 +228,7 @@ impl Args {
 
     /// The display of the model's reasoning.
     pub(super) fn reasoning_display(&self) -> ReasoningDisplay {
-        ReasoningDisplay::new(if self.reasoning { ReasoningMode::Full } else { ReasoningMode::Indicator })
+        ReasoningDisplay::new(self.reasoning)
     }
 
     /// True if text is printed as it arrives. A code block and a record of a table are only printed whole.
@@ -254,14 +254,13 @@ impl Args {
         }
         match (&self.record, &self.replay, &self.cache) {
             (Some(file), ..) => Recordings::record(file).map(Some),
-            (_, Some(file), _) => Replay::open(file).map(|replay| Some(Recordings::Replay(replay))),
+            (_, Some(file), _) => Recordings::replay(file).map(Some),
             (.., Some(named)) => {
                 let file = named.clone().unwrap_or_else(|| context.home.state("llm-cache.jsonl"));
                 if named.is_none() {
                     make_directory(&context.home.path("state"))?;
                 }
-                let cache = Cache::open(&file, &|message| context.warn(message))?;
-                Ok(Some(Recordings::Cache(cache)))
+                Recordings::cache(&file, &|message| context.warn(message)).map(Some)
             }
             _ => Ok(None),
         }
@@ -290,26 +289,6 @@ pub(crate) fn refuse_direct() -> Result<()> {
     match names.find(|name| is_named(name)) {
         Some(name) => Err(Error::usage(format!("{name} does not apply to a batch")).hint("leave it out")),
         None => Ok(()),
-    }
-}
-
-/// Options that a batch stores for reading its answers.
-impl Args {
-    /// Parses options.
-    pub(crate) fn from_words(words: &[String]) -> Result<Self> {
-        let wrong = |e: clap::Error| Error::config(e.to_string()).fatal();
-        let command = <Self as clap::Args>::augment_args(clap::Command::new("cp-llm").no_binary_name(true));
-        let matches = command.try_get_matches_from(words).map_err(wrong)?;
-        <Self as clap::FromArgMatches>::from_arg_matches(&matches).map_err(wrong)
-    }
-
-    /// The options for reading the answers of a batch.
-    pub(crate) fn reader_options(&self, backend: &str) -> Vec<String> {
-        let mut words = vec![format!("--backend={backend}")];
-        words.extend(self.fail_on.iter().map(|reason| format!("--fail-on={reason}")));
-        let script = self.stub_script.as_ref().and_then(|script| std::path::absolute(script).ok());
-        words.extend(script.map(|script| format!("--stub-script={}", script.display())));
-        words
     }
 }
 

@@ -7,15 +7,6 @@ use cp_common::{Context, Result};
 
 use crate::wire_api::thoughts;
 
-/// The part of the reasoning that is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReasoningMode {
-    /// All reasoning text that the provider sends.
-    Full,
-    /// On a terminal, an indicator.
-    Indicator,
-}
-
 /// The unfinished line on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
@@ -30,40 +21,41 @@ enum Line {
 
 /// Displays reasoning.
 pub(super) struct ReasoningDisplay {
-    reasoning: ReasoningMode,
+    /// True to show all reasoning that the provider sends, false for an indicator on a terminal.
+    is_full: bool,
     line: Line,
 }
 
 impl ReasoningDisplay {
-    pub(super) fn new(reasoning: ReasoningMode) -> Self {
-        Self { reasoning, line: Line::None }
+    pub(super) fn new(is_full: bool) -> Self {
+        Self { is_full, line: Line::None }
     }
 
     /// Shows new reasoning text.
     pub(super) fn thinking(&mut self, text: &str, context: &mut Context) -> Result<()> {
         let format = context.out.format();
-        match (self.reasoning, format) {
-            (ReasoningMode::Full, Format::Json) => {
+        match (self.is_full, format) {
+            (true, Format::Json) => {
                 context.out.streaming()?;
                 context.out.record(Kind::Delta, &Delta::of_thinking(text))?;
                 return context.out.flush();
             }
-            (ReasoningMode::Full, Format::Text | Format::Raw) => {
+            (true, Format::Text | Format::Raw) => {
                 context.out.aside(text);
                 self.line = Line::Thoughts { is_ended: text.ends_with('\n') };
             }
-            (ReasoningMode::Indicator, Format::Text) if self.line == Line::None && context.out.can_erase() => {
+            (false, Format::Text) if self.line == Line::None && context.out.can_erase() => {
                 context.out.aside("thinking…");
                 self.line = Line::Announcement;
             }
-            (ReasoningMode::Indicator, _) => {}
+            (false, _) => {}
         }
         Ok(())
     }
 
     /// Shows the reasoning of an answer that was not streamed.
     pub(super) fn whole(&mut self, message: &Message, context: &mut Context) {
-        if self.reasoning == ReasoningMode::Full && context.out.format() != Format::Json {
+        if self.is_full && context.out.format() != Format::Json {
             for thought in thoughts(&message.blocks).filter(|thought| !thought.is_empty()) {
                 context.out.aside(&thought);
                 self.line = Line::Thoughts { is_ended: thought.ends_with('\n') };

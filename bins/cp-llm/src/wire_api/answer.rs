@@ -89,9 +89,7 @@ impl Answer {
         let says_all = |(at, part): (usize, &Part)| match &part.content {
             PartContent::Text(_, citations) => at == 0 && part.raw.is_none() && citations.is_empty(),
             PartContent::Call(_) => part.raw.is_none(),
-            PartContent::Thinking(_) | PartContent::Image(_) | PartContent::ServerTool(_) | PartContent::Other(_) => {
-                false
-            }
+            _ => false,
         };
         if !parts.iter().enumerate().all(says_all) {
             answer.blocks = parts.iter().map(|part| part.block(here)).collect::<Result<_>>()?;
@@ -148,7 +146,7 @@ fn content(parts: &[Part]) -> Result<Content> {
                 blocks.extend(Some(std::mem::take(&mut text)).filter(|text| !text.is_empty()).map(|t| Block::text(&t)));
                 blocks.push(Block::from_raw(raw(&serde_json::json!({"type": "image", "source": source}))?));
             }
-            PartContent::Thinking(_) | PartContent::Call(_) | PartContent::ServerTool(_) | PartContent::Other(_) => {}
+            _ => {}
         }
     }
     if blocks.is_empty() {
@@ -160,40 +158,30 @@ fn content(parts: &[Part]) -> Result<Content> {
 
 impl Part {
     fn into_call(self) -> Option<Call> {
-        match self.content {
-            PartContent::Call(call) => Some(call),
-            PartContent::Text(..)
-            | PartContent::Thinking(_)
-            | PartContent::Image(_)
-            | PartContent::ServerTool(_)
-            | PartContent::Other(_) => None,
-        }
+        if let PartContent::Call(call) = self.content { Some(call) } else { None }
     }
 
     /// Encodes the block of a message.
     fn block(&self, origin: &Origin) -> Result<Block> {
         let mut body = Body::default();
-        let (kind, words) = match &self.content {
-            PartContent::Text(text, _) => ("text", Some(("text", text))),
-            PartContent::Thinking(text) => ("thinking", Some(("thinking", text))),
-            PartContent::Call(_) => ("tool_use", None),
-            PartContent::Image(_) => ("image", None),
-            PartContent::ServerTool(name) => ("server_tool", Some(("name", name))),
-            PartContent::Other(name) => ("other", Some(("name", name))),
-        };
-        body.set("type", kind)?;
-        if let Some((name, text)) = words {
-            body.set(name, text)?;
-        }
+        let kind = |body: &mut Body, kind, name, value| body.set("type", kind).and_then(|()| body.set(name, value));
         match &self.content {
-            PartContent::Text(_, citations) if !citations.is_empty() => body.set("citations", citations)?,
+            PartContent::Text(text, citations) => {
+                kind(&mut body, "text", "text", text)?;
+                body.set_some("citations", Some(citations).filter(|citations| !citations.is_empty()))?;
+            }
+            PartContent::Thinking(text) => kind(&mut body, "thinking", "thinking", text)?,
+            PartContent::ServerTool(name) => kind(&mut body, "server_tool", "name", name)?,
+            PartContent::Other(name) => kind(&mut body, "other", "name", name)?,
             PartContent::Call(Call { id, name, input }) => {
-                body.set("id", id)?;
+                kind(&mut body, "tool_use", "id", id)?;
                 body.set("name", name)?;
                 body.set("input", input)?;
             }
-            PartContent::Image(source) => body.set("source", source)?,
-            PartContent::Text(..) | PartContent::Thinking(_) | PartContent::ServerTool(_) | PartContent::Other(_) => {}
+            PartContent::Image(source) => {
+                body.set("type", "image")?;
+                body.set("source", source)?;
+            }
         }
         body.set("origin", origin)?;
         body.set_some("raw", self.raw.as_ref())?;

@@ -85,7 +85,7 @@ impl WireApi for Anthropic {
 fn output(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, Value>)> {
     let (mut output, mut thinking) = (request.object("output_config"), request.object("thinking"));
     if let Some(schema) = &request.schema {
-        output.entry("format").or_insert_with(|| json!({"type": "json_schema", "schema": schema::anthropic(schema)}));
+        output.entry("format").or_insert_with(|| json!({"type": "json_schema", "schema": schema::closed(schema)}));
     }
     if let Some(effort) = request.params.get("reasoning_effort") {
         let kind = if effort == "none" { "disabled" } else { "adaptive" };

@@ -13,7 +13,7 @@ use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, TextBuffer, exact};
 use super::{
     ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, check_source,
-    count_of, list, schema, text_of, with_cached, with_function,
+    count_of, list, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Gemini;
@@ -302,11 +302,7 @@ impl Decoder for GeminiDecoder {
         // Citations refer to the whole answer, so the last text has them.
         let text = parts.iter_mut().rev().find_map(|part| match &mut part.content {
             PartContent::Text(_, citations) => Some(citations),
-            PartContent::Thinking(_)
-            | PartContent::Call(_)
-            | PartContent::Image(_)
-            | PartContent::ServerTool(_)
-            | PartContent::Other(_) => None,
+            _ => None,
         });
         if let Some(citations) = text {
             *citations = std::mem::take(&mut self.citations);
@@ -339,7 +335,7 @@ pub(super) fn places(request: &Request) -> (Map<String, Value>, Map<String, Valu
     }
     if let Some(given) = &request.schema {
         config.insert("responseMimeType".to_owned(), "application/json".into());
-        config.insert("responseJsonSchema".to_owned(), schema::gemini(given));
+        config.insert("responseJsonSchema".to_owned(), given.clone());
     }
     let thinking = thinking(request);
     if !thinking.is_empty() {

@@ -57,9 +57,10 @@ impl WireApi for OpenAi {
         body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
         if let Some(given) = &request.schema {
             // Compatible servers accept more schemas, and differ in their meaning of `strict`.
-            let format = match schema::openai(given).filter(|_| self.original) {
-                Some(strict) => json!({"name": "answer", "schema": strict, "strict": true}),
-                None => json!({"name": "answer", "schema": given}),
+            let format = if self.original && schema::is_strict(given) {
+                json!({"name": "answer", "schema": given, "strict": true})
+            } else {
+                json!({"name": "answer", "schema": given})
             };
             body.set("response_format", &json!({"type": "json_schema", "json_schema": format}))?;
         }

@@ -70,8 +70,8 @@ impl WireApi for Responses {
 fn members(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, Value>)> {
     let (mut text, mut reasoning) = (request.object("text"), request.object("reasoning"));
     if let Some(given) = &request.schema {
-        let (schema, strict) = schema::openai(given).map_or_else(|| (given.clone(), false), |strict| (strict, true));
-        let format = json!({"type": "json_schema", "name": "answer", "schema": schema, "strict": strict});
+        let strict = schema::is_strict(given);
+        let format = json!({"type": "json_schema", "name": "answer", "schema": given, "strict": strict});
         text.entry("format").or_insert(format);
     }
     for (name, parameter, members) in

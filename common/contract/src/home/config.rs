@@ -10,8 +10,8 @@ use crate::home::files::owner_hint;
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
 
-/// The source of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// The source of a value, the one that counts most first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Origin {

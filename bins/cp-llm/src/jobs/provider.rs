@@ -1,33 +1,39 @@
-//! The client of one endpoint that takes batches: the protocols of Anthropic and `OpenAI`, and the stub, which has its answers at once.
+//! The batches of a provider: the protocols of Anthropic and `OpenAI`, and the stub, which has its answers at once.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Take};
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cp_common::{Code, Context, Error, Result};
 use serde_json::{Value, json};
 
-use super::job::{Job, Progress, State};
-use crate::backend::endpoint::Endpoint;
+use super::state::{Batch, Job, Line, Progress, State};
+use crate::backend::choice::Endpoints;
+use crate::backend::endpoint::{BackendOptions, Endpoint};
 use crate::backend::server::Server;
-use crate::backend::{Backend, Ready};
+use crate::backend::{Backend, Backends, Ready};
 use crate::engine::Engine;
-use crate::send::{self, RequestBuilder};
+use crate::engine::retry::RetryPolicy;
+use crate::engine::schema::AnswerSchema;
+use crate::policy::Policy;
 use crate::wire_api::{BatchApi, Request, shortened, text_of};
 
+/// The time limit of a request about a batch.
+const LIMIT: Duration = Duration::from_mins(10);
+
 /// The client of an endpoint that takes batches.
-pub(super) struct BatchClient {
+pub(super) struct Client {
     pub engine: Engine,
     pub endpoint: Arc<Endpoint>,
     pub ready: Ready,
 }
 
-impl BatchClient {
-    /// The client for the endpoint of these requests.
-    pub(super) fn of(engine: Engine, requests: &RequestBuilder) -> Result<Self> {
-        let endpoint = requests.endpoint()?;
+impl Client {
+    /// The client of an endpoint.
+    pub(super) fn of(engine: Engine, endpoint: Arc<Endpoint>) -> Result<Self> {
         let ready = engine.backends.of(&endpoint)?;
         Ok(Self { engine, endpoint, ready })
     }
@@ -37,23 +43,24 @@ impl BatchClient {
         BatchProvider::of(self.ready.backend.as_ref())
     }
 
-    /// The client that reads the answers of a batch, with the options and the ledger of its submission.
+    /// The client that reads the answers of a batch, with the schema and the ledger of its submission.
     pub(super) fn of_job(job: &Job, context: &mut Context) -> Result<Self> {
-        let schema = job.file("schema.json");
-        let schema = schema.exists().then(|| format!("--schema={}", schema.display()));
-        let words: Vec<String> = job.words.iter().cloned().chain(schema).collect();
+        let policy = Policy::load(context)?;
+        let options = BackendOptions::new(LIMIT, policy.permission());
+        let backends = Backends::new(BackendOptions { stub_script: job.stub_script.clone(), ..options });
+        let endpoint = Endpoints::load(context, Some(&job.endpoint))?.default_for(None)?;
         let given = context.options.clone();
         context.options.ledger = Some(OsString::from_vec(job.ledger.clone()).into());
         (context.options.session, context.options.run) = (job.session.clone(), job.run.clone());
-        let prepared = send::Args::from_words(&words).and_then(|args| args.prepared(context));
+        let engine = Engine::new(context, backends, RetryPolicy::NONE, policy.table.log_content);
         context.options = given;
-        let (engine, requests) = prepared?;
-        let client = Self::of(engine, &requests)?;
-        let here = client.ready.backend.server().map(|server| server.base.clone());
-        if here == job.endpoint {
+        let schema = job.schema.clone().map(AnswerSchema::compile).transpose()?;
+        let client = Self::of(Engine { schema, fail_on: job.fail_on.clone(), ..engine? }, endpoint)?;
+        let here = client.provider()?.endpoint().map(str::to_owned);
+        if here == job.server {
             return Ok(client);
         }
-        let [there, here] = [&job.endpoint, &here].map(|base| base.as_deref().unwrap_or("no server"));
+        let [there, here] = [&job.server, &here].map(|base| base.as_deref().unwrap_or("no server"));
         let message = format!("{} was submitted to {there}, and {here} is configured", job.id);
         Err(Error::config(message).hint("set the base URL to the server of the submission").fatal())
     }
@@ -112,42 +119,41 @@ impl<'a> BatchProvider<'a> {
         [head.as_bytes(), body, b"}\n"].concat()
     }
 
-    /// Creates the batch at the provider and keeps its id. `path` is that of a single request. `asked_at` is cleared if the provider has certainly
-    /// not created it.
-    pub(super) fn create(&self, job: &mut Job, path: &str, requests: &[u8]) -> Result<()> {
+    /// Creates the batch at the provider and keeps its id. `path` is that of a single request. After a failure `was_asked` is false if the provider
+    /// has certainly not created it.
+    pub(super) fn create(&self, batch: &mut Batch, path: &str, requests: &[u8]) -> Result<()> {
         let made = match self.0 {
             None => json!({"id": "stub"}),
             Some((server, BatchApi::Inline)) => {
                 let (mut body, length) = framed("{\"requests\":[", requests, "]}");
-                create_request(job, server, BatchApi::Inline, &mut body, length)?
+                create_request(batch, server, BatchApi::Inline, &mut body, length)?
             }
             Some((server, BatchApi::File)) => {
-                let file = upload(&job.id, requests, server)?;
+                let file = upload(&batch.job.id, requests, server)?;
                 let body = json!({"input_file_id": file, "endpoint": format!("/v1{path}"),
-                    "completion_window": "24h", "metadata": {"cp_batch": job.id}});
+                    "completion_window": "24h", "metadata": {"cp_batch": batch.job.id}});
                 let body = body.to_string();
-                let length = body.len() as u64;
-                create_request(job, server, BatchApi::File, &mut body.as_bytes().take(length), length)?
+                let (mut body, length) = framed(&body, b"", "");
+                create_request(batch, server, BatchApi::File, &mut body, length)?
             }
         };
-        job.provider_id = Some(created_id(&made)?);
-        job.save()
+        batch.add(&Line::Created(created_id(&made)?))
     }
 
     /// The state of the batch.
-    pub(super) fn progress(&self, job: &Job) -> Result<Progress> {
-        let Some((server, api)) = self.0 else { return Ok(Progress::of(State::Succeeded, "ended", job.count)) };
-        let found = server.resource(&resource_path(job, api, ""))?;
+    pub(super) fn progress(&self, batch: &Batch) -> Result<Progress> {
+        let Some((server, api)) = self.0 else { return Ok(Progress::of(State::Succeeded, "ended", batch.job.count)) };
+        let found = server.resource(&resource_path(batch, api, ""))?;
         Ok(match api {
-            BatchApi::Inline => anthropic_progress(&found, &server.base, &resource_path(job, api, "/results")),
+            BatchApi::Inline => anthropic_progress(&found, &server.base, &resource_path(batch, api, "/results")),
             BatchApi::File => openai_progress(&found),
         })
     }
 
     /// Cancels the batch.
-    pub(super) fn cancel(&self, job: &Job) -> Result<()> {
+    pub(super) fn cancel(&self, batch: &Batch) -> Result<()> {
         let Some((server, api)) = self.0 else { return Ok(()) };
-        server.post_body(&resource_path(job, api, "/cancel"), "application/json", &mut &b"{}"[..], 2).map(drop)
+        server.post_body(&resource_path(batch, api, "/cancel"), "application/json", &mut &b"{}"[..], 2, None).map(drop)
     }
 
     /// Downloads the results to a file.
@@ -177,29 +183,30 @@ impl<'a> BatchProvider<'a> {
     }
 }
 
-/// Sends the request that creates a batch. After a failure it clears `asked_at` if no batch can have been created.
+/// Sends the request that creates a batch, with its id as the idempotency key.
 fn create_request(
-    job: &mut Job,
+    batch: &mut Batch,
     server: &Server,
     api: BatchApi,
     body: &mut Take<impl Read>,
     length: u64,
 ) -> Result<Value> {
-    job.mark_requested(true)?;
-    let made = server.post_body(batches_path(api), "application/json", body, length);
+    batch.add(&Line::Asked(true))?;
+    let key = batch.job.id.clone();
+    let made = server.post_body(batches_path(api), "application/json", body, length, Some(&key));
     if let Err(error) = &made {
         let status = error.details().get("status").and_then(Value::as_u64).unwrap_or(0);
         // An incomplete body was not a complete request.
         if body.limit() > 0 || (400..500).contains(&status) && status != 408 {
-            job.mark_requested(false)?;
+            batch.add(&Line::Asked(false))?;
         }
     }
     made
 }
 
 /// The path of the batch, or of a resource below it.
-fn resource_path(job: &Job, api: BatchApi, what: &str) -> String {
-    format!("{}/{}{what}", batches_path(api), job.provider_id.as_deref().unwrap_or_default())
+fn resource_path(batch: &Batch, api: BatchApi, what: &str) -> String {
+    format!("{}/{}{what}", batches_path(api), batch.provider_id.as_deref().unwrap_or_default())
 }
 
 /// The id of a created resource, validated for use in a path.
@@ -229,7 +236,7 @@ fn upload(id: &str, requests: &[u8], server: &Server) -> Result<String> {
     );
     let after = format!("\r\n--{id}--\r\n");
     let (mut body, length) = framed(&before, requests, &after);
-    let made = server.post_body("/files", &format!("multipart/form-data; boundary={id}"), &mut body, length)?;
+    let made = server.post_body("/files", &format!("multipart/form-data; boundary={id}"), &mut body, length, None)?;
     created_id(&made)
 }
 

@@ -1,20 +1,18 @@
-//! `cp-llm batch fetch`: the answers of batches, as the messages that a direct run would have printed.
+//! `cp-llm batch result`: the answers of batches, as the messages that a direct run would have printed.
 //!
-//! Each row is settled once: its outcome is on the ledger and in `answers.jsonl` before it is printed, and a second fetch prints it from there.
+//! Each row is settled once: its outcome is on the ledger and in the state file before it is printed, and a second run prints it from there.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Seek as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Message;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, keys, signals};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::client::BatchClient;
-use super::job::{Item, Job, Progress, State};
+use super::provider::Client;
+use super::state::{Batch, Item, Line, Progress, State};
 use super::unfinished;
 use crate::backend::Exchange;
 use crate::backend::server::Server;
@@ -24,11 +22,11 @@ use crate::wire_api::{bad_answer, exact, parsed, text_of};
 
 /// The entry of this verb in `reference`.
 pub(super) const DOC: VerbDoc = VerbDoc {
-    path: "batch fetch",
+    path: "batch result",
     class: Class::Governed,
     output: "message",
     also: &["summary"],
-    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch fetch BAT-"],
+    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch result BAT-"],
     events: &["llm.response", "llm.batch"],
     ..VerbDoc::EMPTY
 };
@@ -41,152 +39,133 @@ pub(super) struct Args {
     ids: Vec<String>,
 }
 
-/// The outcome of a row.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Outcome {
-    Message(Box<Message>),
-    Error(Value),
-}
-
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.filtering();
     if args.ids.len() > 1 {
         context.out.streaming()?;
     }
     for id in &args.ids {
-        let mut job = Job::find(&context.home, id)?;
-        let _held = job.lock()?;
-        if job.provider_id.is_none() {
-            return Err(unfinished(&job));
+        let mut batch = Batch::find_locked(&context.home, id)?;
+        if batch.provider_id.is_none() {
+            return Err(unfinished(&batch));
         }
-        print_answers(&job, context)?;
+        print_answers(&mut batch, context)?;
     }
     Ok(())
 }
 
 /// Prints the answers of a batch, in the order of its input.
-fn print_answers(job: &Job, context: &mut Context) -> Result<()> {
-    let answers = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(job.file("answers.jsonl"));
-    let answers = answers.map_err(failed)?;
-    let (mut known, mut line, mut whole) = (BufReader::new(&answers), Vec::new(), 0);
+fn print_answers(batch: &mut Batch, context: &mut Context) -> Result<()> {
+    let mut known = batch.outcomes()?;
     let mut source = None;
-    for row in job.items()? {
+    for row in batch.items()? {
         let (number, name, item) = row?;
         signals::check()?;
-        line.clear();
-        if source.is_none() {
-            known.read_until(b'\n', &mut line).map_err(failed)?;
-        }
-        let outcome = if line.ends_with(b"\n") {
-            whole += line.len() as u64;
-            serde_json::from_slice(&line).map_err(|e| failed(e.into()))?
+        let kept = if source.is_none() { known.next()? } else { None };
+        let outcome = if let Some(outcome) = kept {
+            outcome
         } else {
-            if source.is_none() {
-                // Removes the incomplete line of a killed process.
-                answers.set_len(whole).map_err(failed)?;
-            }
             let source = match &mut source {
                 Some(source) => source,
-                none => none.insert(AnswerSource::open(job, context)?),
+                none => {
+                    batch.cut(known.offset)?;
+                    none.insert(Source::open(batch, context)?)
+                }
             };
-            source.settle_row(number, &name, &item, &answers)?
+            source.settle(number, &name, &item, batch)?
         };
         context.out.set_place(item.place());
         if item.index.is_some() {
             context.out.streaming()?;
         }
         match outcome {
-            Outcome::Message(message) => {
+            Line::Message(message) => {
                 if let Some(remark) = remark(&message) {
                     context.warn(remark);
                 }
                 context.out.record(Kind::Message, &*message)?;
                 context.out.item_succeeded();
             }
-            Outcome::Error(error) => {
+            Line::Error(error) => {
                 let error = Error::from_value(&error);
                 print_cut(&error, context)?;
                 context.out.item_failed(error)?;
             }
+            _ => return Err(Error::config("a row has no outcome").in_file(&batch.path).fatal()),
         }
     }
     if source.is_some() {
         // All rows have outcomes.
-        answers.sync_data().map_err(failed)?;
-        let _ = std::fs::remove_file(job.file("results.jsonl"));
+        batch.sync()?;
+        let _ = std::fs::remove_file(batch.path.with_extension("results"));
     }
     Ok(())
 }
 
-/// The source of outcomes that are not on disk yet: the results of a server, or the stub.
-struct AnswerSource {
-    client: BatchClient,
+/// The source of outcomes that are not in the state file yet: the results of a server, or the stub.
+struct Source {
+    client: Client,
     results: Option<Results>,
 }
 
-impl AnswerSource {
-    /// Downloads the results of a batch, which must have ended.
-    fn open(job: &Job, context: &mut Context) -> Result<Self> {
-        let client = BatchClient::of_job(job, context)?;
+impl Source {
+    /// Downloads the results of a batch, which must have ended, unless they are there.
+    fn open(batch: &Batch, context: &mut Context) -> Result<Self> {
+        let client = Client::of_job(&batch.job, context)?;
         let provider = client.provider()?;
         if provider.0.is_none() {
             return Ok(Self { client, results: None });
         }
-        let results = job.file("results.jsonl");
-        if !results.exists() {
-            let progress = provider.progress(job)?;
-            if !progress.state.is_ended() {
-                return Err(Error::new(Code::Conflict, format!("{} has not ended: {}", job.id, progress.word))
-                    .with("reason", "not_ended")
-                    .hint(format!("wait for it: cp-llm batch poll --wait {}", job.id)));
-            }
-            if let Some(failure) = progress.failure.as_ref().filter(|_| progress.done == 0) {
-                return Err(Error::validation(format!("the provider rejected the batch: {failure}"))
-                    .with("origin", "upstream")
-                    .with("upstream_message", failure.as_str())
-                    .with("_untrusted", vec!["/upstream_message"]));
-            }
-            let draft = job.file("results.part");
-            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
-            let mut file = file.map_err(failed)?;
-            provider.save_results(&progress, &mut file)?;
-            if let Some(gap) = Results::open(job.opened("results.part")?, job.count)?.gap(&progress, job.count) {
-                let message = format!("the results of {} are incomplete: {gap}", job.id);
-                return Err(Error::new(Code::Network, message)
-                    .with("origin", "upstream")
-                    .with("reason", "cut")
-                    .hint(format!("fetch them again; {} has the part that arrived", draft.display())));
-            }
-            file.sync_data().and_then(|()| std::fs::rename(&draft, &results)).map_err(failed)?;
+        let (results, draft) = (batch.path.with_extension("results"), batch.path.with_extension("part"));
+        if let Ok(file) = File::open(&results) {
+            return Ok(Self { client, results: Some(Results::of(file, batch.job.count)?) });
         }
-        let opened = Results::open(job.opened("results.jsonl")?, job.count)?;
-        Ok(Self { client, results: Some(opened) })
+        let (id, progress) = (&batch.job.id, provider.progress(batch)?);
+        if !progress.state.is_ended() {
+            return Err(Error::new(Code::Conflict, format!("{id} has not ended: {}", progress.word))
+                .with("reason", "not_ended")
+                .hint(format!("wait for it: cp-llm batch status --wait {id}")));
+        }
+        if let Some(failure) = progress.failure.as_ref().filter(|_| progress.done == 0) {
+            return Err(Error::validation(format!("the provider rejected the batch: {failure}"))
+                .with("origin", "upstream")
+                .with("upstream_message", failure.as_str())
+                .with("_untrusted", vec!["/upstream_message"]));
+        }
+        let failed = |e| Error::io("keeping the results of the batch", e).fatal();
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft);
+        let mut file = file.map_err(failed)?;
+        provider.save_results(&progress, &mut file)?;
+        file.rewind().map_err(failed)?;
+        let found = Results::of(file, batch.job.count)?;
+        if let Some(gap) = found.gap(&progress, batch.job.count) {
+            return Err(Error::new(Code::Network, format!("the results of {id} are incomplete: {gap}"))
+                .with("origin", "upstream")
+                .with("reason", "cut")
+                .hint(format!("ask for them again; {} has the part that arrived", draft.display())));
+        }
+        found.file.sync_data().and_then(|()| std::fs::rename(&draft, &results)).map_err(failed)?;
+        Ok(Self { client, results: Some(found) })
     }
 
     /// Gets the outcome of a row and stores it.
-    fn settle_row(&self, number: u64, name: &str, item: &Item, mut answers: &File) -> Result<Outcome> {
+    fn settle(&self, number: u64, name: &str, item: &Item, batch: &mut Batch) -> Result<Line> {
         let work = item.work(number, &self.client.endpoint);
-        let exchange = match (self.client.ready.backend.server(), &self.results) {
+        let backend = &self.client.ready.backend;
+        let exchange = match (backend.server(), &self.results) {
             (Some(server), Some(results)) => results.exchange(number, server)?,
-            _ => self.client.ready.backend.exchange(work.request(), &[], &mut |_, _| Ok(())),
+            _ => backend.exchange(work.request(), &[], &mut |_, _| Ok(())),
         };
         signals::check()?;
-        // A signal waits until the outcome is both on the ledger and on disk.
+        // A signal waits until the outcome is both on the ledger and in the state file.
         let _effect = signals::effect();
         let outcome = match self.client.engine.message_of_row(&work, name, &item.request_hash, exchange)? {
-            Ok(message) => Outcome::Message(Box::new(message)),
-            Err(error) => Outcome::Error(error.to_value()),
+            Ok(message) => Line::Message(Box::new(message)),
+            Err(error) => Line::Error(error.to_value()),
         };
-        let mut line = serde_json::to_vec(&outcome).map_err(|e| failed(e.into()))?;
-        line.push(b'\n');
-        answers.write_all(&line).map_err(failed)?;
+        batch.add(&outcome)?;
         Ok(outcome)
     }
-}
-
-fn failed(e: std::io::Error) -> Error {
-    Error::io("keeping the answers of the batch", e).fatal()
 }
 
 /// The results of a batch: lines in any order. Only the offset of each row's line is in memory.
@@ -201,7 +180,7 @@ struct Results {
 
 impl Results {
     /// Finds the line of each row.
-    fn open(file: File, count: u64) -> Result<Self> {
+    fn of(file: File, count: u64) -> Result<Self> {
         let (mut answered, mut is_torn) = (0, false);
         let mut lines = vec![None; usize::try_from(count).unwrap_or(0)];
         let mut reader = BufReader::new(&file);
@@ -295,7 +274,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         std::io::Seek::rewind(&mut file).unwrap();
-        Results::open(file, rows).unwrap()
+        Results::of(file, rows).unwrap()
     }
 
     fn line(number: usize, kind: usize) -> String {

@@ -1,0 +1,330 @@
+//! Recordings of answers, found by the hash of the request: one file of lines, read as far as it has grown at each lookup, so that processes share it.
+//! What happens to a request without a recording is the [`Use`] of the file.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cp_common::context::given;
+use cp_common::home::locked;
+use cp_common::wire::Message;
+use cp_common::{Code, Error, Result, keys};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::backend::endpoint::Endpoint;
+
+/// A file of recordings, and how it is used.
+pub(crate) struct Recordings {
+    path: PathBuf,
+    purpose: Use,
+    index: Mutex<Index>,
+}
+
+/// The use of a file of recordings.
+enum Use {
+    /// Every request is sent, and its answer added.
+    Record,
+    /// A request without a recording is an error. Equal requests get their answers in order; the last one repeats.
+    Replay(File),
+    /// A request without a recording is sent, and its answer added. The last of several answers counts.
+    Cache,
+}
+
+/// What is recorded of a request.
+pub(super) enum Found {
+    Answer(Box<Message>),
+    /// Nothing. The request may be sent while the claim is held.
+    Nothing(Option<Claim>),
+}
+
+/// The exclusive right to ask for an answer. Other threads and processes that need the same answer wait. The lock file is removed with the claim;
+/// the lock of a killed process is released by the kernel.
+pub(super) struct Claim {
+    path: PathBuf,
+    _file: File,
+}
+
+/// The part of a file that was read.
+#[derive(Default)]
+struct Index {
+    /// The offsets of the answers under each key.
+    offsets: HashMap<String, VecDeque<u64>>,
+    /// The backend of the first recording.
+    backend: Option<String>,
+    lines: u64,
+    /// The number of lines that are not recordings.
+    skipped: u64,
+    /// The number of bytes that were read.
+    covered: u64,
+}
+
+/// A request and its answer.
+#[derive(Serialize, Deserialize)]
+struct Recording<'a> {
+    key: &'a str,
+    backend: &'a str,
+    #[serde(borrow)]
+    request: &'a RawValue,
+    #[serde(borrow)]
+    message: &'a RawValue,
+}
+
+impl Recordings {
+    /// Opens a file that answers are added to, and creates it if it is absent.
+    pub(crate) fn record(path: &Path) -> Result<Self> {
+        open_for_append(path)?;
+        Ok(Self { path: path.to_owned(), purpose: Use::Record, index: Mutex::default() })
+    }
+
+    /// Opens a file that answers are taken from. Each of its lines must be a recording.
+    pub(crate) fn replay(path: &Path) -> Result<Self> {
+        let file = given::seekable(path).map_err(Error::fatal)?;
+        let mut index = Index::default();
+        index.update(&file, |number, e| {
+            Err(Error::config(format!("not a recording: {e}")).at_line(number).in_file(path).fatal())
+        })?;
+        Ok(Self { path: path.to_owned(), purpose: Use::Replay(file), index: Mutex::new(index) })
+    }
+
+    /// Opens a file that answers are taken from and added to, and creates it if it is absent.
+    pub(crate) fn cache(path: &Path, warn: &dyn Fn(&str)) -> Result<Self> {
+        let mut index = Index::default();
+        index.update(&open_for_append(path)?, |_, _| Ok(()))?;
+        if index.skipped > 0 && index.offsets.is_empty() {
+            return Err(Error::config("not a cache: no line of it is a recording").in_file(path).fatal());
+        }
+        if index.skipped > 0 {
+            warn(&format!("{}: skipped lines that are not complete recordings: {}", path.display(), index.skipped));
+        }
+        Ok(Self { path: path.to_owned(), purpose: Use::Cache, index: Mutex::new(index) })
+    }
+
+    /// True if all answers come from the file.
+    pub(crate) fn is_replayed(&self) -> bool {
+        matches!(self.purpose, Use::Replay(_))
+    }
+
+    /// The name of this use in the ledger.
+    pub(super) fn name(&self) -> &'static str {
+        match self.purpose {
+            Use::Record => "record",
+            Use::Replay(_) => "replay",
+            Use::Cache => "cache",
+        }
+    }
+
+    /// The backend of the first recording.
+    pub(crate) fn backend(&self) -> Result<String> {
+        self.index().backend.clone().ok_or_else(|| {
+            Error::not_found("the file has no recordings").in_file(&self.path).hint("make one with --record").fatal()
+        })
+    }
+
+    /// The key of a request. That of a cache includes the server, because two servers may have different models of
+    /// one name.
+    pub(super) fn key(&self, endpoint: &Endpoint, body: &[u8]) -> String {
+        let is_cache = matches!(self.purpose, Use::Cache);
+        let scope = if is_cache { format!("{}\n", endpoint.cache_scope()) } else { String::new() };
+        keys::hash(&[scope.as_bytes(), endpoint.api.name().as_bytes(), b"\n", body].concat())
+    }
+
+    /// Finds the answer to a request. Fails if a replay has none.
+    pub(super) fn find(&self, key: &str, request: &[u8]) -> Result<Found> {
+        let claim = match (&self.purpose, self.recorded(key)?) {
+            (_, Some(answer)) => return Ok(Found::Answer(Box::new(answer))),
+            (Use::Record, None) => None,
+            (Use::Replay(file), None) => return Err(self.miss(file, key, request)),
+            (Use::Cache, None) => Some(Claim::of(&self.path, key)?),
+        };
+        // Another process may have got the answer during the wait for the claim.
+        Ok(self.recorded(key)?.map_or(Found::Nothing(claim), |answer| Found::Answer(Box::new(answer))))
+    }
+
+    /// The recorded answer. A line that is no longer at its offset is a miss.
+    fn recorded(&self, key: &str) -> Result<Option<Message>> {
+        let mut index = self.index();
+        let added;
+        let (file, offset) = match &self.purpose {
+            Use::Record => return Ok(None),
+            Use::Replay(file) => {
+                let offsets = index.offsets.get_mut(key);
+                (file, offsets.and_then(|all| if all.len() > 1 { all.pop_front() } else { all.back().copied() }))
+            }
+            Use::Cache => {
+                // The file may have been replaced.
+                added = open_for_append(&self.path)?;
+                index.update(&added, |_, _| Ok(()))?;
+                (&added, index.offsets.get(key).and_then(VecDeque::back).copied())
+            }
+        };
+        let Some(offset) = offset else { return Ok(None) };
+        let mut line = Vec::new();
+        lines_from(file, offset)?.read_until(b'\n', &mut line)?;
+        let recording = serde_json::from_slice::<Recording<'_>>(&line).ok().filter(|recording| recording.key == key);
+        Ok(recording.and_then(|recording| serde_json::from_str(recording.message.get()).ok()))
+    }
+
+    /// Adds an answer.
+    pub(super) fn add(&self, key: &str, backend: &str, request: &[u8], message: &Message) -> Result<()> {
+        let encoding = |e: serde_json::Error| Error::new(Code::Unknown, format!("encoding a recording: {e}"));
+        // A replay takes these members from its own prompt.
+        let bare = Message { input: Vec::new(), row: None, session_id: None, agent: None, ..message.clone() };
+        let message = to_raw_value(&bare).map_err(encoding)?;
+        let request = serde_json::from_slice::<&RawValue>(request).map_err(encoding)?;
+        let mut line = serde_json::to_vec(&Recording { key, backend, request, message: &message }).map_err(encoding)?;
+        line.push(b'\n');
+        // A signal waits until an answer that is paid for is stored.
+        let _effect = cp_common::signals::effect();
+        append(&locked(&self.path, || open_for_append(&self.path))?, &self.path, line)
+    }
+
+    /// The error for a request without a recording, with the differences from the most similar one.
+    fn miss(&self, file: &File, key: &str, request: &[u8]) -> Error {
+        let asked = leaves(request);
+        let name = self.path.display().to_string();
+        let error =
+            Error::not_found(format!("{name} has no recording of this request")).with("file", name).with("key", key);
+        // A read error leaves out the comparison.
+        let lines = lines_from(file, 0).into_iter().flat_map(|lines| lines.split(b'\n')).map_while(Result::ok);
+        let differences = lines.filter_map(|line| {
+            let recording = serde_json::from_slice::<Recording<'_>>(&line).ok()?;
+            Some((recording.key.to_owned(), differences(&leaves(recording.request.get().as_bytes()), &asked)))
+        });
+        match differences.min_by_key(|(_, differences)| differences.len()) {
+            None => error.hint("the file has no recordings: make one with --record"),
+            Some((nearest, differences)) => error
+                .with("nearest", nearest)
+                .with("differences", differences.len())
+                .with("difference", &differences[..differences.len().min(DIFFERENCES)])
+                .with("_untrusted", vec!["/difference"])
+                .hint("the request differs from the nearest recording as shown; record it again with --record"),
+        }
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Claim {
+    fn of(cache: &Path, key: &str) -> Result<Self> {
+        let name: String = key.chars().skip_while(|c| *c != ':').skip(1).take(16).collect();
+        let mut path = cache.to_owned().into_os_string();
+        path.push(format!(".{name}"));
+        let path = PathBuf::from(path);
+        let file = locked(&path, || {
+            let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+            opened.map_err(|e| Error::io("the claim of an answer", e).in_file(&path).fatal())
+        })?;
+        Ok(Self { path, _file: file })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Index {
+    /// Reads the lines that were added to the file. A complete line that is not a recording is passed to `wrong` with its number.
+    fn update(&mut self, file: &File, wrong: impl Fn(u64, serde_json::Error) -> Result<()>) -> Result<()> {
+        let (mut reader, mut line) = (lines_from(file, self.covered)?, Vec::new());
+        while reader.read_until(b'\n', &mut line)? > 0 {
+            self.lines += 1;
+            match serde_json::from_slice::<Recording<'_>>(&line) {
+                Ok(recording) => {
+                    self.backend.get_or_insert_with(|| recording.backend.to_owned());
+                    self.offsets.entry(recording.key.to_owned()).or_default().push_back(self.covered);
+                }
+                // The writer of an incomplete line was killed, or may still complete it.
+                Err(_) if !line.ends_with(b"\n") => return Ok(()),
+                Err(e) => {
+                    self.skipped += 1;
+                    wrong(self.lines, e)?;
+                }
+            }
+            self.covered += line.len() as u64;
+            line.clear();
+        }
+        Ok(())
+    }
+}
+
+fn lines_from(mut file: &File, offset: u64) -> Result<BufReader<&File>> {
+    file.seek(SeekFrom::Start(offset))?;
+    Ok(BufReader::with_capacity(1 << 16, file))
+}
+
+/// Opens a file that answers are added to, and creates it if it is absent.
+fn open_for_append(path: &Path) -> Result<File> {
+    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path).map_err(|e| {
+        let kind = e.kind();
+        let code = if kind == ErrorKind::NotFound { Code::NotFound } else { Code::Io };
+        let error = Error::new(code, Error::from(e).message()).in_file(path).fatal();
+        match kind {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                error.hint("answers are added to the file: copy it, or use --replay to only read it")
+            }
+            _ => error,
+        }
+    })
+}
+
+/// Appends a line to a locked file. If the last line is incomplete, a new one is begun.
+fn append(mut file: &File, path: &Path, mut line: Vec<u8>) -> Result<()> {
+    let wrong = |e| Error::io("recording", e).in_file(path).fatal();
+    let found = file.metadata().map_err(wrong)?;
+    let mut last = [b'\n'];
+    if found.is_file() && found.len() > 0 {
+        file.read_exact_at(&mut last, found.len() - 1).map_err(wrong)?;
+    }
+    if last != [b'\n'] {
+        line.insert(0, b'\n');
+    }
+    if file.write(&line).map_err(wrong)? < line.len() {
+        return Err(Error::new(Code::Io, "the disk is full: the last recording is incomplete").in_file(path).fatal());
+    }
+    Ok(())
+}
+
+/// The most differences that are described.
+const DIFFERENCES: usize = 5;
+
+/// The values of a request that are neither lists nor objects, by JSON Pointer.
+fn leaves(request: &[u8]) -> BTreeMap<String, Value> {
+    fn add(path: String, value: Value, found: &mut BTreeMap<String, Value>) {
+        match value {
+            Value::Object(members) => {
+                members.into_iter().for_each(|(name, value)| add(format!("{path}/{name}"), value, found));
+            }
+            Value::Array(values) => {
+                (0..).zip(values).for_each(|(n, value): (u64, _)| add(format!("{path}/{n}"), value, found));
+            }
+            leaf => drop(found.insert(path, leaf)),
+        }
+    }
+    let mut found = BTreeMap::new();
+    add(String::new(), serde_json::from_slice(request).unwrap_or_default(), &mut found);
+    found
+}
+
+/// The differences between a recorded request and another one.
+fn differences(recorded: &BTreeMap<String, Value>, asked: &BTreeMap<String, Value>) -> Vec<Value> {
+    let short = |value: Option<&Value>| match value {
+        Some(Value::String(text)) if text.chars().count() > 80 => {
+            Value::from(text.chars().take(80).collect::<String>() + "…")
+        }
+        other => other.cloned().unwrap_or_default(),
+    };
+    let paths = recorded.keys().chain(asked.keys().filter(|path| !recorded.contains_key(*path)));
+    let paths = paths.filter(|path| recorded.get(*path) != asked.get(*path));
+    paths
+        .map(|path| json!({"path": path, "recorded": short(recorded.get(path)), "asked": short(asked.get(path))}))
+        .collect()
+}

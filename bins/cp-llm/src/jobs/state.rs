@@ -1,0 +1,395 @@
+//! The state file of a batch, which only grows: its job, its rows, what became of the submission, and the outcomes of its rows.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cp_common::home::{Home, locked, make_directory};
+use cp_common::output::Place;
+use cp_common::wire::{Message, Prompt, Reply};
+use cp_common::{Code, Error, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::backend::endpoint::{Endpoint, Target};
+use crate::engine::Work;
+use crate::wire_api::Request;
+
+/// A line of a state file. A file without all its rows was not completed; a line without its end is not there.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Line {
+    Job(Box<Job>),
+    Item(Box<Item>),
+    /// The provider is about to be asked to create the batch, or has certainly not created it.
+    Asked(bool),
+    /// The id of the batch at the provider.
+    Created(String),
+    Message(Box<Message>),
+    Error(Value),
+}
+
+/// A batch as it was submitted, with what reading its answers needs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Job {
+    pub id: String,
+    pub backend: String,
+    /// The name of the endpoint, and the base URL of its server, if there is one.
+    pub endpoint: String,
+    pub server: Option<String>,
+    pub created_at: String,
+    pub input_hash: String,
+    pub count: u64,
+    pub fail_on: Vec<String>,
+    pub stub_script: Option<PathBuf>,
+    pub schema: Option<Value>,
+    /// The ledger, as the bytes of its path, the session and the run of the submission.
+    pub ledger: Vec<u8>,
+    pub session: Option<String>,
+    pub run: Option<String>,
+}
+
+/// A row: its place in the input, the hash and the length of its request, and its prompt.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Item {
+    pub index: Option<u64>,
+    pub line: Option<u64>,
+    pub request_hash: String,
+    pub bytes: u64,
+    pub prompt: Prompt,
+}
+
+impl Item {
+    /// The row of a prompt with all options applied.
+    pub(super) fn of(work: &Work, place: Place, request_hash: String, bytes: u64) -> Self {
+        let Request { system, messages, tools, model, .. } = work.request().clone();
+        let system = Some(system).filter(|system| !system.is_empty());
+        let prompt = Prompt { system, messages, tools, model: Some(model), ..work.prompt.clone() };
+        Self { index: place.index, line: place.line, request_hash, bytes, prompt }
+    }
+
+    /// The place in the input.
+    pub(super) fn place(&self) -> Place {
+        Place { index: self.index, line: self.line }
+    }
+
+    /// Restores the request, as far as it is needed for the answer.
+    pub(super) fn work(&self, position: u64, endpoint: &Arc<Endpoint>) -> Work {
+        let Prompt { system, messages, tools, model, .. } = self.prompt.clone();
+        let request = Request { system: system.unwrap_or_default(), messages, tools, position, ..Request::default() };
+        let target = Target { endpoint: Arc::clone(endpoint), model: model.unwrap_or_default() };
+        Work::new(self.prompt.clone(), request, target, Vec::new())
+    }
+}
+
+impl Line {
+    pub(super) fn encoded(&self) -> Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
+/// The complete lines of a state file.
+pub(super) struct Lines {
+    reader: BufReader<File>,
+    line: Vec<u8>,
+    /// The offset of the next line.
+    pub offset: u64,
+}
+
+impl Lines {
+    fn open(path: &Path, offset: u64) -> Result<Self> {
+        let opened = File::open(path).and_then(|mut file| file.seek(SeekFrom::Start(offset)).map(|_| file));
+        let file = opened.map_err(|e| Error::io("reading the batch", e).in_file(path).fatal())?;
+        Ok(Self { reader: BufReader::new(file), line: Vec::new(), offset })
+    }
+
+    /// Reads a line. Returns false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        self.line.clear();
+        let length = self.reader.read_until(b'\n', &mut self.line).map_err(failed)?;
+        let is_complete = self.line.ends_with(b"\n");
+        self.offset += if is_complete { length as u64 } else { 0 };
+        Ok(is_complete)
+    }
+
+    /// The next line.
+    pub(super) fn next(&mut self) -> Result<Option<Line>> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        serde_json::from_slice(&self.line).map(Some).map_err(|e| Error::config(format!("not a batch: {e}")).fatal())
+    }
+}
+
+/// A batch and its state file.
+pub(super) struct Batch {
+    pub job: Job,
+    pub path: PathBuf,
+    /// The state file. It is locked by those who add to it.
+    file: File,
+    /// True if the provider was asked to create the batch. Without its id the outcome is unknown.
+    pub was_asked: bool,
+    pub provider_id: Option<String>,
+    /// The offsets of the rows and of their outcomes.
+    items: u64,
+    outcomes: u64,
+}
+
+/// The file of a batch that did not exist, or was not completed.
+pub(super) struct Vacant(PathBuf, File);
+
+impl Vacant {
+    /// Writes the job and its rows.
+    pub(super) fn fill(self, job: Job, items: &[u8]) -> Result<Batch> {
+        let Self(path, mut file) = self;
+        let head = Line::Job(Box::new(job.clone())).encoded()?;
+        let written = file.set_len(0).and_then(|()| file.write_all(&head)).and_then(|()| file.write_all(items));
+        written.and_then(|()| file.sync_all()).map_err(failed)?;
+        let (items, outcomes) = (head.len() as u64, (head.len() + items.len()) as u64);
+        Ok(Batch { job, path, file, was_asked: false, provider_id: None, items, outcomes })
+    }
+}
+
+impl Batch {
+    /// Locks the batch with this id, or a file for it.
+    pub(super) fn lock(home: &Home, id: &str) -> Result<Result<Self, Vacant>> {
+        make_directory(&directory(home))?;
+        let path = directory(home).join(format!("{id}.jsonl"));
+        let file = locked(&path, || {
+            let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path);
+            opened.map_err(|e| Error::io("opening", e).in_file(&path).fatal())
+        })?;
+        Ok(Self::load(&path, file.try_clone()?)?.ok_or(Vacant(path, file)))
+    }
+
+    /// Finds a batch by its id or a unique prefix.
+    pub(super) fn find(home: &Home, id: &str) -> Result<Self> {
+        let mut all = Self::all(home)?;
+        all.retain(|batch| batch.job.id.starts_with(id));
+        match (all.pop(), all.len()) {
+            (Some(only), 0) => Ok(only),
+            (None, _) => Err(Error::not_found(format!("no batch has the id {id}"))
+                .hint("`cp-llm batch status` lists them; --home names another home")),
+            _ => Err(Error::usage(format!("more than one batch has an id that begins with `{id}`"))),
+        }
+    }
+
+    /// Finds a batch and locks it against other processes.
+    pub(super) fn find_locked(home: &Home, id: &str) -> Result<Self> {
+        let id = Self::find(home, id)?.job.id;
+        Self::lock(home, &id)?.map_err(|_| Error::not_found(format!("no batch has the id {id}")))
+    }
+
+    /// All batches, the newest first.
+    pub(super) fn all(home: &Home) -> Result<Vec<Self>> {
+        let entries = match std::fs::read_dir(directory(home)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory(home)).fatal())?,
+        };
+        let paths =
+            entries.flatten().map(|entry| entry.path()).filter(|path| path.extension() == Some("jsonl".as_ref()));
+        let read = paths.map(|path| Self::load(&path, File::open(&path)?).map_err(|e| e.in_file(&path)));
+        let mut all: Vec<Self> = read.filter_map(Result::transpose).collect::<Result<_>>()?;
+        all.sort_by(|a, b| (&b.job.created_at, &b.job.id).cmp(&(&a.job.created_at, &a.job.id)));
+        Ok(all)
+    }
+
+    /// Reads a batch; `None` if it was not completed.
+    fn load(path: &Path, file: File) -> Result<Option<Self>> {
+        let mut lines = Lines::open(path, 0)?;
+        let Some(Line::Job(job)) = lines.next()? else { return Ok(None) };
+        let items = lines.offset;
+        for _ in 0..job.count {
+            if !lines.advance()? {
+                return Ok(None);
+            }
+        }
+        let (job, path) = (*job, path.to_owned());
+        let mut batch = Self { job, path, file, was_asked: false, provider_id: None, items, outcomes: lines.offset };
+        loop {
+            batch.outcomes = lines.offset;
+            match lines.next()? {
+                Some(Line::Asked(asked)) => batch.was_asked = asked,
+                Some(Line::Created(id)) => batch.provider_id = Some(id),
+                _ => return Ok(Some(batch)),
+            }
+        }
+    }
+
+    /// Adds a line, and returns after it was synced if it is about the submission.
+    pub(super) fn add(&mut self, line: &Line) -> Result<()> {
+        self.file.write_all(&line.encoded()?).map_err(failed)?;
+        match line {
+            Line::Asked(asked) => self.was_asked = *asked,
+            Line::Created(id) => self.provider_id = Some(id.clone()),
+            _ => return Ok(()),
+        }
+        self.sync()
+    }
+
+    /// Removes what follows this offset: the incomplete line of a killed process.
+    pub(super) fn cut(&self, at: u64) -> Result<()> {
+        self.file.set_len(at).map_err(failed)
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(failed)
+    }
+
+    /// Removes the batch.
+    pub(super) fn remove(&self) -> Result<()> {
+        std::fs::remove_file(&self.path).map_err(|e| Error::io("removing", e).in_file(&self.path).fatal())
+    }
+
+    /// Its rows, each with its number and its name in the ledger.
+    pub(super) fn items(&self) -> Result<impl Iterator<Item = Result<(u64, String, Item)>> + use<>> {
+        let (id, mut lines) = (self.job.id.clone(), Lines::open(&self.path, self.items)?);
+        Ok((0..self.job.count).map(move |number| match lines.next()? {
+            Some(Line::Item(item)) => Ok((number, format!("{id}#{number}"), *item)),
+            _ => Err(Error::config(format!("{id} has no row {number}")).fatal()),
+        }))
+    }
+
+    /// The outcomes of its rows so far.
+    pub(super) fn outcomes(&self) -> Result<Lines> {
+        Lines::open(&self.path, self.outcomes)
+    }
+
+    /// The members of its ledger entry.
+    pub(super) fn ledger_facts(&self) -> Value {
+        let Job { id, backend, count, input_hash, .. } = &self.job;
+        json!({"id": id, "backend": backend, "provider_id": self.provider_id, "count": count, "input_hash": input_hash})
+    }
+}
+
+fn directory(home: &Home) -> PathBuf {
+    home.state("batches")
+}
+
+fn failed(e: std::io::Error) -> Error {
+    Error::io("the state of the batch", e).fatal()
+}
+
+/// The state of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) enum State {
+    /// Not started.
+    Pending,
+    /// In progress.
+    Running,
+    /// Ended with answers.
+    Succeeded,
+    /// Ended without answers, or expired.
+    Failed,
+    /// Cancelled; answers from before can be fetched.
+    Cancelled,
+}
+
+impl State {
+    /// True if no more answers will come.
+    pub(super) const fn is_ended(self) -> bool {
+        match self {
+            Self::Pending | Self::Running => false,
+            Self::Succeeded | Self::Failed | Self::Cancelled => true,
+        }
+    }
+}
+
+/// The state of a batch at its provider.
+pub(super) struct Progress {
+    pub state: State,
+    /// The state in the words of the provider.
+    pub word: String,
+    pub done: u64,
+    /// The number of answers, which are paid for.
+    pub answered: u64,
+    /// The number of rows that the results must have.
+    pub recorded: u64,
+    /// The error of the whole batch.
+    pub failure: Option<String>,
+    /// The paths of its results.
+    pub results: Vec<String>,
+}
+
+impl Progress {
+    pub(super) fn of(state: State, word: &str, done: u64) -> Self {
+        Self { state, word: word.to_owned(), done, answered: 0, recorded: done, failure: None, results: Vec::new() }
+    }
+}
+
+/// A batch at a provider.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["failure"])))]
+pub(crate) struct BatchJob {
+    /// The id, which is derived from the input.
+    job_id: String,
+    /// The status.
+    status: State,
+    /// The status in the words of the provider.
+    provider_status: String,
+    /// The id at the provider; absent until the provider has confirmed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider_id: Option<String>,
+    /// The backend that answers.
+    backend: String,
+    /// The base URL of the server; absent for a backend without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    /// The number of requests.
+    count: u64,
+    /// The number of finished requests, including failed ones.
+    done: u64,
+    /// The time of the submission.
+    created_at: String,
+    /// The hash of the requests and their prompts.
+    input_hash: String,
+    /// The file with the prompts.
+    file: String,
+    /// The command that prints the status.
+    poll: String,
+    /// The command that prints the answers.
+    result: String,
+    /// The error of the whole batch, in the words of the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    /// JSON Pointers to untrusted members.
+    #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
+    untrusted: Vec<&'static str>,
+}
+
+impl BatchJob {
+    /// The record of a batch in this state.
+    pub(super) fn of(batch: &Batch, progress: Progress) -> Self {
+        let Job { id, backend, server, count, created_at, input_hash, .. } = batch.job.clone();
+        Self {
+            status: progress.state,
+            provider_status: progress.word,
+            provider_id: batch.provider_id.clone(),
+            backend,
+            endpoint: server,
+            count,
+            done: progress.done,
+            created_at,
+            input_hash,
+            file: batch.path.display().to_string(),
+            poll: format!("cp-llm batch status {id}"),
+            result: format!("cp-llm batch result {id}"),
+            untrusted: progress.failure.iter().map(|_| "/failure").collect(),
+            failure: progress.failure,
+            job_id: id,
+        }
+    }
+}
+
+impl Reply for BatchJob {
+    fn text(&self) -> String {
+        format!("{}  {}  {}/{}", self.job_id, format!("{:?}", self.status).to_lowercase(), self.done, self.count)
+    }
+}
