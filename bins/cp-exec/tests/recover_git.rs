@@ -35,8 +35,8 @@ fn with_history(who: Who) -> Exec {
 #[test]
 fn destroyed_history_is_restored() {
     const DAMAGE: [&str; 6] = [
-        "rm -rf .git/objects .git/refs",
-        "rm -rf .git/objects .git/refs .git/HEAD .git/index .git/packed-refs .git/logs",
+        "perl -MFile::Path=rmtree -e 'rmtree [@ARGV]' .git/objects .git/refs",
+        "perl -MFile::Path=rmtree -e 'rmtree [@ARGV]' .git/objects .git/refs .git/HEAD .git/index .git/packed-refs .git/logs",
         "find .git/objects -type f | while read f; do chmod u+w $f; : > $f; done",
         "find .git/objects -type f | while read f; do chmod u+w $f; echo evil > $f; done",
         "find .git/objects -type f | while read f; do chmod u+w $f; printf x | dd of=$f bs=1 seek=12 conv=notrunc 2>/dev/null; done",
@@ -64,7 +64,7 @@ fn newer_references_are_restored_only_on_request() {
     let exec = with_history(Who::Me);
     let (old, _) = (owner(&exec, "git rev-parse main"), exec.ask(&["--", "true"]));
     owner(&exec, "git commit -qm new");
-    exec.ask(&["--", "sh", "-c", "rm -rf .git/objects/pack"]);
+    exec.ask(&["--", "sh", "-c", "perl -MFile::Path=rmtree -e 'rmtree [@ARGV]' .git/objects/pack"]);
     recover(&exec, &[]);
     assert_eq!(owner(&exec, "git log -1 --format=%s"), "new\n");
     let snapshots: Vec<_> = fs::read_dir(exec.work.join(".git/cp-keep/snapshots")).unwrap().flatten().collect();
