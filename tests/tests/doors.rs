@@ -52,7 +52,6 @@ const POLICY: &str = r#"
 [exec]
 allowed_commands = ["touch", "cat", "sh", "true"]
 intent = "off"
-argument_rules = "off"
 [paths]
 read = ["."]
 write = ["."]

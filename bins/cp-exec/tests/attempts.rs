@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::exec::{Exec, Who};
+use crate::exec::{Exec, SCRIPT, Who};
 
 /// The result of an attempt: `done` or `refused`.
 pub(crate) type Said = BTreeMap<String, String>;
@@ -35,7 +35,7 @@ fn said(output: &str) -> Said {
 #[track_caller]
 pub(crate) fn inside(exec: &Exec, script: &str) -> (Said, Value) {
     exec.write("probe.py", &format!("{PRELUDE}\n{script}"));
-    let (answer, _) = exec.ask(&["--timeout", "20", "--", "python3", "probe.py"]);
+    let (answer, _) = exec.ask(&["--timeout", "20", "--", "python3", "-c", SCRIPT, "probe.py"]);
     let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
     let output = result["stdout"].as_str().unwrap_or_else(|| panic!("it did not run: {answer}"));
     assert_eq!(result["return_code"], 0, "{answer}");

@@ -29,7 +29,7 @@ fn house(who: Who, capabilities: &Value) -> Exec {
     fs::write(modules.join("m/capabilities.json"), manifest.to_string()).unwrap();
     let all = modules.display();
     let paths = format!("\n[paths]\nread = [\"{all}\"]\nwrite = [\"{all}\"]\nexecute = [\"{all}\"]\n");
-    let policy = POLICY.replace("argument_rules = \"off\"\n", "") + &paths;
+    let policy = POLICY.to_owned() + &paths;
     fs::write(exec.home.join("config/policy.toml"), policy).unwrap();
     exec.own_all();
     exec

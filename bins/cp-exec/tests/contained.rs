@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 
 use cp_testkit::required;
 
-use crate::exec::{Exec, POLICY, Who, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, Who, everyone};
 use serde_json::Value;
 
 /// Runs Python inside; the script prints `control` lines and `denied` or `ESCAPED` lines.
 fn python(exec: &Exec, script: &str) -> Value {
     exec.write("probe.py", &format!("{PRELUDE}\n{script}"));
-    let (answer, _) = exec.ask(&["--timeout", "20", "--", "python3", "probe.py"]);
+    let (answer, _) = exec.ask(&["--timeout", "20", "--", "python3", "-c", SCRIPT, "probe.py"]);
     let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
     assert!(result["argv"].is_array(), "it did not run: {answer}");
     result.clone()
@@ -73,7 +73,7 @@ denied("alg", lambda: socket.socket(38, 5))
             let exec = Exec::with_policy(who, policy);
             let script = families.replace("ATTEMPT", if is_open { "control" } else { "denied" });
             exec.write("probe.py", &format!("{PRELUDE}\n{script}"));
-            let arguments: Vec<&str> = option.into_iter().chain(["--", "python3", "probe.py"]).collect();
+            let arguments: Vec<&str> = option.into_iter().chain(["--", "python3", "-c", SCRIPT, "probe.py"]).collect();
             let (answer, _) = exec.ask(&arguments);
             if is_open {
                 assert_contained(who, &answer["data"], &other, &[&inet[..], &["unix"]].concat());

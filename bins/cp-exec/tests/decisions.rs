@@ -132,3 +132,17 @@ fn refusal_without_policy_hints_at_policy_init() {
     assert_eq!(none.ask(&["policy", "init"]).1, 0);
     assert_eq!(none.ask(&["--", "ls"]).1, 0);
 }
+
+#[test]
+fn command_of_a_server_is_judged_only_by_rules_about_privileges() {
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("allowed_commands = [", "allowed_commands = [\"su\", "));
+    exec.write("server.sh", "git tag -d t; git reset -q --hard; echo served\n");
+    let begun = "git init -q && git -c user.name=a -c user.email=a@x commit -q --allow-empty -m a && git tag t";
+    exec.program("sh").args(["-c", begun]).run().success();
+    for (options, status) in [(&[][..], 4), (&["--lasting"], 0)] {
+        let (answer, found) = exec.ask(&[options, &["--", "sh", "server.sh"]].concat());
+        assert_eq!(found, status, "{options:?}: {answer}");
+        let (answer, _) = exec.ask(&[options, &["--", "su"]].concat());
+        assert_eq!(answer["error"]["details"]["rule"], "privilege", "{options:?}: {answer}");
+    }
+}

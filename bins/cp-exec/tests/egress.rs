@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::exec::{Exec, POLICY, Who, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, Who, everyone};
 
 /// A server that answers each connection with one line, and its port.
 fn server() -> u16 {
@@ -32,7 +32,7 @@ pub(crate) fn python(exec: &Exec, script: &str) -> Value {
         def ask(host, port):\n    with socket.create_connection((host, port), 5) as s:\n        s.sendall(b'x'); return s.recv(99)\n\
         def attempt(name, f):\n    try:\n        print(name, f())\n    except OSError as e:\n        print(name, 'denied')\n";
     exec.write("probe.py", &format!("{prelude}{script}"));
-    let (answer, _) = exec.ask(&["--timeout", "30", "--", "python3", "probe.py"]);
+    let (answer, _) = exec.ask(&["--timeout", "30", "--", "python3", "-c", SCRIPT, "probe.py"]);
     assert_eq!(answer["ok"], true, "{answer}");
     answer["data"].clone()
 }
@@ -81,9 +81,10 @@ fn read_only_run_has_no_network_of_names() {
     cp_testkit::needs!("python3");
     let exec = with_network(Who::Me, &format!("[\"registry.test=127.0.0.1:{}\"]", server()));
     exec.write("probe.py", "import socket\nsocket.create_connection(('registry.test', 80), 5)\nprint('ESCAPED')\n");
-    for (arguments, status) in
-        [(&["--read-only", "--", "python3", "probe.py"][..], 1), (&["--", "python3", "probe.py"], 0)]
-    {
+    for (arguments, status) in [
+        (&["--read-only", "--", "python3", "-c", SCRIPT, "probe.py"][..], 1),
+        (&["--", "python3", "-c", SCRIPT, "probe.py"], 0),
+    ] {
         assert_eq!(exec.ask(arguments).1, status, "{arguments:?}");
     }
 }
@@ -107,8 +108,8 @@ fn network_of_rule_holds_for_its_command_only() {
     let exec = Exec::with_policy(Who::Me, &rule);
     exec.write("probe.py", "import socket\nsocket.create_connection(('registry.test', 80), 5)\n");
     for (arguments, status, network) in [
-        (&["--", "python3", "-B", "probe.py"][..], 0, "names"),
-        (&["--", "python3", "probe.py"], 1, "names"),
+        (&["--", "python3", "-B", "-c", SCRIPT, "probe.py"][..], 0, "names"),
+        (&["--", "python3", "-c", SCRIPT, "probe.py"], 1, "names"),
         (&["-c", "python3 -B probe.py"], 1, "names"),
     ] {
         let (answer, ended) = exec.ask(arguments);
@@ -116,6 +117,6 @@ fn network_of_rule_holds_for_its_command_only() {
         let (checked, _) = exec.ask(&[&["check"], arguments].concat());
         assert_eq!(checked["data"]["network"], network, "{checked}");
     }
-    let (answer, status) = exec.ask(&["--read-only", "--", "python3", "-B", "probe.py"]);
+    let (answer, status) = exec.ask(&["--read-only", "--", "python3", "-B", "-c", SCRIPT, "probe.py"]);
     assert_eq!(status, 1, "{answer}");
 }

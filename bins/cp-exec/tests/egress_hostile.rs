@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::egress::{python, with_network};
-use crate::exec::{Exec, POLICY, Who, alive, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, Who, alive, everyone};
 
 /// Serves each connection in a thread, and returns the port.
 fn serve(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> u16 {
@@ -137,7 +137,7 @@ fn connection_to_peer_that_never_answers_ends_with_run() {
     let script = "import socket\nwith socket.create_connection(('registry.test', 80)) as s:\n    \
                       s.sendall(b'x' * 200_000_000)\n";
     exec.write("stalled.py", script);
-    let (answer, status) = exec.ask(&["--timeout", "2", "--", "python3", "stalled.py"]);
+    let (answer, status) = exec.ask(&["--timeout", "2", "--", "python3", "-c", SCRIPT, "stalled.py"]);
     assert_ne!(status, 0, "{answer}");
     assert_eq!(answer["error"]["code"], "E_TIMEOUT", "{answer}");
     let entries = exec.entries("exec.connection");
@@ -161,7 +161,7 @@ fn killed_supervisor_leaves_no_process_and_no_connection() {
             "import socket\ns = socket.create_connection(('registry.test', 80))\ns.sendall(b'x')\ns.recv(1)\n",
         );
         let word = format!("held-{}-{port}-{who:?}", std::process::id());
-        let run = exec.command(&["--timeout", "60", "--", "python3", "held.py", &word]).start();
+        let run = exec.command(&["--timeout", "60", "--", "python3", "-c", SCRIPT, "held.py", &word]).start();
         assert_eq!(ended.recv_timeout(Duration::from_secs(20)), Ok(1), "the connection was made");
         run.kill();
         assert_eq!(ended.recv_timeout(Duration::from_secs(20)), Ok(0), "the connection ended");
@@ -177,7 +177,8 @@ fn two_runs_in_one_project_have_own_networks() {
     exec.write("probe.py", "import socket, time\nfor _ in range(20):\n    \
         with socket.create_connection(('registry.test', 80), 5) as s:\n        s.sendall(b'x'); assert s.recv(1) == b'x'\n    time.sleep(.02)\n");
     thread::scope(|scope| {
-        let runs: Vec<_> = (0..2).map(|_| scope.spawn(|| exec.ask(&["--", "python3", "probe.py"]))).collect();
+        let runs: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| exec.ask(&["--", "python3", "-c", SCRIPT, "probe.py"]))).collect();
         for run in runs {
             let (answer, status) = run.join().unwrap();
             assert_eq!((status, &answer["data"]["connections"]["allowed"]), (0, &20.into()), "{answer}");
@@ -228,7 +229,7 @@ fn node_with_its_own_resolver_reaches_allowed_names_only() {
                  console.log(await f().then(() => 'ESCAPED', () => 'denied'));\n\
          })();\n",
     );
-    let (answer, _) = exec.ask(&["--timeout", "30", "--", "node", "probe.js"]);
+    let (answer, _) = exec.ask(&["--timeout", "30", "--", "node", "-e", "require('./probe.js')"]);
     assert_eq!(answer["data"]["stdout"], "x x\ndenied\ndenied\ndenied\n", "{answer}");
 }
 
@@ -259,7 +260,7 @@ fn name_with_private_address_in_hosts_file_is_refused_unless_policy_gives_its_ad
     );
     exec.write("probe.py", &script);
     let mount = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
-    let command = exec.command(&["--", "python3", "probe.py"]);
+    let command = exec.command(&["--", "python3", "-c", SCRIPT, "probe.py"]);
     let ran = command.under("unshare", ["-m", "sh", "-c", &mount, "sh"]).run();
     let answer = ran.records().pop().unwrap();
     let is_refused = |line: &str| line.ends_with(" denied") || line.ends_with(" b''");
@@ -311,7 +312,10 @@ fn pip_installs_from_listed_registry_and_from_no_other() {
         _ => ("404 Not Found".to_owned(), Vec::new()),
     });
     let network = format!("network = [\"registry.test=127.0.0.1:{port}\"]\nintent =");
-    let paths = format!("\n[paths]\nread = [\".\", \"{}/**\"]\nwrite = [\".\"]\n", pip.parent().unwrap().display());
+    let paths = format!(
+        "\n[paths]\nread = [\".\", \"{0}/**\"]\nwrite = [\".\"]\nexecute = [\"{0}/**\"]\n",
+        pip.parent().unwrap().display()
+    );
     let exec = Exec::with_policy(Who::Me, &(POLICY.replace("intent =", &network) + &paths));
     let pip = pip.display().to_string();
     for (host, succeeds) in [("other.test", false), ("registry.test", true)] {

@@ -10,7 +10,7 @@ fn agent_that_redirects_git_is_ended_and_said_why() {
     for who in everyone() {
         for (change, is_ended) in [
             ("echo ../../other >.git/commondir", true),
-            ("printf ./ >c && mv c .git/commondir && echo ../other >.git/commondir", true),
+            ("printf ./ >c && perl -e 'rename shift, shift' c .git/commondir && echo ../other >.git/commondir", true),
             ("ln -s ../other .git/commondir", true),
             ("echo other >.git/other", false),
         ] {

@@ -83,14 +83,19 @@ fn owner_settings_survive_run_in_submodule() {
         "--",
         "sh",
         "-c",
-        "cd p/sub && git config core.fsmonitor evil; git -c user.name=a -c user.email=a@x commit -q --allow-empty -m t",
+        "cd p/sub && git -c alias.z=config z core.fsmonitor evil; git -c user.name=a -c user.email=a@x commit -q --allow-empty -m t",
     ]);
     assert_eq!(
         owner(&exec, "cd p/sub && git log --format=%s && git config core.fsmonitor || true"),
         "t\ns\n",
         "{answer}"
     );
-    let (answer, _) = exec.ask(&["--", "sh", "-c", "rm -rf p/.git/modules/sub/objects p/.git/modules/sub/refs"]);
+    let (answer, _) = exec.ask(&[
+        "--",
+        "sh",
+        "-c",
+        "perl -MFile::Path=rmtree -e 'rmtree [@ARGV]' p/.git/modules/sub/objects p/.git/modules/sub/refs",
+    ]);
     let (preview, _) = exec.ask(&["undo", "last", "--git", "--dry-run"]);
     let token = preview["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{preview} {answer}"));
     assert_eq!(exec.ask(&["undo", "last", "--git", "--confirm", token]).1, 0);

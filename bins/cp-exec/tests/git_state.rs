@@ -88,8 +88,7 @@ fn linked_working_tree_of_run_stays_unless_it_has_more() {
 /// Ways to exchange an object or a reference behind the back of git, and a command that shows the effect.
 #[test]
 fn references_that_replace_objects_do_not_stay() {
-    const MAKE: &str =
-        "echo evil >f && git add f && T=$(git write-tree) && O=$(git rev-parse HEAD^{tree}) && git reset -q --hard && ";
+    const MAKE: &str = "echo evil >f && git add f && T=$(git write-tree) && O=$(git rev-parse HEAD^{tree}) && git -c alias.z=reset z -q --hard && ";
     for who in everyone() {
         for (script, is_packed) in [
             ("git replace $O $T", false),

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, POLICY, Who, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, Who, everyone};
 
 /// A project with a tree `t` in it.
 fn tree(who: Who) -> Exec {
@@ -47,7 +47,7 @@ fn pristine_paths_and_ledgers_are_read_only() {
         let exec = tree(who);
         exec.write("w.py", WRITES);
         let out = |arguments: &[&str]| {
-            let (answer, _) = exec.ask(&[arguments, &["--", "python3", "w.py"]].concat());
+            let (answer, _) = exec.ask(&[arguments, &["--", "python3", "-c", SCRIPT, "w.py"]].concat());
             answer["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{who:?}: {answer}")).to_owned()
         };
         let said = out(&["--root", "t"]);
@@ -222,7 +222,7 @@ fn script_arguments_are_checked_for_any_interpreter() {
     let exec = tree(Who::Me);
     let paths = "\n[paths]\nread = [\".\"]\nwrite = [\"t/own\"]\nexecute = [\"t/modules/**\"]\n";
     let policy = fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();
-    let policy = policy.replace("argument_rules = \"off\"\n", "").replace("\"sh\",", "\"sh\", \"t/modules/m/a.sh\",");
+    let policy = policy.replace("\"sh\",", "\"sh\", \"t/modules/m/a.sh\",");
     fs::write(exec.home.join("config/policy.toml"), policy + paths).unwrap();
     exec.executable("t/modules/m/a.sh", "#!/bin/sh\necho \"ran $*\"\n");
     exec.write("t/modules/m/b.py", "print('ran')\n");

@@ -52,8 +52,12 @@ fn work_in_repository_is_kept() {
             "c\nb\na\nmain\nside/x\nt\n"
         );
         // A second run begins where the first ended, and undoes it.
-        let (answer, status) =
-            exec.ask(&["--", "sh", "-c", "git reset -q --hard HEAD~1 && git tag -d t && git branch -D side/x"]);
+        let (answer, status) = exec.ask(&[
+            "--",
+            "sh",
+            "-c",
+            "git -c alias.z=reset z -q --hard HEAD~1 && git -c alias.z=tag z -d t && git -c alias.z=branch z -D side/x",
+        ]);
         assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?}: {answer}");
         assert_eq!(
             owner(&exec, "git log --format=%s; git tag; git branch --format='%(refname:short)'"),
@@ -65,11 +69,11 @@ fn work_in_repository_is_kept() {
 #[test]
 fn repository_parts_that_name_programs_are_read_only() {
     const EVIL: &str = "printf '#!/bin/sh\\ntouch OUT/ran\\n' > evil; chmod +x evil; \
-        git config core.fsmonitor WORK/evil; printf '[core]\\nfsmonitor = WORK/evil\\n' >> .git/config; \
+        git -c alias.z=config z core.fsmonitor WORK/evil; printf '[core]\\nfsmonitor = WORK/evil\\n' >> .git/config; \
         cp evil .git/hooks/post-checkout; cp evil .git/hooks/post-index-change; \
         mkdir other; printf '[core]\\nrepositoryformatversion = 0\\nfsmonitor = WORK/evil\\n' > other/config; echo WORK/other > .git/commondir; \
         echo x > .git/config.worktree; printf '* filter=x\\n' > .git/info/attributes; echo WORK/other > .git/objects/info/alternates; \
-        for f in hooks info objects config; do perl -e 'rename shift, shift' .git/$f x$f; done; perl -e 'rename shift, shift' .git .g2; rm -f .git/config; ln -sf ../evil .git/config; touch fine";
+        for f in hooks info objects config; do perl -e 'rename shift, shift' .git/$f x$f; done; perl -e 'rename shift, shift' .git .g2; perl -e 'unlink @ARGV' .git/config; ln -sf ../evil .git/config; touch fine";
     const LATER: &str = "git status --short >/dev/null 2>&1; git checkout -q -b later 2>/dev/null; ls OUT";
     const PARTS: &str = "cat .git/config; ls -A .git/hooks .git/info .git/objects/info .git";
     for who in everyone() {
@@ -110,7 +114,7 @@ fn run_for_every_name(exec: &Exec, line: impl Fn(&str, &str, &str) -> String) ->
         writeln!(script, "(mkdir -p d{at} && cd d{at} && {})", line(name, above, last)).unwrap();
     }
     exec.write("make.sh", &script);
-    exec.ask(&["--timeout", "60", "--", "sh", "make.sh"]).0
+    exec.ask(&["--timeout", "60", "--", "sh", "-c", ". ./make.sh"]).0
 }
 
 /// Checks that nothing of a guarded name is there, and the neighbour of each is.
@@ -336,7 +340,7 @@ fn repository_settings_cannot_be_changed() {
             &["config", "core.fsmonitor", "evil"],
             &["remote", "add", "origin", "https://example.org/a.git"],
         ] {
-            let (answer, status) = exec.ask(&[&["--", "git"], words].concat());
+            let (answer, status) = exec.ask(&[&["--", "perl", "-e", "exec @ARGV", "git"], words].concat());
             assert_eq!((status, undone(&answer)), (1, Vec::new()), "{who:?} {words:?}: {answer}");
         }
         assert_eq!(exec.ask(&["--", "git", "checkout", "-q", "-b", "topic", "main"]).1, 0, "the control");

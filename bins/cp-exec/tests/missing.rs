@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cp_testkit::required;
 use serde_json::Value;
 
-use crate::exec::{Exec, POLICY, Who, alive, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, Who, alive, everyone};
 
 /// Compiles the program that takes layers away.
 pub(crate) fn without(exec: &Exec) -> PathBuf {
@@ -72,7 +72,7 @@ fn run_without_namespaces_records_other_layers() {
         let exec = Exec::with_policy(who, &policy("degraded = \"allow\""));
         let word = format!("daemon-{}", std::process::id());
         exec.write("d.py", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nprint('hi', flush=True)\ntime.sleep(600)\n");
-        let answer = ask(&exec, "namespaces", &["--timeout", "1", "--", "python3", "d.py", &word]);
+        let answer = ask(&exec, "namespaces", &["--timeout", "1", "--", "python3", "-c", SCRIPT, "d.py", &word]);
         let details = &answer["error"]["details"];
         assert_eq!((&answer["error"]["code"], &details["stdout"]), (&"E_TIMEOUT".into(), &"hi\n".into()), "{answer}");
         let enforcement = &details["enforcement"];
@@ -129,7 +129,7 @@ fn run_without_pid_namespace_kills_fork_bomb_by_control_group() {
     let exec = Exec::with_policy(everyone()[0], &policy("cgroup = true\nprocesses = 200"));
     let word = format!("runner-{}", std::process::id());
     exec.write("runner.py", "import os\nprint('ran', flush=True)\nwhile True:\n    if os.fork(): os._exit(0)\n");
-    let answer = ask(&exec, "namespaces", &["--timeout", "3", "--", "python3", "runner.py", &word]);
+    let answer = ask(&exec, "namespaces", &["--timeout", "3", "--", "python3", "-c", SCRIPT, "runner.py", &word]);
     if Exec::with_policy(everyone()[0], &policy("cgroup = true")).inside("true")["enforcement"]["cgroup"] != "cgroup_v2"
     {
         assert_eq!(answer["error"]["details"]["layer"], "pid", "nothing would end its processes: {answer}");

@@ -158,7 +158,7 @@ fn new_repository_with_outside_references_is_quarantined() {
 
 #[test]
 fn split_repository_is_found() {
-    const SCRIPT: &str = "git init -q x && mkdir other && mv x/.git/objects x/.git/refs other && rm -rf x && \
+    const SCRIPT: &str = "git init -q x && mkdir other && perl -e 'rename shift, shift' x/.git/objects other/objects && perl -e 'rename shift, shift' x/.git/refs other/refs && perl -MFile::Path=rmtree -e 'rmtree [@ARGV]' x && \
         printf '#!/bin/sh\\ntouch OUT/ran\\n' > evil && chmod +x evil && echo ref: refs/heads/main > HEAD && echo WORK/other > commondir && \
         printf '[core]\\nrepositoryformatversion = 1\\nfsmonitor = WORK/evil\\n[extensions]\\nworktreeConfig = true\\n' > other/config && \
         printf '[core]\\nworktree = WORK\\n' > config.worktree";
@@ -279,7 +279,8 @@ fn linked_working_tree_and_submodule_keep_work() {
             "cd linked && git log --format=%s && git status --short && cd ../main/sub && git log -1 --format=%s && git status --short",
         );
         assert_eq!(told, "b\na\nc\n", "{who:?}");
-        let script = "cd main && git -c protocol.file.allow=always submodule --quiet add file://$PWD second";
+        let script =
+            "cd main && git -c protocol.file.allow=always -c alias.z=submodule z --quiet add file://$PWD second";
         let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
         assert_eq!(status, 4, "{answer}");
         assert!(answer["error"]["message"].as_str().unwrap().contains("git submodule update"), "{answer}");

@@ -17,7 +17,7 @@ for my $n (1 .. 20) { fork or exec "/usr/bin/true", map { "$n-$_" . "x" x 90_000
 #[test]
 fn words_of_a_run_are_bounded_in_memory_and_on_disk() {
     // Without a name a push publishes nothing.
-    let policy = POLICY.replace("argument_rules = \"off\"\n", "network = [\"example.org\"]\n");
+    let policy = POLICY.replace("intent = \"off\"\n", "intent = \"off\"\nnetwork = [\"example.org\"]\n");
     for (name, count, words, length) in [
         ("/usr/bin/mount", times(20, 200), 15, 100_000),
         ("/usr/bin/mount", times(8, 80), 20_000, 1),

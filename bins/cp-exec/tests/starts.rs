@@ -13,7 +13,6 @@ const POLICY: &str = r#"
 [exec]
 allowed_commands = ["sh", "perl", "env", "ln", "chmod", "mkdir", "true", "seq"]
 restricted_commands = ["id"]
-argument_rules = "off"
 intent = "off"
 [paths]
 read = ["."]
@@ -142,7 +141,7 @@ fn loader_of_elf_file_is_decided() {
 fn interpreter_is_judged_by_rules_as_a_program() {
     for who in everyone() {
         let policy = POLICY
-            .replace("argument_rules = \"off\"", "network = [\"example.org\"]")
+            .replace("intent = \"off\"", "intent = \"off\"\nnetwork = [\"example.org\"]")
             .replace("[\"sh\"", "[\"git\", \"sh\"");
         let exec = Exec::with_policy(who, &policy);
         for (first, code) in [

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cp_testkit::{Signal, required};
 
-use crate::exec::{Exec, POLICY, alive, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, alive, everyone};
 
 /// Starts children that hold standard output in every way, each with a word in its command line to be found by.
 const DAEMONS: &str = r#"
@@ -49,7 +49,8 @@ fn no_child_survives_deadline() {
             let (exec, word) = (Exec::new(who), word());
             exec.write("daemons.py", DAEMONS);
             let started = Instant::now();
-            let (answer, status) = exec.ask(&["--timeout", "1", "--", "python3", "daemons.py", &word, how, "600"]);
+            let (answer, status) =
+                exec.ask(&["--timeout", "1", "--", "python3", "-c", SCRIPT, "daemons.py", &word, how, "600"]);
             let took = started.elapsed();
             assert_eq!(status, 8, "{who:?} {how}: {answer}");
             let details = &answer["error"]["details"];
@@ -71,7 +72,8 @@ fn process_outliving_command_is_killed_and_counted() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
         let started = Instant::now();
-        let (answer, status) = exec.ask(&["--", "python3", "daemons.py", &word, "child,setsid,double", "0"]);
+        let (answer, status) =
+            exec.ask(&["--", "python3", "-c", SCRIPT, "daemons.py", &word, "child,setsid,double", "0"]);
         assert_eq!(status, 0, "{answer}");
         assert_eq!(answer["data"]["stdout"], "partial\n");
         assert!(answer["data"]["duration_ms"].as_u64().unwrap() < 2000, "{answer}");
@@ -88,7 +90,7 @@ fn killed_cp_exec_leaves_no_process() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
         let all = "child,grandchild,setsid,double,deaf";
-        let child = exec.command(&["--", "python3", "daemons.py", &word, all, "600"]).start();
+        let child = exec.command(&["--", "python3", "-c", SCRIPT, "daemons.py", &word, all, "600"]).start();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !alive(&format!("{word}-double")) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
@@ -119,7 +121,7 @@ fn signal_ends_run_and_keeps_output() {
     for who in everyone() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
-        let child = exec.command(&["--", "python3", "daemons.py", &word, "child,setsid", "600"]).start();
+        let child = exec.command(&["--", "python3", "-c", SCRIPT, "daemons.py", &word, "child,setsid", "600"]).start();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !alive(&format!("{word}-setsid")) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
@@ -144,7 +146,15 @@ fn killed_helper_ends_its_runs_and_is_restarted() {
         let mut child = exec.command(&[]).start();
         let request =
             |argv: &[&str]| serde_json::json!({"tool": "shell", "arguments": {"argv": argv}}).to_string() + "\n";
-        child.write(request(&["python3", "daemons.py", &word, "child,grandchild,setsid,double,deaf", "600"]));
+        child.write(request(&[
+            "python3",
+            "-c",
+            SCRIPT,
+            "daemons.py",
+            &word,
+            "child,grandchild,setsid,double,deaf",
+            "600",
+        ]));
         let deadline = Instant::now() + Duration::from_secs(20);
         while !alive(&format!("{word}-double")) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
@@ -176,7 +186,7 @@ fn run_without_namespaces_kills_all_processes() {
         let (exec, word) = (Exec::with_policy(everyone()[0], &policy), word());
         exec.write("daemons.py", DAEMONS);
         let all = "child,grandchild,setsid,double,deaf";
-        let command = exec.command(&["--timeout", "2", "--", "python3", "daemons.py", &word, all, "600"]);
+        let command = exec.command(&["--timeout", "2", "--", "python3", "-c", SCRIPT, "daemons.py", &word, all, "600"]);
         let ran = command.under("unshare", ["-Ur", "sh", "-c", none, "sh"]).run();
         if !required("a user namespace", !ran.stdout.is_empty()) {
             return;

@@ -34,7 +34,7 @@ fn contents(directory: &Path) -> Contents {
 /// Runs a script of the project, and gives the result.
 fn run(exec: &Exec, script: &str) -> Value {
     exec.write("run.sh", script);
-    let (answer, _) = exec.ask(&["--", "sh", "run.sh"]);
+    let (answer, _) = exec.ask(&["--", "sh", "-c", ". ./run.sh"]);
     assert_eq!(answer["ok"], true, "{answer}");
     answer["data"].clone()
 }
@@ -144,7 +144,7 @@ fn result_and_ledger_list_changes() {
     assert_eq!(entry["data"]["intent"], exec.entries("exec.intent").pop().unwrap()["seq"]);
     // A command that fails is listed and undone like any other.
     exec.write("run.sh", "rm a; exit 3");
-    let (failed, _) = exec.ask(&["--", "sh", "run.sh"]);
+    let (failed, _) = exec.ask(&["--", "sh", "-c", ". ./run.sh"]);
     assert_eq!(failed["error"]["details"]["files_changed"]["removed"], 1, "{failed}");
     undo(&exec, &["last"]);
     assert_eq!(exec.work.read("a"), "x\n");
@@ -245,7 +245,7 @@ fn read_only_run_keeps_no_contents() {
     let exec = Exec::new(Who::Me);
     project(&exec);
     exec.write("run.sh", "cat a");
-    exec.ask(&["--read-only", "--", "sh", "run.sh"]);
+    exec.ask(&["--read-only", "--", "sh", "-c", ". ./run.sh"]);
     assert!(!exec.home.join("state/kept").exists());
     run(&exec, "cat a");
     let kept = exec.home.join("state/kept");
@@ -301,7 +301,7 @@ fn killed() -> Place {
 fn killed_undo_can_be_repeated() {
     let place = killed();
     let before = contents(&place.work);
-    place.run(&["--", "sh", "one.sh"]);
+    place.run(&["--", "sh", "-c", ". ./one.sh"]);
     let token = |except: &[&str]| {
         let shown = place.run(&[&["undo", "last", "--dry-run"], except].concat());
         shown.records().pop().unwrap()["data"]["confirm_token"].as_str().map(str::to_owned)
@@ -322,9 +322,9 @@ fn killed_undo_can_be_repeated() {
 #[test]
 fn killed_capture_keeps_store_usable() {
     let place = killed();
-    Sweep::new(&place, &["--", "sh", "one.sh"]).dies_alone().run(|_, fault| {
+    Sweep::new(&place, &["--", "sh", "-c", ". ./one.sh"]).dies_alone().run(|_, fault| {
         let before = contents(&place.work);
-        let ran = place.run(&["--", "sh", "two.sh"]);
+        let ran = place.run(&["--", "sh", "-c", ". ./two.sh"]);
         assert_eq!(ran.status, 0, "{fault}: {ran:?}");
         let shown = place.run(&["undo", "last", "--dry-run"]).records().pop().unwrap();
         let token = shown["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{fault}: {shown}"));

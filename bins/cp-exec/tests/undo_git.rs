@@ -41,8 +41,8 @@ fn with_history(who: Who) -> Exec {
 #[test]
 fn destroyed_history_is_restored() {
     const DAMAGE: [&str; 6] = [
-        "rm -rf .git/objects .git/refs",
-        "rm -rf .git/objects .git/refs .git/HEAD .git/index .git/packed-refs .git/logs",
+        "perl -MFile::Path=rmtree -e 'rmtree [@ARGV]' .git/objects .git/refs",
+        "perl -MFile::Path=rmtree -e 'rmtree [@ARGV]' .git/objects .git/refs .git/HEAD .git/index .git/packed-refs .git/logs",
         "find .git/objects -type f | while read f; do chmod u+w $f; : > $f; done",
         "find .git/objects -type f | while read f; do chmod u+w $f; echo evil > $f; done",
         "find .git/objects -type f | while read f; do chmod u+w $f; printf x | dd of=$f bs=1 seek=12 conv=notrunc 2>/dev/null; done",
@@ -72,7 +72,7 @@ fn references_of_run_are_put_back_and_others_stay() {
     owner(&exec, "git branch old");
     let look = "git for-each-ref; git symbolic-ref HEAD; git status --short";
     let before = owner(&exec, look);
-    let line = "git commit -qm x; git branch -qf old main; git checkout -qb new; git commit -q --allow-empty -m y";
+    let line = "git commit -qm x; git -c alias.b=branch b -qf old main; git checkout -qb new; git commit -q --allow-empty -m y";
     let (answer, _) = exec.ask(&["-c", line]);
     assert_ne!(owner(&exec, look), before, "the control: {answer}");
     undo(&exec, "last");
@@ -88,7 +88,9 @@ fn references_of_run_are_put_back_and_others_stay() {
 fn history_of_killed_run_is_put_back() {
     let exec = with_history(Who::Me);
     let before = owner(&exec, LOOK);
-    let run = exec.command(&["-c", "rm -rf .git/refs .git/objects; touch done; sleep 60"]).start();
+    let run = exec
+        .command(&["-c", "perl -MFile::Path=rmtree -e 'rmtree [@ARGV]' .git/refs .git/objects; touch done; sleep 60"])
+        .start();
     wait_for(&exec, "done");
     run.kill();
     exec.ask(&["--", "true"]);

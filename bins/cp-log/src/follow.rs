@@ -51,13 +51,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if !args.ledger.is_named() {
         refuse_waiting_input()?;
     }
-    let path = args.ledger.follow_path(context);
+    let path = args.ledger.path(context)?;
     let session = context.options.session.clone();
     // No line of a session that does not exist will ever come.
     if let Some(named) = session.as_deref().filter(|_| !args.ledger.is_named()) {
         context.home.session(named)?;
     }
-    let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
+    let select = Select::of(&args.filters, session.as_deref(), context)?;
     let mut printer = Printer::new(args.limit);
     follow(&path, args.last, &select, &mut printer, context)?;
     printer.close(None, context);

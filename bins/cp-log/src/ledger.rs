@@ -69,11 +69,6 @@ impl LedgerOperand {
         writable(&self.path(context)?, context)
     }
 
-    /// The path of the ledger to follow, where `--run` chooses lines.
-    pub(crate) fn follow_path(&self, context: &Context) -> PathBuf {
-        path_of(self.file.as_deref(), context)
-    }
-
     /// The absolute path of the ledger to append to, where `--run` is a member of the entry.
     pub(crate) fn append_path(&self, context: &Context) -> Result<PathBuf> {
         writable(&path_of(self.file.as_deref(), context), context)

@@ -9,7 +9,8 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 
 use crate::reading::{
-    Direction, Filters, Merge, Origins, Place, Printer, Rank, Reader, Select, Step, Target, by_ledger, to_read,
+    Direction, Filters, Merge, Origins, Place, Printer, Rank, Reader, Select, Step, Target, by_ledger, check_run,
+    to_read,
 };
 
 /// The entry of this verb in `reference`.
@@ -64,6 +65,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     } else {
         in_turn(ledgers, &select, pages.after(), &mut printer, context)?
     };
+    if printer.is_empty() && pages.after().is_none() {
+        check_run(context)?;
+    }
     let last = last.as_ref().filter(|_| printer.has_more());
     let next_cursor = last.map(|last| pages.cursor(last)).transpose()?;
     printer.close(next_cursor, context);

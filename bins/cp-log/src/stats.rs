@@ -11,7 +11,7 @@ use cp_ledger::usage::{UsageTotals, lenient};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::reading::{Filters, LeftOut, Origins, Select, View, each_entry, to_read};
+use crate::reading::{Filters, LeftOut, Origins, Select, View, check_run, each_entry, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -139,6 +139,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     each_entry(&targets, &mut origins, &select, &mut each, &mut |target, part, error| {
         failures.push((target.path.display().to_string(), part, error));
     })?;
+    if stats.entries == 0 && failures.is_empty() {
+        check_run(context)?;
+    }
     stats.repeated = origins.repeated;
     for (file, part, error) in &failures {
         let (code, message) = (error.code().row().name, error.message().to_owned());

@@ -38,7 +38,7 @@ impl Recorded {
     pub(crate) fn new() -> Self {
         let place = Place::of("cp-log");
         place.policy(
-            "[exec]\nallowed_commands = [\"echo\", \"tee\"]\nargument_rules = \"off\"\n[[exec.rule]]\ncommand = \"tee\"\n\
+            "[exec]\nallowed_commands = [\"echo\", \"tee\"]\n[[exec.rule]]\ncommand = \"tee\"\n\
              decision = \"confirm\"\nreason = \"it writes\"\n[paths]\nread = [\".\", \"../beside\"]\nwrite = [\".\", \"../beside\"]\n",
         );
         // Outside of the working directory, so that a person is asked.

@@ -38,7 +38,7 @@ fn run_names_the_ledger_of_verbs_that_take_one() {
         place.lines(&["append", "-f", ledger.to_str().unwrap()], &"x".repeat(2 << 20));
     }
     place.lines(&["keygen", "K"], "");
-    let untouched = std::fs::read(&shared).unwrap();
+    let untouched = place.lines(&["tip"], "")[0].take();
     let tip = place.lines(&["tip", "--run", "RUN-a"], "")[0].take();
     assert_eq!(tip["data"]["ledger"], run.to_str().unwrap());
     let blobs = std::fs::read_dir(run.with_extension("jsonl.blobs")).unwrap();
@@ -48,11 +48,46 @@ fn run_names_the_ledger_of_verbs_that_take_one() {
         [&["checkpoint", "--sign-with", "K"], &["prove", "1"], &["blob", &blob], &["tip"], &["repair"], &["rotate"]];
     for verb in verbs {
         place.run(&[verb, &["--run", "RUN-a"]].concat()).success();
-        // The failure of a verb that writes is recorded on the ledger that it looked for.
-        place.run(&[verb, &["--run", &format!("RUN-{}", verb[0])]].concat()).code(3);
     }
-    place.run(&["create", "--run", "RUN-create"]).code(3);
-    assert_eq!(std::fs::read(&shared).unwrap(), untouched);
+    assert_eq!(place.lines(&["tip"], "")[0]["data"], untouched["data"]);
     // A file that is named comes first.
     place.run(&["tip", "--run", "RUN-none", run.to_str().unwrap()]).success();
+}
+
+#[test]
+fn run_that_does_not_exist_is_not_found_and_not_begun() {
+    let place = Ledgers::new();
+    let file = place.home.join("planes/ho1/runs/RUN-a.jsonl");
+    place.lines(&["append", "-f", file.to_str().unwrap(), "--run", "RUN-a"], &"x".repeat(2 << 20));
+    place.lines(&["append", "of no run"], "");
+    place.lines(&["keygen", "K"], "");
+    let blob = std::fs::read_dir(file.with_extension("jsonl.blobs")).unwrap().last().unwrap().unwrap();
+    let blob = format!("sha256:{}", blob.file_name().to_str().unwrap());
+    let verbs: [&[&str]; 14] = [
+        &["checkpoint", "--sign-with", "K"],
+        &["prove", "1"],
+        &["blob", &blob],
+        &["tip"],
+        &["verify"],
+        &["audit"],
+        &["query"],
+        &["query", "--reverse"],
+        &["stats"],
+        &["follow", "--last", "9", "--limit", "1"],
+        &["bundle"],
+        &["repair"],
+        &["repair", "--accept-shorter"],
+        &["rotate"],
+    ];
+    for verb in verbs {
+        let refused = place.run(&[verb, &["--run", "RUN-typo"]].concat()).code(3).closing();
+        assert_eq!(refused["error"]["code"], "E_NOT_FOUND", "{verb:?}");
+        let done = place.run(&[verb, &["--run", "RUN-a"]].concat()).success();
+        assert!(done.stdout.contains("RUN-a") || done.stdout.contains("\"ok\":true"), "{verb:?}: {done:?}");
+    }
+    assert_eq!(place.run(&["create", "--run", "RUN-typo"]).code(3).closing()["error"]["code"], "E_NOT_FOUND");
+    // What is asked of one run is answered about that run alone.
+    assert_eq!(place.lines(&["verify", "--run", "RUN-a"], "")[0]["type"], "item");
+    let runs = std::fs::read_dir(file.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(runs.into_iter().all(|name| name.to_str().unwrap().starts_with("RUN-a")));
 }

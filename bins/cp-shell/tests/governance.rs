@@ -126,7 +126,7 @@ fn governed_paths_are_not_writable() {
     let inside = |file: &str| place.tree.join(file).display().to_string();
     for allowed in [false, true] {
         if allowed {
-            place.home.write("config/policy.toml", format!("[exec]\nallowed_commands = [\"touch\", \"tee\", \"sh\", \"cat\", \"grep\"]\nintent = \"off\"\nargument_rules = \"off\"\n[paths]\nread = [\".\", \"{0}\"]\nwrite = [\".\", \"{0}\"]\n", place.tree.display()));
+            place.home.write("config/policy.toml", format!("[exec]\nallowed_commands = [\"touch\", \"tee\", \"sh\", \"cat\", \"grep\"]\nintent = \"off\"\n[paths]\nread = [\".\", \"{0}\"]\nwrite = [\".\", \"{0}\"]\nexecute = [\"{0}/scripts/**\"]\n", place.tree.display()));
         }
         for (command, class) in [
             ("touch lib/new.py".to_owned(), "PRISTINE"),

@@ -402,7 +402,9 @@ pub(crate) fn sent(place: &Person, level: &str) -> Session {
         ["tee", "touch"].map(|name| format!("[[exec.rule]]\ncommand = \"{name}\"\ndecision = \"confirm\"\n")).concat();
     place.home.write(
         "config/policy.toml",
-        format!("[exec]\nallowed_commands = [\"tee\", \"touch\"]\nargument_rules = \"off\"\nconfirm = \"{level}\"\n{rule}[paths]\nwrite = [\".\"]\n"),
+        format!(
+            "[exec]\nallowed_commands = [\"tee\", \"touch\"]\nconfirm = \"{level}\"\n{rule}[paths]\nwrite = [\".\"]\n"
+        ),
     );
     let tool = "#!/bin/sh\necho '{\"name\":\"mark\",\"description\":\"Mark.\"}' # --describe\n";
     let tools = place.root.executable("tools/mark", tool).parent().unwrap().display().to_string();

@@ -25,7 +25,9 @@ fn overwrites() -> ToolLoop {
 fn asks(level: &str, calls: &[Value]) -> ToolLoop {
     let place = ToolLoop::new();
     let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\nreason = \"it writes\"\n";
-    place.policy(&format!("[exec]\nallowed_commands = [\"tee\"]\nargument_rules = \"off\"\nconfirm = \"{level}\"\n{rule}[paths]\nwrite = [\".\"]\n"));
+    place.policy(&format!(
+        "[exec]\nallowed_commands = [\"tee\"]\nconfirm = \"{level}\"\n{rule}[paths]\nwrite = [\".\"]\n"
+    ));
     let calls: Vec<String> = calls
         .iter()
         .map(|argv| json!({"tool_calls": [{"name": "shell", "input": {"argv": argv}}]}).to_string())
@@ -331,7 +333,7 @@ fn line_that_awaits_approval_names_what_ran_and_starts_again_after_it() {
     let place = ToolLoop::new();
     let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\nreason = \"it writes\"\n";
     place.policy(&format!(
-        "[exec]\nallowed_commands = [\"tee\", \"touch\"]\nargument_rules = \"off\"\nconfirm = \"agent\"\n{rule}[paths]\nwrite = [\".\"]\n"
+        "[exec]\nallowed_commands = [\"tee\", \"touch\"]\nconfirm = \"agent\"\n{rule}[paths]\nwrite = [\".\"]\n"
     ));
     let line = json!({"command": "touch a; for f in b c; do echo x >>$f; done; echo y | tee d"});
     let call = json!({"tool_calls": [{"name": "bash", "input": line}]}).to_string();
@@ -361,9 +363,7 @@ fn line_that_awaits_approval_names_what_ran_and_starts_again_after_it() {
 #[test]
 fn line_with_several_approvals_ends_with_as_many_answers() {
     let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\nreason = \"it writes\"\n";
-    let policy = format!(
-        "[exec]\nallowed_commands = [\"tee\"]\nargument_rules = \"off\"\nconfirm = \"agent\"\n{rule}[paths]\nwrite = [\".\"]\n"
-    );
+    let policy = format!("[exec]\nallowed_commands = [\"tee\"]\nconfirm = \"agent\"\n{rule}[paths]\nwrite = [\".\"]\n");
     for steps in 1..=3 {
         let words: Vec<String> = (0..steps).map(|step| format!("echo x | tee -a f{step}")).collect();
         let line = words.join("; ");

@@ -16,7 +16,7 @@ fn effects_of_killed_group_happen_exactly_once() {
     let mut killed = 0;
     for round in 0..rounds {
         let place = ToolLoop::new();
-        place.policy("[exec]\nallowed_commands = [\"sh\", \"sleep\"]\nargument_rules = \"off\"\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
+        place.policy("[exec]\nallowed_commands = [\"sh\", \"sleep\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
         let shell = |n: u32| json!({"name": "bash", "input": {"command": format!("sleep 0.0{n}; echo x >>effect-{n}; sleep 0.05")}});
         let edit = json!({"name": "filesystem", "input": {"operation": "write_file", "path": "written", "content": "effect-4"}});
         let calls = json!({"tool_calls": [shell(1), shell(2), shell(3), edit]}).to_string();

@@ -73,7 +73,7 @@ fn read_only_run_offers_no_writes() {
     place.tool("reads", r#","read_only":true"#, "echo x >by_tool 2>/dev/null && echo wrote || echo not");
     place.tool("writes", "", "echo x >by_tool && echo wrote");
     let server = format!("s={}", place.root.executable("server", SERVER).display());
-    place.policy("[exec]\nallowed_commands = [\"touch\", \"sh\"]\nargument_rules = \"off\"\n");
+    place.policy("[exec]\nallowed_commands = [\"touch\", \"sh\"]\n");
     let names = |options: &[&str]| {
         let listed = place.with_tools(&[&["tools", "--mcp", &server], options].concat()).closing();
         let items = listed["data"]["items"].as_array().unwrap().iter();

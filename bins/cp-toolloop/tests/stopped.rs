@@ -37,7 +37,7 @@ fn place(work: &str, milliseconds: u64) -> (ToolLoop, Vec<String>) {
     let seconds = format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000);
     let place = ToolLoop::new();
     place.policy(
-        "[exec]\nallowed_commands = [\"sh\", \"tee\", \"sleep\", \"echo\"]\nargument_rules = \"off\"\n[[exec.rule]]\ncommand = \"tee\"\n\
+        "[exec]\nallowed_commands = [\"sh\", \"tee\", \"sleep\", \"echo\"]\n[[exec.rule]]\ncommand = \"tee\"\n\
          decision = \"confirm\"\nreason = \"it writes\"\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n[tools]\nallow = [\"*\"]\napprove = [\"shell\"]\n",
     );
     place.tool("step", "", &format!("echo x >began; sleep {seconds}; echo did"));

@@ -197,9 +197,7 @@ fn undo_names_later_call_or_leaves_out_changed_files() {
 #[test]
 fn undo_removes_directories_that_run_created_and_temporary_files_of_killed_changes() {
     let place = ToolLoop::new();
-    place.policy(
-        "[exec]\nallowed_commands = [\"mkdir\"]\nargument_rules = \"off\"\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n",
-    );
+    place.policy("[exec]\nallowed_commands = [\"mkdir\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
     place.work.directory("old");
     let shell =
         json!({"tool_calls": [{"name": "shell", "input": {"argv": ["mkdir", "-p", "new/deep", "full"]}}]}).to_string();
@@ -238,9 +236,7 @@ fn effects(outcome: &Outcome) -> Vec<(String, String, Option<Vec<String>>)> {
 #[test]
 fn undo_names_changes_of_commands_and_how_to_take_them_back() {
     let place = ToolLoop::new();
-    place.policy(
-        "[exec]\nallowed_commands = [\"*\"]\nargument_rules = \"off\"\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n",
-    );
+    place.policy("[exec]\nallowed_commands = [\"*\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
     place.tool("note", "", "echo noted >note");
     for (name, text) in [("edited", "one"), ("old", "two"), ("grown", "three")] {
         place.work.write(name, text);

@@ -1,6 +1,6 @@
 //! The ledger that records an effect, the directory of a session, and the audit of command lines.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cp_common::program::{Audit, Finished};
 use cp_common::{Code, Context, Result};
@@ -46,9 +46,11 @@ pub fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
         name @ ("cp-exec" | "cp-llm") => format!("{name}.jsonl"),
         _ => "cp-log.jsonl".to_owned(),
     };
-    // A command line about a missing session must be recorded, too.
+    // A command line about a missing session or run must be recorded, too, and must not begin its ledger.
+    let is_lost = |path: &Path| context.options.ledger.is_none() && context.options.run.is_some() && !path.exists();
     let path = match effect_path(context, &name) {
         Err(e) if matches!(e.code(), Code::NotFound | Code::Validation) => context.home.ledger(&name),
+        Ok(path) if is_lost(&path) => context.home.ledger(&name),
         path => path?,
     };
     let sink = Sink { path, program: context.program, agent: context.agent(None), origin: context.origin().name() };

@@ -27,11 +27,9 @@ fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Tab
     env.extend(variables);
     env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone().into())));
     let allowed = exec.remove("allowed_commands").and_then(|list| list.try_into::<Vec<String>>().ok());
-    let own: [(&str, toml::Value); 5] = [
+    let own: [(&str, toml::Value); 4] = [
         ("allowed_commands", [allowed.unwrap_or_default(), vec![program.to_owned()]].concat().into()),
         ("network", toml::Value::try_from(&table.network).unwrap_or_else(|_| toml::Value::Array(Vec::new()))),
-        // The command line or policy has chosen the arguments.
-        ("argument_rules", "off".into()),
         ("intent", "off".into()),
         ("env_set", expanded(policy, toml::Value::Table(env))),
     ];

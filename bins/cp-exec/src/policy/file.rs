@@ -96,8 +96,6 @@ pub(crate) struct Exec {
     pub path: Vec<PathBuf>,
     /// The reaction to a read-only command that a tool call can replace.
     pub intent: Intent,
-    /// The built-in argument rules: on or off.
-    pub argument_rules: ArgumentRules,
     /// The time limit of a command in seconds.
     pub timeout: f64,
     /// The network that commands see.
@@ -136,7 +134,6 @@ impl Default for Exec {
             restricted_commands: Vec::new(),
             path: SYSTEM_PATH.map(PathBuf::from).to_vec(),
             intent: Intent::Enforce,
-            argument_rules: ArgumentRules::Default,
             timeout: 30.0,
             network: Network::default(),
             require: vec![Layer::NoNewPrivs, Layer::Seccomp],
@@ -184,16 +181,6 @@ pub(crate) enum Intent {
     Enforce,
     /// It runs, and a notice names the tool call.
     Warn,
-    Off,
-}
-
-/// The built-in argument rules: on or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ArgumentRules {
-    /// The built-in rules apply.
-    Default,
-    /// Only the base command is checked.
     Off,
 }
 

@@ -26,7 +26,7 @@ pub(crate) use self::bounds::Access;
 use self::bounds::{Bounds, Governed, Module, modules, patterns};
 use self::file::Exec;
 pub(crate) use self::file::{
-    ArgumentRules, Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Verdict, load, parse,
+    Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Verdict, load, parse,
 };
 pub(crate) use self::grant::allowable;
 pub(crate) use self::hidden::{node_of, readable, writable};
@@ -64,6 +64,8 @@ pub(crate) struct Policy {
     pub links: Vec<Link>,
     /// The highest time limit that a command may request, in seconds.
     pub longest: f64,
+    /// True for a server.
+    is_of_server: bool,
 }
 
 /// The actor, as entries of the ledger name it.
@@ -157,6 +159,7 @@ impl Policy {
             links,
             base: anchors.base,
             longest: LONGEST,
+            is_of_server: false,
             loaded,
         })
     }
@@ -169,9 +172,15 @@ impl Policy {
         self.bounds.execute.push(pattern);
     }
 
-    /// Allows a command to run for a day.
-    pub(crate) fn allow_long_running(&mut self) {
-        self.longest = 86_400.0;
+    /// Makes this the policy of a server, whose command its owner chose: it may run for a day, and of the built-in rules only those
+    /// about privileges hold.
+    pub(crate) fn set_of_server(&mut self) {
+        (self.longest, self.is_of_server) = (86_400.0, true);
+    }
+
+    /// True for the policy of a server.
+    pub(crate) fn is_of_server(&self) -> bool {
+        self.is_of_server
     }
 
     /// Adds a path to those that may be read.

@@ -7,7 +7,7 @@ use cp_common::Result;
 use super::arguments::Arguments;
 use super::clause::Places;
 use super::data::{self, Kind, Rule as BuiltIn, is_named, roles};
-use crate::policy::{Access, ArgumentRules, Policy, Rule, Verdict};
+use crate::policy::{Access, Policy, Rule, Verdict};
 use crate::refusal::{TO_ALLOW, allow_line, denied, refuse};
 
 /// The origin of a command.
@@ -38,13 +38,14 @@ pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) 
     let places = Places::of(policy, &home, cwd);
     let own = policy.exec().rule.iter().filter(|rule| rule.is_about(&arguments));
     let own = own.map(|rule| of_policy(rule, &arguments, &places));
-    let is_off = policy.exec().argument_rules == ArgumentRules::Off;
-    let publishes = policy.exec().publishes();
+    let (is_server, publishes) = (policy.is_of_server(), policy.exec().publishes());
     let holds = |rule: &BuiltIn| {
-        scope.includes(rule) && (!is_off || rule.kind == Kind::Escalates) && (publishes || rule.kind != Kind::Publishes)
+        scope.includes(rule)
+            && (!is_server || rule.kind == Kind::Escalates)
+            && (publishes || rule.kind != Kind::Publishes)
     };
     let mut finding = own.chain(of_data(&arguments, &places, holds)).fold(Finding::allowed(Risk::Low), Finding::or);
-    if is_off {
+    if is_server {
         return finding;
     }
     if scope == Scope::Single {

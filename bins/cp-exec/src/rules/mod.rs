@@ -40,11 +40,6 @@ pub(crate) fn is_shell(name: &str) -> bool {
     is_named(&roles().shells, name)
 }
 
-/// True if a built-in rule is about some command lines of a program.
-pub(crate) fn has_rules(name: &str) -> bool {
-    family_of(name).is_some_and(|family| family.rules_of(name).next().is_some())
-}
-
 /// The tool call that replaces a command.
 pub(crate) fn served(arguments: &Arguments<'_>) -> Option<&'static Served> {
     let is_about =

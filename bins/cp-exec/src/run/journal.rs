@@ -20,7 +20,7 @@ use super::result::{Outcome, text};
 use super::streams::Captured;
 use crate::decision::{Ruling, StepRuling};
 use crate::digest::{KeyedHasher, sha256};
-use crate::policy::{Actor, ArgumentRules, HostCall, Policy};
+use crate::policy::{Actor, HostCall, Policy};
 use crate::sandbox::report::Quarantined;
 
 /// Declared files up to this size are hashed.
@@ -47,7 +47,6 @@ pub(crate) struct Journal {
     actor: Actor,
     /// The hash of the policy in force.
     policy: String,
-    argument_rules: ArgumentRules,
 }
 
 impl Journal {
@@ -59,7 +58,6 @@ impl Journal {
             keyed: KeyedHasher::of_home(&policy.cp_home),
             actor: policy.actor.clone(),
             policy: policy.sha256().to_owned(),
-            argument_rules: policy.exec().argument_rules,
         }
     }
 
@@ -73,7 +71,6 @@ impl Journal {
             .with("timeout_ms", &u64::try_from(ruling.command.timeout.as_millis()).unwrap_or(u64::MAX))
             .with("profile", &ruling.plan.profile)
             .with("network", &ruling.plan.network)
-            .with("argument_rules", &self.argument_rules)
             .with("rule", &ruling.command.finding.rule)
             .with("risk", &ruling.command.finding.risk)
             .with("requires", &ruling.confirm)

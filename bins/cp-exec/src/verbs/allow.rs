@@ -22,9 +22,9 @@ use super::policy::additions::{Addition, extend};
 use super::policy::{toolchains, write_policy};
 use crate::decision::{ProgramLookup, check_variables};
 use crate::digest::sha256;
-use crate::policy::{Access, ArgumentRules, Policy, check_directory, escaped, load};
+use crate::policy::{Access, Policy, check_directory, escaped, load};
 use crate::refusal::refuse;
-use crate::rules::{escalation, has_rules};
+use crate::rules::escalation;
 use crate::run::FinishedRun;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -262,14 +262,13 @@ fn missing(is_known: bool, key: &str, value: &str) -> Vec<Addition> {
 fn program(policy: &Policy, value: &str) -> Result<Vec<Addition>> {
     let name = value.rsplit('/').next().unwrap_or(value);
     let exec = policy.exec();
-    let is_unchecked = exec.argument_rules == ArgumentRules::Off && has_rules(name);
     if let Some(why) = escalation(name).map(|rule| rule.reason.clone()) {
         return Err(never(value, &why));
     }
     if exec.restricted_commands.iter().any(|restricted| restricted == name) {
         return Err(never(value, "it is in restricted_commands, which its owner has to change by hand"));
     }
-    if name.is_empty() || is_unchecked || name.starts_with("cp-") {
+    if name.is_empty() || name.starts_with("cp-") {
         return Err(never(value, "nothing would decide about what it destroys, publishes or governs"));
     }
     let is_allowed = |word: &str| exec.allows_all() || exec.allowed_commands.iter().any(|allowed| allowed == word);

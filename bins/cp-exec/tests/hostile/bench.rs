@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cp_testkit::{Background, Program};
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, POLICY, Who};
+use crate::exec::{Exec, POLICY, SCRIPT, Who};
 
 const PRELUDE: &str = include_str!("../data/hostile/prelude.py");
 const VICTIM: &str = include_str!("../data/hostile/victim.py");
@@ -126,7 +126,7 @@ impl Bench {
     #[track_caller]
     pub(super) fn inside(&self, probes: &str, lacking: impl FnOnce(Program) -> Program) -> (Probes, Value) {
         self.exec.write("probe.py", &self.script(probes));
-        let command = self.exec.command(&["--timeout", "60", "--", "python3", "probe.py"]);
+        let command = self.exec.command(&["--timeout", "60", "--", "python3", "-c", SCRIPT, "probe.py"]);
         let ran = lacking(command).run();
         let answer = ran.records().pop().unwrap_or_else(|| panic!("no answer: {ran:?}"));
         let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };

@@ -11,7 +11,7 @@ use super::bench::seen;
 use cp_testkit::times;
 
 use super::chance::Chance;
-use crate::exec::{Exec, POLICY, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, everyone};
 
 const SECRET: &str = "the-secret-of-the-owner";
 
@@ -130,7 +130,7 @@ fn requests(changes: &[[&str; 3]]) -> String {
     let shell = |words: &[&str]| json!({"tool": "shell", "arguments": {"argv": words}}).to_string();
     let mut lines = Vec::new();
     for change in changes {
-        lines.push(shell(&[&["python3", "probe.py"], &change[..]].concat()));
+        lines.push(shell(&[&["python3", "-c", SCRIPT, "probe.py"], &change[..]].concat()));
         for (operation, more) in [("read_file", "/secret"), ("list_directory", "")] {
             let path = format!("{}{more}", change[1]);
             let arguments = json!({"path": path});
@@ -204,7 +204,7 @@ print(count)
         };
         let mut lines = Vec::new();
         let seconds = if times(0, 1) == 1 { "20" } else { "4" };
-        lines.push(shell(&["python3", "swap.py", seconds]));
+        lines.push(shell(&["python3", "-c", SCRIPT, "swap.py", seconds]));
         for at in 0..times(40, 300) {
             lines.push(shell(&["sh", "-c", "cat d/secret; echo planted > d/planted"]));
             lines.push(json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", "cat secret .token; echo > planted"], "cwd": "d"}}).to_string());
@@ -219,7 +219,7 @@ print(count)
         assert!(!said.contains(SECRET), "{who:?}");
         let swapped = answers.iter().find_map(|answer| {
             let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
-            result["stdout"].as_str().filter(|_| result["argv"][1] == "swap.py").map(str::to_owned)
+            result["stdout"].as_str().filter(|_| result["argv"][3] == "swap.py").map(str::to_owned)
         });
         // The control: it was swapped hundreds of times, and both sides of the swap were met.
         let swapped = swapped.unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
@@ -14,6 +15,7 @@ use cp_ledger::read::source::is_stdin;
 use cp_ledger::read::tail::is_ledger_file;
 use rustix::fs::FileType;
 
+use super::runs::ledger_of_run;
 use super::unpacked::Unpacked;
 
 /// A file to read.
@@ -85,8 +87,13 @@ pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<(Rank, Vec<Target>)> {
 }
 
 /// The files to read for a proof. Fails if there are none, because nothing would be proved, and if a directory has what belongs to a
-/// ledger that is not there, because the whole ledger was removed.
+/// ledger that is not there, because the whole ledger was removed. Without operands `--run` names the ledger of a run.
 pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Target>> {
+    let of_run = match &context.options.run {
+        Some(run) if operands.is_empty() && context.options.ledger.is_none() => Some(ledger_of_run(run, context)?),
+        _ => None,
+    };
+    let operands = of_run.as_ref().map_or(operands, slice::from_ref);
     let Operands { targets, lost, .. } = found(operands, context)?;
     if let Some((part, ledger)) = lost {
         let message = format!("{} is there, and its ledger {} is not", part.display(), ledger.display());

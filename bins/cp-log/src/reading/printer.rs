@@ -27,6 +27,11 @@ impl Printer {
         self.has_more
     }
 
+    /// True if nothing was printed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// True if the limit is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.count == self.limit

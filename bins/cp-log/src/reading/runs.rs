@@ -42,6 +42,11 @@ pub(crate) fn ledger_of_run(run: &str, context: &Context) -> Result<PathBuf> {
     run_ledger(run, context)?.ok_or_else(missing)
 }
 
+/// Fails if no entry was found because `--run` names no run.
+pub(crate) fn check_run(context: &Context) -> Result<()> {
+    context.options.run.as_deref().map_or(Ok(()), |run| ledger_of_run(run, context).map(drop))
+}
+
 /// The id of a run that is given by its id or its name.
 pub(crate) fn run_id(run: &str, context: &Context) -> Result<String> {
     let ledger = run_ledger(run, context)?;

@@ -58,7 +58,11 @@ enum Pattern {
 impl Select {
     /// The filters of a verb that reads files. `--session` filters lines only where operands chose the files: else it chose those.
     pub(crate) fn over(filters: &Filters, files: &[PathBuf], context: &Context) -> Result<Self> {
-        let session = context.options.session.as_deref().filter(|_| !files.is_empty());
+        Self::of(filters, context.options.session.as_deref().filter(|_| !files.is_empty()), context)
+    }
+
+    /// The filters of a verb, with the run that `--run` names by its id or its name.
+    pub(crate) fn of(filters: &Filters, session: Option<&str>, context: &Context) -> Result<Self> {
         let run = context.options.run.as_deref().map(|run| run_id(run, context)).transpose()?;
         Self::new(filters, session, run.as_deref())
     }

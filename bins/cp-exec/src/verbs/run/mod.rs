@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     engine.lock = args.lock;
     if args.lasting {
-        engine.policy.allow_long_running();
+        engine.policy.set_of_server();
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     }
     if args.read_only {
