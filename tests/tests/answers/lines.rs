@@ -205,6 +205,14 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "seq 3 | cp-log append -f \"$(printf 'caf\\351')\"",
         ],
     ),
+    (
+        "cp-log page",
+        &[
+            "cp-log append hello >receipt; cp-log page -o page.html",
+            "cp-log append hello >receipt; cp-log page -o receipt",
+            "echo hello | cp-log page -",
+        ],
+    ),
     ("cp-log bundle", &[r"head -c 2000000 /dev/zero | tr '\0' x | cp-log append >/dev/null; cp-log bundle"]),
     (
         "cp-log blob",

@@ -32,6 +32,7 @@ const ROWS: [[&str; 4]; 60] = [
     ["cp-log scan", "", "- <line", "-"],
     ["cp-log audit", "", "L", ""],
     ["cp-log bundle", "", "L", ""],
+    ["cp-log page", "", "-o page$N L", ""],
     ["cp-log verify", "", "L", "f"],
     ["cp-log repair", "", "--dry-run torn", ""],
     ["cp-log rotate", "cp R r$N.jsonl", "r$N.jsonl", "locked.jsonl"],
