@@ -113,8 +113,6 @@ enum Verb {
     Audit(audit::Args),
     Bundle(bundle::Args),
     Page(page::Args),
-    #[command(hide = true)]
-    CheckBundle(bundle::check::CheckArgs),
     Repair(lifecycle::RepairArgs),
     Rotate(lifecycle::RotateArgs),
     Keygen(checkpoint::KeygenArgs),
@@ -139,7 +137,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Audit(args) => audit::run(&args, context),
         Verb::Bundle(args) => bundle::run(&args, context),
         Verb::Page(args) => page::run(&args, context),
-        Verb::CheckBundle(args) => bundle::check::check_bundle(&args, context),
         Verb::Repair(args) => lifecycle::repair(&args, context),
         Verb::Rotate(args) => lifecycle::rotate(&args, context),
         Verb::Keygen(args) => checkpoint::keygen(&args, context),

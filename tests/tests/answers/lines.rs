@@ -43,14 +43,6 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "cp-report",
-        &[
-            "cp-log append hello >receipt; cp-log bundle | cp-report --format json",
-            "cp-log append hello >receipt; cp-log bundle | cp-report --overview --format json",
-            "echo hello | cp-report",
-        ],
-    ),
-    (
         "cp-exec",
         &[
             "allow; cp-exec -- echo hello",

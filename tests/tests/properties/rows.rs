@@ -114,7 +114,6 @@ const MORE: [[&str; 4]; 17] = [
         "--check --from $PWD",
         "--check --from $OPENAI_BASE_URL",
     ],
-    ["cp-report", "", "--format json bundle", "-"],
     ["cp-mcp serve", "", "--format json <called", "--format json"],
     ["cp-mcp proxy", "", "--format json --server cat -- /bin/cat </dev/null", "--format json --server cat -- /bin/cat"],
     ["cp-mcp connect", "", "--format json http://127.0.0.1:1/ </dev/null", "--format json http://127.0.0.1:1/"],

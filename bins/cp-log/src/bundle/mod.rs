@@ -3,7 +3,6 @@
 pub(crate) mod check;
 mod check_ledger;
 pub(crate) mod format;
-pub(crate) mod page;
 pub(crate) mod runs;
 mod source;
 
