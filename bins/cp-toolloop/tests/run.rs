@@ -217,11 +217,11 @@ fn terminal_output_ends_with_the_command_of_its_page() {
         let named: Vec<&str> = home.iter().flat_map(|home| ["--home", home.as_str()]).collect();
         let arguments = [&named[..], &["go"]].concat();
         let piped = place.run(&arguments);
-        assert_eq!((piped.status, piped.stderr.contains("cp-log page")), (0, false), "{piped:?}");
+        assert_eq!((piped.status, piped.stderr.contains(" page RUN-")), (0, false), "{piped:?}");
         let mut terminal = place.command(&arguments).terminal(400);
         assert_eq!(terminal.end(), Some(0));
         let shown = terminal.text();
-        let line = shown.lines().find(|line| line.contains("cp-log page")).unwrap_or_else(|| panic!("{shown}"));
+        let line = shown.lines().find(|line| line.contains(" page RUN-")).unwrap_or_else(|| panic!("{shown}"));
         place.sh(line.trim()).success();
         let page = place.work.read(line.trim().rsplit('>').next().unwrap());
         assert_eq!(page.matches(r#""type":"bundle_ledger""#).count(), 1, "{line}");
