@@ -24,12 +24,10 @@ class Line {
     if (this.card) links.push(["approval", linkTo(this.card, "the whole approval")]);
     const title = entry ? titleOf(entry) : "These bytes are not a line of a ledger";
     const bytes = fold(`line ${this.seq}`);
-    bytes.classList.add("line");
     bytes.addEventListener("toggle", () => bytes.append(element("pre", {}, raw)), { once: true });
-    const time = entry && element("time", {}, entry.ts.slice(11, 23));
     const parts = entry ? shownOf(Line.entry(raw, exact), links) : [];
     const head = element("p", { class: "title" }, element("strong", {}, title), tone && element("em", {}, ` ${tone}`),
-      isChanged && element("em", {}, " changed"), " ", time);
+      isChanged && element("em", {}, " changed"), element("time", {}, ` ${entry?.ts.slice(11, 23) ?? ""}`));
     const names = `entry ${this.group} ${tone}${isChanged ? " changed" : ""}`;
     return element("article", { class: names, id: this.id }, head, ...parts, bytes);
   }

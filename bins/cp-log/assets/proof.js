@@ -3,7 +3,7 @@
 const utf8 = new TextEncoder();
 
 // SHA-256 (FIPS 180-4), because a tree has many small values, and a call of WebCrypto for each takes longer.
-const CONSTANTS = new Uint32Array(64), START = new Uint32Array(8), W = new Uint32Array(64);
+const CONSTANTS = new Int32Array(64), START = new Uint32Array(8), W = new Int32Array(64);
 {
   const fraction = (x) => Math.floor((x - Math.floor(x)) * 4294967296);
   for (let n = 2, count = 0; count < 64; n++) {
@@ -23,15 +23,16 @@ function sha256(bytes) {
   const view = new DataView(padded.buffer);
   view.setUint32(size - 8, Math.floor(length / 536870912));
   view.setUint32(size - 4, length << 3);
+  // Without destructuring in the loops, because that is slower.
   const h = START.slice();
   for (let at = 0; at < size; at += 64) {
-    for (let i = 0; i < 16; i++) W[i] = view.getUint32(at + 4 * i);
+    for (let i = 0; i < 16; i++) W[i] = view.getInt32(at + 4 * i);
     for (let i = 16; i < 64; i++) {
       const x = W[i - 15], y = W[i - 2];
       const before = turn(x, 7) ^ turn(x, 18) ^ (x >>> 3), after = turn(y, 17) ^ turn(y, 19) ^ (y >>> 10);
       W[i] = W[i - 16] + before + W[i - 7] + after;
     }
-    let [a, b, c, d, e, f, g, k] = h;
+    let a = h[0] | 0, b = h[1] | 0, c = h[2] | 0, d = h[3] | 0, e = h[4] | 0, f = h[5] | 0, g = h[6] | 0, k = h[7] | 0;
     for (let i = 0; i < 64; i++) {
       const sum = turn(e, 6) ^ turn(e, 11) ^ turn(e, 25);
       const one = (k + sum + ((e & f) ^ (~e & g)) + CONSTANTS[i] + W[i]) | 0;
@@ -45,7 +46,8 @@ function sha256(bytes) {
   return sum;
 }
 
-const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+const PAIRS = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, "0"));
+const hex = (bytes) => bytes.reduce((text, byte) => text + PAIRS[byte], "");
 const fromHex = (text) => Uint8Array.from(text.match(/../g) || [], (pair) => parseInt(pair, 16));
 const fromBase64 = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const isEqual = (a, b) => Boolean(a && b) && a.length === b.length && a.every((byte, i) => byte === b[i]);
@@ -56,8 +58,9 @@ function joined(parts) {
 }
 
 // The tree of RFC 6962.
-const leaf = (hash) => sha256(joined([[0], hash]));
-const parent = (left, right) => sha256(joined([[1], left, right]));
+const NODE = new Uint8Array(65), LEAF = new Uint8Array(33);
+const leaf = (hash) => { LEAF.set(hash, 1); return sha256(LEAF); };
+const parent = (left, right) => { NODE[0] = 1; NODE.set(left, 1); NODE.set(right, 33); return sha256(NODE); };
 class Tree {
   constructor() { this.size = 0; this.peaks = []; }
   push(node) {
