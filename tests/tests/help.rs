@@ -5,13 +5,12 @@ use cp_tests::check_contract;
 use serde_json::Value;
 
 /// What the parser calls the verb that needs no name.
-const NAMELESS: [(&str, &str); 6] = [
+const NAMELESS: [(&str, &str); 5] = [
     ("cp-llm", "send"),
     ("cp-exec", "run"),
     ("cp-compose", "compose"),
     ("cp-toolloop", "run"),
     ("cp-shell", "session"),
-    ("cp-report", "report"),
 ];
 
 fn commands(program: &str) -> Vec<Value> {

@@ -40,7 +40,7 @@ fn no_test_fails_without_programs_that_it_can_name() {
         [&[test.to_str().unwrap(), "--show-output", "--skip", "programs::"], if is_long { &[] } else { &SAMPLE }];
     let cargo = std::env::var("CARGO").unwrap_or("cargo".to_owned());
     // With the features of scripts/test, which has built it.
-    let other = [&cargo, "test", "--workspace", "--test", "cp-report", "--", "--show-output"];
+    let other = [&cargo, "test", "--workspace", "--test", "cp-log", "page::", "--", "--show-output"];
     for command in [&own.concat()[..], &other] {
         let ran = without_programs(command);
         assert_eq!(ran.status, 0, "{ran:?}");

@@ -7,6 +7,7 @@ mod checkpoint;
 mod follow;
 mod ledger;
 mod lifecycle;
+mod page;
 mod prove;
 mod query;
 mod reading;
@@ -39,6 +40,7 @@ pub static PROGRAM: Program = Program {
         verify::DOC,
         audit::DOC,
         bundle::DOC,
+        page::DOC,
         lifecycle::REPAIR_DOC,
         lifecycle::ROTATE_DOC,
         checkpoint::KEYGEN_DOC,
@@ -50,7 +52,7 @@ pub static PROGRAM: Program = Program {
     groups: &[
         ("Write", &["append", "tee", "create", "rotate", "repair"]),
         ("Read", &["query", "follow", "stats", "blob", "tip", "scan"]),
-        ("Prove", &["verify", "audit", "keygen", "checkpoint", "prove", "check-proof", "bundle"]),
+        ("Prove", &["verify", "audit", "keygen", "checkpoint", "prove", "check-proof", "bundle", "page"]),
     ],
     doctor: &[],
     environment: &[
@@ -110,8 +112,7 @@ enum Verb {
     Verify(verify::Args),
     Audit(audit::Args),
     Bundle(bundle::Args),
-    #[command(hide = true)]
-    CheckBundle(bundle::check::CheckArgs),
+    Page(page::Args),
     Repair(lifecycle::RepairArgs),
     Rotate(lifecycle::RotateArgs),
     Keygen(checkpoint::KeygenArgs),
@@ -135,7 +136,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Verify(args) => verify::run(&args, context),
         Verb::Audit(args) => audit::run(&args, context),
         Verb::Bundle(args) => bundle::run(&args, context),
-        Verb::CheckBundle(args) => bundle::check::check_bundle(&args, context),
+        Verb::Page(args) => page::run(&args, context),
         Verb::Repair(args) => lifecycle::repair(&args, context),
         Verb::Rotate(args) => lifecycle::rotate(&args, context),
         Verb::Keygen(args) => checkpoint::keygen(&args, context),

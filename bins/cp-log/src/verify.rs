@@ -17,7 +17,6 @@ use cp_ledger::read::{Lines, segments};
 
 use crate::bundle::check::check;
 use crate::bundle::format;
-use crate::bundle::page::begins_page;
 use crate::reading::{Group, Origins, Target, await_input, to_prove};
 use crate::verified::{Sum, UNSIGNED, Verified};
 
@@ -46,7 +45,7 @@ pub(crate) struct Args {
     /// The public key that must have signed the checkpoint; of a bundle, one of the keys must have signed each ledger (repeatable)
     #[arg(long = "trust", value_name = "KEY")]
     key: Vec<PathBuf>,
-    /// Ledgers, directories, a bundle, a page, or - (default: the session's, else all of home's)
+    /// Ledgers, directories, a bundle, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -132,7 +131,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let mut piped = None;
     if let Some((file, mut lines)) = opened_operand(args)? {
-        if format::begins_bundle(lines.peek()?) || begins_page(lines.peek()?) {
+        if format::begins_bundle(lines.peek()?) {
             return check(file, lines, &args.key, context);
         }
         piped = Some(lines).filter(Lines::is_stream);

@@ -8,12 +8,8 @@ use crate::work::Work;
 
 /// Verifies a bundle where there is nothing else.
 fn check(bundle: &[u8], arguments: &[&str]) -> Outcome {
-    check_with("verify", bundle, arguments)
-}
-
-fn check_with(verb: &str, bundle: &[u8], arguments: &[&str]) -> Outcome {
     let place = Place::of("cp-log");
-    let ran = place.feed(&[&[verb, "-"], arguments].concat(), bundle);
+    let ran = place.feed(&[&["verify", "-"], arguments].concat(), bundle);
     assert!(!place.home.exists(), "a check leaves nothing");
     ran
 }
@@ -49,11 +45,6 @@ fn a_changed_byte_in_any_line_of_a_bundle_of_real_work_is_found_there() {
     let without: Vec<&[u8]> = lines.iter().enumerate().filter(|(at, _)| *at != 5).map(|(_, line)| *line).collect();
     check(&without.concat(), &[]).code(1);
     check(&[&bundle[..], b"{}\n"].concat(), &[]).code(1);
-    // The old verb demands a bundle.
-    let old = check_with("check-bundle", &bundle, &[]).success().data();
-    assert_eq!((&old["holds"], &old["ledgers"]), (&json!(true), &proved["ledgers"]));
-    check_with("check-bundle", b"", &[]).code(1);
-    check_with("check-bundle", b"{}\n", &[]).code(1);
 }
 
 #[test]
@@ -172,70 +163,6 @@ fn the_bundle_of_a_run_has_what_shared_ledgers_have_of_it() {
     let alone = place.run(&["bundle", "--run", "RUN-b"]).success();
     assert_eq!((alone.of("bundle_ledger").len(), &alone.closing()["data"]["skipped"]), (1, &json!(0)));
     place.run(&["bundle", "--run", "RUN-out"]).code(3);
-}
-
-/// Changes one byte of a line of a page: a letter in its middle, so that the page stays text.
-fn edited(page: &str, number: usize) -> Option<String> {
-    let start = page.split_inclusive('\n').take(number).map(str::len).sum::<usize>();
-    let line = page[start..].split('\n').next()?;
-    let places: Vec<usize> =
-        line.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_lowercase()).map(|(at, _)| at).collect();
-    let at = start + places.get(places.len() / 2)?;
-    let other = if page.as_bytes()[at] == b'x' { "y" } else { "x" };
-    Some(format!("{}{other}{}", &page[..at], &page[at + 1..]))
-}
-
-#[test]
-fn page_check_finds_an_edit_in_any_part_at_its_line() {
-    let place = signed();
-    place.lines(&["append", "-f", "l.jsonl", "--run", "a", "a & b < c"], "");
-    let bundle = place.run(&["bundle", "l.jsonl"]).success().stdout;
-    let report = |words: &[&str]| place.program("cp-report").args(words).stdin(bundle.clone()).run().success().stdout;
-    for words in [&[][..], &["--overview"], &["--trust", "K.pub"]] {
-        for verb in ["check-bundle", "verify"] {
-            let page = report(words);
-            assert_eq!(place.feed(&[verb, "--trust", "K.pub", "-"], page).success().data()["holds"], json!(true));
-        }
-    }
-    let page = report(&[]);
-    let lines: Vec<&str> = page.lines().collect();
-    let place_of = |text: &str| lines.iter().position(|line| line.contains(text)).unwrap();
-    // Of each part a line, and of the whole a sample.
-    let parts = [
-        "http-equiv",
-        "max-width: 76rem",
-        "class Proof",
-        "class=\"facts\"",
-        "<h1>",
-        "audit-result",
-        "bundle_line",
-        "summary",
-    ];
-    let sample = (5..lines.len()).step_by(61);
-    for number in parts.map(place_of).into_iter().chain(sample) {
-        let Some(edited) = edited(&page, number) else { continue };
-        let found = place.feed(&["check-bundle", "-"], edited).code(1).error();
-        assert_eq!(found["code"], "E_INTEGRITY", "{number} {}", lines[number]);
-        let faults = found["details"]["faults"].as_array().unwrap();
-        let is_named = |fault: &serde_json::Value| fault["line"] == json!(number + 1);
-        assert!(faults.iter().any(is_named), "{} {}: {found}", number + 1, lines[number]);
-    }
-    let name = |text: &str, message: &str| {
-        let found = place.feed(&["verify", "-"], edited(&page, place_of(text)).unwrap()).code(1).error();
-        assert!(found["message"].as_str().unwrap().contains(message), "{found}");
-    };
-    name("class Proof", "the script is not the one of cp-report");
-    name("http-equiv", "the security policy is not the one of cp-report");
-    name("<p class=\"kind\">", "the words were edited: `");
-    // An edit of the bundle is a fault of the bundle, as it is without a page.
-    name("\"type\":\"bundle_line\"", "not those that were written");
-    // A page of another version is not compared, and that is not left unsaid.
-    let other = page.replacen("content=\"cp-report ", "content=\"cp-report 0.0.", 1);
-    let proved = place.feed(&["verify", "-"], other).success().data();
-    assert!(
-        proved["not_proved"].to_string().contains("the words and the script of the page: cp-report 0.0."),
-        "{proved}"
-    );
 }
 
 #[test]

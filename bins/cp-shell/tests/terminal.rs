@@ -29,7 +29,7 @@ fn terminal_session_takes_turn_and_ends_with_input() {
 }
 
 #[test]
-fn session_end_names_report_command() {
+fn session_end_names_the_command_of_its_page() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 200);
     terminal.prompted();
@@ -37,12 +37,12 @@ fn session_end_names_report_command() {
     terminal.send("\x04");
     assert_eq!(terminal.end(), Some(0));
     let shown = terminal.text();
-    let line = shown.lines().find(|line| line.contains("cp-report")).unwrap_or_else(|| panic!("{shown}")).trim();
+    let line = shown.lines().find(|line| line.contains("cp-log page")).unwrap_or_else(|| panic!("{shown}")).trim();
     place.sh(line).success();
     let page = place.work.read(line.rsplit('>').next().unwrap());
     assert!(page.to_lowercase().starts_with("<!doctype html>") && page.contains("stub response 1"), "{line}");
     let piped = Person::new().stub("hello\n");
-    assert!(!piped.stderr.contains("cp-report") && !piped.stdout.contains("cp-report"), "{piped:?}");
+    assert!(!piped.stderr.contains("cp-log page") && !piped.stdout.contains("cp-log page"), "{piped:?}");
 }
 
 #[test]

@@ -209,7 +209,7 @@ fn tool_time_limit_may_exceed_command_limit() {
 }
 
 #[test]
-fn terminal_output_ends_with_report_command() {
+fn terminal_output_ends_with_the_command_of_its_page() {
     let place = ToolLoop::new();
     place.script(&[r#"{"content":"done"}"#]);
     let other = place.root.join("an other home").display().to_string();
@@ -217,11 +217,11 @@ fn terminal_output_ends_with_report_command() {
         let named: Vec<&str> = home.iter().flat_map(|home| ["--home", home.as_str()]).collect();
         let arguments = [&named[..], &["go"]].concat();
         let piped = place.run(&arguments);
-        assert_eq!((piped.status, piped.stderr.contains("cp-report")), (0, false), "{piped:?}");
+        assert_eq!((piped.status, piped.stderr.contains(" page RUN-")), (0, false), "{piped:?}");
         let mut terminal = place.command(&arguments).terminal(400);
         assert_eq!(terminal.end(), Some(0));
         let shown = terminal.text();
-        let line = shown.lines().find(|line| line.contains("cp-report")).unwrap_or_else(|| panic!("{shown}"));
+        let line = shown.lines().find(|line| line.contains(" page RUN-")).unwrap_or_else(|| panic!("{shown}"));
         place.sh(line.trim()).success();
         let page = place.work.read(line.trim().rsplit('>').next().unwrap());
         assert_eq!(page.matches(r#""type":"bundle_ledger""#).count(), 1, "{line}");

@@ -17,8 +17,8 @@ use crate::wait::LIMIT;
 pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// The programs of the workspace.
-pub const PROGRAMS: [&str; 9] =
-    ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop", "cp-shell", "cp-report", "cp-mcp"];
+pub const PROGRAMS: [&str; 8] =
+    ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop", "cp-shell", "cp-mcp"];
 
 /// Returns the path of a program of the workspace, as built for this test.
 #[track_caller]

@@ -43,14 +43,6 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "cp-report",
-        &[
-            "cp-log append hello >receipt; cp-log bundle | cp-report --format json",
-            "cp-log append hello >receipt; cp-log bundle | cp-report --overview --format json",
-            "echo hello | cp-report",
-        ],
-    ),
-    (
         "cp-exec",
         &[
             "allow; cp-exec -- echo hello",
@@ -196,6 +188,14 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-log append -f \"$(printf 'caf\\351')\" hello",
             "cp-log append --dry-run -f \"$(printf 'caf\\351')\" hello",
             "seq 3 | cp-log append -f \"$(printf 'caf\\351')\"",
+        ],
+    ),
+    (
+        "cp-log page",
+        &[
+            "cp-log append hello >receipt; cp-log page -o page.html",
+            "cp-log append hello >receipt; cp-log page -o receipt",
+            "echo hello | cp-log page -",
         ],
     ),
     ("cp-log bundle", &[r"head -c 2000000 /dev/zero | tr '\0' x | cp-log append >/dev/null; cp-log bundle"]),

@@ -32,6 +32,7 @@ const ROWS: [[&str; 4]; 59] = [
     ["cp-log scan", "", "- <line", "-"],
     ["cp-log audit", "", "L", ""],
     ["cp-log bundle", "", "L", ""],
+    ["cp-log page", "", "-o page$N L", ""],
     ["cp-log verify", "", "L", "f"],
     ["cp-log repair", "", "--dry-run torn", ""],
     ["cp-log rotate", "cp R r$N.jsonl", "r$N.jsonl", "locked.jsonl"],
@@ -88,7 +89,7 @@ const ROWS: [[&str; 4]; 59] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 17] = [
+const MORE: [[&str; 4]; 16] = [
     ["cp-exec agent", "", "--format json -- true", "--format json -- sleep 30"],
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
@@ -112,7 +113,6 @@ const MORE: [[&str; 4]; 17] = [
         "--check --from $PWD",
         "--check --from $OPENAI_BASE_URL",
     ],
-    ["cp-report", "", "--format json bundle", "-"],
     ["cp-mcp serve", "", "--format json <called", "--format json"],
     ["cp-mcp proxy", "", "--format json --server cat -- /bin/cat </dev/null", "--format json --server cat -- /bin/cat"],
     ["cp-mcp connect", "", "--format json http://127.0.0.1:1/ </dev/null", "--format json http://127.0.0.1:1/"],

@@ -1,4 +1,4 @@
-//! `cp-log verify` of a bundle or a page: prove its ledgers with nothing but the file and public keys, and report what was proved and
+//! `cp-log verify` of a bundle: prove its ledgers with nothing but the file and public keys, and report what was proved and
 //! what was not.
 
 use std::path::{Path, PathBuf};
@@ -15,19 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::check_ledger::{Open, Proved};
 use super::format;
-use super::page::{Page, begins_page};
 use crate::verified::integrity_error;
-
-/// Prove a bundle or a page of cp-report; `verify` does the same
-#[derive(Debug, clap::Args)]
-pub(crate) struct CheckArgs {
-    /// A public key; one of the keys must have signed each ledger (repeatable)
-    #[arg(long = "trust", value_name = "K.pub")]
-    key: Vec<PathBuf>,
-    /// The bundle or page; - is standard input
-    #[arg(value_name = "FILE|-")]
-    file: PathBuf,
-}
 
 /// The result of checking a bundle.
 #[derive(Debug, Serialize)]
@@ -55,7 +43,7 @@ pub(crate) struct Checked {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Fault {
-    /// The line of the bundle or page, from 1.
+    /// The line of the bundle, from 1.
     line: u64,
     /// The description of the fault.
     message: String,
@@ -68,18 +56,6 @@ impl Checked {
         let message = format!("line {}: {}{more}", first.line, first.message);
         let error = integrity_error(&self.file, message, self).with("line", first.line);
         Some(error.hint("ask for the bundle again; cp-log verify shows the faults of the ledger itself"))
-    }
-
-    /// Adds what is wrong with the page around the bundle.
-    fn with_page(mut self, page: &Page, context: &Context) -> Result<Self> {
-        self.faults.iter_mut().for_each(|fault| fault.line = page.line_of(fault.line));
-        // A page of a bundle that does not hold says so itself.
-        match page.differences(context)? {
-            Ok(differences) => differences.into_iter().for_each(|(line, message)| self.fault(line, message)),
-            Err(reason) => self.not_proved.push(format!("the words and the script of the page: {reason}")),
-        }
-        self.holds = self.fault_count == 0;
-        Ok(self)
     }
 
     fn fault(&mut self, line: u64, message: impl Into<String>) {
@@ -114,21 +90,10 @@ impl Reply for Checked {
     }
 }
 
-/// The hidden verb `check-bundle`, which fails where its input is not a bundle.
-pub(crate) fn check_bundle(args: &CheckArgs, context: &mut Context) -> Result<()> {
-    check(&args.file, lines_of(&args.file)?, &args.key, context)
-}
-
-/// Proves a bundle, or a page with its bundle.
-pub(crate) fn check(file: &Path, mut lines: Lines, keys: &[PathBuf], context: &mut Context) -> Result<()> {
+/// Proves a bundle.
+pub(crate) fn check(file: &Path, lines: Lines, keys: &[PathBuf], context: &mut Context) -> Result<()> {
     let keys: Vec<Verifier> = keys.iter().map(|key| Verifier::load(key)).collect::<Result<_>>()?;
-    let check = Check::new(file, &keys);
-    let checked = if begins_page(lines.peek()?) {
-        let page = Page::read(lines)?;
-        check.read(lines_of(&page.bundle())?)?.with_page(&page, context)?
-    } else {
-        check.read(lines)?
-    };
+    let checked = Check::new(file, &keys).read(lines)?;
     match checked.error() {
         None => context.out.answer(&checked),
         Some(error) => context.out.refuse(&checked, error),

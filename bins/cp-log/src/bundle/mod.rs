@@ -3,7 +3,6 @@
 pub(crate) mod check;
 mod check_ledger;
 pub(crate) mod format;
-pub(crate) mod page;
 pub(crate) mod runs;
 mod source;
 
@@ -22,7 +21,7 @@ use tempfile::NamedTempFile;
 
 use self::runs::Run;
 use self::source::{Blobs, Source};
-use crate::reading::{Filters, Select, by_ledger, is_ledger, to_read};
+use crate::reading::{Filters, Rank, Select, by_ledger, is_ledger, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -42,13 +41,13 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     /// Not before this time: RFC 3339, a date, today, yesterday, or a span ago, such as 30m, 2h, 7d, 1w
     #[arg(long, value_name = "TIME")]
-    since: Option<String>,
+    pub(crate) since: Option<String>,
     /// Write the bundle to this new file, and answer with its counts (default: standard output)
     #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
     /// Ledgers or directories of them (default: the run's, the session's, else all of home's)
     #[arg(value_name = "FILE")]
-    files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// A bundle that was written.
@@ -67,6 +66,13 @@ pub(crate) struct Bundled {
     sha256: String,
 }
 
+impl Bundled {
+    pub(crate) fn new(file: String, closing: format::Closing) -> Self {
+        let format::Closing { ledgers, lines, blobs, sha256, .. } = closing;
+        Self { file, ledgers, lines, blobs, sha256 }
+    }
+}
+
 impl Reply for Bundled {
     fn text(&self) -> String {
         format!("{}: {} ledgers, {} lines, {} blobs, {}", self.file, self.ledgers, self.lines, self.blobs, self.sha256)
@@ -74,90 +80,111 @@ impl Reply for Bundled {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let started = Instant::now();
-    let (filters, options) = (Filters::since(args.since.clone()), &context.options);
-    // A run or a session that chose the files is not chosen again among their lines.
-    let (run, own) = match (&options.run, args.files.is_empty()) {
-        (Some(run), true) => (Some(Run::find(run, context)?), Select::new(&filters, None, None)?),
-        (None, true) => (None, Select::new(&filters, None, None)?),
-        (run, false) => (None, Select::new(&filters, options.session.as_deref(), run.as_deref())?),
-    };
-    let shared = run.as_ref().map(|run| Select::new(&filters, None, Some(&run.name))).transpose()?;
-    let files = run.as_ref().map_or(&args.files, |run| &run.ledgers);
-    // An operand that is not a ledger is an error before anything is written.
-    let mut ledgers = Vec::new();
-    for (rank, targets) in by_ledger(to_read(files, context)?) {
-        let mut has_ledger = false;
-        for target in &targets {
-            has_ledger |= is_ledger(target)?;
-        }
-        if has_ledger {
-            ledgers.push(rank);
-        }
-    }
-    let (what, why) = ("secrets".to_owned(), "they were taken out before the lines were written".to_owned());
-    let head = format::Head {
-        version: format::VERSION,
-        made_at: clock::now(),
-        selection: format::Selection {
-            files: args.files.iter().map(|file| file.display().to_string()).collect(),
-            run: context.options.run.clone(),
-            session: context.session(),
-            since: args.since.clone(),
-        },
-        left_out: vec![format::LeftOut { what, why }],
-    };
+    let plan = Plan::new(args, context)?;
     let mut out = Output::new(args.output.as_deref(), context)?;
-    out.write(&format::open(format::BUNDLE, &head)?)?;
-    let (mut count, mut skipped, mut lines, mut blob_count) = (0, 0, 0, 0);
-    for rank in ledgers {
-        let select = shared.as_ref().filter(|_| rank.operand > 0).unwrap_or(&own);
-        let mut source = Source::read(&rank.ledger, select)?;
-        if source.is_empty() {
-            skipped += 1;
-            continue;
-        }
-        count += 1;
-        let ledger = source.head()?;
-        lines += ledger.lines;
-        out.write(&format::open(format::LEDGER, &ledger)?)?;
-        let mut blobs = Blobs::of(&rank.ledger);
-        source.lines(&mut |line| {
-            out.write(&format::open(format::LINE, line)?)?;
-            blobs.of_line(line.raw.as_bytes(), &mut |blob| out.write(&format::open(format::BLOB, blob)?))
-        })?;
-        blob_count += blobs.count;
-    }
-    if count == 0 {
-        return Err(Error::not_found("no ledger has a matching line")
-            .with("ledgers", skipped)
-            .hint("leave out --since, --run and --session, or name the ledgers"));
-    }
-    let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let closing = format::Closing {
-        total: count + skipped,
-        succeeded: count,
-        failed: 0,
-        skipped,
-        ledgers: count,
-        lines,
-        blobs: blob_count,
-        sha256: out.hash().to_string(),
-        duration_ms,
-    };
-    out.write(&format::closing(&closing)?)?;
+    let closing = plan.write(&mut |line| out.write(line))?;
     match out.finish()? {
         None => Ok(()),
-        Some(file) => {
-            let format::Closing { ledgers, lines, blobs, sha256, .. } = closing;
-            context.out.answer(&Bundled { file, ledgers, lines, blobs, sha256 })
+        Some(file) => context.out.answer(&Bundled::new(file, closing)),
+    }
+}
+
+/// What goes into a bundle.
+pub(crate) struct Plan {
+    head: format::Head,
+    ledgers: Vec<Rank>,
+    own: Select,
+    /// What is taken of ledgers that the run shares with others.
+    shared: Option<Select>,
+}
+
+impl Plan {
+    /// Finds the ledgers. An operand that is not a ledger is an error before anything is written.
+    pub(crate) fn new(args: &Args, context: &Context) -> Result<Self> {
+        let (filters, options) = (Filters::since(args.since.clone()), &context.options);
+        // A run or a session that chose the files is not chosen again among their lines.
+        let (run, own) = match (&options.run, args.files.is_empty()) {
+            (Some(run), true) => (Some(Run::find(run, context)?), Select::new(&filters, None, None)?),
+            (None, true) => (None, Select::new(&filters, None, None)?),
+            (run, false) => (None, Select::new(&filters, options.session.as_deref(), run.as_deref())?),
+        };
+        let shared = run.as_ref().map(|run| Select::new(&filters, None, Some(&run.name))).transpose()?;
+        let files = run.as_ref().map_or(&args.files, |run| &run.ledgers);
+        let mut ledgers = Vec::new();
+        for (rank, targets) in by_ledger(to_read(files, context)?) {
+            let mut has_ledger = false;
+            for target in &targets {
+                has_ledger |= is_ledger(target)?;
+            }
+            if has_ledger {
+                ledgers.push(rank);
+            }
         }
+        let (what, why) = ("secrets".to_owned(), "they were taken out before the lines were written".to_owned());
+        let head = format::Head {
+            version: format::VERSION,
+            made_at: clock::now(),
+            selection: format::Selection {
+                files: args.files.iter().map(|file| file.display().to_string()).collect(),
+                run: context.options.run.clone(),
+                session: context.session(),
+                since: args.since.clone(),
+            },
+            left_out: vec![format::LeftOut { what, why }],
+        };
+        Ok(Self { head, ledgers, own, shared })
+    }
+
+    /// Writes the records, each with its line feed. The closing one comes back, too.
+    pub(crate) fn write(&self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<format::Closing> {
+        let (started, mut hash) = (Instant::now(), Sha256::new());
+        let mut out = |line: &[u8]| {
+            hash.update(line);
+            each(line)
+        };
+        out(&format::open(format::BUNDLE, &self.head)?)?;
+        let (mut count, mut skipped, mut lines, mut blob_count) = (0, 0, 0, 0);
+        for rank in &self.ledgers {
+            let select = self.shared.as_ref().filter(|_| rank.operand > 0).unwrap_or(&self.own);
+            let mut source = Source::read(&rank.ledger, select)?;
+            if source.is_empty() {
+                skipped += 1;
+                continue;
+            }
+            count += 1;
+            let ledger = source.head()?;
+            lines += ledger.lines;
+            out(&format::open(format::LEDGER, &ledger)?)?;
+            let mut blobs = Blobs::of(&rank.ledger);
+            source.lines(&mut |line| {
+                out(&format::open(format::LINE, line)?)?;
+                blobs.of_line(line.raw.as_bytes(), &mut |blob| out(&format::open(format::BLOB, blob)?))
+            })?;
+            blob_count += blobs.count;
+        }
+        if count == 0 {
+            return Err(Error::not_found("no ledger has a matching line")
+                .with("ledgers", skipped)
+                .hint("leave out --since, --run and --session, or name the ledgers"));
+        }
+        let closing = format::Closing {
+            total: count + skipped,
+            succeeded: count,
+            failed: 0,
+            skipped,
+            ledgers: count,
+            lines,
+            blobs: blob_count,
+            sha256: Hash::from_raw(&hash.finalize().into()).to_string(),
+            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        each(&format::closing(&closing)?)?;
+        Ok(closing)
     }
 }
 
 /// The bundle under way.
-pub(super) struct Output<'a> {
-    hash: Sha256,
+pub(crate) struct Output<'a> {
     lines: u64,
     progress: Progress,
     to: To<'a>,
@@ -169,7 +196,7 @@ enum To<'a> {
 }
 
 impl<'a> Output<'a> {
-    pub(super) fn new(file: Option<&Path>, context: &'a mut Context) -> Result<Self> {
+    pub(crate) fn new(file: Option<&Path>, context: &'a mut Context) -> Result<Self> {
         let progress = context.out.progress();
         let to = match file {
             None => {
@@ -188,12 +215,11 @@ impl<'a> Output<'a> {
                 To::File(BufWriter::new(unfinished), file)
             }
         };
-        Ok(Self { hash: Sha256::new(), lines: 0, progress, to })
+        Ok(Self { lines: 0, progress, to })
     }
 
     /// Writes a line, line feed included.
-    pub(super) fn write(&mut self, line: &[u8]) -> Result<()> {
-        self.hash.update(line);
+    pub(crate) fn write(&mut self, line: &[u8]) -> Result<()> {
         self.lines += 1;
         self.progress.report(|| format!("{} lines", self.lines));
         match &mut self.to {
@@ -204,13 +230,8 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The hash of what was written so far.
-    pub(super) fn hash(&self) -> Hash {
-        Hash::from_raw(&self.hash.clone().finalize().into())
-    }
-
     /// Makes sure of what was written. The file, if it is one.
-    pub(super) fn finish(self) -> Result<Option<String>> {
+    pub(crate) fn finish(self) -> Result<Option<String>> {
         match self.to {
             To::Stream(context) => {
                 context.out.ended_with(0);

@@ -187,7 +187,7 @@ impl<'a> Repl<'a> {
         let state = &mut self.state;
         state.hub.take(LAST_WAIT);
         record_hub(&mut state.hub, &mut state.ledgers.transcript)?;
-        state.context.name_page("--session", state.ledgers.journal.session());
+        state.context.name_page(state.ledgers.journal.session());
         let asks = state.setup.settings.learning.ask && state.console.is_terminal();
         if orderly && asks { commands::memory::offer_lesson(state) } else { Ok(()) }
     }

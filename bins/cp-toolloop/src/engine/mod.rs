@@ -89,7 +89,7 @@ impl Engine {
                 // The coprocesses write their last entries before the end of the run.
                 self.parts.rest(true, context);
                 self.run.complete()?;
-                context.name_page("--run", &self.run.plan.run);
+                context.name_page(&self.run.plan.run);
                 if context.out.format() != Format::Json {
                     context.out.record(Kind::Message, &answer)?;
                 }

@@ -1,4 +1,4 @@
-//! Records of a bundle, which cp-log writes and cp-report reads. See cp-ledger(5).
+//! Records of a bundle, which cp-log writes and reads. See cp-ledger(5).
 
 use std::borrow::Cow;
 

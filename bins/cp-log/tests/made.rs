@@ -31,12 +31,6 @@ pub(crate) fn ledger(place: &Place, file: &str, entries: &[Value]) {
     place.work.write(file, bytes);
 }
 
-/// The bundle of these files, and its options.
-pub(crate) fn bundle(place: &Place, words: &str) -> String {
-    place.sh(&format!("cp-log bundle {words} >bundle")).success();
-    "bundle".to_owned()
-}
-
 /// The entries of a run in which everything happens once.
 pub(crate) fn eventful() -> Vec<Value> {
     let run = |event: &str, mut rest: Value| {
@@ -72,7 +66,7 @@ pub(crate) fn eventful() -> Vec<Value> {
         run("approval.asked", json!({"message": "why", "data": {"id": "APR-1", "approval": approval}})),
         run("approval.granted", json!({"data": {"id": "APR-1", "by": "ada", "how": "terminal", "scope": "once"}})),
         run("exec.intent", json!({"data": {"argv": ["rm", "a b"], "rule": "confirm"}})),
-        run("exec.result", json!({"data": {"return_code": 1, "duration_ms": 5}})),
+        run("exec.result", json!({"data": {"intent": 11, "return_code": null, "signal": 9, "duration_ms": 5}})),
         run("iteration", json!({"turn": 2})),
         answer(1, json!({"stop_reason": "end_turn"})),
         run("message", json!({"turn": 2, "role": "assistant", "content": "It is mended.", "data": {"model": "m"}})),
