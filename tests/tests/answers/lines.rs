@@ -79,6 +79,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "allow; cp-exec -c 'echo x > new' >/dev/null; cp-exec undo last --confirm $(cp-exec undo last --dry-run | token)",
             "allow; git init -q r; cd r; cp-exec -- echo hi >/dev/null; rm .git/HEAD; cp-exec undo last --git --dry-run",
             "allow; cp-exec -c 'echo x > new' >/dev/null; echo y > new; cp-exec undo last",
+            "allow; cp-exec undo 99",
         ],
     ),
     ("cp-exec hook doctor", &["cp-exec hook doctor"]),
