@@ -72,6 +72,7 @@ fn tls_trusts_only_named_authority() {
     assert_eq!(ran.only()["data"]["content"], "in private", "{} {}", ran.stdout, ran.stderr);
     assert!(asked.lock().unwrap()[0].contains("Bearer key-of-the-test"));
     let (own_port, own_asked) = server("self.pem");
+    let (authority_port, authority_asked) = server("self-authority.pem");
     let (old_port, old_asked) = server("expired.pem");
     for (host, port, authority, what, hint) in [
         // It is not signed by a built-in authority or by the named one.
@@ -79,6 +80,8 @@ fn tls_trusts_only_named_authority() {
         ("localhost", port, Some("self.pem"), "an authority that is not trusted", "SSL_CERT_FILE"),
         ("localhost", own_port, None, "self-signed", "SSL_CERT_FILE"),
         ("localhost", own_port, Some("authority.pem"), "self-signed", "SSL_CERT_FILE"),
+        ("localhost", authority_port, None, "of an authority", "CA:FALSE"),
+        ("localhost", authority_port, Some("self-authority.pem"), "of an authority", "CA:FALSE"),
         ("127.0.0.1", port, Some("authority.pem"), "another name: localhost", "base URL"),
         ("127.0.0.1", own_port, Some("self.pem"), "another name: localhost", "base URL"),
         ("localhost", old_port, Some("expired.pem"), "has expired", "renew it"),
@@ -90,7 +93,9 @@ fn tls_trusts_only_named_authority() {
         assert!(error["details"]["hint"].as_str().unwrap().contains(hint), "{error}");
         assert_eq!(error["details"]["attempts"], 1, "a certificate does not get better");
     }
-    assert!(own_asked.lock().unwrap().is_empty() && old_asked.lock().unwrap().is_empty());
+    for asked in [own_asked, authority_asked, old_asked] {
+        assert!(asked.lock().unwrap().is_empty());
+    }
     // The same server with its certificate in the file.
     assert_eq!(ask("localhost", own_port, Some("self.pem")).only()["data"]["content"], "in private");
     assert_eq!(asked.lock().unwrap().len(), 1, "a key was sent to a server that is not trusted");

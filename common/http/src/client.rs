@@ -8,11 +8,12 @@ use cp_common::program::VERSION;
 use cp_common::{Code, Error, Result, signals};
 use ureq::config::Config;
 use ureq::http::HeaderMap;
+use ureq::tls::{RootCerts, TlsConfig};
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
 use ureq::{AsSendBody, RequestBuilder};
 
 use crate::net;
-use crate::tls::{OwnAuthorities, certificate_error};
+use crate::tls::{authorities, certificate_error};
 
 /// The time limit for resolving a name, and for opening a connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -69,7 +70,10 @@ impl Client {
         let (scheme, host) = (uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default());
         let proxy = proxy_for(scheme, host, &variable)?;
         let route = proxy.as_ref().map(|proxy| format!("{}:{}", proxy.host(), proxy.port()));
+        let file = variable("SSL_CERT_FILE").filter(|file| !file.is_empty() && scheme == "https");
+        let roots = file.map(|file| authorities(Path::new(&file))).transpose()?.unwrap_or(RootCerts::WebPki);
         let config = Config::builder()
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
@@ -79,11 +83,8 @@ impl Client {
             .max_idle_connections_per_host(connections)
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT));
-        let file = variable("SSL_CERT_FILE").filter(|file| !file.is_empty() && scheme == "https");
-        let own = file.map(|file| OwnAuthorities::of(Path::new(&file))).transpose()?.unwrap_or_default();
         let sockets = ().chain(ConnectProxyConnector::default()).chain(net::Sockets);
-        let secured = sockets.chain(own).chain(RustlsConnector::default());
-        let agent = ureq::Agent::with_parts(config.build(), secured, net::Names);
+        let agent = ureq::Agent::with_parts(config.build(), sockets.chain(RustlsConnector::default()), net::Names);
         Ok(Self {
             agent,
             host: uri.authority().map_or(host, |a| a.as_str().rsplit('@').next().unwrap_or(host)).to_owned(),
