@@ -21,7 +21,6 @@ pub static PROGRAM: Program = Program {
     about: "make a page that shows what happened and proves itself",
     risk_tier: "T0",
     verbs: &[report::DOC],
-    implicit: Some("report"),
     groups: &[],
     doctor: &[],
     environment: &[],
@@ -35,19 +34,11 @@ pub static PROGRAM: Program = Program {
 #[derive(clap::Parser)]
 #[command(name = "cp-report")]
 pub struct Cli {
-    #[command(subcommand)]
-    verb: Verb,
+    #[command(flatten)]
+    args: report::Args,
 }
 
-#[derive(clap::Subcommand)]
-enum Verb {
-    #[command(hide = true)]
-    Report(report::Args),
-}
-
-/// Runs the verb of the command line.
+/// Runs the program.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
-    match cli.verb {
-        Verb::Report(args) => report::run(&args, context),
-    }
+    report::run(&cli.args, context)
 }
