@@ -40,7 +40,7 @@ use crate::execute::execute;
 /// Runs a command line and returns its exit status.
 pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
     if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
-        out.raw(completion::candidates(&arguments::command(), None, words).as_bytes())?;
+        out.raw(completion::candidates(&arguments::command(), words).as_bytes())?;
         return Ok(0);
     }
     match arguments::parse(arguments)? {

@@ -20,7 +20,6 @@ pub static PROGRAM: Program = Program {
     about: "assemble a prompt and account for every part of it",
     risk_tier: "T0",
     verbs: &[compose::DOC],
-    implicit: Some("compose"),
     groups: &[],
     doctor: &[],
     environment: &[
@@ -37,20 +36,13 @@ pub static PROGRAM: Program = Program {
 #[derive(clap::Parser)]
 #[command(name = "cp-compose")]
 pub struct Cli {
-    #[command(subcommand)]
-    verb: Verb,
+    #[command(flatten)]
+    args: compose::Args,
 }
 
-#[derive(clap::Subcommand)]
-enum Verb {
-    #[command(hide = true)]
-    Compose(compose::Args),
-}
-
-/// Runs the verb.
+/// Runs the program.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
-    let Verb::Compose(args) = cli.verb;
-    compose::run(&args, context)
+    compose::run(&cli.args, context)
 }
 
 fn checks(context: &mut Context) -> Vec<Check> {

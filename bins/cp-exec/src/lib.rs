@@ -36,14 +36,14 @@ use cp_common::{Code, Context, Error, Result};
 /// Run a command under policy, sandboxed, on the record
 #[derive(clap::Parser)]
 pub struct Cli {
+    #[command(flatten)]
+    args: verbs::run::Args,
     #[command(subcommand)]
-    verb: Verb,
+    verb: Option<Verb>,
 }
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    #[command(hide = true)]
-    Run(verbs::run::Args),
     Agent(verbs::agent::Args),
     Check(verbs::check::Args),
     Policy(verbs::policy::Args),
@@ -73,7 +73,6 @@ pub static PROGRAM: Program = Program {
         verbs::hook::install::REMOVE,
         verbs::hook::shell::DOC,
     ],
-    implicit: Some("run"),
     groups: &[],
     doctor: &[],
     environment: &[
@@ -114,23 +113,21 @@ pub static PROGRAM: Program = Program {
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     if sandbox::is_inside() {
         return match cli.verb {
-            Verb::Run(args) => verbs::run::run_inside(&args, context),
-            Verb::Check(args) => verbs::check::run_inside(&args, context),
-            Verb::Hook(args) => verbs::hook::run_inside(&args, context),
-            Verb::Agent(_) | Verb::Policy(_) | Verb::Allow(_) | Verb::Approve(_) | Verb::Undo(_) => {
-                Err(sandbox_refusal())
-            }
+            None => verbs::run::run_inside(&cli.args, context),
+            Some(Verb::Check(args)) => verbs::check::run_inside(&args, context),
+            Some(Verb::Hook(args)) => verbs::hook::run_inside(&args, context),
+            Some(_) => Err(sandbox_refusal()),
         };
     }
     match cli.verb {
-        Verb::Run(args) => verbs::run::run(&args, context),
-        Verb::Agent(args) => verbs::agent::run(&args, context),
-        Verb::Check(args) => verbs::check::run(&args, context),
-        Verb::Policy(args) => verbs::policy::run(&args, context),
-        Verb::Allow(args) => verbs::allow::run(&args, context),
-        Verb::Approve(args) => verbs::approve::run(&args, context),
-        Verb::Undo(args) => verbs::undo::run(&args, context),
-        Verb::Hook(args) => verbs::hook::run(&args, context),
+        None => verbs::run::run(&cli.args, context),
+        Some(Verb::Agent(args)) => verbs::agent::run(&args, context),
+        Some(Verb::Check(args)) => verbs::check::run(&args, context),
+        Some(Verb::Policy(args)) => verbs::policy::run(&args, context),
+        Some(Verb::Allow(args)) => verbs::allow::run(&args, context),
+        Some(Verb::Approve(args)) => verbs::approve::run(&args, context),
+        Some(Verb::Undo(args)) => verbs::undo::run(&args, context),
+        Some(Verb::Hook(args)) => verbs::hook::run(&args, context),
     }
 }
 

@@ -31,7 +31,6 @@ pub static PROGRAM: Program = Program {
     about: "send a prompt to a model and get a message",
     risk_tier: "T1",
     verbs: &[send::DOC, jobs::DOCS[0], jobs::DOCS[1], jobs::DOCS[2], jobs::DOCS[3], models::DOC],
-    implicit: Some("send"),
     groups: &[],
     doctor: &["backend"],
     environment: &[
@@ -78,14 +77,14 @@ pub static PROGRAM: Program = Program {
 #[derive(clap::Parser)]
 #[command(name = "cp-llm")]
 pub struct Cli {
+    #[command(flatten)]
+    args: send::Args,
     #[command(subcommand)]
-    verb: Verb,
+    verb: Option<Verb>,
 }
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    #[command(hide = true)]
-    Send(Box<send::Args>),
     Batch(jobs::Args),
     Models(models::Args),
 }
@@ -93,9 +92,9 @@ enum Verb {
 /// Runs the verb of the command line.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
-        Verb::Send(args) => send::run(&args, context),
-        Verb::Batch(args) => jobs::run(&args, context),
-        Verb::Models(args) => models::run(&args, context),
+        None => send::run(&cli.args, context),
+        Some(Verb::Batch(args)) => jobs::run(&args, context),
+        Some(Verb::Models(args)) => models::run(&args, context),
     }
 }
 

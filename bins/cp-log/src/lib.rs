@@ -48,7 +48,6 @@ pub static PROGRAM: Program = Program {
         prove::DOC,
         prove::CHECK_DOC,
     ],
-    implicit: None,
     groups: &[
         ("Write", &["append", "tee", "create", "rotate", "repair"]),
         ("Read", &["query", "follow", "stats", "blob", "tip", "scan"]),

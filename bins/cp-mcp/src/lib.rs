@@ -23,7 +23,6 @@ pub static PROGRAM: Program = Program {
     about: "bridge these programs and the Model Context Protocol",
     risk_tier: "T2",
     verbs: &[serve::DOC, proxy::DOC, http::DOC],
-    implicit: None,
     groups: &[],
     doctor: &[],
     environment: &[],

@@ -48,7 +48,6 @@ pub static PROGRAM: Program = Program {
         memory::RECALL_DOC,
         delete::DOC,
     ],
-    implicit: None,
     groups: &[
         ("Hold a conversation", &["start", "append", "tee", "load", "count", "end", "reopen"]),
         ("Find one", &["list", "show", "search", "check"]),

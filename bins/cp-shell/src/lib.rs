@@ -55,14 +55,14 @@ use serde_json::Value;
 /// Interactive shell, and JSON requests on standard input
 #[derive(Parser)]
 pub struct Cli {
+    #[command(flatten)]
+    args: session::Args,
     #[command(subcommand)]
-    verb: Verb,
+    verb: Option<Verb>,
 }
 
 #[derive(Subcommand)]
 enum Verb {
-    #[command(hide = true)]
-    Session(session::Args),
     Init(init::Args),
     Config(config::Args),
     Register(register::Args),
@@ -85,7 +85,6 @@ pub static PROGRAM: Program = Program {
         reset::DOC,
         update::DOC,
     ],
-    implicit: Some("session"),
     groups: &[],
     doctor: &[],
     environment: &[
@@ -122,12 +121,12 @@ pub static PROGRAM: Program = Program {
 /// Runs a verb.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
-        Verb::Session(args) => session::run(&args, context),
-        Verb::Init(args) => init::run(&args, context),
-        Verb::Config(args) => config::run(&args, context),
-        Verb::Register(args) => register::run(&args, context),
-        Verb::Reset(args) => reset::run(&args, context),
-        Verb::Update(args) => update::run(&args, context),
+        None => session::run(&cli.args, context),
+        Some(Verb::Init(args)) => init::run(&args, context),
+        Some(Verb::Config(args)) => config::run(&args, context),
+        Some(Verb::Register(args)) => register::run(&args, context),
+        Some(Verb::Reset(args)) => reset::run(&args, context),
+        Some(Verb::Update(args)) => update::run(&args, context),
     }
 }
 

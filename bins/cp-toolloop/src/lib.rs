@@ -59,7 +59,6 @@ pub static PROGRAM: Program = Program {
     about: "let a model use tools until it is done, within budgets",
     risk_tier: "T2",
     verbs: &[run::DOC, verbs::tools::DOC, runs::DOC, show::DOC, resume::DOC, undo::DOC, cancel::DOC],
-    implicit: Some("run"),
     groups: &[],
     doctor: &[],
     environment: &[
@@ -87,14 +86,14 @@ pub static PROGRAM: Program = Program {
 #[derive(clap::Parser)]
 #[command(name = "cp-toolloop")]
 pub struct Cli {
+    #[command(flatten)]
+    args: run::Args,
     #[command(subcommand)]
-    verb: Verb,
+    verb: Option<Verb>,
 }
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    #[command(hide = true)]
-    Run(Box<run::Args>),
     Resume(resume::Args),
     Tools(verbs::tools::Args),
     Runs(runs::Args),
@@ -106,13 +105,13 @@ enum Verb {
 /// Runs the verb of the command line.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
-        Verb::Run(args) => run::run(&args, context),
-        Verb::Resume(args) => resume::run(&args, context),
-        Verb::Tools(args) => verbs::tools::run(&args, context),
-        Verb::Runs(args) => runs::run(&args, context),
-        Verb::Show(args) => show::run(&args, context),
-        Verb::Undo(args) => undo::run(&args, context),
-        Verb::Cancel(args) => cancel::run(&args, context),
+        None => run::run(&cli.args, context),
+        Some(Verb::Resume(args)) => resume::run(&args, context),
+        Some(Verb::Tools(args)) => verbs::tools::run(&args, context),
+        Some(Verb::Runs(args)) => runs::run(&args, context),
+        Some(Verb::Show(args)) => show::run(&args, context),
+        Some(Verb::Undo(args)) => undo::run(&args, context),
+        Some(Verb::Cancel(args)) => cancel::run(&args, context),
     }
 }
 

@@ -1,10 +1,10 @@
-//! The command line: the verb may stand anywhere before `--`, free text needs no verb, and every mistake is an
-//! [`Error`].
+//! The command line as clap reads it. Free text needs no verb, and every mistake is an [`Error`].
 
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::{Args as _, CommandFactory};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args as _, Command, CommandFactory};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::isatty;
 
@@ -16,87 +16,83 @@ use crate::program::{command, standard};
 use crate::spelling::misspelt_verb;
 use crate::wire::{Code, Error, Result};
 
-pub(super) fn verb_of(matches: &clap::ArgMatches) -> String {
-    let mut words = Vec::new();
-    let mut here = matches;
-    while let Some((name, below)) = here.subcommand() {
-        words.push(name);
-        here = below;
-    }
-    words.join(" ")
+/// Returns the words of the verb; empty for the default verb.
+pub(super) fn verb_of(matches: &ArgMatches) -> String {
+    let verbs = std::iter::successors(matches.subcommand(), |(_, below)| below.subcommand());
+    verbs.map(|(name, _)| name).collect::<Vec<_>>().join(" ")
 }
 
 /// Builds the command tree of a program: its own verbs, and the verbs and options of every program.
-pub(super) fn command_of<C: CommandFactory>(program: &'static Program) -> clap::Command {
-    standard::with_fields_option(program, root_of(C::command(), program).subcommands(standard::commands(program)), "")
-}
-
-/// Builds the root of the command tree.
-fn root_of(command: clap::Command, program: &'static Program) -> clap::Command {
-    Shared::augment_args(command)
+pub(super) fn command_of<C: CommandFactory>(program: &Program) -> Command {
+    let command = C::command().subcommands(standard::commands(program)).subcommands(standard::customary(program));
+    Shared::augment_args(standard::with_fields_option(program, command, ""))
         .name(program.name)
         .about(program.about)
         .version(VERSION)
         .propagate_version(true)
         .disable_help_subcommand(true)
-        .subcommand_required(program.implicit.is_none())
+        .subcommand_required(program.doc("").is_none())
+        // What the default verb requires, no other verb does.
+        .subcommand_negates_reqs(true)
 }
 
 pub(super) enum Parsed {
-    Matches(clap::ArgMatches),
+    Matches(ArgMatches),
     /// Help or the version, and the exit status to print it with.
     Words(String, u8),
 }
 
-pub(super) fn parse(program: &'static Program, command: &clap::Command, arguments: &[OsString]) -> Result<Parsed> {
-    if let Some(words) = requested_text(program, command, arguments)? {
-        return Ok(words);
+pub(super) fn parse<C: CommandFactory>(program: &Program, arguments: &[OsString]) -> Result<Parsed> {
+    let page = |path: &[String], length| help(program, &command_of::<C>(program), path, length);
+    if arguments.is_empty() && has_nothing_to_do(program) {
+        return Ok(Parsed::Words(page(&[], Length::Short), Code::Usage.row().exit));
     }
-    let arguments = with_verb_first(program, command, arguments)?;
-    // Only the selected verb is parsed, because building the others would take most of the start time.
-    let meant = arguments.first().and_then(|verb| command.find_subcommand(verb)).cloned();
-    let mut parser = match meant {
-        Some(verb) => root_of(clap::Command::new(program.name), program).subcommand(verb),
-        None => command.clone(),
+    let version = || Ok(Parsed::Words(format!("{} {VERSION}\n", program.name), 0));
+    let mut command = command_of::<C>(program);
+    let matches = match command.try_get_matches_from_mut(line(arguments)) {
+        Ok(matches) => matches,
+        Err(e) if e.kind() == ErrorKind::DisplayVersion => return version(),
+        Err(e) => {
+            let command = command_of::<C>(program);
+            let path = path_of(&command, arguments);
+            if e.kind() == ErrorKind::DisplayHelp {
+                let length = if arguments.iter().any(|word| word == "--help") { Length::Long } else { Length::Short };
+                return Ok(Parsed::Words(page(&path, length), 0));
+            }
+            return Err(refused(program, &command, &path.join(" "), arguments, &e));
+        }
     };
-    let name = OsString::from(program.name);
-    match parser.try_get_matches_from_mut(std::iter::once(name).chain(arguments.iter().cloned())) {
-        Ok(matches) => Ok(Parsed::Matches(matches)),
-        Err(e) if e.kind() == ErrorKind::DisplayHelp => {
-            let length = if arguments.iter().any(|word| word == "--help") { Length::Long } else { Length::Short };
-            Ok(Parsed::Words(help(program, command, &path_of(command, &arguments), length), 0))
+    match matches.subcommand() {
+        Some(("version", _)) => version(),
+        Some(("help", own)) => {
+            let path: Vec<String> = own.get_many("words").unwrap_or_default().cloned().collect();
+            if command::at(&command, &path).is_none() {
+                return Err(Error::usage(format!("{} has no verb `{}`", program.name, path.join(" ")))
+                    .hint(format!("`{0} --help` lists them; to send a text: {0} -- TEXT", program.name)));
+            }
+            Ok(Parsed::Words(page(&path, Length::Long), 0))
         }
-        Err(e) if e.kind() == ErrorKind::DisplayVersion => Ok(version(program)),
-        Err(e) if is_verb_missing(&e) => Err(no_verb(program, command, &arguments)),
-        Err(e) if e.kind() == ErrorKind::InvalidUtf8 => {
-            Err(not_utf8_error(&arguments, |option| takes_path(command, option)))
-        }
-        Err(e) => Err(usage_error(program, command, &path_of(command, &arguments).join(" "), &e)),
-    }
-}
-
-fn version(program: &Program) -> Parsed {
-    Parsed::Words(format!("{} {VERSION}\n", program.name), 0)
-}
-
-/// Returns the help or the version if the command line requests it by the words `help` and `version`, or by being empty
-/// at a terminal. Words after `--` are data.
-fn requested_text(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Result<Option<Parsed>> {
-    let show = |path: &[String], length, exit| Ok(Some(Parsed::Words(help(program, command, path, length), exit)));
-    let words = words_before_dashes(command, arguments);
-    let operands: Vec<String> = words.into_iter().filter(|word| !is_option(word)).collect();
-    let ends_in_dashes = arguments.iter().any(|word| word == "--");
-    match operands.first().map(String::as_str).filter(|_| !ends_in_dashes) {
-        Some("help") if command::at(command, &operands[1..]).is_some() => show(&operands[1..], Length::Long, 0),
-        Some("version") if operands.len() == 1 => Ok(Some(version(program))),
-        Some("update") if operands.len() == 1 && program.doc("update").is_none() => {
-            let word = program.implicit.map(|_| format!("; to send the word: {} -- update", program.name));
+        Some(("update", _)) if program.doc("update").is_none() => {
+            let word = program.doc("").map(|_| format!("; to send the word: {} -- update", program.name));
             let hint = format!("cp-shell update updates all programs{}", word.unwrap_or_default());
             Err(Error::usage(format!("{} does not update itself", program.name)).hint(hint))
         }
-        _ if arguments.is_empty() && has_nothing_to_do(program) => show(&[], Length::Short, Code::Usage.row().exit),
-        _ => Ok(None),
+        Some((verb, _)) => check_nothing_before(&command, &matches, verb).map(|()| Parsed::Matches(matches)),
+        None => check_spelling(program, &command, &matches, arguments).map(|()| Parsed::Matches(matches)),
     }
+}
+
+/// Returns the whole command line, because clap skips its first word.
+fn line(arguments: &[OsString]) -> impl Iterator<Item = OsString> {
+    std::iter::once(OsString::new()).chain(arguments.iter().cloned())
+}
+
+/// Returns the words of the verb that a command line names, though clap refuses the line or it requests help.
+fn path_of(command: &Command, arguments: &[OsString]) -> Vec<String> {
+    let lenient = command.clone().ignore_errors(true).disable_help_flag(true).disable_version_flag(true);
+    let verb = lenient.try_get_matches_from(line(arguments)).map(|matches| verb_of(&matches)).unwrap_or_default();
+    let path: Vec<String> = verb.split_whitespace().map(str::to_owned).collect();
+    if command::at(command, &path).is_some() { path } else { Vec::new() }
 }
 
 /// True if an empty command line at a terminal gives the program nothing to work on.
@@ -105,46 +101,20 @@ fn has_nothing_to_do(program: &Program) -> bool {
     !talks && isatty(stdin()) && isatty(stdout())
 }
 
-/// Returns the words before `--`, without the values of options.
-fn words_before_dashes(command: &clap::Command, arguments: &[OsString]) -> Vec<String> {
-    let (mut words, mut skip) = (Vec::new(), false);
-    for word in arguments.iter().take_while(|word| *word != "--") {
-        if std::mem::take(&mut skip) {
-            continue;
+/// Makes the error for a command line that clap refuses.
+fn refused(program: &Program, command: &Command, path: &str, arguments: &[OsString], error: &clap::Error) -> Error {
+    match error.kind() {
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            no_verb(program, command, path)
         }
-        let word = word.to_string_lossy();
-        skip = is_option(&word) && takes_the_next_word(command, &word);
-        words.push(word.into_owned());
+        ErrorKind::InvalidUtf8 => not_utf8_error(arguments, |option| takes_path(command, option)),
+        _ => usage_error(program, command, path, error),
     }
-    words
-}
-
-fn is_option(word: &str) -> bool {
-    word != "-" && word.starts_with('-')
-}
-
-/// Returns the words of the selected verb; empty for the implicit verb.
-fn path_of(command: &clap::Command, arguments: &[OsString]) -> Vec<String> {
-    let words = words_before_dashes(command, arguments);
-    let (mut here, mut path) = (command, Vec::new());
-    for word in words.into_iter().filter(|word| !is_option(word)) {
-        match here.find_subcommand(&word).filter(|verb| !verb.is_hide_set()) {
-            Some(verb) => here = verb,
-            None => break,
-        }
-        path.push(word);
-    }
-    path
-}
-
-fn is_verb_missing(error: &clap::Error) -> bool {
-    matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
 }
 
 /// Makes the error for a command line that ends before its verb, or between the words of one.
-fn no_verb(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Error {
-    let path = path_of(command, arguments).join(" ");
-    let below: Vec<String> = command::verbs(program, command)
+fn no_verb(program: &Program, command: &Command, path: &str) -> Error {
+    let below: Vec<String> = command::verbs(command)
         .into_iter()
         .map(|verb| verb.path)
         .filter(|verb| path.is_empty() || verb.starts_with(&format!("{path} ")))
@@ -156,7 +126,7 @@ fn no_verb(program: &Program, command: &clap::Command, arguments: &[OsString]) -
 }
 
 /// True if an option of any verb takes a path, which may contain any bytes.
-fn takes_path(command: &clap::Command, name: &str) -> bool {
+fn takes_path(command: &Command, name: &str) -> bool {
     let named = |option: &clap::Arg| {
         let short = option
             .get_short()
@@ -165,80 +135,38 @@ fn takes_path(command: &clap::Command, name: &str) -> bool {
     };
     let path = clap::builder::ValueParser::path_buf().type_id();
     let all = std::iter::once(command).chain(command.get_subcommands());
-    all.flat_map(clap::Command::get_arguments)
-        .any(|option| named(option) && option.get_value_parser().type_id() == path)
+    all.flat_map(Command::get_arguments).any(|option| named(option) && option.get_value_parser().type_id() == path)
 }
 
-/// Moves the verb to the front, so that options may come before it, or inserts the implicit verb.
-fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Result<Vec<OsString>> {
-    let mut arguments = arguments.to_vec();
-    let first = first_operand(command, &arguments);
-    let word = first.and_then(|at| arguments[at].to_str()).unwrap_or_default().to_owned();
-    let named = command.find_subcommand(&word).is_some() && program.implicit != Some(word.as_str());
-    if let (true, Some(at)) = (named, first) {
-        let verb = arguments.remove(at);
-        arguments.insert(0, verb);
-        return Ok(arguments);
-    }
-    let Some(implicit) = program.implicit else { return Ok(arguments) };
-    let before_end = arguments.iter().position(|word| word == "--").is_none_or(|end| first.is_some_and(|at| at < end));
-    if before_end
-        && is_alone(&arguments, first.unwrap_or_default())
-        && let Some(verb) = misspelt(program, command, &word)
-    {
-        return Err(Error::usage(format!("`{word}` is close to the verb `{verb}`"))
-            .with("nearest", verb)
-            .hint(format!("write `{verb}`, or use -- to send it: {} -- {word}", program.name)));
-    }
-    arguments.insert(0, implicit.into());
-    Ok(arguments)
+/// Fails if an option or text of the default verb stands before another verb, which would ignore it.
+fn check_nothing_before(root: &Command, matches: &ArgMatches, verb: &str) -> Result<()> {
+    let is_given = |argument: &&clap::Arg| {
+        let source = matches.value_source(argument.get_id().as_str());
+        !argument.is_global_set() && source == Some(ValueSource::CommandLine)
+    };
+    let Some(argument) = root.get_arguments().find(is_given) else { return Ok(()) };
+    let name = command::name(argument);
+    Err(Error::usage(format!("{name} stands before the verb `{verb}`"))
+        .hint("options of a verb come after it; a text that begins with a verb comes after --"))
 }
 
-/// True if no word follows the one at an index.
-fn is_alone(arguments: &[OsString], at: usize) -> bool {
-    arguments.len() == at + 1
-}
-
-/// The verb that a word misspells. A word that a shell finds as a program is not misspelt where programs are run.
-fn misspelt<'a>(program: &Program, command: &'a clap::Command, word: &str) -> Option<&'a str> {
-    let verbs = command.get_subcommands().map(clap::Command::get_name);
-    let verb = misspelt_verb(word, verbs.filter(|name| Some(*name) != program.implicit))?;
-    let implicit = program.implicit.and_then(|name| command.find_subcommand(name));
-    let runs = implicit.is_some_and(|line| line.get_positionals().next().is_some_and(command::is_command));
+/// Fails if all that the default verb gets is one word that misspells a verb. After `--` it is data.
+fn check_spelling(program: &Program, root: &Command, matches: &ArgMatches, arguments: &[OsString]) -> Result<()> {
+    let given = root.get_positionals().filter_map(|operand| matches.get_raw(operand.get_id().as_str()));
+    let words: Vec<&str> = given.flatten().filter_map(|word| word.to_str()).collect();
+    let [word] = words[..] else { return Ok(()) };
+    let verbs = root.get_subcommands().filter(|verb| !verb.is_hide_set()).map(Command::get_name);
+    let Some(verb) = misspelt_verb(word, verbs) else { return Ok(()) };
+    // Where programs are run, a word that a shell finds as a program is not misspelt.
+    let runs = root.get_positionals().any(command::is_command);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_program = || std::env::split_paths(&path).any(|directory| directory.join(word).is_file());
-    (!runs || !is_program()).then_some(verb)
-}
-
-/// Returns the index of the first operand before `--`.
-fn first_operand(command: &clap::Command, arguments: &[OsString]) -> Option<usize> {
-    let mut skip = false;
-    for (at, word) in arguments.iter().enumerate() {
-        if std::mem::take(&mut skip) {
-            continue;
-        }
-        let word = word.to_string_lossy();
-        if word == "--" {
-            return None;
-        }
-        if !is_option(&word) {
-            return Some(at);
-        }
-        skip = takes_the_next_word(command, &word);
+    if arguments.iter().any(|word| word == "--") || (runs && is_program()) {
+        return Ok(());
     }
-    None
-}
-
-fn takes_the_next_word(command: &clap::Command, word: &str) -> bool {
-    let all = std::iter::once(command).chain(command.get_subcommands());
-    let mut options =
-        all.flat_map(clap::Command::get_arguments).filter(|argument| argument.get_action().takes_values());
-    if let Some(long) = word.strip_prefix("--") {
-        return !long.contains('=') && options.any(|option| option.get_long() == Some(long));
-    }
-    let mut letters = word[1..].chars();
-    let first = letters.next();
-    letters.next().is_none() && options.any(|option| option.get_short() == first)
+    Err(Error::usage(format!("`{word}` is close to the verb `{verb}`"))
+        .with("nearest", verb)
+        .hint(format!("write `{verb}`, or use -- to send it: {} -- {word}", program.name)))
 }
 
 #[cfg(test)]
@@ -248,28 +176,27 @@ mod tests {
 
     #[derive(clap::Parser)]
     struct Cli {
+        #[arg(long)]
+        _name: Option<String>,
+        #[arg(trailing_var_arg = true)]
+        _words: Vec<String>,
         #[command(subcommand)]
-        _verb: Verb,
+        _verb: Option<Verb>,
     }
 
     #[derive(clap::Subcommand)]
     enum Verb {
-        #[command(hide = true)]
-        Run {
+        Check {
             #[arg(long)]
             _name: Option<String>,
-            #[arg(trailing_var_arg = true)]
-            _words: Vec<String>,
         },
-        Check,
     }
 
     static PROGRAM: Program = Program {
         name: "cp-test",
         about: "a test",
         risk_tier: "T0",
-        verbs: &[VerbDoc { path: "check", ..VerbDoc::EMPTY }],
-        implicit: Some("run"),
+        verbs: &[VerbDoc::EMPTY, VerbDoc { path: "check", ..VerbDoc::EMPTY }],
         groups: &[],
         doctor: &[],
         environment: &[],
@@ -279,41 +206,48 @@ mod tests {
         audit: |_| Ok(None),
     };
 
-    fn ordered(line: &str) -> String {
-        let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let arguments = with_verb_first(&PROGRAM, &command_of::<Cli>(&PROGRAM), &arguments).unwrap();
-        arguments.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    fn parsed(line: &str) -> Result<Parsed> {
+        parse::<Cli>(&PROGRAM, &line.split(' ').map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]
     fn help_words_after_dashes_are_data() {
-        let command = command_of::<Cli>(&PROGRAM);
-        let asks = |line: &str| {
-            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            matches!(parse(&PROGRAM, &command, &arguments), Ok(Parsed::Words(_, 0)))
-        };
         let data =
             ["-- git --version", "-- df -h", "-- sort -V f", "-- --help", "--name x -- -h", "-- check", "-- help"];
-        let data = data.into_iter().chain(["git --version", "df -h", "--name x df --help"]);
-        for line in data.chain(["--name --help", "help me", "versions", "word help"]) {
-            assert!(!asks(line), "{line}");
+        for line in data.into_iter().chain(["git --version", "df -h", "--name x df --help", "versions", "word help"]) {
+            assert!(matches!(parsed(line), Ok(Parsed::Matches(matches)) if verb_of(&matches).is_empty()), "{line}");
+        }
+        for line in ["--name --help", "help me"] {
+            assert!(parsed(line).is_err(), "{line}");
         }
         for line in ["--help", "-h", "--version", "-V", "--name x --help", "-h -- git", "help", "help check", "version"]
         {
-            assert!(asks(line), "{line}");
+            assert!(matches!(parsed(line), Ok(Parsed::Words(_, 0))), "{line}");
         }
-        assert_eq!(ordered("-- git --version"), "run -- git --version");
-        assert_eq!(ordered("run"), "run run");
-        assert_eq!(ordered("--name x check"), "check --name x");
+    }
+
+    /// Only options of every program may stand before a verb. A word near a verb is refused only alone.
+    #[test]
+    fn verb_follows_only_options_of_every_program() {
+        let verb = |line: &str| match parsed(line) {
+            Ok(Parsed::Matches(matches)) => verb_of(&matches),
+            Ok(Parsed::Words(text, _)) => text,
+            Err(error) => error.message().to_owned(),
+        };
+        for line in ["check --name x", "--home /x --json check", "check --home /x --json", "doctor --quiet"] {
+            assert_eq!(verb(line), line.split(' ').find(|word| ["check", "doctor"].contains(word)).unwrap(), "{line}");
+        }
+        assert_eq!(verb("--name x check"), "--name stands before the verb `check`");
+        assert_eq!(verb("--name x chek"), "`chek` is close to the verb `check`");
+        for line in ["chek it", "-- chek", "--name chek", "run check", "che"] {
+            assert_eq!(verb(line), "", "{line}");
+        }
     }
 
     #[test]
-    fn program_help_lists_options_of_implicit_verb() {
-        let command = command_of::<Cli>(&PROGRAM);
-        let page = help(&PROGRAM, &command, &[], Length::Long);
+    fn program_help_lists_options_of_default_verb() {
+        let Ok(Parsed::Words(page, 0)) = parsed("--home /x --help") else { panic!("no help") };
         assert!(page.contains("\n      --name <NAME>") && page.contains("\n  check"), "{page}");
-        assert!(!page.contains("cp-test run") && !page.contains("\n  run"), "{page}");
-        let path = path_of(&command, &["run".into(), "--help".into()]);
-        assert!(path.is_empty(), "{path:?}");
+        assert!(!page.contains("\n  help") && !page.contains("\n  version"), "{page}");
     }
 }

@@ -6,31 +6,26 @@ use clap::{Arg, ArgAction, Command};
 use crate::program::identity::{Program, VerbDoc};
 use crate::program::standard;
 
-/// A verb that a user can name, or the implicit verb.
+/// A verb that a user can name, or the default verb.
 pub(super) struct Verb<'a> {
-    /// Its words; empty for the implicit verb.
+    /// Its words; empty for the default verb, whose options are those of the root.
     pub(super) path: String,
     pub(super) command: &'a Command,
 }
 
 /// Returns the verbs that can run, in the order of the tree.
-pub(super) fn verbs<'a>(program: &Program, root: &'a Command) -> Vec<Verb<'a>> {
+pub(super) fn verbs(root: &Command) -> Vec<Verb<'_>> {
     let mut found = Vec::new();
-    collect(program, root, "", &mut found);
+    collect(root, "", &mut found);
     found
 }
 
-fn collect<'a>(program: &Program, command: &'a Command, above: &str, into: &mut Vec<Verb<'a>>) {
-    for verb in command.get_subcommands() {
-        let shown = program.shown(verb.get_name());
-        if verb.is_hide_set() && !shown.is_empty() {
-            continue;
-        }
-        let path = format!("{above} {shown}").trim().to_owned();
-        if runs(verb) {
-            into.push(Verb { path: path.clone(), command: verb });
-        }
-        collect(program, verb, &path, into);
+fn collect<'a>(command: &'a Command, path: &str, into: &mut Vec<Verb<'a>>) {
+    if runs(command) {
+        into.push(Verb { path: path.to_owned(), command });
+    }
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        collect(verb, format!("{path} {}", verb.get_name()).trim_start(), into);
     }
 }
 
@@ -42,6 +37,15 @@ pub(super) fn runs(verb: &Command) -> bool {
 /// Returns the command at this path of visible verbs.
 pub(super) fn at<'a>(root: &'a Command, path: &[String]) -> Option<&'a Command> {
     path.iter().try_fold(root, |here, word| here.find_subcommand(word).filter(|verb| !verb.is_hide_set()))
+}
+
+/// Returns the name as a user types it: `--long` or `-s`, or the name of the operand.
+pub(super) fn name(argument: &Arg) -> String {
+    match (argument.get_long(), argument.get_short()) {
+        (Some(long), _) => format!("--{long}"),
+        (None, Some(short)) => format!("-{short}"),
+        (None, None) => value_name(argument),
+    }
 }
 
 /// Returns the name of an option's value, or of an operand.
@@ -83,7 +87,7 @@ impl Program {
         self.verbs.iter().chain(&standard::VERBS).find(|doc| doc.path == path)
     }
 
-    /// Returns three example command lines for the program's help: of the implicit verb, of each group, then of each
+    /// Returns three example command lines for the program's help: of the default verb, of each group, then of each
     /// verb; long lines are excluded.
     pub(super) fn examples(&self) -> Vec<&'static str> {
         let main = self.doc("").map(|doc| doc.examples).unwrap_or_default().iter().copied();

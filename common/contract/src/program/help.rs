@@ -1,5 +1,5 @@
 //! The output of `-h` and `--help`: clap formats it, from a command made for the page, because clap's page of a program
-//! would omit the verbs below a verb and the options of the implicit one.
+//! would omit the verbs below a verb.
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Command};
@@ -28,8 +28,7 @@ pub(super) fn help(program: &Program, root: &Command, path: &[String], length: L
     let verb = command::at(root, path).unwrap_or(root);
     let words = path.join(" ");
     let name = [program.name, &words].join(" ").trim_end().to_owned();
-    let own = if path.is_empty() { program.implicit.and_then(|main| root.find_subcommand(main)) } else { Some(verb) };
-    let own = own.filter(|own| command::runs(own));
+    let own = Some(verb).filter(|verb| command::runs(verb));
     let about = if path.is_empty() { program.about.to_owned() } else { about(verb) };
 
     let nouns: Vec<&str> =
@@ -42,8 +41,9 @@ pub(super) fn help(program: &Program, root: &Command, path: &[String], length: L
         usage.join("\n       ")
     );
 
-    let shared = root.get_arguments().cloned().chain(own_options());
-    let arguments = own.into_iter().flat_map(Command::get_arguments).cloned().chain(shared);
+    let own_arguments = own.into_iter().flat_map(Command::get_arguments).filter(|argument| !argument.is_global_set());
+    let shared = root.get_arguments().filter(|argument| argument.is_global_set());
+    let arguments = own_arguments.chain(shared).cloned().chain(own_options());
     Command::new(program.name)
         .bin_name(name)
         .args(arguments.enumerate().map(|(at, argument)| shown(argument, length).display_order(at)))
@@ -95,7 +95,7 @@ fn examples(program: &Program, path: &[String], length: Length) -> String {
 
 /// Formats the verbs below `above` that a user can name, under the program's headings.
 fn verbs(program: &Program, root: &Command, above: &str, length: Length) -> String {
-    let all = command::verbs(program, root);
+    let all = command::verbs(root);
     let whole = [("Verbs", &program.verbs.iter().map(|doc| doc.path).collect::<Vec<_>>()[..])];
     let groups = if program.groups.is_empty() { &whole } else { program.groups };
     let standard = standard::VERBS.map(|doc| doc.path);

@@ -43,7 +43,7 @@ pub enum Input {
 /// The documentation of a verb. Its options are defined with clap.
 #[derive(Clone, Copy, Debug)]
 pub struct VerbDoc {
-    /// The words after the program's name; empty for the implicit verb.
+    /// The words after the program's name; empty for the default verb, which needs none.
     pub path: &'static str,
     /// The class, which determines the gate.
     pub class: Class,
@@ -237,8 +237,6 @@ pub struct Program {
     pub risk_tier: &'static str,
     /// The verbs, without those of every program.
     pub verbs: &'static [VerbDoc],
-    /// The parser's name of the implicit verb, for free text or an empty command line. A user cannot type it.
-    pub implicit: Option<&'static str>,
     /// The headings of verbs in help, each verb once; empty if one heading is enough.
     pub groups: &'static [(&'static str, &'static [&'static str])],
     /// The keys of settings that `doctor` accepts as options, to check a value that is not configured.
@@ -253,13 +251,6 @@ pub struct Program {
     pub credentials: fn(&Context) -> Credentials,
     /// The sink of the audit, if the program has one.
     pub audit: fn(&Context) -> AuditSink,
-}
-
-impl Program {
-    /// Returns the name of a verb as a user types it; empty for the implicit verb.
-    pub fn shown<'a>(&self, verb: &'a str) -> &'a str {
-        if self.implicit == Some(verb) { "" } else { verb }
-    }
 }
 
 /// The version of every program of this workspace.

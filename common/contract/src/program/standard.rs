@@ -47,6 +47,14 @@ pub(crate) const SCHEMAS: [(&str, &str); 8] = [
     schemas::ERROR,
 ];
 
+/// Returns the words that people try first. Help does not list them.
+pub(super) fn customary(program: &Program) -> Vec<clap::Command> {
+    let words = clap::Arg::new("words").num_args(0..).trailing_var_arg(true);
+    let update = program.doc("update").is_none().then(|| clap::Command::new("update"));
+    let all = [clap::Command::new("help").arg(words), clap::Command::new("version")].into_iter().chain(update);
+    all.map(|word| word.hide(true)).collect()
+}
+
 /// Returns the commands of these verbs.
 pub(crate) fn commands(program: &Program) -> Vec<clap::Command> {
     vec![
@@ -79,17 +87,14 @@ pub(crate) fn commands(program: &Program) -> Vec<clap::Command> {
 
 const NAME: &str = "fields";
 
-/// Adds the option to every query below a command.
-pub(super) fn with_fields_option(program: &'static Program, mut command: clap::Command, above: &str) -> clap::Command {
-    let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
-    for verb in verbs {
-        let path = format!("{above} {}", program.shown(&verb)).trim().to_owned();
-        command = command.mut_subcommand(verb, |verb| {
-            let verb = with_fields_option(program, verb, &path);
-            if class_of(program, &path) == Some(Class::Query) { verb.arg(fields_option()) } else { verb }
-        });
-    }
-    command
+/// Adds the option to every query among a command and those below it.
+pub(super) fn with_fields_option(program: &Program, command: clap::Command, path: &str) -> clap::Command {
+    let is_query = program.doc(path).is_some_and(|doc| doc.class == Class::Query);
+    let command = if is_query { command.arg(fields_option()) } else { command };
+    command.mut_subcommands(|verb| {
+        let path = format!("{path} {}", verb.get_name());
+        with_fields_option(program, verb, path.trim_start())
+    })
 }
 
 fn fields_option() -> clap::Arg {
@@ -101,10 +106,6 @@ fn fields_option() -> clap::Arg {
         .hide_short_help(true)
         .help("Only these members, dotted names, separated by commas")
         .help_heading("Options of a query")
-}
-
-fn class_of(program: &'static Program, path: &str) -> Option<Class> {
-    program.verbs.iter().chain(&VERBS).find(|doc| doc.path == path).map(|doc| doc.class)
 }
 
 /// True if the verb has a flag, and the command line gives it.
@@ -128,9 +129,7 @@ pub(super) fn selected_fields(
     }
     let Ok(Some(names)) = own.try_get_many::<String>(NAME) else { return Ok(None) };
     let names: Vec<String> = names.cloned().collect();
-    let shown = program.shown(verb);
-    let doc = program.verbs.iter().chain(&VERBS).find(|doc| doc.path == shown);
-    let output = doc.map(|doc| doc.output).unwrap_or_default();
+    let output = program.doc(verb).map(|doc| doc.output).unwrap_or_default();
     let schema = program.schemas.iter().chain(&SCHEMAS).find(|(name, _)| *name == output);
     let text = schema.map_or("true", |(_, text)| *text);
     let schema: Value = serde_json::from_str(text)

@@ -86,14 +86,13 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
     if let Err(error) = check_open() {
         return early.close(Err(error));
     }
-    let command = command_of::<C>(program);
     if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
         let mut out = Output::new(program.name, Format::Raw, true, started);
-        let outcome = out.raw(completion::candidates(&command, program.implicit, words).as_bytes());
+        let outcome = out.raw(completion::candidates(&command_of::<C>(program), words).as_bytes());
         out.ended_with(0);
         return out.close(outcome);
     }
-    let matches = match parse(program, &command, &arguments) {
+    let matches = match parse::<C>(program, &arguments) {
         Ok(Parsed::Matches(matches)) => matches,
         Ok(Parsed::Words(text, exit)) => {
             let outcome = early.raw(text.as_bytes());
@@ -103,15 +102,14 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
         Err(error) => return early.close(Err(error)),
     };
     match Shared::from_arg_matches(&matches) {
-        Ok(options) => with_options(program, run, &command, &matches, options, started),
-        Err(error) => early.close(Err(usage_error(program, &command, &verb_of(&matches), &error))),
+        Ok(options) => with_options(program, run, &matches, options, started),
+        Err(error) => early.close(Err(usage_error(program, &command_of::<C>(program), &verb_of(&matches), &error))),
     }
 }
 
 fn with_options<C: Parser>(
     program: &'static Program,
     run: fn(C, &mut Context) -> Result<()>,
-    command: &clap::Command,
     matches: &clap::ArgMatches,
     options: Shared,
     started: Instant,
@@ -119,7 +117,7 @@ fn with_options<C: Parser>(
     let verb = verb_of(matches);
     let describes = standard::VERBS.iter().any(|doc| doc.path == verb);
     let flag = if options.json { Some("json") } else { options.format.map(format_name) };
-    let doc = program.verbs.iter().find(|doc| doc.path == program.shown(&verb));
+    let doc = program.verbs.iter().find(|doc| doc.path == verb);
     let closed = doc.is_some_and(|doc| doc.fails_closed) && matches!(flag, None | Some("raw"));
     fail_closed(closed);
     let flag = if closed { Some("raw") } else { flag };
@@ -150,7 +148,7 @@ fn with_options<C: Parser>(
     if closed && let Err(error) = watch() {
         return context.out.close(Err(error));
     }
-    if program.implicit == Some(verb.as_str()) {
+    if verb.is_empty() {
         context.out.filtering();
     }
     // The dry run of an append answers like the append that it leaves out.
@@ -174,7 +172,7 @@ fn with_options<C: Parser>(
         describe::run::<C>(program, &verb, matches, &mut context)
     } else {
         C::from_arg_matches(matches)
-            .map_err(|e| usage_error(program, command, program.shown(&verb), &e))
+            .map_err(|e| usage_error(program, &command_of::<C>(program), &verb, &e))
             .and_then(|cli| run(cli, &mut context))
     };
     if !is_without_home {
@@ -207,7 +205,6 @@ fn audit(
     took: Duration,
     context: &mut Context,
 ) {
-    let shown = program.shown(verb);
     let (exit, code) = context.out.prediction(result);
     let exit = status_of(exit);
     let wanted = match class {
@@ -225,7 +222,7 @@ fn audit(
     let argv: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let failure = result.as_ref().err().filter(|error| !error.is_reader_gone());
     let finished = Finished {
-        verb: shown,
+        verb,
         argv: &argv,
         argv_bytes: &bytes,
         exit,

@@ -17,10 +17,9 @@ pub(super) fn usage_error(program: &Program, command: &clap::Command, path: &str
     let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect::<Vec<_>>().join(" ");
     let message = first.strip_prefix("error: ").unwrap_or(&first).replace("subcommand", "verb");
     let usage = Error::usage(message);
-    let own = program.implicit.filter(|_| path.is_empty());
-    let line = own.into_iter().chain(path.split_whitespace()).try_fold(command, clap::Command::find_subcommand);
-    let takes_line = line.is_some_and(|verb| verb.get_positionals().any(command::is_command));
-    match suggestion(command, line.unwrap_or(command), error) {
+    let verb = path.split_whitespace().try_fold(command, clap::Command::find_subcommand).unwrap_or(command);
+    let takes_line = verb.get_positionals().any(command::is_command);
+    match suggestion(command, verb, error) {
         Some(nearest) => usage.with("nearest", nearest.clone()).hint(format!("did you mean `{nearest}`?")),
         None if error.kind() == ErrorKind::ArgumentConflict && takes_line => {
             usage.hint(format!("quote a command line as one word: {} -c 'ls -l | wc -l'", program.name))

@@ -45,11 +45,11 @@ pub fn script(program: &str, shell: &str) -> Completions {
 }
 
 /// Returns the lines for a script: a candidate, a tab and its description. `:files`, `:directories` and `:commands` let
-/// the shell complete. `implicit` is the subcommand whose options apply if the line names none; the root if it is `None`.
-pub fn candidates(root: &Command, implicit: Option<&str>, words: &[OsString]) -> String {
+/// the shell complete.
+pub fn candidates(root: &Command, words: &[OsString]) -> String {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (typed, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
-    let line = Line::read(root, implicit, before);
+    let line = Line::read(root, before);
     let lines = match line.is_asked(typed) {
         Asked::Nothing => Vec::new(),
         Asked::Value(argument, typed) => starting_with(line.values(argument), typed),
@@ -81,7 +81,6 @@ enum Asked<'a> {
 /// The words before the one that is being typed.
 struct Line<'a> {
     root: &'a Command,
-    implicit: Option<&'a str>,
     /// The deepest verb that they name; the root if they name none.
     here: &'a Command,
     /// The operands after the verb.
@@ -93,8 +92,8 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn read(root: &'a Command, implicit: Option<&'a str>, words: &[String]) -> Self {
-        let mut line = Line { root, implicit, here: root, operands: 0, open: None, is_after_dashes: false, home: None };
+    fn read(root: &'a Command, words: &[String]) -> Self {
+        let mut line = Line { root, here: root, operands: 0, open: None, is_after_dashes: false, home: None };
         for word in words {
             line.take(word);
         }
@@ -135,17 +134,11 @@ impl<'a> Line<'a> {
         all.into_iter().find(|option| option.get_short() == Some(letter))
     }
 
-    /// Returns the verb whose options apply: the named one, else the implicit one.
-    fn verb(&self) -> &'a Command {
-        let main = self.implicit.and_then(|name| self.root.find_subcommand(name));
-        if std::ptr::eq(self.here, self.root) { main.unwrap_or(self.root) } else { self.here }
-    }
-
     /// Returns the options of the verb and those of every program.
     fn takers(&self) -> Vec<&'a Arg> {
-        let verb = self.verb();
-        let shared = self.root.get_arguments().filter(|_| !std::ptr::eq(verb, self.root));
-        verb.get_arguments().chain(shared).filter(|option| !option.is_positional() && !option.is_hide_set()).collect()
+        let own = self.here.get_arguments().filter(|option| !option.is_global_set());
+        let shared = self.root.get_arguments().filter(|option| option.is_global_set());
+        own.chain(shared).filter(|option| !option.is_positional() && !option.is_hide_set()).collect()
     }
 
     fn is_asked<'t>(&self, typed: &'t str) -> Asked<'t>
@@ -184,12 +177,11 @@ impl<'a> Line<'a> {
                 format!("{}\t{}", verb.get_name(), verb.get_about().map(ToString::to_string).unwrap_or_default())
             }));
         }
-        let verb = self.verb();
-        let mut places = verb.get_positionals().filter(|operand| !operand.is_hide_set());
+        let mut places = self.here.get_positionals().filter(|operand| !operand.is_hide_set());
         let operand = places
             .by_ref()
             .nth(self.operands)
-            .or_else(|| verb.get_positionals().last().filter(|last| command::is_multiple(last)));
+            .or_else(|| self.here.get_positionals().last().filter(|last| command::is_multiple(last)));
         match operand {
             // The command's first word is completed as a program, the rest as files.
             Some(operand) if command::is_command(operand) && !self.is_after_dashes => {}

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use clap::ArgAction;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -29,7 +28,7 @@ pub struct Reference {
     pub risk_tier: &'static str,
     /// Readiness for release, with the evidence.
     pub release_readiness: Readiness,
-    /// The options and operands of the selected verb, else of the implicit verb, else of every program.
+    /// The options and operands of the selected verb, else of the default verb, else of every program.
     pub options: Vec<Parameter>,
     /// The verbs.
     pub commands: Vec<CommandReference>,
@@ -110,7 +109,7 @@ pub(super) fn readiness() -> Readiness {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CommandReference {
-    /// The words of the verb; empty for the implicit verb.
+    /// The words of the verb; empty for the default verb.
     pub path: String,
     /// The class, which determines the gate.
     pub r#type: Class,
@@ -227,10 +226,8 @@ impl Reference {
 pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> Result<Reference> {
     root.build();
     let docs: Vec<&VerbDoc> = program.verbs.iter().chain(&standard::VERBS).collect();
-    let commands: Vec<CommandReference> = command::verbs(program, &root)
-        .into_iter()
-        .map(|verb| leaf(program, verb.command, &verb.path, &docs))
-        .collect::<Result<_>>()?;
+    let commands: Vec<CommandReference> =
+        command::verbs(&root).into_iter().map(|verb| leaf(program, verb.command, &verb.path)).collect::<Result<_>>()?;
     let main = commands.iter().find(|command| command.path.is_empty()).map(|command| command.params.clone());
     let mut catalogue = BTreeMap::new();
     let outputs: Vec<&str> = docs.iter().flat_map(|doc| doc.outputs()).collect();
@@ -270,11 +267,9 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
     })
 }
 
-fn leaf(program: &Program, verb: &clap::Command, path: &str, docs: &[&VerbDoc]) -> Result<CommandReference> {
-    let doc = docs
-        .iter()
-        .find(|doc| doc.path == path)
-        .ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
+fn leaf(program: &Program, verb: &clap::Command, path: &str) -> Result<CommandReference> {
+    let doc =
+        program.doc(path).ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
     Ok(CommandReference {
         path: path.to_owned(),
         r#type: doc.class,
@@ -298,11 +293,6 @@ fn parameters(verb: &clap::Command) -> Vec<Parameter> {
 }
 
 fn parameter(argument: &clap::Arg) -> Parameter {
-    let name = match (argument.get_long(), argument.get_short()) {
-        (Some(long), _) => format!("--{long}"),
-        (None, Some(short)) => format!("-{short}"),
-        (None, None) => command::value_name(argument),
-    };
     let values: Vec<String> = argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let r#type = match (argument.get_action().takes_values(), values.is_empty()) {
         (false, _) => "flag".to_owned(),
@@ -310,13 +300,12 @@ fn parameter(argument: &clap::Arg) -> Parameter {
         (true, false) => values.join("|"),
     };
     Parameter {
-        name,
+        name: command::name(argument),
         short: argument.get_long().and(argument.get_short()).map(|short| format!("-{short}")),
         default: command::default(argument),
         r#type,
         required: argument.is_required_set(),
-        multiple: matches!(argument.get_action(), ArgAction::Append | ArgAction::Count)
-            || argument.get_num_args().is_some_and(|range| range.max_values() > 1),
+        multiple: command::is_multiple(argument),
         description: argument.get_help().map(ToString::to_string).unwrap_or_default(),
     }
 }
