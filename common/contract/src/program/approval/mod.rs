@@ -142,11 +142,6 @@ pub fn answered(home: &Home, id: &str) -> Result<()> {
     remove(&file(home, id, "json")).map(drop)
 }
 
-/// Removes a grant that is not spent.
-pub fn withdraw(home: &Home, id: &str) -> Result<()> {
-    remove(&file(home, id, "granted")).map(drop)
-}
-
 /// True if exactly this request was granted and the grant is not spent. Only [`take`] spends it.
 pub fn is_granted(home: &Home, approval: &Approval) -> Result<bool> {
     let Some(StoredGrant { expires, token, grant }) = kept(home, approval)? else { return Ok(false) };
