@@ -54,14 +54,21 @@ fn what_waits_for_a_child_ends_with_it() {
         place.program("cp-session").args(words).run().success();
     }
     let words = ["compact", "--session", session, "--keep", "2", "--backend", "openai", "--model", "m"];
+    // What asks the model is a cp-llm of this test: the kernel lists it with the home.
+    let children = || -> usize {
+        let home = format!("CP_HOME={}", place.home.display());
+        let read = |path: &std::path::Path, file: &str| std::fs::read(path.join(file)).unwrap_or_default();
+        let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        let paths = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+        paths.filter(|path| has(&read(path, "cmdline"), "cp-llm") && has(&read(path, "environ"), &home)).count()
+    };
     let compact = place.program("cp-session").args(words);
-    ends_at(Signal::TERM, compact.env("OPENAI_API_KEY", "key-of-the-test").env("OPENAI_BASE_URL", &base).start());
+    let compact = compact.env("OPENAI_API_KEY", "key-of-the-test").env("OPENAI_BASE_URL", &base).start();
+    cp_testkit::until("the model is asked", || children() > 0);
+    ends_at(Signal::TERM, compact);
+    assert_eq!(children(), 0, "the child is still there");
     let doctor = place.program("cp-llm").arg("doctor");
     ends_at(Signal::INT, doctor.env("OPENAI_API_KEY", "key-of-the-test").env("OPENAI_BASE_URL", &base).start());
-    let lines = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cmdline"));
-    let lines = lines.map(|file| String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).into_owned());
-    let left: Vec<_> = lines.filter(|line| line.contains("cp-llm") && line.contains(session)).collect();
-    assert!(left.is_empty(), "the child is still there: {left:?}");
 }
 
 /// A file name in an encoding of old: not UTF-8.
