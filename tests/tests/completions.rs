@@ -119,7 +119,6 @@ fn files_and_commands_are_left_to_the_shell() {
 fn every_verb_and_every_option_is_offered_and_no_word_that_nobody_types() {
     for program in PROGRAMS {
         let place = Place::new();
-        let reference = place.sh(&format!("{program} reference")).closing();
         let ask = |words: &str| -> Vec<String> {
             let ran = place.sh(&format!("{program} __complete {words}")).success();
             ran.stdout.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
@@ -128,7 +127,7 @@ fn every_verb_and_every_option_is_offered_and_no_word_that_nobody_types() {
         for hidden in ["send", "run", "compose", "session"] {
             assert!(!offered.iter().any(|word| word == hidden), "{program}: {offered:?}");
         }
-        for command in reference["data"]["commands"].as_array().unwrap() {
+        for command in cp_tests::commands(program) {
             let path = command["path"].as_str().unwrap();
             assert!(
                 path.is_empty() || offered.iter().any(|word| path.split(' ').next() == Some(word)),

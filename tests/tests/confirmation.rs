@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cp_testkit::{Outcome, PROGRAMS, Place, until};
+use cp_testkit::{Outcome, Place, until};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::Value;
 use sha2::Sha256;
@@ -165,18 +165,9 @@ const APPENDS: [Append; 18] = [
 /// Verbs that are tried with their programs: one asks a person, the others take no request id.
 const ELSEWHERE: [&str; 3] = ["cp-exec approve", "cp-log tee", "cp-session tee"];
 
-/// The verbs of a class, and of those of another class the ones that take a request id.
+/// The verbs of a class.
 fn verbs(class: &str) -> Vec<String> {
-    let mut verbs = Vec::new();
-    for program in PROGRAMS {
-        let reference = Place::new().sh(&format!("{program} reference")).data();
-        for command in reference["commands"].as_array().unwrap() {
-            if command["type"] == class {
-                verbs.push(format!("{program} {}", command["path"].as_str().unwrap()));
-            }
-        }
-    }
-    verbs
+    cp_tests::verbs().into_iter().filter(|(_, verb)| verb["type"] == class).map(|(words, _)| words).collect()
 }
 
 /// Every file of home and working directory, but the keys, and the ledgers that record what is asked of the programs.
@@ -435,11 +426,12 @@ fn a_failure_that_is_final_is_the_answer_again_and_one_that_is_not_is_tried_agai
 }
 
 #[test]
-fn an_answer_is_kept_for_a_week() {
+fn an_answer_is_kept_in_its_home_for_a_week() {
     let place = Place::new();
     let append = || place.sh("cp-log append -f L m --request-id r").success().data()["seq"].clone();
     let first = append();
     assert_eq!(append(), first);
+    assert_ne!(place.sh("cp-log --home other append -f L m --request-id r").success().data()["seq"], first);
     let file = place.home.join(first_name(&place));
     assert_eq!(place.sh(&format!("touch -d '8 days ago' '{}'", file.display())).status, 0);
     assert_ne!(append(), first);
@@ -452,22 +444,6 @@ fn a_second_process_with_the_same_id_waits_for_the_answer_of_the_first() {
     until("four answers", || (1..=4).all(|n| !place.work.read_if_there(format!("out{n}")).is_empty()));
     let answers: Vec<Value> = (1..=4).map(|n| place.work.records(format!("out{n}"))[0]["data"].clone()).collect();
     assert!(answers.iter().all(|answer| *answer == answers[0] && answer.is_object()), "{answers:?}");
-}
-
-#[test]
-fn a_set_names_what_fails_and_has_one_token() {
-    let place = ready("for n in 1 2; do cp-session start --format text >S$n; done");
-    let command = "cp-session delete --dangerous \"$(cat S1)\" NOSUCH --ids \"$(cat S2),$(cat S1)\"";
-    let shown = place.sh(&format!("{command} --dry-run")).success().data();
-    assert_eq!(shown["preview"]["changes"].as_array().unwrap().len(), 2, "{shown}");
-    let failed = &shown["preview"]["failed"][0];
-    assert_eq!((&failed["target"], &failed["ok"]), (&"NOSUCH".into(), &false.into()), "{shown}");
-    assert_eq!(failed["error"]["code"], "E_NOT_FOUND");
-    let token = shown["confirm_token"].as_str().unwrap();
-    let done = place.sh(&format!("{command} --confirm {token}")).success().data();
-    assert_eq!(done["summary"]["succeeded"], 2, "{done}");
-    assert_eq!(done["items"][1]["ok"], false, "{done}");
-    refused(&place.sh(&format!("{command} --confirm {token}")), "replayed");
 }
 
 #[test]

@@ -4,12 +4,17 @@
 use std::collections::BTreeSet;
 
 use cp_testkit::{PROGRAMS, Place, repository};
+use cp_tests::reference;
 use serde_json::Value;
+
+fn file(name: &str) -> Value {
+    let text = std::fs::read_to_string(repository().join("common/contract").join(name)).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
 
 /// The contract, as it is published.
 fn contract() -> Value {
-    let text = std::fs::read_to_string(repository().join("common/contract/contract.json")).unwrap();
-    serde_json::from_str(&text).unwrap()
+    file("contract.json")
 }
 
 fn words(list: &Value) -> Vec<&str> {
@@ -74,9 +79,9 @@ fn a_program_describes_itself() {
         has_all(&reference["release_readiness"], &asked["reference"]["release_readiness_required_keys"], program);
         assert_eq!(reference["tool"], program);
         assert_eq!(reference["exit_codes"], contract["exit_codes"]["table"], "{program}");
-        for (code, row) in contract["error_codes"]["core"].as_object().unwrap() {
-            assert_eq!(&reference["error_codes"][code], row, "{program}: {code}");
-        }
+        let mut rows = contract["error_codes"]["core"].as_object().unwrap().clone();
+        rows.extend(file("contract-ext.json")["error_codes"].as_object().unwrap().clone());
+        assert_eq!(&reference["error_codes"], &Value::Object(rows), "{program}");
         let statuses = keys(&reference["exit_codes"]);
         for row in reference["error_codes"].as_object().unwrap().values() {
             assert!(statuses.contains(row["exit"].to_string().as_str()), "{program}: {row}");
@@ -92,7 +97,9 @@ fn a_program_describes_itself() {
         let (required, optional) =
             (&asked["doctor"]["check_item_required_keys"], &asked["doctor"]["check_item_optional_keys"]);
         let allowed: BTreeSet<&str> = words(required).into_iter().chain(words(optional)).collect();
-        for check in doctor["checks"].as_array().unwrap() {
+        let checks = doctor["checks"].as_array().unwrap();
+        assert!(checks.iter().any(|check| check["check"] == "release_readiness"), "{program}");
+        for check in checks {
             has_all(check, required, program);
             assert!(keys(check).is_subset(&allowed), "{program}: {check}");
         }
@@ -135,7 +142,7 @@ fn properties<'a>(schema: &'a Value, into: &mut BTreeSet<&'a str>) {
 fn members_are_named_alike() {
     assert_eq!(contract()["naming"]["convention"], "snake_case");
     for program in PROGRAMS {
-        let reference = data(&Place::new(), &format!("{program} reference"));
+        let reference = reference(program);
         let mut names = BTreeSet::new();
         properties(&reference["schemas"], &mut names);
         assert!(names.len() > 30, "{program}: {names:?}");
@@ -186,34 +193,19 @@ fn options_of_output_are_understood_everywhere() {
 }
 
 #[test]
-fn a_change_is_previewed_confirmed_once_and_refused_otherwise() {
-    let place = Place::new();
-    let start = || data(&place, "cp-session start")["session_id"].as_str().unwrap().to_owned();
-    let (one, other) = (start(), start());
-    let delete = |words: &str| format!("cp-session delete --dangerous {words}");
-    assert_eq!(code(&place, &delete(&one)), "E_CONFIRMATION_REQUIRED");
-    assert_eq!(code(&place, &format!("cp-session delete {one}")), "E_CONFIRMATION_REQUIRED");
-    let shown = data(&place, &delete(&format!("{one} --dry-run")));
-    let token = shown["confirm_token"].as_str().unwrap();
-    assert!(token.starts_with("ct_"), "{token}");
-    let change = &shown["preview"]["changes"][0];
-    assert_eq!((&change["action"], &change["id"]), (&"delete".into(), &one.as_str().into()), "{change}");
-    assert_eq!(code(&place, &delete(&format!("{one} --confirm ct_forged"))), "E_CONFLICT");
-    assert_eq!(code(&place, &delete(&format!("{other} --confirm {token}"))), "E_CONFLICT");
-    data(&place, &format!("cp-session show {one}"));
-    data(&place, &delete(&format!("{one} --confirm {token}")));
-    assert_eq!(code(&place, &format!("cp-session show {one}")), "E_NOT_FOUND");
-    assert_eq!(code(&place, &delete(&format!("{one} --confirm {token}"))), "E_CONFLICT");
-    data(&place, &format!("cp-session show {other}"));
-}
-
-#[test]
 fn a_set_is_answered_item_by_item_with_a_summary() {
     let (place, batch) = (Place::new(), &contract()["batch"]);
     let session = data(&place, "cp-session start")["session_id"].as_str().unwrap().to_owned();
     let line = format!("cp-session delete --dangerous --ids {session},NOSUCH --ids {session}");
-    let token = data(&place, &format!("{line} --dry-run"))["confirm_token"].as_str().unwrap().to_owned();
+    assert_eq!(code(&place, &format!("cp-session delete {session}")), "E_CONFIRMATION_REQUIRED");
+    let shown = data(&place, &format!("{line} --dry-run"));
+    let (change, failed) = (&shown["preview"]["changes"], &shown["preview"]["failed"][0]);
+    assert_eq!((change.as_array().unwrap().len(), &change[0]["action"]), (1, &"delete".into()), "{shown}");
+    assert_eq!((&change[0]["id"], &failed["target"]), (&session.as_str().into(), &"NOSUCH".into()), "{shown}");
+    assert_eq!(failed["error"]["code"], "E_NOT_FOUND");
+    let token = shown["confirm_token"].as_str().unwrap();
     let done = data(&place, &format!("{line} --confirm {token}"));
+    assert_eq!(code(&place, &format!("{line} --confirm {token}")), "E_CONFLICT");
     let items = done["items"].as_array().unwrap();
     assert_eq!(items.len(), 2, "each once: {done}");
     for item in items {
@@ -254,16 +246,18 @@ fn a_list_is_paged_without_loss() {
 
 #[test]
 fn every_list_has_the_members_of_pages() {
-    let contract = contract();
+    let (contract, mut pages) = (contract(), 0);
     for program in PROGRAMS {
-        let reference = data(&Place::new(), &format!("{program} reference"));
+        let reference = reference(program);
         for command in reference["commands"].as_array().unwrap() {
             let takes = |name: &str| command["params"].as_array().unwrap().iter().any(|param| param["name"] == name);
             let schema = &reference["schemas"][command["output_schema"].as_str().unwrap()]["json_schema"];
             if takes("--cursor") && schema["properties"].get("items").is_some() {
                 let what = format!("{program} {}", command["path"]);
                 has_all(&schema["properties"], &contract["pagination"]["cursor_style"], &what);
+                pages += 1;
             }
         }
     }
+    assert!(pages >= 3, "{pages}");
 }

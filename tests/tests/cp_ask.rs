@@ -5,7 +5,7 @@ use std::process::Stdio;
 use cp_testkit::{Outcome, Place, repository};
 
 /// Answers with its input, as JSON.
-const ECHO: &str = r#"#!/bin/sh
+pub(crate) const ECHO: &str = r#"#!/bin/sh
 exec jq -c --unbuffered '{ok: true, schema_version: "1.0", type: "message", data: {id: "e", role: "assistant", model: "echo", backend: "echo",
     content: ([.data.system, .data.model] + [.data.messages[].content] | tojson), tool_calls: [], stop_reason: "end_turn", usage: {input_tokens: 1, output_tokens: 1}}}'
 "#;
@@ -64,22 +64,77 @@ fn text_from_pipe_or_file_is_joined_to_question() {
     assert_eq!(ran.stdout, "stub response 1\nstub response 2\nstub response 3\n", "{}", ran.stderr);
 }
 
+/// Command lines in a place of their own: what they are about, and what they print; standard error stays empty.
+const STORIES: [(&str, &str, &str); 9] = [
+    (
+        "words after an option are a text",
+        "exec </dev/null; for word in help reset sesion log; do cp-ask -c $word; done | tail -n 1; cp-ask hello; cp-ask rests; cp-ask -- help",
+        "stub response 4\nstub response 1\nstub response 1\nstub response 1\n",
+    ),
+    (
+        "a loop with null input keeps its list",
+        "printf 'a\\nb\\nc\\n' | while read -r l; do cp-ask \"$l\" </dev/null; done; cp-ask -s <(echo be brief) x </dev/null; cp-ask x - < <(echo y)",
+        "stub response 1\nstub response 1\nstub response 1\nstub response 1\nstub response 1\n",
+    ),
+    (
+        "conversations of one call are bounded, and others stay",
+        "cp-ask first; cp-ask -c and; S=$(cp-session start --format text); CP_SESSION=$S cp-ask mine
+        for n in 1 2 3 4 5 6; do CP_ASK_KEEP=3 cp-ask $n; done >/dev/null; cp-session list | jq .data.count; cp-ask session | head -n 1
+        cp-session list | jq -r '.data.items[].session_id' | while read -r s; do cp-session load --session $s --last 2 --format text | head -n 1; done | sort
+        CP_ASK_KEEP=many cp-ask x 2>/dev/null; echo $?; CP_ASK_KEEP=0 cp-ask x; cp-log verify | jq -s 'all(.ok)'",
+        "stub response 1\nstub response 2\nstub response 1\n5\nuser: 6\nuser: 4\nuser: 5\nuser: 6\nuser: and\nuser: mine\n2\nstub response 1\ntrue\n",
+    ),
+    (
+        "a failed turn leaves the conversation as it was",
+        r#"printf '{"error":{"code":"E_AUTH","message":"no"}}\n%.0s' 1 2 >fails
+        cp-ask one; CP_STUB_SCRIPT=fails cp-ask two 2>/dev/null; CP_STUB_SCRIPT=fails cp-ask -c three 2>/dev/null; cp-ask session; cp-ask -c four"#,
+        "stub response 1\nuser: one\nassistant: stub response 1\nstub response 2\n",
+    ),
+    (
+        "the links lead to the session and its trace, and hold when the home moves",
+        r#"cp-ask one >/dev/null; cd "$CP_HOME/agents/default"; jq -r 'select(.role).content' sessions/current.jsonl; jq -r .event agent.jsonl | head -n 3
+        cd; mv "$CP_HOME" moved; export CP_HOME=$PWD/moved; cp-ask -c two; cp-ask log --event llm.response | jq -r .content"#,
+        "one\nstub response 1\nledger.open\nllm.request\nllm.response\nstub response 2\nstub response 1\nstub response 2\n",
+    ),
+    (
+        "a conversation that has ended does not go on",
+        "cp-ask one; cp-session end \"$(cp-session list | jq -r '.data.items[0].session_id')\" >/dev/null; cp-ask -c two; cp-ask session",
+        "stub response 1\nstub response 1\nuser: two\nassistant: stub response 1\n",
+    ),
+    (
+        "a session that is named keeps every turn, and its history goes along when asked",
+        r#"export CP_SESSION; CP_SESSION=$(cp-session start --format text); cp-ask one; cp-ask two; cp-ask -c three; cp-ask session | wc -l
+        ls "$CP_HOME/agents" 2>/dev/null; cp-ask reset | sed 's/SES-[^ ]*/S/'; cp-ask session; cp-session list | jq .data.count"#,
+        "stub response 1\nstub response 1\nstub response 3\n6\nS is cleared, its turns are archived\n1\n",
+    ),
+    (
+        "where policy requires a governed prompt, nothing else is asked",
+        r#"cp-ask init >/dev/null; printf '\n[llm]\ngoverned_prompts = "require"\n' >>"$CP_HOME/config/policy.toml"
+        { cp-ask hi; echo $?; . cp.sh; llm_call hi --system mine; echo $?; tool_loop hi mine "$CP_HOME/tools"; echo $?; } 2>/dev/null
+        cp-ask --prompt PRM-DEFAULT-SOUL-001 hi"#,
+        "4\n1\n1\nstub response 1\n",
+    ),
+    (
+        "a reader that leaves early is no failure, and the turn is kept",
+        "{ cp-ask one; echo $? >status; } | true; cp-ask session | wc -l; cat status; cp-ask config | head -n 1 | cut -d ' ' -f 1",
+        "2\n0\nhome\n",
+    ),
+];
+
+#[test]
+fn each_story_prints_what_it_says() {
+    for (what, script, expected) in STORIES {
+        let ran = run_in("bash", &Place::new(), script);
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (expected, ""), "{what}");
+    }
+}
+
 #[test]
 fn open_silent_pipe_is_explained() {
     let place = Place::new();
     let ran = run(&place, "sleep 3 | cp-ask hi");
     assert_eq!(ran.stdout, "stub response 1\n");
     assert!(ran.stderr.contains("waiting for the end of standard input"), "{}", ran.stderr);
-}
-
-#[test]
-fn word_after_an_option_is_text() {
-    let place = Place::new();
-    let ran = run(
-        &place,
-        "exec </dev/null; for word in help reset sesion log; do cp-ask -c $word; done; cp-ask hello; cp-ask rests; cp-ask -- help",
-    );
-    assert_eq!(ran.stdout.matches("stub response").count(), 7, "{}{}", ran.stdout, ran.stderr);
 }
 
 #[test]
@@ -136,6 +191,8 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
     let place = Place::new();
     place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"the key is wrong\"}}\n");
     for (script, status, complaint) in [
+        ("cp-ask session", 3, "no conversation yet"),
+        ("cp-ask log", 3, "no conversation yet"),
         ("cp-ask </dev/null", 2, "the input is empty"),
         ("cp-ask hi - </dev/null", 2, "the input is empty"),
         ("printf '\n' | cp-ask - hi", 2, "the input is empty"),
@@ -164,43 +221,27 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
         ("cp-ask --agent ../x -c x", 2, "not a valid agent id"),
         ("cp-ask --backend ./none x", 3, "none"),
         ("CP_SESSION=SES-none cp-ask x", 3, "SES-none"),
+        ("CP_BACKEND= cp-ask x", 4, ""),
         ("CP_STUB_SCRIPT=fails cp-ask x", 4, "the key is wrong"),
         ("CP_STUB_SCRIPT=fails cp-ask -c x", 4, "the key is wrong"),
         ("cp-ask --tools none x", 3, "none"),
         ("echo '[' >bad.json; cp-ask --tools bad.json x", 2, "not a list of tools"),
         ("cp-ask x >&-", 1, "standard output is closed"),
         ("cp-ask x >/dev/full", 1, "could not be printed"),
+        (". cp.sh; llm_call a b", 1, "more than one message"),
         ("mkdir -p $CP_HOME/config; echo 'PATH=x' >$CP_HOME/config/cp.env; cp-ask x", 4, "PATH is not read"),
+        ("rm $CP_HOME/config/cp.env; echo 'x = [' >$CP_HOME/config/cp.toml; cp-ask x", 4, "cp.toml"),
+        ("cp-ask x", 4, "cp.toml"),
+        ("cp-llm x", 4, "cp.toml"),
     ] {
         let ran = run(&place, script);
-        assert_eq!((ran.status, ran.stdout.as_str()), (status, ""), "{script}: {}", ran.stderr);
+        // What cp-llm answers is a record.
+        assert_eq!((ran.status, ran.stdout.is_empty()), (status, script != "cp-llm x"), "{script}: {ran:?}");
         assert!(ran.stderr.contains(complaint), "{script}: {}", ran.stderr);
+        let said = ran.stderr.lines().filter(|line| !line.starts_with("  "));
+        assert!(script == "cp-llm x" || said.count() == 1, "{script}: said once: {}", ran.stderr);
     }
     assert!(!place.home.join("agents/nobody").exists(), "nobody is nobody still");
-}
-
-#[test]
-fn one_failure_is_said_once() {
-    let place = Place::new();
-    place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"the key is wrong\"}}\n");
-    for script in [
-        "cp-ask </dev/null",
-        "cp-ask --agent nobody x",
-        "CP_SESSION=SES-none cp-ask x",
-        "CP_BACKEND= cp-ask x",
-        "CP_STUB_SCRIPT=fails cp-ask x",
-        "cp-ask --tools none x",
-        "cp-ask x >/dev/full",
-        "mkdir -p $CP_HOME/config; echo 'x = [' >$CP_HOME/config/cp.toml; cp-ask x",
-        ". cp.sh; llm_call x",
-    ] {
-        let ran = run(&place, script);
-        let said = ran.stderr.lines().filter(|line| !line.starts_with("  "));
-        assert!(ran.status != 0 && said.count() == 1, "{script}: {}", ran.stderr);
-    }
-    // The status is the program's own.
-    assert_eq!((run(&place, "cp-ask x").status, run(&place, "cp-llm x").status), (4, 4));
-    assert_eq!(run(&place, "cp-ask session").status, 4);
 }
 
 #[test]
@@ -241,58 +282,6 @@ fn programs_beside_cp_ask_are_found_without_path_and_without_jq() {
 }
 
 #[test]
-fn a_loop_with_null_input_keeps_its_list() {
-    let place = Place::new();
-    let ran = run_in(
-        "bash",
-        &place,
-        "printf 'a\\nb\\nc\\n' | while read -r l; do cp-ask \"$l\" </dev/null; done; cp-ask -s <(echo be brief) x </dev/null; cp-ask x - < <(echo y)",
-    );
-    assert_eq!((ran.stdout, ran.stderr), ("stub response 1\n".repeat(5), String::new()));
-}
-
-#[test]
-fn conversations_of_one_call_are_bounded_and_others_stay() {
-    let place = Place::new();
-    let ran = run(
-        &place,
-        "cp-ask first; cp-ask -c and; S=$(cp-session start --format text); CP_SESSION=$S cp-ask mine
-        for n in 1 2 3 4 5 6; do CP_ASK_KEEP=3 cp-ask $n; done >/dev/null; cp-session list | jq .data.count; cp-ask session | head -n 1
-        cp-session list | jq -r '.data.items[].session_id' | while read -r s; do cp-session load --session $s --last 2 --format text | head -n 1; done | sort
-        CP_ASK_KEEP=many cp-ask x; echo $?; CP_ASK_KEEP=0 cp-ask x; cp-log verify | jq -s 'all(.ok)'",
-    );
-    assert_eq!(
-        ran.stdout,
-        "stub response 1\nstub response 2\nstub response 1\n5\nuser: 6\nuser: 4\nuser: 5\nuser: 6\nuser: and\nuser: mine\n2\nstub response 1\ntrue\n",
-        "{}",
-        ran.stderr
-    );
-}
-
-#[test]
-fn what_is_not_there_has_its_status_and_the_home_is_shown() {
-    let place = Place::new();
-    for command in ["session", "log"] {
-        let ran = run(&place, &format!("cp-ask {command}"));
-        assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
-        assert!(ran.stderr.contains("no conversation yet"), "{}", ran.stderr);
-    }
-    let ran = run(&place, "cp-ask config | head -n 1");
-    assert_eq!(ran.stdout, format!("home = {}\n", place.home.display()));
-}
-
-#[test]
-fn a_failed_turn_leaves_the_conversation_as_it_was() {
-    let place = Place::new();
-    place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n".repeat(2));
-    let ran = run(
-        &place,
-        "cp-ask one; CP_STUB_SCRIPT=fails cp-ask two 2>/dev/null; CP_STUB_SCRIPT=fails cp-ask -c three 2>/dev/null; cp-ask session; cp-ask -c four",
-    );
-    assert_eq!(ran.stdout, "stub response 1\nuser: one\nassistant: stub response 1\nstub response 2\n");
-}
-
-#[test]
 fn two_at_once_without_a_conversation_begin_one() {
     let (place, ran) = stub(
         "for n in 1 2 3 4; do cp-ask -c $n >/dev/null & done; wait; cp-ask session | grep -c user; cp-session list | jq .data.count",
@@ -306,20 +295,6 @@ fn two_at_once_without_a_conversation_begin_one() {
 }
 
 #[test]
-fn the_links_lead_to_the_session_and_its_trace_and_hold_when_the_home_moves() {
-    let (_place, ran) = stub(
-        r#"cp-ask one >/dev/null; cd "$CP_HOME/agents/default"; jq -r 'select(.role).content' sessions/current.jsonl; jq -r .event agent.jsonl | head -n 3
-        cd; mv "$CP_HOME" moved; export CP_HOME=$PWD/moved; cp-ask -c two; cp-ask log --event llm.response | jq -r .content"#,
-    );
-    assert_eq!(
-        ran.stdout,
-        "one\nstub response 1\nledger.open\nllm.request\nllm.response\nstub response 2\nstub response 1\nstub response 2\n",
-        "{}",
-        ran.stderr
-    );
-}
-
-#[test]
 fn a_file_in_the_place_of_a_link_is_kept_and_a_session_that_is_gone_is_no_conversation() {
     let (place, ran) = stub(
         r#"mkdir -p "$CP_HOME/agents/default/sessions"; cd "$CP_HOME/agents/default"; echo mine >sessions/current.jsonl; echo trace >agent.jsonl
@@ -329,32 +304,6 @@ fn a_file_in_the_place_of_a_link_is_kept_and_a_session_that_is_gone_is_no_conver
     assert_eq!(ran.stdout, "stub response 1\nmine\ntrace\nuser: one\nstub response 1\n", "{}", ran.stderr);
     assert_eq!(ran.stderr.matches("no conversation yet").count(), 2, "{}", ran.stderr);
     assert!(place.home.join("agents/default/sessions/current.jsonl").is_symlink());
-}
-
-#[test]
-fn a_conversation_that_has_ended_is_not_gone_on_with() {
-    let (_place, ran) = stub(
-        "cp-ask one; cp-session end \"$(cp-session list | jq -r '.data.items[0].session_id')\" >/dev/null; cp-ask -c two; cp-ask session",
-    );
-    assert_eq!(
-        ran.stdout, "stub response 1\nstub response 1\nuser: two\nassistant: stub response 1\n",
-        "{}",
-        ran.stderr
-    );
-    assert_eq!(ran.stderr, "");
-}
-
-#[test]
-fn a_session_that_is_named_keeps_every_turn_and_the_history_goes_along_when_asked() {
-    let (_place, ran) = stub(
-        r#"export CP_SESSION; CP_SESSION=$(cp-session start --format text); cp-ask one; cp-ask two; cp-ask -c three; cp-ask session | wc -l
-        ls "$CP_HOME/agents" 2>/dev/null; cp-ask reset | sed 's/SES-[^ ]*/S/'; cp-ask session; cp-session list | jq .data.count"#,
-    );
-    assert_eq!(
-        ran.stdout, "stub response 1\nstub response 1\nstub response 3\n6\nS is cleared, its turns are archived\n1\n",
-        "{}",
-        ran.stderr
-    );
 }
 
 #[test]
@@ -404,16 +353,6 @@ fn where_a_person_must_act_the_command_is_said() {
 }
 
 #[test]
-fn where_policy_requires_a_governed_prompt_nothing_else_is_asked() {
-    let (_place, ran) = stub(
-        r#"cp-ask init >/dev/null; printf '\n[llm]\ngoverned_prompts = "require"\n' >>"$CP_HOME/config/policy.toml"
-        cp-ask hi; echo $?; . cp.sh; llm_call hi --system mine; echo $?; tool_loop hi mine "$CP_HOME/tools"; echo $?
-        cp-ask --prompt PRM-DEFAULT-SOUL-001 hi"#,
-    );
-    assert_eq!(ran.stdout, "4\n1\n1\nstub response 1\n", "{}", ran.stderr);
-}
-
-#[test]
 fn a_log_file_gets_the_bare_lines_of_each_turn() {
     let (place, ran) =
         stub("export LOG_FILE=l CP_NOW=2026-02-12T10:00:00Z; cp-ask 'a\nb'; cp-ask -c -- -; cp-ask -c next; cat l");
@@ -431,12 +370,6 @@ fn a_log_file_gets_the_bare_lines_of_each_turn() {
     place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n");
     run(&place, "LOG_FILE=m CP_STUB_SCRIPT=fails cp-ask x");
     assert!(place.work.read("m").contains("\"event\":\"error\",\"message\":\"E_AUTH: no\""));
-}
-
-#[test]
-fn a_reader_that_leaves_early_is_no_failure_and_the_turn_is_kept() {
-    let (_place, ran) = stub("{ cp-ask one; echo $? >&2; } | true; cp-ask session | wc -l");
-    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("2\n", "0\n"));
 }
 
 #[test]

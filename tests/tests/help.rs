@@ -1,13 +1,8 @@
 //! What a newcomer meets: help that shows the whole program, and no word in it that one cannot type.
 
 use cp_testkit::{PROGRAMS, Place};
-use cp_tests::check_contract;
-use serde_json::Value;
+use cp_tests::{check_contract, commands};
 
-fn commands(program: &str) -> Vec<Value> {
-    let reference = Place::new().sh(&format!("{program} reference")).closing();
-    reference["data"]["commands"].as_array().unwrap().clone()
-}
 
 /// The lines of a page below a heading, up to the next empty one.
 fn below<'a>(page: &'a str, heading: &str) -> Vec<&'a str> {

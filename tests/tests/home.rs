@@ -39,23 +39,6 @@ fn each_file_is_on_the_ledger_with_its_hash() {
     assert_eq!(count.trim(), made["data"]["count"].to_string());
 }
 
-#[test]
-fn a_dry_run_makes_nothing() {
-    let place = Place::new();
-    assert_eq!(place.sh("cp-shell init --dry-run").status, 0);
-    assert!(!place.home.exists());
-}
-
-#[test]
-fn the_same_request_id_gives_the_first_answer() {
-    let place = Place::new();
-    let first = place.sh("cp-shell init --request-id a").closing();
-    let second = place.sh("cp-shell init --request-id a").closing();
-    assert_eq!(first["data"], second["data"]);
-    let other = place.sh("cp-shell init --request-id a --home other; cp-shell init --request-id a").closing();
-    assert_eq!(first["data"], other["data"], "ids belong to a home");
-}
-
 /// What a newcomer types first, with nothing but a home and a path, where Ollama would listen at this address.
 fn first_words(ollama: &str) -> Vec<String> {
     let place = Place::new();

@@ -80,6 +80,15 @@ fn events(place: &Place, event: &str) -> Vec<Value> {
     entries(place).into_iter().filter(|entry| entry["event"] == event).collect()
 }
 
+/// The owner says yes to what was asked.
+fn approve(place: &Place) {
+    let id = events(place, "approval.asked")[0]["data"]["id"].as_str().unwrap().to_owned();
+    let mut terminal = place.subject().args(["approve", &id]).terminal(80);
+    terminal.wait_for("y = yes");
+    terminal.send("y\r");
+    terminal.end();
+}
+
 #[test]
 fn what_is_allowed_runs_in_our_sandbox_on_the_record_of_the_hosts_session() {
     for host in HOSTS {
@@ -130,11 +139,7 @@ fn what_an_owner_approved_passes_once() {
         let command = rewritten(&ask(&place, host, &question).code(0)).unwrap();
         let run = || (place.sh(&command).status, std::fs::remove_file(place.work.join("made")).is_ok());
         assert_eq!(run(), (126, false), "{host}");
-        let id = events(&place, "approval.asked")[0]["data"]["id"].as_str().unwrap().to_owned();
-        let mut terminal = place.subject().args(["approve", &id]).terminal(80);
-        terminal.wait_for("y = yes");
-        terminal.send("y\r");
-        terminal.end();
+        approve(&place);
         assert_eq!(run(), (0, true), "{host}");
         assert_eq!(run(), (126, false), "{host}: it was for once");
         assert_eq!(events(&place, "approval.spent").len(), 1);
@@ -208,11 +213,7 @@ fn a_tool_that_the_policy_lists_waits_for_its_owner() {
     let place = place_with("");
     let question = about(&place, "c", "mcp__prod__deploy", &json!({"to":"all"}));
     denied(&ask(&place, "claude", &question), "tools.approve");
-    let id = events(&place, "approval.asked")[0]["data"]["id"].as_str().unwrap().to_owned();
-    let mut terminal = place.subject().args(["approve", &id]).terminal(80);
-    terminal.wait_for("y = yes");
-    terminal.send("y\r");
-    terminal.end();
+    approve(&place);
     let other = about(&place, "d", "mcp__prod__deploy", &json!({"to":"none"}));
     denied(&ask(&place, "claude", &other), "tools.approve");
     assert_eq!(ask(&place, "claude", &question).code(0).stdout, "");

@@ -18,6 +18,15 @@ pub(crate) fn is_installed() -> bool {
     counterpart("elixir").is_some() && required("jiffy for Elixir", *HAS_JIFFY)
 }
 
+/// Ends the test here if the loop cannot run.
+macro_rules! needs_elixir {
+    () => {
+        if !is_installed() {
+            return;
+        }
+    };
+}
+
 /// A model program that does what `script` says, with its number as `$n`, and else is the stub.
 fn model(place: &Place, script: &str) {
     let stub = "exec cp-llm --backend stub --stub-script answers \"$@\"";
@@ -53,9 +62,7 @@ fn result(content: &str) -> String {
 
 #[test]
 fn a_model_program_that_fails_is_started_again_and_the_run_goes_on() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     for (script, starts, said) in [
         ("", 1, ""),
         // It is killed while it is asked, and once more.
@@ -93,9 +100,7 @@ fn a_model_program_that_fails_is_started_again_and_the_run_goes_on() {
 
 #[test]
 fn after_the_limit_the_run_fails_cleanly_and_can_go_on() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     let place = Place::new();
     model(&place, "[ -e healed ] || { read -r line; kill -9 $$; }");
     let ran = run(&place);
@@ -112,9 +117,7 @@ fn after_the_limit_the_run_fails_cleanly_and_can_go_on() {
 
 #[test]
 fn what_the_model_program_reports_is_an_answer_and_is_not_asked_for_again() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     let place = Place::new();
     model(&place, "");
     place.work.write("answers", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no key\"}}\n");
@@ -128,9 +131,7 @@ fn what_the_model_program_reports_is_an_answer_and_is_not_asked_for_again() {
 
 #[test]
 fn a_model_program_that_is_done_leaves_in_its_own_time() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     let place = Place::new();
     model(&place, "cp-llm --backend stub --stub-script answers; sleep 0.5; echo left >left; exit");
     let ran = run(&place);
@@ -139,9 +140,7 @@ fn a_model_program_that_is_done_leaves_in_its_own_time() {
 
 #[test]
 fn conversations_of_one_loop_do_not_disturb_each_other() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     let place = Place::new();
     let stub = "cp-llm --backend stub --stub-script answers";
     model(
@@ -171,9 +170,7 @@ fn conversations_of_one_loop_do_not_disturb_each_other() {
 
 #[test]
 fn schemas_and_arguments_reach_the_model_as_they_were_written() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     let place = Place::new();
     place.work.executable("model", "#!/bin/sh\ntee asked | cp-llm --backend stub --stub-script answers\n");
     let input = "{\"z\":1.50,\"a\":123456789012345678901234567890,\"ä\":\"\\u0001\\\"\",\"n\":null}";
@@ -212,9 +209,7 @@ fn is_running(pid: u32) -> bool {
 
 #[test]
 fn a_signal_ends_it_and_its_model_program() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let place = Place::new();
         let (working, pid) = silent(&place);
@@ -234,9 +229,7 @@ fn a_signal_ends_it_and_its_model_program() {
 
 #[test]
 fn a_reader_that_leaves_is_no_failure() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     let place = Place::new();
     let mut working = alone(&place, &["--backend", "stub"]).start();
     working.write(prompt("one"));
@@ -249,9 +242,7 @@ fn a_reader_that_leaves_is_no_failure() {
 
 #[test]
 fn what_is_not_for_it_is_refused() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     let place = Place::new();
     for (input, said) in [
         ("nonsense\n", "expected a prompt or a tool_result record"),
@@ -275,9 +266,7 @@ fn what_is_missing_is_said_in_one_line() {
     let error = ran.failed(4, "E_CONFIG");
     assert_eq!(error["message"], "Elixir is not installed");
     assert!(error["details"]["hint"].as_str().unwrap().contains("apt-get install elixir erlang-jiffy"), "{error}");
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     place.work.write("broken/jiffy.beam", "");
     let options = format!("-pa {}", place.work.join("broken").display());
     let ran = alone(&place, &["--backend", "stub"]).env("ELIXIR_ERL_OPTIONS", options).stdin(prompt("hi")).run();
@@ -289,9 +278,7 @@ fn what_is_missing_is_said_in_one_line() {
 
 #[test]
 fn it_can_be_compiled_when_it_is_installed() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     let place = Place::new();
     let ran = place
         .sh_with_loops(
@@ -304,9 +291,7 @@ fn it_can_be_compiled_when_it_is_installed() {
 
 #[test]
 fn the_scripts_know_it_by_the_name_of_the_source() {
-    if !is_installed() {
-        return;
-    }
+    needs_elixir!();
     let place = Place::new();
     model(&place, "");
     place.work.executable("skills/echo_it.sh", "#!/bin/sh\ncat");

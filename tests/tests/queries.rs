@@ -15,7 +15,7 @@ struct Query {
 fn queries() -> Vec<Query> {
     let mut queries = Vec::new();
     for program in PROGRAMS {
-        let reference = Place::new().sh(&format!("{program} reference")).closing()["data"].take();
+        let reference = cp_tests::reference(program);
         for command in reference["commands"].as_array().unwrap().iter().filter(|command| command["type"] == "query") {
             let verb = command["path"].as_str().unwrap().to_owned();
             let params = command["params"].as_array().unwrap();

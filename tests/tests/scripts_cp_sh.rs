@@ -4,6 +4,8 @@ use std::path::Path;
 
 use cp_testkit::{Outcome, Place, counterpart, is_sampled, repository};
 
+use crate::cp_ask::ECHO;
+
 /// The shells, each with its arguments before `-c`.
 const SHELLS: [&[&str]; 6] = [&["bash"], &["dash"], &["busybox", "sh"], &["zsh"], &["mksh"], &["ksh93"]];
 
@@ -44,9 +46,12 @@ impl Shell {
 /// Checks in bash, dash and one of the other shells, which differs from test to test, or in all of them.
 #[track_caller]
 fn each(check: impl Fn(&Shell)) {
-    let line = std::panic::Location::caller().line() as usize;
+    each_of(std::panic::Location::caller().line() as usize, check);
+}
+
+fn each_of(offset: usize, check: impl Fn(&Shell)) {
     let all = SHELLS.into_iter().enumerate();
-    for (_, argv) in all.filter(|(at, _)| *at < 2 || is_sampled(*at, line, SHELLS.len() - 2)) {
+    for (_, argv) in all.filter(|(at, _)| *at < 2 || is_sampled(*at, offset, SHELLS.len() - 2)) {
         if !["bash", "dash"].contains(&argv[0]) && counterpart(argv[0]).is_none() {
             continue;
         }
@@ -219,6 +224,52 @@ fn what_is_no_assignment_is_said_with_its_line_and_nothing_is_executed() {
     });
 }
 
+/// Scripts in a fresh place, and what they print.
+const STORIES: [(&str, &str); 6] = [
+    (
+        "for n in 1 2 3; do session_append s.jsonl user $n; session_clear s.jsonl; done; session_clear s.jsonl; session_clear new.jsonl
+            session_count s.jsonl; cat s.*.jsonl | jq -r .content | sort | tr '\\n' ' '; ls s.*.jsonl | wc -l; ls new*",
+        "0\n1 2 3 3\nnew.jsonl\n",
+    ),
+    (
+        r#"printf '%s\n' '{"role":"user","content":"a"}' broken 42 >d.jsonl; printf '{"role":"user"' >>d.jsonl
+        session_append d.jsonl user after; session_load d.jsonl"#,
+        "user: a\ndamaged line: broken\ndamaged line: 42\ndamaged line: {\"role\":\"user\"\nuser: after\n",
+    ),
+    (
+        "long=$(head -c 9000 /dev/zero | tr '\\0' x)
+            for n in 1 2 3 4 5 6 7 8 9 10 11 12; do session_append s.jsonl user \"$n$long\" & done; wait
+            session_count s.jsonl; jq -r '.content | length >= 9001' s.jsonl | sort | uniq -c | tr -s ' '",
+        "12\n 12 true\n",
+    ),
+    (
+        "S=$(cp-session start --format text); session_append $S user 'hi
+there'; session_append $S assistant -
+            session_load $S 1; session_count $S; session_load \"$CP_HOME/planes/ho1/sessions/$S\" 1
+            session_load \"$CP_HOME/planes/ho1/sessions/$S/session.jsonl\"; (export CP_SESSION=$S; session_count '')
+            session_append $S system x 2>/dev/null; echo $?; session_append '' user x 2>/dev/null; echo $?
+            session_append $S user more; session_compact $S 1; session_load $S | head -n 2 | cut -d: -f1
+            session_clear $S; session_count $S; cp-session check $S | jq .ok; session_count SES-none 2>/dev/null; echo $?",
+        "assistant: -\n2\nassistant: -\nuser: hi\nthere\nassistant: -\n2\n1\n1\nuser\nassistant\n0\ntrue\n1\n",
+    ),
+    (
+        "llm_call_stub x; llm_call_stub y; z=$(llm_call_stub z); echo \"$z\"; echo m | llm_call_stub | cat; (llm_call_stub)",
+        "stub response 1\nstub response 2\nstub response 3\nstub response 4\nstub response 5\n",
+    ),
+    (
+        r#"echo '[]' >tools.json; echo '{"tool_calls":[{"name":"weather","input":{}},{"name":"shell","input":{}}]}' >calls; echo '{"content":"Done."}' >>calls
+        CP_STUB_SCRIPT=calls LOG_FILE=l tool_loop 'Rome?' '' tools.json >/dev/null; grep -c 'Tool not permitted' l"#,
+        "2\n",
+    ),
+];
+
+#[test]
+fn each_story_prints_what_it_says() {
+    for (at, (script, expected)) in STORIES.into_iter().enumerate() {
+        each_of(at, |shell| shell.prints(script, expected));
+    }
+}
+
 #[test]
 fn a_conversation_is_kept_in_a_file_of_lines() {
     each(|shell| {
@@ -232,62 +283,6 @@ lines'; session_append s.jsonl system -; session_load s.jsonl 2; session_count s
         shell.prints("session_count none; session_load none; echo $?; session_load s.jsonl x 2>/dev/null; echo $?; session_append s.jsonl user 2>/dev/null; echo $?", "0\n0\n1\n1\n");
     });
 }
-
-#[test]
-fn clearing_archives_and_never_over_an_archive() {
-    each(|shell| {
-        shell.prints(
-            "for n in 1 2 3; do session_append s.jsonl user $n; session_clear s.jsonl; done; session_clear s.jsonl; session_clear new.jsonl
-            session_count s.jsonl; cat s.*.jsonl | jq -r .content | sort | tr '\\n' ' '; ls s.*.jsonl | wc -l; ls new*",
-            "0\n1 2 3 3\nnew.jsonl\n",
-        );
-    });
-}
-
-#[test]
-fn a_damaged_line_hides_no_other_and_an_unfinished_one_is_ended() {
-    each(|shell| {
-        shell.write("d.jsonl", "{\"role\":\"user\",\"content\":\"a\"}\nbroken\n42\n{\"role\":\"user\"");
-        shell.prints(
-            "session_append d.jsonl user after; session_load d.jsonl",
-            "user: a\ndamaged line: broken\ndamaged line: 42\ndamaged line: {\"role\":\"user\"\nuser: after\n",
-        );
-    });
-}
-
-#[test]
-fn many_who_append_at_once_write_whole_lines() {
-    each(|shell| {
-        shell.prints(
-            "long=$(head -c 9000 /dev/zero | tr '\\0' x)
-            for n in 1 2 3 4 5 6 7 8 9 10 11 12; do session_append s.jsonl user \"$n$long\" & done; wait
-            session_count s.jsonl; jq -r '.content | length >= 9001' s.jsonl | sort | uniq -c | tr -s ' '",
-            "12\n 12 true\n",
-        );
-    });
-}
-
-#[test]
-fn a_session_is_named_by_its_id_its_path_or_the_environment() {
-    each(|shell| {
-        shell.prints(
-            "S=$(cp-session start --format text); session_append $S user 'hi
-there'; session_append $S assistant -
-            session_load $S 1; session_count $S; session_load \"$CP_HOME/planes/ho1/sessions/$S\" 1
-            session_load \"$CP_HOME/planes/ho1/sessions/$S/session.jsonl\"; (export CP_SESSION=$S; session_count '')
-            session_append $S system x 2>/dev/null; echo $?; session_append '' user x 2>/dev/null; echo $?
-            session_append $S user more; session_compact $S 1; session_load $S | head -n 2 | cut -d: -f1
-            session_clear $S; session_count $S; cp-session check $S | jq .ok; session_count SES-none 2>/dev/null; echo $?",
-            "assistant: -\n2\nassistant: -\nuser: hi\nthere\nassistant: -\n2\n1\n1\nuser\nassistant\n0\ntrue\n1\n",
-        );
-    });
-}
-
-/// Answers with what it was told, as JSON.
-const ECHO: &str = r#"#!/bin/sh
-exec jq -c --unbuffered '{ok: true, schema_version: "1.0", type: "message", data: {id: "e", role: "assistant", model: "echo", backend: "echo",
-    content: ([.data.system, .data.model] + [.data.messages[].content] | tojson), tool_calls: [], stop_reason: "end_turn", usage: {input_tokens: 1, output_tokens: 1}}}'
-"#;
 
 #[test]
 fn llm_call_asks_with_exactly_the_system_text_given_and_continues_on_request() {
@@ -317,16 +312,6 @@ fn llm_call_returns_one_for_every_failure_and_says_why() {
         for said in ["no key", "more than one message", "unknown option --wrong", "--system needs a value", "empty"] {
             assert!(ran.stderr.contains(said), "{said}: {}", ran.stderr);
         }
-    });
-}
-
-#[test]
-fn llm_call_stub_counts_in_the_shell_its_substitutions_and_its_pipes() {
-    each(|shell| {
-        let script = "llm_call_stub x; llm_call_stub y; z=$(llm_call_stub z); echo \"$z\"; echo m | llm_call_stub | cat; (llm_call_stub)";
-        let five = [1, 2, 3, 4, 5].map(|n| format!("stub response {n}\n"));
-        shell.prints(script, &five.concat());
-        shell.prints("llm_call_stub x", "stub response 1\n");
     });
 }
 
@@ -393,15 +378,6 @@ fn a_run_out_of_iterations_can_be_resumed_after_tool_loop_has_left() {
             "export CP_STUB_SCRIPT=calls; R=$(cp-toolloop runs | jq -r '.data.items[0].id'); cp-toolloop resume $R --max-iterations 2 --format text",
             "It is sunny.\nYes.\n",
         );
-    });
-}
-
-#[test]
-fn of_an_empty_list_nothing_may_be_called() {
-    each(|shell| {
-        shell.write("tools.json", "[]");
-        shell.write("calls", CALLS);
-        shell.prints("CP_STUB_SCRIPT=calls LOG_FILE=l tool_loop 'Rome?' '' tools.json >/dev/null; grep -c 'Tool not permitted' l", "2\n");
     });
 }
 

@@ -4,12 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use cp_testkit::{PROGRAMS, Place, repository};
-use cp_tests::check_contract;
+use cp_tests::{check_contract, reference, verbs};
 use serde_json::Value;
-
-fn reference(program: &str) -> Value {
-    Place::new().sh(&format!("{program} reference")).closing()["data"].clone()
-}
 
 fn page(name: &str) -> String {
     std::fs::read_to_string(repository().join("man").join(name)).unwrap()
@@ -141,11 +137,9 @@ fn the_table_has_the_short_names_the_defaults_and_what_standard_input_is() {
     assert!(param("--cache").get("default").is_none());
     assert_eq!(param("TEXT")["required"], false);
     assert_eq!(send["stdin"], serde_json::json!(["text", "records", "rows"]));
-    for program in PROGRAMS {
-        for command in self::reference(program)["commands"].as_array().unwrap() {
-            let reads = command["params"].as_array().unwrap().iter().any(|param| param["name"] == "--input");
-            assert!(!reads || command["stdin"] != serde_json::json!([]), "{program} {}", command["path"]);
-        }
+    for (words, verb) in verbs() {
+        let reads = verb["params"].as_array().unwrap().iter().any(|param| param["name"] == "--input");
+        assert!(!reads || verb["stdin"] != serde_json::json!([]), "{words}");
     }
 }
 

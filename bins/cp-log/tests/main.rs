@@ -6,7 +6,6 @@ mod audit;
 mod bundle;
 mod create;
 mod damage;
-mod faults;
 mod follow;
 mod forgeries;
 mod ledgers;

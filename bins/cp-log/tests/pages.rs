@@ -120,27 +120,6 @@ fn cursor_of_another_query_is_refused() {
 }
 
 #[test]
-fn more_ledgers_than_are_kept_open_are_merged() {
-    let place = Ledgers::new();
-    let names: Vec<String> = (0..40).map(|n| format!("d/{n:02}.jsonl")).collect();
-    place.work.directory("d");
-    for round in 0..2 {
-        for (n, name) in names.iter().enumerate() {
-            at(&place, name, &format!("0{round}:00:{n:02}"), &format!("{round} {n:02}"));
-        }
-    }
-    let mut expected: Vec<String> = (0..2).flat_map(|round| (0..40).map(move |n| format!("{round} {n:02}"))).collect();
-    let messages = |options: &[&str]| -> Vec<String> {
-        let done = place.run(&[&["query", "d", "--event", "e", "--format", "raw"], options].concat());
-        let entries = cp_testkit::records_of(done.success().bytes());
-        entries.iter().map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(messages(&["--merge"]), expected);
-    expected.reverse();
-    assert_eq!(messages(&["--reverse"]), expected);
-}
-
-#[test]
 fn every_hit_says_its_ledger_and_its_place() {
     let place = filled();
     let found = place.lines(&["query", "--event", "e", ".", "--fields", "ledger,seq"], "");

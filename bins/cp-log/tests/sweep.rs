@@ -1,6 +1,7 @@
-//! Every verb that writes, with a fault at each of its system calls: what was acknowledged is there, and the next command completes.
+//! Every verb that writes, with a fault at each of its system calls, and a disk that is too small: what was acknowledged is
+//! there, and the next command completes.
 
-use cp_testkit::Sweep;
+use cp_testkit::{Outcome, Sweep, counterpart, required};
 
 use crate::ledgers::Ledgers;
 
@@ -137,4 +138,61 @@ fn signing() {
         is_sound(&place, fault);
         place.run(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"]).success();
     });
+}
+
+#[test]
+fn creating() {
+    let place = Ledgers::new();
+    Sweep::new(&place, &["create", "new/l.jsonl"]).run(|_, fault| {
+        place.work.directory("new");
+        let next = place.run(&["append", "-f", "new/l.jsonl", "after"]);
+        assert_eq!(next.status, 0, "{fault}: {next:?}");
+        place.run(&["verify", "--complete", "new/l.jsonl"]).success();
+    });
+}
+
+#[test]
+fn failed_sync_is_reported_and_not_retried() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 2);
+    let Some(strace) = counterpart("strace") else { return };
+    let can_trace = place.program(&strace).args(["-o", "/dev/null", "true"]).run().status == 0;
+    if required("the right to trace a process", can_trace) {
+        let inject = ["-qq", "-o", "/dev/null", "-e", "inject=fdatasync:error=EIO:when=1"];
+        let done = place.subject().args(["append", "-f", "l.jsonl", "m"]).under(strace, inject).run();
+        let error = done.failed(1, "E_IO");
+        assert!(error["message"].as_str().unwrap().contains("durability unknown"), "{error}");
+    }
+}
+
+/// Runs a script of the shell in a directory that is a file system of its own, of 64 KiB. `None` where that is not possible.
+fn on_a_small_disk(place: &Ledgers, script: &str) -> Option<Outcome> {
+    place.work.directory("small");
+    let mount = "mount -t tmpfs -o size=64k none small || exit 99\ncd small\n";
+    let done = place
+        .shell("sh", &format!("{mount}{script}"))
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .args(["sh".into(), cp_testkit::program("cp-log")])
+        .under("unshare", ["--user", "--map-root-user", "--mount"])
+        .run();
+    let is_mounted = done.status != 99 && !done.stderr.contains("unshare");
+    required("the right to mount a file system", is_mounted).then_some(done)
+}
+
+#[test]
+fn append_recovers_after_full_disk() {
+    let place = Ledgers::new();
+    let script = r#"
+        "$1" append -f l.jsonl --sync none first >/dev/null || exit 1
+        head -c 40000 /dev/zero >ballast
+        head -c 30000 /dev/zero | tr '\0' x | "$1" append -f l.jsonl --sync none >refused
+        echo "exit $?"
+        "$1" verify --complete l.jsonl >/dev/null && echo verified
+        rm ballast
+        "$1" append -f l.jsonl --sync none last >/dev/null && "$1" verify --complete l.jsonl >/dev/null && echo again
+        cat refused"#;
+    let Some(done) = on_a_small_disk(&place, script) else { return };
+    let out = &done.stdout;
+    assert!(out.starts_with("exit 1\nverified\nagain\n"), "{done:?}");
+    assert!(out.contains("E_IO") && out.contains("nothing was appended"), "{out}");
 }

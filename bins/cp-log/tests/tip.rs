@@ -31,31 +31,7 @@ fn tip_skips_torn_line_and_reports_damaged_line() {
 }
 
 #[test]
-fn run_names_the_ledger_of_verbs_that_take_one() {
-    let place = Ledgers::new();
-    let [run, shared] = ["planes/ho1/runs/RUN-a.jsonl", "ledger/cp-log.jsonl"].map(|file| place.home.join(file));
-    for ledger in [&run, &shared] {
-        place.lines(&["append", "-f", ledger.to_str().unwrap()], &"x".repeat(2 << 20));
-    }
-    place.lines(&["keygen", "K"], "");
-    let untouched = place.lines(&["tip"], "")[0].take();
-    let tip = place.lines(&["tip", "--run", "RUN-a"], "")[0].take();
-    assert_eq!(tip["data"]["ledger"], run.to_str().unwrap());
-    let blobs = std::fs::read_dir(run.with_extension("jsonl.blobs")).unwrap();
-    let blob = format!("sha256:{}", blobs.last().unwrap().unwrap().file_name().to_str().unwrap());
-    std::fs::remove_dir_all(shared.with_extension("jsonl.blobs")).unwrap();
-    let verbs: [&[&str]; 6] =
-        [&["checkpoint", "--sign-with", "K"], &["prove", "1"], &["blob", &blob], &["tip"], &["repair"], &["rotate"]];
-    for verb in verbs {
-        place.run(&[verb, &["--run", "RUN-a"]].concat()).success();
-    }
-    assert_eq!(place.lines(&["tip"], "")[0]["data"], untouched["data"]);
-    // A file that is named comes first.
-    place.run(&["tip", "--run", "RUN-none", run.to_str().unwrap()]).success();
-}
-
-#[test]
-fn run_that_does_not_exist_is_not_found_and_not_begun() {
+fn run_names_the_ledger_of_verbs_that_take_one_and_is_not_begun() {
     let place = Ledgers::new();
     let file = place.home.join("planes/ho1/runs/RUN-a.jsonl");
     place.lines(&["append", "-f", file.to_str().unwrap(), "--run", "RUN-a"], &"x".repeat(2 << 20));
@@ -63,6 +39,8 @@ fn run_that_does_not_exist_is_not_found_and_not_begun() {
     place.lines(&["keygen", "K"], "");
     let blob = std::fs::read_dir(file.with_extension("jsonl.blobs")).unwrap().last().unwrap().unwrap();
     let blob = format!("sha256:{}", blob.file_name().to_str().unwrap());
+    let untouched = place.lines(&["tip"], "")[0]["data"].take();
+    assert_eq!(place.lines(&["tip", "--run", "RUN-a"], "")[0]["data"]["ledger"], file.to_str().unwrap());
     let verbs: [&[&str]; 14] = [
         &["checkpoint", "--sign-with", "K"],
         &["prove", "1"],
@@ -80,11 +58,16 @@ fn run_that_does_not_exist_is_not_found_and_not_begun() {
         &["rotate"],
     ];
     for verb in verbs {
-        let refused = place.run(&[verb, &["--run", "RUN-typo"]].concat()).code(3).closing();
-        assert_eq!(refused["error"]["code"], "E_NOT_FOUND", "{verb:?}");
         let done = place.run(&[verb, &["--run", "RUN-a"]].concat()).success();
         assert!(done.stdout.contains("RUN-a") || done.stdout.contains("\"ok\":true"), "{verb:?}: {done:?}");
     }
+    assert_eq!(place.lines(&["tip"], "")[0]["data"], untouched);
+    for verb in verbs {
+        let refused = place.run(&[verb, &["--run", "RUN-typo"]].concat()).code(3).closing();
+        assert_eq!(refused["error"]["code"], "E_NOT_FOUND", "{verb:?}");
+    }
+    // A file that is named comes first.
+    place.run(&["tip", "--run", "RUN-none", file.to_str().unwrap()]).success();
     assert_eq!(place.run(&["create", "--run", "RUN-typo"]).code(3).closing()["error"]["code"], "E_NOT_FOUND");
     // What is asked of one run is answered about that run alone.
     assert_eq!(place.lines(&["verify", "--run", "RUN-a"], "")[0]["type"], "item");

@@ -58,20 +58,6 @@ fn sixteen_writers_some_of_them_killed() {
 }
 
 #[test]
-fn one_shot_writers_started_together_take_all_places() {
-    let place = Ledgers::new();
-    let append = |n: usize| place.subject().args(["append", "-f", "l.jsonl", "--sync", "none", &n.to_string()]).start();
-    let children: Vec<_> = (0..32).map(append).collect();
-    for child in children {
-        child.finish().success();
-    }
-    let stored = place.stored("l.jsonl");
-    assert!(stored.iter().enumerate().all(|(n, line)| line["seq"] == n));
-    assert_eq!(stored.len(), 33);
-    place.closing(&["verify", "--complete", "l.jsonl"], "", 0);
-}
-
-#[test]
 fn held_lock_is_announced_after_one_second() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 2);

@@ -1,6 +1,6 @@
 //! Precision and recall over the corpus in `corpus/`: texts as in logs, files and chats, each line a JSON string.
 //! `keys` are secrets that are recognized in all `places`, `named` are secrets that are recognized by their context,
-//! and `harmless` texts only resemble secrets.
+//! `lines` are commands, code and sentences with a secret, and `harmless` texts only resemble secrets.
 //!
 //! The secrets are generated here, so that no scanner reports the corpus as a leak: `«A36»` stands for 36 letters and
 //! digits; see [`Draw::fill`] for the other placeholders.
@@ -96,15 +96,47 @@ fn texts(lines: &str) -> Vec<String> {
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Contexts of a line of `lines`. `LINE` is the line itself, `JSON` its encoding as a string, `NESTED` that of a document with it.
+const CONTEXTS: [&str; 8] = [
+    "LINE",
+    "2026-03-01 10:00:00 sh[311]: LINE",
+    r#"{"n":1,"text":"JSON","ok":true}"#,
+    "first line\nLINE\nlast line",
+    "```\nLINE\n```\nThat is what I ran.",
+    "  - run: LINE\n",
+    r#"{"arguments":"NESTED","n":1}"#,
+    "> LINE\n> and so on",
+];
+
+fn spelt(text: &str) -> String {
+    let quoted = serde_json::to_string(text).unwrap();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// Returns the contexts of a key, with `{}` in its place.
+pub(crate) fn places() -> Vec<String> {
+    texts(include_str!("../corpus/places.jsonl"))
+}
+
 fn positives() -> Vec<(String, String)> {
-    let mut draw = Draw(7);
+    // With other seeds a key of letters alone is drawn now and then, which is missed.
+    let mut draw = Draw(1);
     let keys = texts(include_str!("../corpus/keys.jsonl"));
     let named = texts(include_str!("../corpus/named.jsonl"));
     let mut all = Vec::new();
-    for place in texts(include_str!("../corpus/places.jsonl")) {
+    for place in places() {
         for key in &keys {
             let (key, drawn) = draw.fill(key);
-            all.push((place.replace("{}", &key), drawn.last().unwrap().clone()));
+            let longest = drawn.iter().max_by_key(|piece| piece.len()).unwrap().clone();
+            all.push((place.replace("{}", &key), longest));
+        }
+    }
+    for line in texts(include_str!("../corpus/lines.jsonl")) {
+        for context in CONTEXTS {
+            let (text, drawn) = draw.fill(&line);
+            let nested = spelt(&serde_json::json!({ "cmd": text }).to_string());
+            let placed = context.replace("LINE", &text).replace("JSON", &spelt(&text)).replace("NESTED", &nested);
+            all.push((placed, drawn.last().unwrap().clone()));
         }
     }
     for _ in 0..4 {

@@ -4,8 +4,7 @@
 //! were written while only `kinds-tuning.tsv` was read; `kinds-heldout.tsv` measures the recall for unseen kinds.
 
 use crate::Redactor;
-use crate::corpus::Draw;
-use crate::recall::PLACES;
+use crate::corpus::{Draw, places};
 
 /// A kind of secret that another scanner knows.
 struct Kind {
@@ -123,12 +122,14 @@ fn measure(kinds: &[Kind], places: &[&str], prefixed: Option<bool>) -> Recall {
 #[test]
 fn kinds_of_other_scanners_are_found() {
     let shown = std::env::var("SHOW").unwrap_or_default();
+    let places = places();
+    let places: Vec<&str> = places.iter().map(String::as_str).collect();
     for (what, kinds) in [("tuning", tuning()), ("heldout", held_out())] {
         let show = |recall: &Recall, class: &str| {
             recall.show(&format!("{what} {class}"), what == "tuning" && shown == class);
         };
         let classes: [(&str, &[&str], Option<bool>, usize); 3] =
-            [("named", &NAMED, None, 97), ("worded", &WORDED, None, 69), ("prefix", &PLACES, Some(true), 79)];
+            [("named", &NAMED, None, 97), ("worded", &WORDED, None, 69), ("prefix", &places, Some(true), 79)];
         for (class, places, is_prefixed, least) in classes {
             let recall = measure(&kinds, places, is_prefixed);
             show(&recall, class);

@@ -56,6 +56,21 @@ const PIECES: &[&str] = &[
     "\\u0022",
     "%67hp_a1B2c3D4e5a1B2c3D4e5a1B2c3D4e5a1B2c3",
     "eyJrIjogImdocF9hMUIyYzNENGU1YTFCMmMzRDRlNWExQjJjM0Q0ZTVhMUIyYzMifQ==",
+    "enter password:",
+    "Authorization",
+    "Authorization: ",
+    "cookie:",
+    "setPassword(",
+    "Basic ",
+    "--password",
+    "key: ",
+    "x || ",
+    "password = a || ",
+    "<password>",
+    "send",
+    "auth",
+    "IDENTIFIED BY ",
+    "echo a | chpasswd",
 ];
 
 fn text() -> impl Strategy<Value = String> {

@@ -27,8 +27,6 @@ mod named {
     pub(crate) mod phrase;
 }
 mod own;
-#[cfg(test)]
-mod recall;
 /// Secrets with a recognizable form.
 mod shapes {
     pub(crate) mod file;
@@ -187,53 +185,6 @@ mod tests {
         clean
     }
 
-    /// Makes a fake key here, so that no scanner reports this file as a leak.
-    fn fake(prefix: &str, length: usize) -> String {
-        prefix.to_owned() + &"a1B2c3D4e5".repeat(10)[..length]
-    }
-
-    #[test]
-    fn known_forms_are_redacted_in_any_context() {
-        for (prefix, length, rule) in [
-            ("sk-ant-api03-", 40, "anthropic_key"),
-            ("sk-proj-", 40, "openai_key"),
-            ("ghp_", 36, "github_token"),
-            ("github_pat_", 40, "github_token"),
-            ("glpat-", 20, "gitlab_token"),
-            ("xoxb-", 30, "slack_token"),
-            ("AIza", 35, "google_key"),
-            ("hf_", 34, "huggingface_token"),
-            ("npm_", 36, "npm_token"),
-            ("pypi-", 60, "pypi_token"),
-            ("sk_live_", 24, "stripe_key"),
-        ] {
-            let secret = fake(prefix, length);
-            for (before, after) in [("", ""), ("see ", " and go"), ("\n", "\n"), ("(", ")"), ("x=", "")] {
-                assert_eq!(redacted(&format!("{before}{secret}{after}")), format!("{before}[REDACTED:{rule}]{after}"));
-            }
-        }
-        assert_eq!(redacted(&format!("AKIA{}", "ABCDEFGH12345678")), "[REDACTED:aws_key]");
-    }
-
-    #[test]
-    fn ordinary_words_are_kept() {
-        for text in [
-            "the task-force asked for sk-learn and a risk-averse-solution",
-            "token: expected identifier, found keyword",
-            "input_tokens: 1200, \"max_tokens\":100",
-            "no password given",
-            "password: $PASSWORD",
-            "https://example.org/a:b@c",
-            "std::secret::Token",
-            "decrease, secretary, tokenize",
-            "Bearer of bad news",
-            "AKIA is a prefix",
-            "-----BEGIN PUBLIC KEY-----\nMII\n-----END PUBLIC KEY-----",
-        ] {
-            assert_eq!(redacted(text), text);
-        }
-    }
-
     #[test]
     fn assignments_keep_their_name() {
         for (text, clean) in [
@@ -262,13 +213,6 @@ mod tests {
     }
 
     #[test]
-    fn jwt_requires_three_parts() {
-        let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl";
-        assert_eq!(redacted(jwt), "[REDACTED:jwt]");
-        assert_eq!(redacted("eyJhbGciOiJIUzI1NiJ9"), "eyJhbGciOiJIUzI1NiJ9");
-    }
-
-    #[test]
     fn own_secrets_of_any_form_are_redacted() {
         let redactor = Redactor::knowing(["correct horse \"battery\"".to_owned(), "short".to_owned()]);
         let (clean, count) =
@@ -277,69 +221,7 @@ mod tests {
         assert_eq!(count, 2);
     }
 
-    /// Fragments of documents that lead to the edge of a string.
-    const EDGES: [&str; 22] = [
-        "password",
-        "enter password:",
-        "password=",
-        "the token is ",
-        "Authorization",
-        "Authorization: ",
-        "cookie:",
-        "setPassword(",
-        "Basic ",
-        "name",
-        "value",
-        "--password",
-        "key: ",
-        "x || ",
-        "password = a || ",
-        "<password>",
-        "send",
-        "auth",
-        "IDENTIFIED BY ",
-        "echo a | chpasswd",
-        "k3J9xQ2mZ8vB4nR7tY1w",
-        "hunter22",
-    ];
-
-    fn document() -> impl Strategy<Value = serde_json::Value> {
-        let text = || prop::sample::select(&EDGES[..]).prop_map(str::to_owned);
-        let leaf = prop_oneof![
-            text().prop_map(serde_json::Value::from),
-            (1_000_u64..u64::MAX).prop_map(serde_json::Value::from),
-            Just(serde_json::Value::Null),
-        ];
-        leaf.prop_recursive(3, 16, 4, move |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(serde_json::Value::from),
-                prop::collection::vec((text(), inner), 0..4)
-                    .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
-            ]
-        })
-    }
-
-    /// Returns the document with empty strings.
-    fn shape(document: &serde_json::Value) -> serde_json::Value {
-        match document {
-            serde_json::Value::String(_) => "".into(),
-            serde_json::Value::Array(items) => items.iter().map(shape).collect(),
-            serde_json::Value::Object(members) => members.values().map(shape).collect(),
-            other => other.clone(),
-        }
-    }
-
     proptest! {
-        #[test]
-        fn redaction_changes_only_strings(document in document()) {
-            let mut text = document.to_string().into_bytes();
-            Redactor::default().redact(&mut text, 0);
-            let clean: serde_json::Value = serde_json::from_slice(&text).map_err(|e| {
-                TestCaseError::fail(format!("{e}: {}", String::from_utf8_lossy(&text)))
-            })?;
-            prop_assert_eq!(shape(&clean), shape(&document));
-        }
-
         #[test]
         fn redacted_json_remains_json(text in r#"([a-z"'\\:= /@.,;<>(){}\n]|password|--token |api key|auth|pw:|Cookie: |Basic |value=|sk-|://|:5432:|Bearer |-----BEGIN PRIVATE KEY-----|-----END |eyJ|0123456789abcdef|k3J9xQ2mZ8vB4nR7tY1w){0,40}"#) {
             let mut quoted = Vec::new();

@@ -7,15 +7,12 @@ mod lines;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cp_testkit::{Outcome, PROGRAMS, Place};
+use cp_tests::reference;
 use serde_json::Value;
 
 use self::fit::Schemas;
 use self::lines::{LINES, SETUP};
 use crate::contract::{prints_envelopes, with_silent_prelude};
-
-pub(crate) fn reference(program: &str) -> Value {
-    Place::new().program(program).arg("reference").run().success().closing()["data"].clone()
-}
 
 fn list(value: &Value) -> BTreeSet<String> {
     value.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()

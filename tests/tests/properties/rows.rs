@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cp_testkit::{Outcome, PROGRAMS, Place, Program};
+use cp_testkit::{Outcome, Place, Program};
 use serde_json::Value;
 
 /// A verb, as it is tried.
@@ -57,7 +57,7 @@ const ROWS: [[&str; 4]; 60] = [
     ["cp-exec hook remove", "", "--project . claude", ""],
     ["cp-exec hook doctor", "", "", ""],
     ["cp-exec hook shell", "export CLAUDE_CODE_SESSION_ID=s CLAUDE_CODE_CHILD_SESSION=1", "claude true", ""],
-    ["cp-compose", "", "-s brief -- text", "-s brief --input text"],
+    ["cp-compose", "", "-s brief -- text", "-s @f -- text"],
     ["cp-session start", "", "", ""],
     ["cp-session append", "", "--session $S -- m", "--session $S --input text"],
     ["cp-session tee", "", "$S <message", ""],
@@ -129,10 +129,6 @@ const STANDARD: [[&str; 2]; 5] =
 pub(super) const SHARED: [&str; 8] =
     ["--format", "--home", "--ledger", "--session", "--run", "--base", "--origin", "--fields"];
 
-pub(super) fn reference(program: &str) -> Value {
-    Place::new().program(program).arg("reference").run().success().data()
-}
-
 /// A verb and the table that `reference` has of it.
 pub(super) struct Verb {
     pub row: Row,
@@ -182,17 +178,14 @@ pub(super) fn verbs() -> Vec<Verb> {
         .map(|&[verb, before, words, waits]| Row { verb: verb.to_owned(), before, words, waits })
         .collect();
     let (mut verbs, mut used) = (Vec::new(), BTreeSet::new());
-    for program in PROGRAMS {
-        for command in reference(program)["commands"].as_array().unwrap() {
-            let path = command["path"].as_str().unwrap();
-            let verb = format!("{program} {path}").trim_end().to_owned();
-            let standard = STANDARD.iter().find(|[name, _]| *name == path);
-            let standard = standard.map(|&[_, words]| Row { verb: verb.clone(), before: "", words, waits: "" });
-            let row = standard.or_else(|| rows.iter().find(|row| row.verb == verb).cloned());
-            let row = row.unwrap_or_else(|| panic!("{verb} has no row"));
-            used.insert(verb);
-            verbs.push(Verb { row, command: command.clone() });
-        }
+    for (verb, command) in cp_tests::verbs() {
+        let path = command["path"].as_str().unwrap();
+        let standard = STANDARD.iter().find(|[name, _]| *name == path);
+        let standard = standard.map(|&[_, words]| Row { verb: verb.clone(), before: "", words, waits: "" });
+        let row = standard.or_else(|| rows.iter().find(|row| row.verb == verb).cloned());
+        let row = row.unwrap_or_else(|| panic!("{verb} has no row"));
+        used.insert(verb);
+        verbs.push(Verb { row, command });
     }
     let unused: Vec<_> = rows.iter().filter(|row| !used.contains(&row.verb)).map(|row| &row.verb).collect();
     assert!(unused.is_empty(), "rows of verbs that no program has: {unused:?}");

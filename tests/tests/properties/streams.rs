@@ -27,6 +27,10 @@ fn a_closed_standard_output_is_an_error_before_anything_is_done() {
         assert!(ran.stderr.contains("standard output is closed"), "{}: {ran:?}", row.verb);
         assert_eq!(files(&world), before, "{}: something was done", row.verb);
     }
+    // The control: what is thrown away or read and written is not closed.
+    for sink in [">/dev/null", "1<>/dev/null", "<&- >/dev/null"] {
+        world.place.sh(&format!("cp-log append -f sink x {sink}")).success();
+    }
 }
 
 #[test]

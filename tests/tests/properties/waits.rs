@@ -22,7 +22,7 @@ fn every_verb_that_waits_ends_at_a_signal_with_its_closing_line() {
         file.lock().unwrap();
     }
     let mut faults = Vec::new();
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let waiting: Vec<_> = verbs()
             .into_iter()
             .filter(|verb| !verb.row.waits.is_empty())
