@@ -132,6 +132,15 @@ fn question_in_turn_receives_following_keys() {
         terminal.wait_for("It is done.");
         terminal.prompted();
         assert!(["a", "b"].iter().all(|name| place.work.join(name).exists()), "{}", terminal.text());
+        assert_eq!(terminal.text().contains("The policy leaves this to its owner."), level == "owner");
+        // The same applies to the person's own commands.
+        for (answer, is_made) in [("n", false), ("y", true)].into_iter().filter(|_| level == "owner") {
+            terminal.send(":! tee c\r");
+            terminal.wait_for("y = yes, n = no: ");
+            terminal.send(&format!("{answer}\r"));
+            terminal.prompted();
+            assert_eq!(place.work.join("c").exists(), is_made, "{}", terminal.text());
+        }
     }
 }
 
