@@ -45,7 +45,7 @@ impl Session {
 /// Memories.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Memory {
-    /// Best match first.
+    /// The newest first.
     pub(crate) items: Vec<Remembered>,
 }
 

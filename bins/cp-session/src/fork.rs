@@ -4,10 +4,10 @@ use cp_common::context::options::AppendOptions;
 use cp_common::home::Session;
 use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::wire::{Receipt, Reply, Turn};
+use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
-use serde::{Deserialize, Serialize};
 
+use crate::lifecycle::Changed;
 use crate::round::turn_entry;
 use crate::session::{self, SessionOperand};
 use crate::start::{create, working_directory};
@@ -17,7 +17,7 @@ use crate::transcript::{self, Fork, MESSAGE, REPAIR, Start};
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "fork",
     class: Class::Append,
-    output: "session_forked",
+    output: "session_changed",
     examples: &["S=$(cp-session start --format text); cp-session fork \"$S\" --at 0"],
     events: &["session_start"],
     ..VerbDoc::EMPTY
@@ -35,28 +35,6 @@ pub(crate) struct Args {
     append: AppendOptions,
 }
 
-/// A session that was forked.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Forked {
-    /// The new session. A dry run makes none.
-    session_id: Option<String>,
-    /// Its ledger.
-    path: Option<String>,
-    /// Where it comes from.
-    #[serde(rename = "forked_from")]
-    origin: Fork,
-    /// Where its start is recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    receipt: Option<Receipt>,
-}
-
-impl Reply for Forked {
-    fn text(&self) -> String {
-        self.session_id.clone().unwrap_or_else(|| format!("would fork {} turns", self.origin.turns))
-    }
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let origin = args.session.find(context)?;
     let request = ("fork", session::place(&origin), args.at, working_directory());
@@ -67,19 +45,18 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             context.out.notice("open_tool_call", Severity::Warning, message);
             context.warn(message);
         }
-        Ok::<_, Error>((Fork { session_id: origin.id.clone(), turns: turns.len() as u64 }, turns))
+        let forked_from = Some(Fork { session_id: origin.id.clone(), turns: turns.len() as u64 });
+        let (start, _) = transcript::start_of(&origin.file())?;
+        Ok::<_, Error>((Start { forked_from, cwd: working_directory(), ..start }, turns))
     };
     if args.append.dry_run {
-        let (origin, _) = plan(context)?;
-        return context.out.answer(&Forked { session_id: None, path: None, origin, receipt: None });
+        let (start, _) = plan(context)?;
+        return context.out.answer(&Changed::started(None, start, None));
     }
     let forked = idempotency::once(args.append.request_id.as_deref(), &request, context, |context| {
-        let (forked_from, turns) = plan(context)?;
-        let (start, _) = transcript::start_of(&origin.file())?;
-        let start = Start { forked_from: Some(forked_from.clone()), cwd: working_directory(), ..start };
+        let (start, turns) = plan(context)?;
         let (session, receipt) = create(&start, context, |id| turns.iter().map(|turn| turn_entry(id, turn)).collect())?;
-        let path = session.file().display().to_string();
-        Ok(Forked { session_id: Some(session.id), path: Some(path), origin: forked_from, receipt: Some(receipt) })
+        Ok(Changed::started(Some(&session), start, Some(receipt)))
     })?;
     context.out.answer(&forked)
 }

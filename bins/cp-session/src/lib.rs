@@ -62,7 +62,6 @@ pub static PROGRAM: Program = Program {
         ("CP_TIER", "The tier of new sessions and runs: ho1, ho2 or ho3"),
     ],
     schemas: &[
-        ("session_started", include_str!("../schemas/session_started.json")),
         ("session_appended", include_str!("../schemas/session_appended.json")),
         ("session_loaded", include_str!("../schemas/session_loaded.json")),
         ("session_counted", include_str!("../schemas/session_counted.json")),
@@ -70,7 +69,6 @@ pub static PROGRAM: Program = Program {
         ("session_page", include_str!("../schemas/session_page.json")),
         ("session_changed", include_str!("../schemas/session_changed.json")),
         ("session_exported", include_str!("../schemas/session_exported.json")),
-        ("session_forked", include_str!("../schemas/session_forked.json")),
         ("session_deleted", include_str!("../schemas/session_deleted.json")),
         cp_common::wire::schemas::PASSED,
         ("session_compacted", include_str!("../schemas/session_compacted.json")),

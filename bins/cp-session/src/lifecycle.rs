@@ -1,4 +1,4 @@
-//! The verbs that change the state of one session by one entry: `end`, `resume`, `clear` and `rename`.
+//! The reply of every verb that changes one session, and those that change it by one entry: `end`, `reopen`, `clear` and `rename`.
 //!
 //! Each has a preview for `--dry-run`, and an entry that is appended under the lock of the session's ledger.
 
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::session::{self, SessionOperand};
-use crate::transcript::{self, CLEAR, END, RESUMED};
+use crate::transcript::{self, CLEAR, END, Fork, Mode, RESUMED, START, Start};
 
 /// The event of a new name.
 const RENAMED: &str = "session_name";
@@ -68,14 +68,29 @@ pub(crate) struct RenameArgs {
     append: AppendOptions,
 }
 
-/// A session whose state was changed.
-#[derive(Debug, Serialize, Deserialize)]
+/// A session that was started or changed.
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Changed {
-    /// The session.
-    session_id: String,
-    /// The change, as the event of its entry: `session_end`, `session_resumed`, `session_clear` or `session_name`.
+    /// The session. A dry run of `start` and `fork` makes none.
+    session_id: Option<String>,
+    /// The change, as the event of its entry: `session_start`, `session_end`, `session_resumed`, `session_clear` or `session_name`.
     change: String,
+    /// The ledger that holds a new session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    /// The tier of a new session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tier: Option<String>,
+    /// Its agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
+    /// How much of it goes to the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode: Option<Mode>,
+    /// Where a fork comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forked_from: Option<Fork>,
     /// How many turns it has; after `clear`, how many were archived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     turns: Option<u64>,
@@ -94,14 +109,29 @@ pub(crate) struct Changed {
 
 impl Changed {
     fn new(session: &Session, change: &str, receipt: Option<Receipt>) -> Self {
-        let (session_id, change) = (session.id.clone(), change.to_owned());
-        Self { session_id, change, turns: None, archive: None, name: None, already: false, receipt }
+        Self { session_id: Some(session.id.clone()), change: change.to_owned(), receipt, ..Self::default() }
+    }
+
+    /// A new session; without one, the preview of it.
+    pub(crate) fn started(session: Option<&Session>, start: Start, receipt: Option<Receipt>) -> Self {
+        Self {
+            session_id: session.map(|session| session.id.clone()),
+            change: START.to_owned(),
+            path: session.map(|session| session.file().display().to_string()),
+            tier: Some(start.tier),
+            agent: Some(start.agent),
+            mode: Some(start.mode),
+            turns: start.forked_from.as_ref().map(|fork| fork.turns),
+            forked_from: start.forked_from,
+            receipt,
+            ..Self::default()
+        }
     }
 }
 
 impl Reply for Changed {
     fn text(&self) -> String {
-        let id = &self.session_id;
+        let Some(id) = &self.session_id else { return "would start a session".to_owned() };
         match (&self.archive, &self.name) {
             (Some(archive), _) => format!("{id}: turns archived in {archive}"),
             (_, Some(name)) => format!("{id} is {name}"),

@@ -1,7 +1,7 @@
 //! `cp-session remember` and `recall`: memories that outlive their session, one ledger for each kind, below `memory/`.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, InputKind, QueryOptions, StreamOptions};
@@ -143,20 +143,17 @@ impl Filter for Remember<'_> {
     }
 }
 
-/// A word is rare if at most this many memories have it, however few memories there are.
-const FEW: usize = 3;
-
 /// The entry of this verb in `reference`.
 pub(crate) const RECALL_DOC: VerbDoc = VerbDoc {
     path: "recall",
     class: Class::Query,
     output: "session_recalled",
     examples: &["cp-session recall --kind session_turn build"],
-    sort: Some("score, then ts, both descending"),
+    sort: Some("ts, descending"),
     ..VerbDoc::EMPTY
 };
 
-/// Find what was remembered: the best match first, without a query the newest
+/// Find what was remembered, the newest first
 #[derive(clap::Args)]
 pub(crate) struct RecallArgs {
     /// The kind of memory
@@ -164,7 +161,7 @@ pub(crate) struct RecallArgs {
     kind: String,
     #[command(flatten)]
     page: QueryOptions,
-    /// The query: memories with more of its words rank higher
+    /// Only memories that have one of these words
     #[arg(value_name = "QUERY")]
     query: Option<String>,
 }
@@ -175,8 +172,6 @@ pub(crate) struct RecallArgs {
 pub(crate) struct Recalled {
     /// The text.
     text: String,
-    /// How many words of the query it has.
-    score: usize,
     /// When it was remembered.
     ts: String,
     /// The ledger it is in.
@@ -199,16 +194,15 @@ pub(crate) fn recall(args: &RecallArgs, context: &mut Context) -> Result<()> {
         Some(file) => matching(&file, args.query.as_deref())?,
         None => Vec::new(),
     };
-    let key = |recalled: &Recalled| Reverse((recalled.score, recalled.seq));
-    found.sort_by_key(key);
-    let page = pages.page(found.into_iter().map(|recalled| (key(&recalled), recalled)))?;
+    found.reverse();
+    let page = pages.page(found.into_iter().map(|recalled| (Reverse(recalled.seq), recalled)))?;
     context.out.answer(&page.untrusted())
 }
 
+/// The memories that have a word of the query, oldest first.
 fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Recalled>> {
     let wanted = query.map(telling_words);
-    let (mut found, mut all) = (Vec::new(), 0_usize);
-    let mut holders: HashMap<String, usize> = HashMap::new();
+    let mut found = Vec::new();
     transcript::each_entry(file, &mut |line| {
         if !line.is_event("memory") {
             return Ok(());
@@ -216,26 +210,14 @@ fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Recalled>> {
         let stored = line.member("message").unwrap_or(b"\"\"");
         let whole = blob::resolve(file, stored)?;
         let text = json::unquote(whole.as_deref().unwrap_or(stored)).unwrap_or_default();
-        let shared: Vec<String> = match &wanted {
-            Some(wanted) => words(&text).intersection(wanted).cloned().collect(),
-            None => Vec::new(),
-        };
-        all += 1;
-        for word in &shared {
-            *holders.entry(word.clone()).or_default() += 1;
-        }
-        if wanted.is_none() || !shared.is_empty() {
+        if wanted.as_ref().is_none_or(|wanted| !words(&text).is_disjoint(wanted)) {
             let session_id = line.member("session").and_then(json::unquote);
             let (ledger, ts) = (file.display().to_string(), line.ts().to_owned());
-            let recalled = Recalled { text, score: shared.len(), ts, ledger, seq: line.seq(), session_id };
-            found.push((recalled, shared));
+            found.push(Recalled { text, ts, ledger, seq: line.seq(), session_id });
         }
         Ok(())
     })?;
-    // A single word that many memories share is not a match.
-    let tells = |word: &String| holders.get(word).is_some_and(|holders| *holders <= FEW.max(all / 4));
-    let is_meant = |shared: &[String]| wanted.is_none() || shared.len() > 1 || shared.iter().any(tells);
-    Ok(found.into_iter().filter(|(_, shared)| is_meant(shared)).map(|(recalled, _)| recalled).collect())
+    Ok(found)
 }
 
 /// The words of a query that tell what it is about: those of four letters or more, because the shorter ones are in most texts of every

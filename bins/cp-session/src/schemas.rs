@@ -5,8 +5,7 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 15] = [
-        ("session_started", schema_for!(crate::start::Started)),
+    let schemas: [(&str, Schema); 13] = [
         ("session_appended", of_record(schema_for!(crate::append::Appended))),
         ("session_loaded", schema_for!(crate::load::Loaded)),
         ("session_counted", schema_for!(crate::session::Counted)),
@@ -14,7 +13,6 @@ fn schemas_are_those_of_the_types() {
         ("session_page", schema_for!(cp_common::wire::Page<crate::session::Listed>)),
         ("session_changed", schema_for!(crate::lifecycle::Changed)),
         ("session_exported", schema_for!(crate::load::Exported)),
-        ("session_forked", schema_for!(crate::fork::Forked)),
         ("session_deleted", schema_for!(crate::delete::Deleted)),
         ("session_compacted", schema_for!(crate::compact::Compacted)),
         ("session_found", schema_for!(cp_common::wire::Page<crate::search::Found>)),

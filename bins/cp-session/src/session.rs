@@ -48,7 +48,7 @@ pub(crate) struct Listed {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// Its tier.
+    /// Its tier; null for a session outside home.
     tier: Option<String>,
     /// The agent of the session.
     agent: String,
@@ -139,73 +139,41 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Shown {
-    /// Its id.
-    session_id: String,
-    /// Its name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
+    #[serde(flatten)]
+    listed: Listed,
     /// The ledger that holds the turns.
     path: String,
     /// The directory of everything that belongs to it.
     directory: String,
-    /// Its tier; null for a session outside home.
-    tier: Option<String>,
-    /// The agent of the session.
-    agent: String,
-    /// How much of it goes to the model.
-    mode: Mode,
     /// The directory it was started in.
     cwd: Option<String>,
     /// The session that it was forked from.
     forked_from: Option<Fork>,
-    /// When it was started.
-    started_at: String,
-    /// When its newest entry was stored.
-    updated_at: String,
-    /// True if it has ended.
-    ended: bool,
     /// How many turns it has.
     turns: u64,
     /// The place of its newest entry.
     last_seq: u64,
-    /// The size of its ledger.
-    bytes: u64,
 }
 
 impl Reply for Shown {
     fn text(&self) -> String {
-        let state = if self.ended { "ended" } else { "open" };
-        let updated_at = in_seconds(&self.updated_at);
-        format!("{}  {updated_at}  {}  {} turns  {state}", self.session_id, self.agent, self.turns)
+        format!("{}  {} turns", self.listed.text(), self.turns)
     }
 }
 
 pub(crate) fn show(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    let name = context.home.session_names().remove(&session.id);
-    context.out.answer(&shown(&session, name)?)
-}
-
-fn shown(session: &Session, name: Option<String>) -> Result<Shown> {
     let file = session.file();
-    let Overview { start, started_at, updated_at, ended, bytes } = transcript::overview(&file)?;
+    let Overview { start, .. } = transcript::overview(&file)?;
     let (last_seq, _) = transcript::tip(&file)?.unwrap_or_default();
-    Ok(Shown {
-        session_id: session.id.clone(),
-        name,
+    context.out.answer(&Shown {
+        listed: listed(&session, &context.home.session_names())?,
         path: file.display().to_string(),
         directory: session.directory.display().to_string(),
-        tier: session.tier().map(str::to_owned),
-        agent: start.agent,
-        mode: start.mode,
         cwd: start.cwd,
         forked_from: start.forked_from,
-        started_at,
-        updated_at,
-        ended,
         turns: transcript::count(&file)?,
         last_seq,
-        bytes,
     })
 }
 

@@ -9,20 +9,19 @@ use cp_common::home::sessions::is_id;
 use cp_common::home::{DEFAULT_AGENT, Home, HostNote, Session, TIERS, lock, make_directory, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::wire::{Receipt, Reply, raw};
+use cp_common::wire::{Receipt, raw};
 use cp_common::{Code, Context, Error, Result, clock};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 
-use crate::lifecycle::set_name;
+use crate::lifecycle::{Changed, set_name};
 use crate::transcript::{External, Mode, START, Start};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "start",
     class: Class::Append,
-    output: "session_started",
+    output: "session_changed",
     examples: &["cp-session start", "cp-session start --mode isolated"],
     events: &["session_start"],
     ..VerbDoc::EMPTY
@@ -53,31 +52,6 @@ pub(crate) struct Args {
     append: AppendOptions,
 }
 
-/// The session that was made.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Started {
-    /// Its id. A dry run draws none.
-    pub(crate) session_id: Option<String>,
-    /// The ledger that holds it.
-    pub(crate) path: Option<String>,
-    /// Its tier.
-    pub(crate) tier: String,
-    /// The agent of the session.
-    pub(crate) agent: String,
-    /// How much of it goes to the model.
-    pub(crate) mode: Mode,
-    /// Where its start is recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) receipt: Option<Receipt>,
-}
-
-impl Reply for Started {
-    fn text(&self) -> String {
-        self.session_id.clone().unwrap_or_else(|| "would start a session".to_owned())
-    }
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let agent = context.agent(args.agent.as_deref());
     check_agent(&agent, &context.home)?;
@@ -93,7 +67,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let pair = args.host.clone().zip(args.host_session.clone());
     let external = pair.map(|(host, id)| External { host, id });
     let start = Start { agent, tier, mode: args.mode, cwd: working_directory(), external, ..Start::default() };
-    let preview = || Ok(started(None, start.clone(), None));
+    let preview = || Ok(Changed::started(None, start.clone(), None));
     let request = ("start", &start, &args.name);
     idempotency::answer(&args.append, &request, context, preview, |context| {
         let (session, receipt) = match &start.external {
@@ -103,7 +77,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         if let Some(name) = &args.name {
             set_name(&session, name, context)?;
         }
-        Ok(started(Some(&session), start.clone(), receipt))
+        Ok(Changed::started(Some(&session), start.clone(), receipt))
     })
 }
 
@@ -127,17 +101,6 @@ fn hosted(external: &External, start: &Start, context: &Context) -> Result<(Sess
     let note = HostNote { session: session.id.clone(), base: context.base()? };
     write_whole(&place, raw(&note)?.get().as_bytes())?;
     Ok((session, Some(receipt)))
-}
-
-fn started(session: Option<&Session>, start: Start, receipt: Option<Receipt>) -> Started {
-    Started {
-        session_id: session.map(|session| session.id.clone()),
-        path: session.map(|session| session.file().display().to_string()),
-        tier: start.tier,
-        agent: start.agent,
-        mode: start.mode,
-        receipt,
-    }
 }
 
 /// Refuses an agent that is neither built in, nor registered, nor has a directory.

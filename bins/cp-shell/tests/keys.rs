@@ -37,13 +37,6 @@ fn answering(place: &Person) -> Session {
     terminal
 }
 
-/// Waits until the keys that show as `echo` were read, which happens before each change of the progress indicator.
-fn looked_at(terminal: &mut Session, echo: &str) {
-    for shown in [echo, " s", " s"] {
-        terminal.wait_for(shown);
-    }
-}
-
 fn turns(place: &Person) -> Vec<bool> {
     place.data("session_turn").iter().map(|turn| turn["cancelled"] == true).collect()
 }
@@ -92,7 +85,7 @@ fn typed_lines_become_next_inputs() {
     let place = Person::new();
     let mut terminal = answering(&place);
     terminal.send("one\r:ctx\rtw");
-    looked_at(&mut terminal, "tw");
+    terminal.wait_for("tw");
     terminal.send("o");
     place.root.write("go", "");
     terminal.wait_for("It ends.");
@@ -113,7 +106,7 @@ fn ctrl_c_discards_typed_text() {
     let place = Person::new();
     let mut terminal = answering(&place);
     terminal.send("one\rtwo");
-    looked_at(&mut terminal, "two");
+    terminal.wait_for("two");
     terminal.send("\x03");
     terminal.wait_for("✗ interrupted");
     terminal.prompted();
@@ -139,6 +132,15 @@ fn question_in_turn_receives_following_keys() {
         terminal.wait_for("It is done.");
         terminal.prompted();
         assert!(["a", "b"].iter().all(|name| place.work.join(name).exists()), "{}", terminal.text());
+        assert_eq!(terminal.text().contains("The policy leaves this to its owner."), level == "owner");
+        // The same applies to the person's own commands.
+        for (answer, is_made) in [("n", false), ("y", true)].into_iter().filter(|_| level == "owner") {
+            terminal.send(":! tee c\r");
+            terminal.wait_for("y = yes, n = no: ");
+            terminal.send(&format!("{answer}\r"));
+            terminal.prompted();
+            assert_eq!(place.work.join("c").exists(), is_made, "{}", terminal.text());
+        }
     }
 }
 
@@ -160,7 +162,7 @@ fn secret_prompt_in_turn_receives_all_keys() {
     terminal.prompted();
     terminal.send("hello\r");
     for question in ["Passphrase: ", "Again: "] {
-        looked_at(&mut terminal, question);
+        terminal.wait_for(question);
         terminal.send("key-typed-0123456789\r");
     }
     terminal.wait_for("Open.");
@@ -180,7 +182,7 @@ fn terminal_is_restored_at_every_end() {
         let mut terminal = Session(place.shell("sh", &script).env("TERM", "xterm").terminal(100));
         terminal.prompted();
         terminal.send("go\r");
-        looked_at(&mut terminal, "It begins.");
+        terminal.wait_for("It begins.");
         if end.len() == 1 {
             terminal.send(end);
             terminal.wait_for("✗ interrupted");
@@ -206,23 +208,6 @@ fn lines_of_one_write_become_turns() {
     }
     terminal.prompted();
     assert_eq!(turns(&place), [false; 3]);
-}
-
-#[test]
-fn line_feed_inserts_line_break_after_type_ahead() {
-    let place = Person::new();
-    let mut terminal = answering(&place);
-    terminal.send("one\r");
-    looked_at(&mut terminal, "one");
-    place.root.write("go", "");
-    terminal.wait_for("· t2 |");
-    terminal.prompted();
-    // The first line that Enter ends ends the input of the terminal's cooked mode.
-    terminal.says(":ctx");
-    terminal.send("two\nthree\r");
-    terminal.wait_for("· t3 |");
-    terminal.prompted();
-    assert!(questions(&place).contains(&"two\nthree".to_owned()), "{:?}", questions(&place));
 }
 
 /// The questions of a session, in order.

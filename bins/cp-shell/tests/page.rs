@@ -1,6 +1,4 @@
-//! Interactive features at a terminal: command lines, lines of a turn, progress and the brief.
-
-use serde_json::json;
+//! Interactive features at a terminal: command lines, lines of a turn and the brief.
 
 use crate::person::Person;
 
@@ -29,25 +27,12 @@ fn turn_is_written_on_several_lines() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
-    // Ctrl-J and Alt-Enter insert a line break; Enter sends all lines.
-    terminal.send("a\x0ab\x1b\rc\r");
+    // Alt-Enter and a backslash before Enter continue the line; Enter sends all lines.
+    terminal.send("a\x1b\rb\\\rc\r");
     terminal.wait_for("stub response 1");
     terminal.prompted();
     let said: Vec<_> = place.entries().into_iter().filter(|entry| entry["role"] == "user").collect();
     assert_eq!(said.iter().map(|turn| turn["content"].as_str().unwrap()).collect::<Vec<_>>(), ["a\nb\nc"]);
-}
-
-#[test]
-fn progress_is_shown_while_waiting() {
-    let place = Person::new();
-    place.stub_plays(&format!("{}\n", json!({"content": "late", "delay_ms": 2_500})));
-    let mut terminal = place.terminal(&STUB, 100);
-    terminal.prompted();
-    terminal.send("go\r");
-    terminal.wait_for(" 1 s");
-    terminal.wait_for("late");
-    terminal.prompted();
-    assert!(terminal.raw().contains("\r\x1b[Klate"), "the sign is taken away: {:?}", terminal.raw());
 }
 
 #[test]

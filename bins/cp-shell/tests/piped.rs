@@ -65,13 +65,6 @@ fn risky_turn_in_script_is_cancelled() {
 }
 
 #[test]
-fn end_of_input_ends_session() {
-    let place = Person::new();
-    assert_eq!(place.stub("hello").status, 0);
-    assert_eq!(place.data("session_end").len(), 1);
-}
-
-#[test]
 fn ended_session_continues_with_recap() {
     let place = Person::new();
     assert_eq!(place.script(&["--backend", "stub", "-c"], "x\n").status, 3, "there is none to go on with");

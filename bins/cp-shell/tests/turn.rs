@@ -94,55 +94,44 @@ fn question_of_killed_shell_is_kept() {
     }
 }
 
-/// A model that reasons for more than a second before it answers.
+/// A model that reasons before it answers.
 const THINKER: &str = r#"#!/bin/sh
 said() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
 while read -r _; do
-    said delta '{"text":"","thinking":"first I look at all of the numbers that were given to me "}'
-    sleep 1.6
-    said delta '{"text":"","thinking":"then I see"}'
+    said delta '{"text":"","thinking":"first I look at "}'
+    said delta '{"text":"","thinking":"all numbers"}'
     said delta '{"text":"It is **51**."}'
     said message '{"id":"1","role":"assistant","content":"It is **51**.","model":"m","backend":"b","stop_reason":"end_turn","usage":{}}'
 done
 "#;
 
 #[test]
-fn reasoning_is_shown_until_answer_begins() {
-    for (columns, tools, lines) in [(40, false, 2), (80, true, 1), (200, false, 1)] {
+fn reasoning_is_shown_faint_before_the_answer() {
+    for (tools, reasoning) in [(false, true), (true, true), (false, false)] {
         let place = Person::new();
         let program = place.root.executable("thinker", THINKER).display().to_string();
         let directory =
             place.root.executable("tools/mark", "#!/bin/sh\necho '{\"name\":\"mark\",\"description\":\"x\"}'\n");
         let directory = directory.parent().unwrap().display().to_string();
         let flags = if tools { vec!["--tools", &directory] } else { Vec::new() };
-        let mut terminal = place.terminal(&[&["--backend", &program][..], &flags].concat(), columns);
+        place.home.write("config/shell.toml", format!("[show]\nreasoning = {reasoning}\n"));
+        let mut terminal = place.terminal(&[&["--backend", &program][..], &flags].concat(), 80);
         terminal.prompted();
         terminal.send("what is 17 * 3?\r");
         if tools {
             terminal.wait_for(TOOLS);
             terminal.send("y\r");
         }
-        terminal.wait_for("first I look at all of the numbers");
-        terminal.wait_for(" 1 s, 13 words");
-        terminal.wait_for("then I see");
-        terminal.wait_for("thought for 1 s, 16 words\nIt is");
+        terminal.wait_for("It is **51**.\n");
         terminal.prompted();
-        let folded = format!("\r\x1b[{lines}A\x1b[J\x1b[2mthought for ");
-        assert!(terminal.raw().contains(&folded), "{columns}: {:?}", terminal.raw());
+        assert_eq!(terminal.text().contains("first I look at all numbers\nIt is"), reasoning, "{}", terminal.text());
+        assert_eq!(terminal.raw().contains("\x1b[2mfirst I look at "), reasoning, "{:?}", terminal.raw());
+        assert_eq!(terminal.text().contains("look"), reasoning, "{}", terminal.text());
         let kept = terminal.says(":v");
         assert!(kept.contains("It is **51**.") && !kept.contains("first I look"), "{kept}");
-        terminal.send(":quit\r");
-        assert_eq!(terminal.end(), Some(0));
-        // Reasoning is not shown in a pipe, nor if it is disabled.
+        // Reasoning is not shown in a pipe.
         let piped = place.script(&["--backend", &program], "what is 17 * 3?\n").stdout;
         assert!(piped.contains("It is **51**.") && !piped.contains("look"), "{piped}");
-        place.home.write("config/shell.toml", "[show]\nreasoning = false\n");
-        let mut quiet = place.terminal(&["--backend", &program], columns);
-        quiet.prompted();
-        quiet.send("what is 17 * 3?\r");
-        quiet.wait_for("It is");
-        quiet.prompted();
-        assert!(!quiet.text().contains("look") && !quiet.text().contains("thought for"), "{}", quiet.text());
     }
 }
 

@@ -70,10 +70,7 @@ impl Coprocess {
         observer: &mut dyn Observer,
         take: impl FnOnce(&Record<'_>, &mut dyn Observer) -> Result<T>,
     ) -> Result<T> {
-        let asked = Instant::now();
-        while !self.wait_a_moment()? {
-            observer.waits(asked.elapsed())?;
-        }
+        while !self.wait_a_moment()? {}
         self.received(|record| take(record, observer))
     }
 

@@ -7,7 +7,6 @@ mod external;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use cp_common::program::approval::Answer;
 use cp_common::wire::record::{Kind, Record};
@@ -103,9 +102,6 @@ pub(crate) enum Event<'a> {
 pub(crate) trait Observer {
     /// Receives an event. An error ends the turn.
     fn event(&mut self, event: Event<'_>) -> Result<()>;
-
-    /// Called while no event arrives. An error ends the turn.
-    fn waits(&mut self, waited: Duration) -> Result<()>;
 
     /// Releases the terminal, because another program asks there.
     fn release_terminal(&mut self) -> Result<()>;

@@ -1,8 +1,8 @@
 //! The history of the person's own shell as context: the newest lines, without secrets, with their line numbers. Files of bash, zsh (with
 //! or without times) and fish are read, and never written. Also the history of our own prompt, which is stored if the settings enable it.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Read as _, Write as _};
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ use crate::interactive::settings;
 
 /// The maximum number of lines in any configuration.
 const CAP: usize = 50;
-/// The number of bytes that are read at the end of a large file.
-const TAIL: u64 = 1 << 20;
+/// The largest file, in bytes.
+const LARGEST: u64 = 64 << 20;
 
 /// The lines that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -60,9 +60,9 @@ pub(crate) fn collect(settings: &settings::ShellHistory, wanted: bool, redactor:
         source: Some(source),
         ..ShellHistory::default()
     };
-    match tail(&path) {
-        Ok((text, first)) => {
-            for (line, command) in newest(&text, first, settings.limit.min(CAP)) {
+    match text_of(&path) {
+        Ok(text) => {
+            for (line, command) in newest(&text, settings.limit.min(CAP)) {
                 let (command, redactions) = redactor.redact_text(&command);
                 history.redactions += redactions;
                 history.lines.push(Line { line, command });
@@ -92,27 +92,15 @@ fn history_file(set: Option<&Path>, named: Option<PathBuf>, user: Option<&Path>)
         .find(|(path, _)| path.is_file())
 }
 
-/// The end of a file from the beginning of a line, and the number of this line.
-fn tail(path: &Path) -> Result<(String, u64)> {
+/// The text of a history file.
+fn text_of(path: &Path) -> Result<String> {
     let failed = |e: std::io::Error| Error::io("reading the shell's history", e).in_file(path);
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(Error::validation("the shell's history is not a file").in_file(path));
+    let found = path.metadata().map_err(failed)?;
+    if !found.is_file() || found.len() > LARGEST {
+        return Err(Error::validation("the shell's history is not a file of at most 64 MiB").in_file(path));
     }
-    // Lines are numbered from the beginning of the file, so earlier lines are counted.
-    let before =
-        BufReader::new((&file).take(metadata.len().saturating_sub(TAIL))).bytes().map_while(std::io::Result::ok);
-    let first = 1 + before.filter(|byte| *byte == b'\n').count() as u64;
-    let mut bytes = Vec::new();
-    file.take(TAIL).read_to_end(&mut bytes).map_err(failed)?;
-    let bytes = unmetafied(&bytes);
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    if metadata.len() <= TAIL {
-        return Ok((text, first));
-    }
-    let cut = text.find('\n').map_or(text.len(), |at| at + 1);
-    Ok((text[cut..].to_owned(), first + 1))
+    let bytes = std::fs::read(path).map_err(failed)?;
+    Ok(String::from_utf8_lossy(&unmetafied(&bytes)).into_owned())
 }
 
 /// Decodes the format of zsh, which writes some bytes as 0x83 and the byte with one bit flipped. Valid UTF-8 text is not changed.
@@ -136,11 +124,11 @@ fn unmetafied(bytes: &[u8]) -> Vec<u8> {
 
 /// The newest commands with their line numbers, oldest first. The format is detected: fish by `- cmd: `, zsh by `: time:length;`, and bash
 /// by `#time` before a command.
-fn newest(text: &str, first: u64, limit: usize) -> Vec<(u64, String)> {
+fn newest(text: &str, limit: usize) -> Vec<(u64, String)> {
     let mut commands: Vec<(u64, String)> = Vec::new();
     let is_fish = text.lines().any(|line| line.starts_with("- cmd: "));
     let mut is_open = false;
-    for (number, line) in (first..).zip(text.lines()) {
+    for (number, line) in (1..).zip(text.lines()) {
         if is_fish {
             if let Some(command) = line.strip_prefix("- cmd: ") {
                 commands.push((number, command.replace("\\n", "\n").replace("\\\\", "\\")));
@@ -235,7 +223,7 @@ mod tests {
     use super::*;
 
     fn commands(text: &str) -> Vec<(u64, String)> {
-        newest(text, 1, CAP)
+        newest(text, CAP)
     }
 
     #[test]
@@ -271,17 +259,6 @@ mod tests {
         let off = settings::ShellHistory { enabled: false, ..settings };
         assert_eq!(collect(&off, false, &Redactor::knowing([])), ShellHistory::default());
         assert_eq!(collect(&off, true, &Redactor::knowing([])).lines.len(), 50);
-    }
-
-    #[test]
-    fn large_history_keeps_line_numbers() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("h");
-        let text = (1..=100_000).map(|at| format!("echo number {at}")).collect::<Vec<_>>().join("\n");
-        std::fs::write(&file, text).unwrap();
-        let settings = settings::ShellHistory { enabled: true, limit: 2, histfile: Some(file) };
-        let history = collect(&settings, false, &Redactor::knowing([]));
-        assert_eq!(history.lines[1], Line { line: 100_000, command: "echo number 100000".into() });
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) fn file_of(kind: &str, context: &Context) -> PathBuf {
     context.home.path("memory").join(format!("{kind}.jsonl"))
 }
 
-/// Returns the memories that match these words, best match first, or the newest memories.
+/// Returns the newest memories that have one of these words, or the newest of all.
 pub(crate) fn recall(kind: &str, words: &str, limit: usize, context: &Context) -> Result<Vec<Remembered>> {
     if !file_of(kind, context).is_file() {
         return Ok(Vec::new());

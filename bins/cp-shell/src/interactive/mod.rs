@@ -171,13 +171,15 @@ impl<'a> Repl<'a> {
                 }
                 // The signal arrived while no command was running, and the editor still has its line.
                 Typed::Signalled if self.state.console.is_terminal() => continue,
-                Typed::Interrupted | Typed::Signalled | Typed::Terminated => {
-                    return Err(Error::new(Code::Interrupted, "interrupted by a signal"));
-                }
+                Typed::Interrupted | Typed::Signalled | Typed::Terminated => return Err(ended_by_signal()),
                 Typed::Wrong(what) => self.state.show(&style().error(&what, None))?,
                 Typed::End => return Ok(()),
             }
             self.state.poll_hub()?;
+            // An editor that starts now could change the terminal after it is restored.
+            if signals::ending() {
+                return Err(ended_by_signal());
+            }
             self.state.console.ask(PROMPT);
         }
     }
@@ -280,6 +282,10 @@ impl<'a> Repl<'a> {
             )
         })
     }
+}
+
+fn ended_by_signal() -> Error {
+    Error::new(Code::Interrupted, "interrupted by a signal")
 }
 
 /// The requested agent, or the agent of the joined session.

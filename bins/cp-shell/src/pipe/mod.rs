@@ -1,6 +1,6 @@
 //! Pipe mode: requests on standard input, and one answer on each line. A request is recorded in the ledgers before it is answered.
 
-mod responder;
+pub(crate) mod responder;
 mod split;
 
 use std::time::Duration;

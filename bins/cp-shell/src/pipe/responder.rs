@@ -278,17 +278,3 @@ impl Response {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn schema_matches_type() {
-        cp_common::wire::schemas::same_or_update(
-            env!("CARGO_MANIFEST_DIR"),
-            "response",
-            &schemars::schema_for!(Response),
-        );
-    }
-}

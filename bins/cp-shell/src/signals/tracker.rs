@@ -140,18 +140,6 @@ mod tests {
     }
 
     #[test]
-    fn new_session_has_default_signals() {
-        let (_root, plane) = bare();
-        let signals = tracker().signals(&plane);
-        assert_eq!(
-            signals.to_value(),
-            json!({"stance": "neutral", "altitude": "L2", "turn_number": 0, "health": 1.0, "drift": 0.0, "tier": "ho1",
-                "role": null, "active_wo": null, "ledger_synced": true, "gate_state": "open"})
-        );
-        assert_eq!((signals.trust, signals.learning), (1.0, false));
-    }
-
-    #[test]
     fn stance_follows_events() {
         let (_root, plane) = bare();
         let mut tracker = tracker();

@@ -401,13 +401,3 @@ impl Reply for Updated {
             .join("\n")
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn schema_matches_type() {
-        cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "update", &schemars::schema_for!(Updated));
-    }
-}

@@ -12,7 +12,6 @@ use crate::agent::Capability;
 use crate::ask;
 use crate::interactive::commands::{self, COMMANDS, Command};
 use crate::interactive::console::render::{escaped, style, value};
-use crate::interactive::console::wrap::lines_of;
 use crate::interactive::state::{Outcome, State};
 use crate::plane::Read;
 use crate::signals::health_bar;
@@ -34,14 +33,14 @@ pub(super) fn help(state: &mut State<'_>, about: &str) -> Result<Outcome> {
     for (name, help) in rows.chain([passthrough]) {
         text.push_str(&entry(&name, help, style.width));
     }
-    for line in lines_of(NOTES, style.width) {
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
+    text.push_str(NOTES);
     Ok(Outcome::of_text(text))
 }
 
-const NOTES: &str = "`/` works like `:`: /help is :help. The names of the operations of cp-shell(1) are commands too.\n\
-    Other lines are sent to the model. A \\ at the end, or an open ``` or \"\"\", continues the line.";
+const NOTES: &str = "`/` works like `:`: /help is :help.\n\
+    The names of the operations of cp-shell(1) are commands too.\n\
+    Other lines are sent to the model.\n\
+    A \\ at the end, or an open ``` or \"\"\", continues the line.\n";
 
 /// The names for help: the full name, a short name, and the operands.
 fn spelled(command: &Command) -> String {
@@ -56,8 +55,7 @@ fn entry(name: &str, help: &str, width: usize) -> String {
     if name.len() <= COLUMN && 3 + COLUMN + help.len() <= width {
         return format!("  {name:<COLUMN$} {help}\n");
     }
-    let lines = lines_of(help, width.saturating_sub(6).max(20));
-    lines.iter().fold(format!("  {name}\n"), |text, line| text + "      " + line.trim_end() + "\n")
+    format!("  {name}\n      {help}\n")
 }
 
 fn of_one(command: &Command) -> String {

@@ -7,7 +7,6 @@ use cp_common::{Context, Error, Result};
 
 use crate::ask;
 use crate::interactive::console::render::{count, escaped, style};
-use crate::interactive::console::wrap::lines_of;
 use crate::interactive::memory::{self, Remembered, remember};
 use crate::interactive::state::{Outcome, Setup, State};
 
@@ -81,8 +80,7 @@ pub(super) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
     let mut text = String::new();
     for turn in &turns {
         let role = format!("{}:", escaped(&turn.role));
-        let shown = lines_of(&format!("{role} {}", turn.content.text()), style().width).join("\n");
-        let _ = writeln!(text, "{}{}", style().strong(&role), shown.strip_prefix(&role).unwrap_or(&shown));
+        let _ = writeln!(text, "{} {}", style().strong(&role), escaped(&turn.content.text()));
     }
     let _ = writeln!(text, "{}", style().faint(&format!("{} of {session}", count(turns.len(), "turn"))));
     Ok(Outcome::of_text(text))

@@ -2,14 +2,12 @@
 //! ends the wait. It reads only on request, so that a line of a script is never used as an answer.
 
 pub(crate) mod render;
-pub(crate) mod wrap;
 
 use std::io::{BufRead as _, IsTerminal as _, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use cp_common::{Code, Result, signals};
 use rustix::termios::{OptionalActions, QueueSelector, Termios};
@@ -20,10 +18,7 @@ use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-use rustyline::{
-    Behavior, Cmd, ColorMode, CompletionType, ConditionalEventHandler, Config, Editor, Event, EventContext,
-    EventHandler, KeyCode, KeyEvent, Modifiers, RepeatCount,
-};
+use rustyline::{Behavior, Cmd, ColorMode, CompletionType, Config, Editor, KeyCode, KeyEvent, Modifiers};
 
 /// The time in which the bytes of one key arrive after Esc.
 const SEQUENCE_MS: u16 = 100;
@@ -194,42 +189,8 @@ impl Answers {
     }
 }
 
-/// Ctrl-J: inserts a line break. In cooked mode the terminal turns Enter into the same key, so Ctrl-J ends the lines that were typed before
-/// the editor was started.
-#[derive(Clone, Default)]
-struct LineFeed {
-    /// True if the input may contain lines that were typed in cooked mode.
-    is_cooked: Arc<AtomicBool>,
-    /// True if the last line ended with Ctrl-J.
-    ended_line: Arc<AtomicBool>,
-}
-
-impl ConditionalEventHandler for LineFeed {
-    fn handle(&self, _: &Event, _: RepeatCount, _: bool, _: &EventContext) -> Option<Cmd> {
-        let is_cooked = self.is_cooked.load(Ordering::Relaxed);
-        self.ended_line.store(is_cooked, Ordering::Relaxed);
-        Some(if is_cooked { Cmd::AcceptLine } else { Cmd::Newline })
-    }
-}
-
-impl LineFeed {
-    /// Updates the state before a line is read. Lines that end with Enter in raw mode follow after all lines of cooked mode.
-    fn prepare(&self) {
-        let stdin = rustix::stdio::stdin();
-        if matches!(signals::wait_readable(stdin, Some(Duration::ZERO)), Ok(true)) {
-            self.is_cooked.store(true, Ordering::Relaxed);
-        } else if !self.ended_line.load(Ordering::Relaxed) {
-            self.is_cooked.store(false, Ordering::Relaxed);
-        }
-        self.ended_line.store(false, Ordering::Relaxed);
-    }
-}
-
 /// The line editor. It keeps the keys that it has read after the end of a line, for the next line.
-struct LineEditor {
-    editor: Editor<Helper, MemHistory>,
-    line_feed: LineFeed,
-}
+struct LineEditor(Editor<Helper, MemHistory>);
 
 impl LineEditor {
     /// An editor on standard output, or on the terminal if the output is redirected.
@@ -243,32 +204,29 @@ impl LineEditor {
             .history_ignore_space(true)
             .build();
         let mut editor = Editor::with_history(config, history)?;
-        let line_feed = LineFeed::default();
         editor.bind_sequence(KeyEvent::alt('\r'), Cmd::Newline);
-        editor.bind_sequence(KeyEvent::ctrl('j'), EventHandler::Conditional(Box::new(line_feed.clone())));
-        Ok(Self { editor, line_feed })
+        Ok(Self(editor))
     }
 
     /// Discards the keys that were read and not used. The history stays.
     fn discard_keys(&mut self) -> rustyline::Result<()> {
-        *self = Self::new(std::mem::take(self.editor.history_mut()))?;
+        *self = Self::new(std::mem::take(self.0.history_mut()))?;
         Ok(())
     }
 
     /// Reads an answer. Esc declines like Ctrl-C.
     fn answer(&mut self, prompt: &str) -> rustyline::Result<String> {
-        self.editor.set_keyseq_timeout(Some(SEQUENCE_MS));
-        self.editor.bind_sequence(KeyEvent(KeyCode::Esc, Modifiers::NONE), Cmd::Interrupt);
-        self.editor.readline(prompt)
+        self.0.set_keyseq_timeout(Some(SEQUENCE_MS));
+        self.0.bind_sequence(KeyEvent(KeyCode::Esc, Modifiers::NONE), Cmd::Interrupt);
+        self.0.readline(prompt)
     }
 
     /// Reads a line at the prompt and adds it to the history.
     fn line(&mut self, prompt: &str, completions: &Completions) -> rustyline::Result<String> {
-        self.line_feed.prepare();
-        self.editor.set_helper(Some(Helper { completions: Arc::clone(completions) }));
-        let line = self.editor.readline(prompt)?;
+        self.0.set_helper(Some(Helper { completions: Arc::clone(completions) }));
+        let line = self.0.readline(prompt)?;
         if !line.trim().is_empty() {
-            let _ = self.editor.add_history_entry(line.as_str());
+            let _ = self.0.add_history_entry(line.as_str());
         }
         Ok(line)
     }
@@ -287,7 +245,7 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
         }
     };
     for line in known {
-        let _ = editor.editor.add_history_entry(line.as_str());
+        let _ = editor.0.add_history_entry(line.as_str());
     }
     // If this fails, Ctrl-C does not discard keys.
     let interrupted = Arc::new(AtomicBool::new(false));

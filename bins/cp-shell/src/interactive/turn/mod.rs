@@ -3,7 +3,6 @@
 
 pub(crate) mod changes;
 mod context;
-mod thoughts;
 mod watch;
 
 use std::fmt::Write as _;

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::time::Duration;
 
 use cp_common::Result;
 use cp_common::output::Output;
@@ -11,16 +10,11 @@ use cp_common::wire::{Approval, Scope, ToolResult};
 use serde_json::{Value, json};
 
 use super::changes::{SHOWN, differences, painted};
-use super::thoughts::Thoughts;
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
-use crate::interactive::console::render::{Page, Style, cut, escaped, show, style};
+use crate::interactive::console::render::{Style, cut, escaped, show, style};
 use crate::interactive::state::Allowed;
 use crate::signals::Tracker;
-
-/// The delay before a progress indicator is shown, and its frames.
-const QUIET: Duration = Duration::from_millis(700);
-const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 pub(super) struct Watch<'a> {
     console: &'a Console,
@@ -29,9 +23,8 @@ pub(super) struct Watch<'a> {
     style: Style,
     /// True if reasoning is shown.
     shows_thoughts: bool,
-    thoughts: Option<Thoughts>,
-    /// The progress indicator, if shown.
-    sign: Option<String>,
+    /// True while the last shown text is reasoning.
+    in_thought: bool,
     /// The approvals for this session.
     allowed: &'a mut Vec<Allowed>,
     /// The flags for cp-toolloop.
@@ -69,8 +62,7 @@ impl<'a> Watch<'a> {
             tracker,
             style,
             shows_thoughts,
-            thoughts: None,
-            sign: None,
+            in_thought: false,
             allowed,
             flags,
             open: HashSet::new(),
@@ -87,12 +79,12 @@ impl<'a> Watch<'a> {
 
     /// Ends the shown answer with a line feed.
     fn settle(&mut self) -> Result<()> {
-        let (unsigned, end) = (self.unsigned(), self.ended());
-        show(self.out, &format!("{unsigned}{end}"))
+        let end = self.ended();
+        show(self.out, &end)
     }
 
     fn ended(&mut self) -> String {
-        let mut end = self.folded();
+        let mut end = self.thought_through().to_owned();
         let partial = &mut self.seen.partial;
         if !partial.is_empty() && !partial.ends_with('\n') {
             partial.push('\n');
@@ -101,22 +93,9 @@ impl<'a> Watch<'a> {
         end
     }
 
-    /// Replaces the shown reasoning with a summary.
-    fn folded(&mut self) -> String {
-        self.thoughts.take().map(Thoughts::fold).unwrap_or_default()
-    }
-
-    /// Shows reasoning.
-    fn thought(&mut self, words: &str) -> String {
-        let Some(page) = Page::of_terminal().filter(|_| self.shows_thoughts) else { return String::new() };
-        let start = if self.thoughts.is_none() { self.ended() } else { String::new() };
-        let style = self.style;
-        start + &self.thoughts.get_or_insert_with(|| Thoughts::new(style)).add(words, page.rows)
-    }
-
-    /// Erases the progress indicator.
-    fn unsigned(&mut self) -> &'static str {
-        if self.sign.take().is_some() { "\r\x1b[K" } else { "" }
+    /// Ends the shown reasoning.
+    fn thought_through(&mut self) -> &'static str {
+        if std::mem::take(&mut self.in_thought) { "\n" } else { "" }
     }
 
     /// The differences of the files that a call changed; empty if a question has shown them.
@@ -144,11 +123,16 @@ impl Observer for Watch<'_> {
     fn event(&mut self, event: Event<'_>) -> Result<()> {
         let shown = match event {
             Event::Delta(words) => {
-                let folded = self.folded();
+                let start = self.thought_through();
                 self.seen.partial.push_str(words);
-                folded + &escaped(words)
+                format!("{start}{}", escaped(words))
             }
-            Event::Thought(words) => self.thought(words),
+            Event::Thought(_) if !self.shows_thoughts => return Ok(()),
+            Event::Thought(words) => {
+                let start = if self.in_thought { String::new() } else { self.ended() };
+                self.in_thought = true;
+                start + &self.style.faint(&escaped(words))
+            }
             // A resumed run reports its open calls again.
             Event::ToolCall(call) if !self.open.insert(call.id.clone()) => String::new(),
             Event::ToolCall(call) => {
@@ -176,24 +160,6 @@ impl Observer for Watch<'_> {
                 }
             }
         };
-        let unsigned = self.unsigned();
-        show(self.out, &format!("{unsigned}{shown}"))
-    }
-
-    fn waits(&mut self, waited: Duration) -> Result<()> {
-        let partial = &self.seen.partial;
-        let is_at_beginning = partial.is_empty() || partial.ends_with('\n');
-        if Page::of_terminal().is_none() || !is_at_beginning || waited < QUIET {
-            return Ok(());
-        }
-        let frame = FRAMES[usize::try_from(waited.as_millis() / 100).unwrap_or(0) % FRAMES.len()];
-        let so_far = self.thoughts.as_ref().map(Thoughts::so_far);
-        let sign = format!("{frame} {}", so_far.unwrap_or_else(|| format!("{} s", waited.as_secs())));
-        if self.sign.as_ref() == Some(&sign) {
-            return Ok(());
-        }
-        let shown = format!("\r{}\x1b[K", self.style.faint(&sign));
-        self.sign = Some(sign);
         show(self.out, &shown)
     }
 
