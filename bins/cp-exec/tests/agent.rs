@@ -1,12 +1,10 @@
 //! A whole agent in the sandbox: its streams, its terminal, its state, and agents that misbehave.
 
-use std::time::{Duration, Instant};
-
 use cp_testkit::Terminal;
 use rustix::process::{Pid, Signal};
 use serde_json::json;
 
-use crate::exec::{Exec, POLICY, Who, alive, everyone, program};
+use crate::exec::{Exec, POLICY, Who, alive, everyone, program, soon};
 
 /// Starts an agent at a terminal.
 fn terminal(exec: &Exec, words: &[&str]) -> Terminal {
@@ -14,18 +12,6 @@ fn terminal(exec: &Exec, words: &[&str]) -> Terminal {
     let user = ["--reuid=1000", "--regid=1000", "--clear-groups"];
     let command = if exec.who == Who::Ordinary { command.under("setpriv", user) } else { command };
     command.terminal(80)
-}
-
-/// True if this holds soon.
-fn soon(holds: impl Fn() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(20);
-    while Instant::now() < end {
-        if holds() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    false
 }
 
 #[test]
@@ -65,8 +51,7 @@ fn agent_in_json_is_one_result() {
 
 #[test]
 fn agent_without_policy_is_refused() {
-    let exec = Exec::new(Who::Me);
-    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    let exec = Exec::without_policy();
     let (answer, status) = exec.ask(&["agent", "--", "true"]);
     assert_eq!((status, &answer["error"]["code"]), (4, &"E_CONFIG".into()), "{answer}");
     assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("cp-exec policy init --for ."), "{answer}");
@@ -221,7 +206,6 @@ fn state_of_host_is_private_and_gets_no_settings_that_execute() {
         });
         exec.user.write(".claude/settings.json", settings.to_string());
         exec.user.write(".claude/.credentials.json", "token");
-        exec.own_all();
         let host = |host: &str, script: &str| exec.command(&["agent", host, "--", "sh", "-c", script]).run();
         let script = "cat $CLAUDE_CONFIG_DIR/settings.json; ls -A $CLAUDE_CONFIG_DIR; echo kept >$CLAUDE_CONFIG_DIR/mine; cat USER/.claude/settings.json 2>&1";
         let script = script.replace("USER", &exec.user.display().to_string());
@@ -333,7 +317,6 @@ fn file_of_command_line_outside_of_view_is_named_and_read_on_request() {
         let picture = exec.user.join("Pictures/shot.png");
         exec.user.write("Pictures/shot.png", "pixels");
         exec.work.write("own.png", "own");
-        exec.own_all();
         let path = picture.display().to_string();
         let asked = format!("look @{path} and @own.png");
         let script = format!("cat {path} own.png; echo x >>{path}");

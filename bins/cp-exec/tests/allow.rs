@@ -6,16 +6,6 @@ use crate::exec::{Exec, Who, everyone};
 
 const POLICY: &str = "# mine\n[exec]\nallowed_commands = [\"sh\", \"cat\", \"touch\", \"mkdir\"] # few\nrestricted_commands = [\"shred\"]\nintent = \"off\"\n";
 
-/// Types a line of `cp-exec allow` with its token.
-fn allow(exec: &Exec, words: &[&str]) -> Value {
-    let (shown, status) = exec.ask(&[words, &["--dry-run"]].concat());
-    assert_eq!(status, 0, "{words:?}: {shown}");
-    let token = shown["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{words:?}: {shown}"));
-    let (done, status) = exec.ask(&[words, &["--confirm", token]].concat());
-    assert_eq!((status, &done["data"]["written"]), (0, &json!(true)), "{words:?}: {done}");
-    done["data"].clone()
-}
-
 #[test]
 fn line_of_each_refusal_lifts_it_in_this_project_only() {
     for who in everyone() {
@@ -23,7 +13,6 @@ fn line_of_each_refusal_lifts_it_in_this_project_only() {
         exec.root.write("data/file", "x\n");
         exec.root.directory("other");
         exec.executable("tool/run.sh", "#!/bin/sh\necho ran\n");
-        exec.own_all();
         let file = exec.root.join("data/file").display().to_string();
         let read = json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": file}}).to_string();
         let write = json!({"tool": "filesystem", "operation": "edit_file", "arguments": {"path": file, "edits": [{"old": "x", "new": "y"}]}});
@@ -40,7 +29,6 @@ fn line_of_each_refusal_lifts_it_in_this_project_only() {
         for (arguments, input) in requests {
             // Every request starts with the same policy.
             exec.policy(POLICY);
-            exec.own_all();
             let asked = |directory: &str| {
                 let ran = exec.command(arguments).current_dir(exec.root.join(directory)).stdin(input).run();
                 ran.records()
@@ -55,7 +43,7 @@ fn line_of_each_refusal_lifts_it_in_this_project_only() {
                 let hint = answer["error"]["details"]["hint"].as_str();
                 assert!(hint.is_some_and(|hint| hint.contains(&line)), "{answer}");
                 let words: Vec<&str> = line.split(' ').skip(1).collect();
-                let done = allow(&exec, &words);
+                let done = exec.confirmed(&words);
                 assert!(done["project"].as_str().unwrap().ends_with("/work"), "{done}");
                 let text = exec.home.read("config/policy.toml");
                 assert!(text.starts_with(POLICY), "{text}");
@@ -65,7 +53,6 @@ fn line_of_each_refusal_lifts_it_in_this_project_only() {
             }
             assert!(answer["ok"] == true, "{who:?} {arguments:?}: {answer}");
             exec.root.write("data/file", "x\n");
-            exec.own_all();
             if input.is_empty() && !arguments.join(" ").contains("tool") {
                 assert!(asked("other")["error"]["details"]["allow"].is_string(), "{arguments:?}: another project");
                 exec.work.directory("below");
@@ -79,7 +66,7 @@ fn line_of_each_refusal_lifts_it_in_this_project_only() {
 fn grant_everywhere_holds_in_other_projects() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     exec.root.directory("other");
-    let done = allow(&exec, &["allow", "program", "seq", "--everywhere"]);
+    let done = exec.confirmed(&["allow", "program", "seq", "--everywhere"]);
     assert_eq!(done["project"], Value::Null);
     let ran = exec.command(&["--", "seq", "1"]).current_dir(exec.root.join("other")).run();
     ran.success();
@@ -88,11 +75,8 @@ fn grant_everywhere_holds_in_other_projects() {
 }
 
 #[test]
-fn allow_needs_token_and_policy_and_project() {
+fn allow_needs_policy_and_project() {
     let exec = Exec::with_policy(Who::Me, POLICY);
-    let (refused, status) = exec.ask(&["allow", "program", "seq"]);
-    assert_eq!((status, &refused["error"]["code"]), (5, &json!("E_CONFIRMATION_REQUIRED")), "{refused}");
-    assert_eq!(exec.home.read("config/policy.toml"), POLICY);
     let ran = exec.command(&["allow", "program", "seq", "--dry-run"]).current_dir("/").run();
     assert_eq!(ran.status, 4, "{ran:?}");
     std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();

@@ -2,20 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, POLICY, Who};
+use crate::exec::{Exec, POLICY, Who, policy_with};
 
-/// Runs `cp-exec approve ID` on a terminal, and types.
-fn approve(exec: &Exec, id: &str, typed: &str) -> String {
-    let mut terminal = exec.command(&["approve", id]).terminal(80);
-    terminal.wait_for("Allow it? y = yes, n = no: ");
-    terminal.send(&format!("{typed}\r"));
-    terminal.end();
-    terminal.text()
-}
-
-fn confirmed_by_owner() -> Exec {
+pub(crate) fn confirmed_by_owner() -> Exec {
     let rule = "\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n";
-    Exec::with_policy(Who::Me, &format!("{}{rule}", POLICY.replace("intent =", "confirm = \"owner\"\nintent =")))
+    Exec::with_policy(Who::Me, &format!("{}{rule}", policy_with("confirm = \"owner\"")))
 }
 
 #[test]
@@ -26,10 +17,10 @@ fn approved_command_runs_once_on_repeat() {
     assert_eq!(asks["meta"]["notices"][0]["type"], "approvals_advisory", "{asks}");
     let id = asks["error"]["details"]["id"].as_str().unwrap();
     assert!(asks["error"]["details"]["resume"].as_str().unwrap().ends_with(&format!("approve {id}")));
-    let said = approve(&exec, id, "no");
+    let said = exec.approve(id, "no");
     assert!(said.contains("✗ not approved: ") && !said.contains("E_FORBIDDEN"), "the reason appears once: {said}");
     assert_eq!(exec.ask(&["--", "echo", "a"]).1, 9);
-    let said = approve(&exec, id, "yes");
+    let said = exec.approve(id, "yes");
     assert!(said.contains(&format!("{id}  echo a")), "{said}");
     assert_eq!(exec.ask(&["--", "echo", "b"]).1, 9, "an approval of one is none of another");
     let (done, status) = exec.ask(&["--", "echo", "a"]);
@@ -42,12 +33,11 @@ fn approved_command_runs_once_on_repeat() {
 #[test]
 fn call_awaiting_approval_returns_no_result_to_model() {
     let exec = confirmed_by_owner();
-    let call = r#"{"ok":true,"schema_version":"1.0","type":"tool_call","data":{"id":"c1","name":"shell","input":{"argv":["echo","a"]}}}"#;
-    let (answers, status) = exec.answers(&[], call);
-    assert_eq!((status, &answers[0]["error"]["code"]), (9, &json!("E_HUMAN_REQUIRED")), "{answers:?}");
+    let asks = exec.call(&[], "shell", &json!({"argv": ["echo", "a"]}));
+    assert_eq!(asks["error"]["code"], "E_HUMAN_REQUIRED", "{asks}");
     // The control: a plain refusal is one.
-    let (answers, _) = exec.answers(&[], &call.replace("\"echo\"", "\"shred\""));
-    assert_eq!((&answers[0]["type"], &answers[0]["data"]["is_error"]), (&json!("tool_result"), &json!(true)));
+    let refused = exec.call(&[], "shell", &json!({"argv": ["shred", "a"]}));
+    assert_eq!((&refused["type"], &refused["data"]["is_error"]), (&json!("tool_result"), &json!(true)));
 }
 
 #[test]
@@ -57,29 +47,19 @@ fn tool_requiring_approval_waits_for_person() {
         exec.executable(&format!("tools/{name}"), "#!/bin/sh\necho \"$0 ran\" | sed 's,.*/,,'\n");
     }
     let tools = exec.work.join("tools").display().to_string();
-    let call = |id: &str, name: &str, x: u8| {
-        json!({"ok": true, "schema_version": "1.0", "type": "tool_call", "data": {"id": id, "name": name, "input": {"x": x}}})
-            .to_string()
-    };
-    let ask = |args: &[&str], call: &str| -> Value {
-        exec.answers(&[&["--tools", &tools], args].concat(), call).0[0].clone()
-    };
-    assert_eq!(ask(&[], &call("c1", "look", 1))["data"]["content"], "look ran\n");
-    let asks = ask(&[], &call("c1", "deploy", 1));
+    let call = |name: &str, x: u8| exec.call(&["--tools", &tools], name, &json!({"x": x}));
+    assert_eq!(call("look", 1)["data"]["content"], "look ran\n");
+    let asks = call("deploy", 1);
     assert_eq!(asks["error"]["code"], "E_HUMAN_REQUIRED", "{asks}");
     assert_eq!(asks["error"]["details"]["rule"], "tools.approve");
     // It may still say what it is.
     let describe = json!({"tool": "deploy", "operation": "describe", "arguments": {}}).to_string();
-    assert_eq!(ask(&[], &describe)["type"], "exec_result");
-    approve(&exec, asks["error"]["details"]["id"].as_str().unwrap(), "yes");
-    assert_eq!(
-        ask(&[], &call("c2", "deploy", 2))["error"]["code"],
-        "E_HUMAN_REQUIRED",
-        "other arguments, another word"
-    );
-    assert_eq!(ask(&[], &call("c1", "deploy", 1))["data"]["content"], "deploy ran\n");
+    assert_eq!(exec.answers(&["--tools", &tools], &describe).0[0]["type"], "exec_result");
+    exec.approve(asks["error"]["details"]["id"].as_str().unwrap(), "yes");
+    assert_eq!(call("deploy", 2)["error"]["code"], "E_HUMAN_REQUIRED", "other arguments, another word");
+    assert_eq!(call("deploy", 1)["data"]["content"], "deploy ran\n");
 
-    assert_eq!(ask(&[], &call("c1", "deploy", 1))["error"]["code"], "E_HUMAN_REQUIRED", "it was for once");
+    assert_eq!(call("deploy", 1)["error"]["code"], "E_HUMAN_REQUIRED", "it was for once");
 }
 
 #[test]
@@ -93,10 +73,7 @@ fn pending_approval_is_one_record_with_all_bound_values() {
     exec.policy(&format!("{POLICY}{rule}{paths}"));
     let ledger = exec.ledger().display().to_string();
     std::fs::write(&file, "one\ntwo\n").unwrap();
-    let call = |name: &str, input: Value| {
-        let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call", "data": {"id": "c1", "name": name, "input": input}});
-        exec.answers(&["--run", "RUN-1", "--ledger", &ledger], &call.to_string()).0[0].clone()
-    };
+    let call = |name: &str, input: Value| exec.call(&["--run", "RUN-1", "--ledger", &ledger], name, &input);
     let overwrite = || {
         call("filesystem", json!({"operation": "write_file", "path": file, "content": "one\n2\n", "mode": "overwrite"}))
     };
@@ -126,13 +103,13 @@ fn pending_approval_is_one_record_with_all_bound_values() {
     assert!(exec.entries("exec.refused").is_empty());
 
     // The approval holds for the file as it was shown.
-    approve(&exec, writes["error"]["details"]["id"].as_str().unwrap(), "y");
+    exec.approve(writes["error"]["details"]["id"].as_str().unwrap(), "y");
     std::fs::write(&file, "three\n").unwrap();
     assert_eq!(overwrite()["error"]["code"], "E_HUMAN_REQUIRED");
     std::fs::write(&file, "one\ntwo\n").unwrap();
     assert_eq!(overwrite()["data"]["is_error"], false);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n2\n");
-    approve(&exec, runs["error"]["details"]["id"].as_str().unwrap(), "y");
+    exec.approve(runs["error"]["details"]["id"].as_str().unwrap(), "y");
     assert_eq!(call("shell", json!({"argv": ["echo", "a"]}))["data"]["content"], "a\n");
     let life: Vec<String> = exec.home.records(exec.ledger()).iter().map(|entry| entry["event"].to_string()).collect();
     let spent = life.iter().rposition(|event| event == "\"approval.spent\"").unwrap();
@@ -155,8 +132,7 @@ fn approval_scope_run_is_not_offered_for_deletion_or_publication() {
         (json!(["rm", "x"]), json!(["once"])),
         (json!(["git", "--version"]), json!(["once", "run"])),
     ] {
-        let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call", "data": {"id": "c1", "name": "shell", "input": {"argv": argv}}});
-        let asks = exec.answers(&["--run", "RUN-1"], &call.to_string()).0[0].clone();
+        let asks = exec.call(&["--run", "RUN-1"], "shell", &json!({"argv": argv}));
         assert_eq!(asks["error"]["details"]["approval"]["scopes"], scopes, "{asks}");
     }
 }
@@ -196,12 +172,12 @@ fn pending_approval_has_variable_names_without_values() {
     let ask = |value: &str| exec.ask(&["--env", &format!("RUST_LOG={value}"), "--", "echo", "a"]);
     let (asks, _) = ask("hunter2-s3cret");
     let id = asks["error"]["details"]["id"].as_str().unwrap().to_owned();
-    let said = approve(&exec, &id, "no");
+    let said = exec.approve(&id, "no");
     assert!(said.contains("with RUST_LOG set"), "{said}");
     ask("hunter2-s3cret");
     let listed = exec.ask(&["approve"]).0.to_string();
     assert!(listed.contains("RUST_LOG") && listed.contains(&id), "{listed}");
-    let said = said + &approve(&exec, &id, "yes") + &listed;
+    let said = said + &exec.approve(&id, "yes") + &listed;
     assert!(!said.contains("hunter2"), "{said}");
     assert_ne!(ask("another").1, 0, "an approval of one value is none of another");
     for entry in std::fs::read_dir(exec.home.join("state/approvals")).unwrap() {
@@ -228,7 +204,7 @@ fn approval_of_step_binds_variables_that_program_reads() {
         let (asks, _) = exec.ask(&["-c", plain]);
         let details = &asks["error"]["details"];
         assert_eq!(details["approval"]["shown"]["variables"], json!(null), "{asks}");
-        approve(&exec, details["id"].as_str().unwrap(), "yes");
+        exec.approve(details["id"].as_str().unwrap(), "yes");
         let (asks, status) = exec.ask(&["-c", &moved]);
         assert_eq!(status, 9, "{changed}: {asks}");
         let name = changed.split('=').next().unwrap();

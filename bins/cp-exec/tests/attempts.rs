@@ -1,12 +1,10 @@
 //! Attempts by a program inside the sandbox, each beside its control: the same attempt by the same program outside.
 
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::exec::{Exec, SCRIPT, Who};
+use crate::exec::{Exec, SCRIPT, details};
 
 /// The result of an attempt: `done` or `refused`.
 pub(crate) type Said = BTreeMap<String, String>;
@@ -36,7 +34,7 @@ fn said(output: &str) -> Said {
 pub(crate) fn inside(exec: &Exec, script: &str) -> (Said, Value) {
     exec.write("probe.py", &format!("{PRELUDE}\n{script}"));
     let (answer, _) = exec.ask(&["--timeout", "20", "--", "python3", "-c", SCRIPT, "probe.py"]);
-    let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+    let result = details(&answer);
     let output = result["stdout"].as_str().unwrap_or_else(|| panic!("it did not run: {answer}"));
     assert_eq!(result["return_code"], 0, "{answer}");
     (said(output), result.clone())
@@ -45,14 +43,8 @@ pub(crate) fn inside(exec: &Exec, script: &str) -> (Said, Value) {
 /// Runs a probe outside, as the same user in the same directory.
 #[track_caller]
 pub(crate) fn outside(exec: &Exec, script: &str) -> Said {
-    let mut command = Command::new("python3");
-    command.args(["-c", &format!("{PRELUDE}\n{script}")]).current_dir(&*exec.work);
-    if exec.who == Who::Ordinary {
-        command.uid(1000).gid(1000);
-    }
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    said(&String::from_utf8_lossy(&output.stdout))
+    let program = exec.program("python3").args(["-c", &format!("{PRELUDE}\n{script}")]);
+    said(&exec.as_user(program).run().success().stdout)
 }
 
 /// Runs a probe inside, where each attempt must be refused, and then outside, where each must be done. `controls` are done in both.

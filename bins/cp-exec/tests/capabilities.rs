@@ -31,7 +31,6 @@ fn house(who: Who, capabilities: &Value) -> Exec {
     let paths = format!("\n[paths]\nread = [\"{all}\"]\nwrite = [\"{all}\"]\nexecute = [\"{all}\"]\n");
     let policy = POLICY.to_owned() + &paths;
     fs::write(exec.home.join("config/policy.toml"), policy).unwrap();
-    exec.own_all();
     exec
 }
 
@@ -49,7 +48,6 @@ fn say(exec: &Exec, directory: &str, script: &str, code: &str) -> Value {
     let modules = exec.home.join("modules");
     fs::write(modules.join("m/scripts").join(script), code).unwrap();
     fs::write(modules.join("plain").join(script), code).unwrap();
-    exec.own_all();
     let cwd = modules.join(directory);
     let script = modules.join(if directory == "plain" { "plain" } else { "m/scripts" }).join(script);
     exec.ask(&["--cwd", cwd.to_str().unwrap(), "--", "python3", script.to_str().unwrap()]).0
@@ -117,13 +115,11 @@ fn file_operations_in_module_are_limited_by_capabilities() {
     let exec = house(Who::Me, &declared());
     let module = exec.home.join("modules/m");
     let ask = |operation: &str, path: &str| {
-        let request =
-            json!({"tool": "filesystem", "operation": operation, "arguments": {"path": path, "content": "x"}});
-        let mut request = request;
+        let mut arguments = json!({"path": path, "content": "x"});
         if operation == "read_file" {
-            request["arguments"].as_object_mut().unwrap().remove("content");
+            arguments.as_object_mut().unwrap().remove("content");
         }
-        exec.answers(&["--base", module.to_str().unwrap()], &request.to_string()).0[0].clone()
+        exec.file(&["--base", module.to_str().unwrap()], operation, &arguments)
     };
     assert_eq!(ask("read_file", "src/a")["data"]["value"]["content"], "a");
     assert_eq!(ask("write_file", "out/new")["ok"], true);

@@ -12,7 +12,7 @@ use cp_testkit::{counterpart, is_long, times};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::exec::{Exec, Who};
+use crate::exec::{Exec, details};
 
 /// A command of a corpus.
 #[derive(Deserialize)]
@@ -108,7 +108,7 @@ fn contained(exec: &Exec, line: &str) -> (Effect, Value) {
     let work: &Path = &exec.work;
     copy(&exec.root.join("project"), work);
     let (answer, _) = exec.ask(&["--timeout", "10", "-c", line]);
-    let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+    let result = details(&answer);
     let stdout = result["stdout"].as_str().unwrap_or_default().to_owned();
     // As a shell gives it.
     let status = result["return_code"].as_i64().or_else(|| result["signal"].as_i64().map(|signal| 128 + signal));
@@ -119,8 +119,7 @@ fn contained(exec: &Exec, line: &str) -> (Effect, Value) {
 fn compare(text: &str, share: f64) {
     let share = if is_long() { share } else { share - 0.05 };
     let Some(bwrap) = counterpart("bwrap") else { return };
-    let exec = Exec::new(Who::Me);
-    fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    let exec = Exec::without_policy();
     for (name, text) in FILES {
         exec.write(name, text);
     }

@@ -86,9 +86,7 @@ fn script_is_resolved_in_requested_directory() {
 #[test]
 fn refusal_names_owner_and_setting() {
     let exec = Exec::with_policy(Who::Me, GENEROUS);
-    let none = Exec::with_policy(Who::Me, "");
     let bare = Exec::with_policy(Who::Me, "[tools]\nallow = []\n");
-    std::fs::remove_file(none.home.join("config/policy.toml")).unwrap();
     exec.write("other.py", "");
     bare.executable("tools/adder", "#!/bin/sh\n");
     let tools = bare.work.join("tools").display().to_string();
@@ -116,8 +114,7 @@ fn refusal_names_owner_and_setting() {
 
 #[test]
 fn refusal_without_policy_hints_at_policy_init() {
-    let none = Exec::with_policy(Who::Me, "");
-    std::fs::remove_file(none.home.join("config/policy.toml")).unwrap();
+    let none = Exec::without_policy();
     let read = r#"{"tool":"filesystem","operation":"read_file","arguments":{"path":"/etc/passwd"}}"#;
     let mut answers = vec![none.answers(&[], read).0[0].clone()];
     for words in [&["ls"][..], &["ls", "x"], &["cat", "x"], &["git", "status"], &["no-such-program"]] {

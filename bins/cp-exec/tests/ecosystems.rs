@@ -9,7 +9,7 @@ use cp_testkit::counterpart;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::exec::{Exec, Who};
+use crate::exec::Exec;
 use crate::projects::has_rustup;
 
 /// Serves files by their paths, and returns the port.
@@ -52,8 +52,7 @@ fn type_with_token(exec: &Exec, directory: &str, words: &[&str]) {
 
 /// A place with the starter policy and two projects.
 fn two_projects(file: &str, text: &str) -> Exec {
-    let exec = Exec::new(Who::Me);
-    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    let exec = Exec::without_policy();
     exec.ask(&["policy", "init"]);
     for project in ["one", "two"] {
         exec.root.write(format!("{project}/{file}"), text);

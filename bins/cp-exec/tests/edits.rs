@@ -72,8 +72,8 @@ const VARIATIONS: [Variation; 5] = [
 ];
 
 fn edit(exec: &Exec, run: &str, arguments: &Value) -> Value {
-    let call = json!({"schema_version": "1.0.0", "ok": true, "type": "tool_call", "data": {"id": "c1", "name": "filesystem", "input": {"operation": "edit_file", "arguments": arguments}}});
-    exec.answers(&["--run", run], &call.to_string()).0[0]["data"].clone()
+    let input = json!({"operation": "edit_file", "arguments": arguments});
+    exec.call(&["--run", run], "filesystem", &input)["data"].clone()
 }
 
 #[test]

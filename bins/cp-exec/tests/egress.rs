@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::exec::{Exec, POLICY, SCRIPT, Who, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, Who, everyone, policy_with};
 
 /// A server that answers each connection with one line, and its port.
 fn server() -> u16 {
@@ -24,7 +24,7 @@ fn server() -> u16 {
 }
 
 pub(crate) fn with_network(who: Who, network: &str) -> Exec {
-    Exec::with_policy(who, &POLICY.replace("intent =", &format!("network = {network}\nintent =")))
+    Exec::with_policy(who, &policy_with(&format!("network = {network}")))
 }
 
 pub(crate) fn python(exec: &Exec, script: &str) -> Value {

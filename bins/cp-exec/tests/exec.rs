@@ -4,13 +4,14 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::ops::Deref;
-use std::os::unix::fs::{PermissionsExt, lchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-use cp_testkit::{Place, Program};
-use serde_json::Value;
+use cp_testkit::{Place, Program, until};
+use serde_json::{Value, json};
 
 /// The user who runs cp-exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,16 @@ restricted_commands = ["shred"]
 intent = "off"
 "#;
 
+/// The policy with more settings of `[exec]`.
+pub(crate) fn policy_with(more: &str) -> String {
+    POLICY.replace("intent =", &format!("{more}\nintent ="))
+}
+
+/// The members of a result, which are the details of a failure.
+pub(crate) fn details(answer: &Value) -> &Value {
+    if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] }
+}
+
 impl Exec {
     pub(crate) fn new(who: Who) -> Self {
         Self::with_policy(who, POLICY)
@@ -76,7 +87,12 @@ impl Exec {
         let exec = Self { place: Place::new(), who };
         fs::set_permissions(&exec.root, fs::Permissions::from_mode(0o755)).unwrap();
         exec.policy(policy);
-        exec.own_all();
+        exec
+    }
+
+    pub(crate) fn without_policy() -> Self {
+        let exec = Self::new(Who::Me);
+        fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
         exec
     }
 
@@ -84,20 +100,22 @@ impl Exec {
         self.home.join("ledger/cp-exec.jsonl")
     }
 
-    /// Writes a file of the project, owned by the user who runs cp-exec.
+    /// Writes a file of the project.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.work.write(name, text);
-        self.own_all();
-        path
+        self.work.write(name, text)
     }
 
     pub(crate) fn executable(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.work.executable(name, text);
-        self.own_all();
-        path
+        self.work.executable(name, text)
     }
 
-    /// Gives everything to the user who runs.
+    /// Waits until a file of the project is there.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, name: &str) {
+        until(name, || self.work.join(name).exists());
+    }
+
+    /// Gives everything to the user who runs, as before each program of that user.
     pub(crate) fn own_all(&self) {
         if self.who == Who::Ordinary {
             own(&self.root);
@@ -115,7 +133,9 @@ impl Exec {
         self.as_user(self.program("sh").args(["-c", script]))
     }
 
-    fn as_user(&self, command: Program) -> Program {
+    /// A program, run by the user who runs cp-exec.
+    pub(crate) fn as_user(&self, command: Program) -> Program {
+        self.own_all();
         match self.who {
             Who::Me => command,
             Who::Ordinary => command.with(|command| _ = command.uid(ORDINARY).gid(ORDINARY)),
@@ -129,11 +149,57 @@ impl Exec {
         (ran.records().pop().unwrap_or_else(|| panic!("no answer: {ran:?}")), ran.status)
     }
 
+    /// Runs a shell script as one command.
+    #[track_caller]
+    pub(crate) fn sh(&self, script: &str) -> (Value, i32) {
+        self.ask(&["--", "sh", "-c", script])
+    }
+
+    /// The token of a dry run.
+    #[track_caller]
+    pub(crate) fn token(&self, words: &[&str]) -> String {
+        let (shown, _) = self.ask(&[words, &["--dry-run"]].concat());
+        shown["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{words:?}: no token: {shown}")).to_owned()
+    }
+
+    /// What a verb answers with the token of its dry run.
+    #[track_caller]
+    pub(crate) fn confirmed(&self, words: &[&str]) -> Value {
+        let token = self.token(words);
+        let (answer, status) = self.ask(&[words, &["--confirm", &token]].concat());
+        assert_eq!(status, 0, "{words:?}: {answer}");
+        answer["data"].clone()
+    }
+
+    /// Answers the question of `cp-exec approve ID` at a terminal.
+    pub(crate) fn approve(&self, id: &str, typed: &str) -> String {
+        let mut terminal = self.command(&["approve", id]).terminal(80);
+        terminal.wait_for("Allow it? y = yes, n = no: ");
+        terminal.send(&format!("{typed}\r"));
+        terminal.end();
+        terminal.text()
+    }
+
+    /// The answer to a file operation.
+    #[track_caller]
+    pub(crate) fn file(&self, options: &[&str], operation: &str, arguments: &Value) -> Value {
+        let request = json!({"tool": "filesystem", "operation": operation, "arguments": arguments}).to_string();
+        self.answers(options, &request).0.remove(0)
+    }
+
+    /// The answer to the tool call `c1`.
+    #[track_caller]
+    pub(crate) fn call(&self, options: &[&str], name: &str, input: &Value) -> Value {
+        let data = json!({"id": "c1", "name": name, "input": input});
+        let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call", "data": data}).to_string();
+        self.answers(options, &call).0.remove(0)
+    }
+
     /// Runs a shell script inside, and gives what it did.
     #[track_caller]
     pub(crate) fn inside(&self, script: &str) -> Value {
-        let (answer, _) = self.ask(&["--", "sh", "-c", script]);
-        let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+        let (answer, _) = self.sh(script);
+        let result = details(&answer);
         assert!(result["argv"].is_array(), "it did not run: {answer}");
         result.clone()
     }
@@ -154,15 +220,28 @@ impl Exec {
 
 /// Gives a tree to the ordinary user. A run beside it may remove files meanwhile.
 fn own(path: &Path) {
-    match lchown(path, Some(ORDINARY), Some(ORDINARY)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return,
-        result => result.unwrap(),
-    }
-    if path.is_dir() && !path.is_symlink() {
-        for entry in fs::read_dir(path).into_iter().flatten() {
-            own(&entry.unwrap().path());
+    let Ok(meta) = path.symlink_metadata() else { return };
+    if meta.uid() != ORDINARY {
+        match lchown(path, Some(ORDINARY), Some(ORDINARY)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            result => result.unwrap(),
         }
     }
+    if meta.is_dir() {
+        fs::read_dir(path).into_iter().flatten().flatten().for_each(|entry| own(&entry.path()));
+    }
+}
+
+/// True if this holds soon.
+pub(crate) fn soon(holds: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
 }
 
 /// True if a process with this word in its command line exists on this machine.

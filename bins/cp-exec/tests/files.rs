@@ -10,10 +10,9 @@ use serde_json::{Value, json};
 
 use crate::exec::{Exec, Who, everyone};
 
-/// The one answer to a file operation of a run.
+/// The answer to a file operation of a run.
 fn ask(exec: &Exec, operation: &str, arguments: &Value) -> Value {
-    let request = json!({"tool": "filesystem", "operation": operation, "arguments": arguments}).to_string();
-    exec.answers(&["--run", "RUN-1"], &request).0[0].clone()
+    exec.file(&["--run", "RUN-1"], operation, arguments)
 }
 
 fn value(answer: &Value) -> &Value {
@@ -109,9 +108,8 @@ fn edit_of_file_changed_since_read_is_refused() {
         assert_eq!(refusal(&edit("two", "zwei")).0, "E_CONFLICT");
     }
     // Another run knows nothing of it, and its text matches.
-    let request =
-        json!({"tool": "filesystem", "operation": "edit_file", "arguments": {"path": "a", "old": "two", "new": "2"}});
-    assert_eq!(exec.answers(&["--run", "RUN-2"], &request.to_string()).0[0]["ok"], true);
+    let edited = exec.file(&["--run", "RUN-2"], "edit_file", &json!({"path": "a", "old": "two", "new": "2"}));
+    assert_eq!(edited["ok"], true);
 }
 
 #[test]
@@ -169,7 +167,6 @@ fn unwritable_path_is_not_edited_removed_or_restored() {
         exec.root.write("secret", "text");
         symlink(exec.root.join("secret"), exec.work.join("out/link")).unwrap();
         symlink(&*exec.root, exec.work.join("out/up")).unwrap();
-        exec.own_all();
         let changes = |path: &str| {
             let read = ask(&exec, "read_file", &json!({"path": path}));
             [
@@ -245,10 +242,7 @@ fn read_file_handles_large_file() {
 fn read_file_text_for_model_has_note_in_brackets() {
     let exec = Exec::new(Who::Me);
     exec.write("a", "1\n2\n3\n");
-    let call = |input: &Value| {
-        let call = json!({"schema_version": "1.0.0", "ok": true, "type": "tool_call", "data": {"id": "c1", "name": "filesystem", "input": input}});
-        exec.answers(&["--run", "RUN-1"], &call.to_string()).0[0]["data"].clone()
-    };
+    let call = |input: &Value| exec.call(&["--run", "RUN-1"], "filesystem", input)["data"].clone();
     let read = call(&json!({"operation": "read_file", "path": "a", "lines": 2}));
     assert_eq!(read["content"], "1\n2\n[lines 1 to 2 of 3]", "{read}");
     assert_eq!(call(&json!({"operation": "read_file", "path": "a"}))["content"], "1\n2\n3\n");
@@ -324,8 +318,7 @@ fn overwrite_by_run_is_an_edit_below_working_directory() {
     let exec = Exec::new(Who::Me);
     let write = |run: &[&str], content: &str| {
         let input = json!({"operation": "write_file", "path": "a", "content": content, "mode": "overwrite"});
-        let call = json!({"schema_version": "1.0.0", "ok": true, "type": "tool_call", "data": {"id": "c1", "name": "filesystem", "input": input}});
-        exec.answers(run, &call.to_string()).0[0].clone()
+        exec.call(run, "filesystem", &input)
     };
     exec.write("a", "one");
     assert_eq!(write(&["--run", "RUN-1"], "two")["data"]["is_error"], false);
@@ -396,8 +389,7 @@ fn missing_file_has_hint_with_similar_readable_name() {
 fn read_call(exec: &Exec, input: &Value) -> Value {
     let mut input = input.clone();
     input["operation"] = "read_file".into();
-    let call = json!({"schema_version": "1.0.0", "ok": true, "type": "tool_call", "data": {"id": "c1", "name": "filesystem", "input": input}});
-    exec.answers(&["--run", "RUN-1"], &call.to_string()).0[0]["data"].clone()
+    exec.call(&["--run", "RUN-1"], "filesystem", &input)["data"].clone()
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn state_that_git_writes_stays() {
         ] {
             let exec = repository(who);
             let script = script.replace("OPTIONS", options);
-            let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
+            let (answer, status) = exec.sh(&script);
             assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?} {script}: {answer}");
             let again = format!("{{ {} {finish}; }}", resolve("s"));
             owner(&exec, &format!("{} {finish} >/dev/null 2>&1 || {again}", resolve("r")));
@@ -53,7 +53,7 @@ fn state_that_git_does_not_write_is_quarantined() {
         ] {
             let exec = repository(who);
             let script = format!("{}; {change}", script.replace("OPTIONS", ""));
-            let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
+            let (answer, status) = exec.sh(&script);
             let path = exec.work.join(".git").join(state).display().to_string();
             let paths: Vec<String> = undone(&answer).into_iter().map(|(path, _)| path).collect();
             assert_eq!((status, paths), (4, vec![path]), "{who:?} {change}: {answer}");
@@ -74,8 +74,7 @@ fn linked_working_tree_of_run_stays_unless_it_has_more() {
             ("mkdir .git/worktrees/more/rebase-merge; echo evil >.git/worktrees/more/rebase-merge/strategy", false),
         ] {
             let exec = repository(who);
-            let (answer, status) =
-                exec.ask(&["--", "sh", "-c", &format!("git worktree add -q more 2>/dev/null; {change}")]);
+            let (answer, status) = exec.sh(&format!("git worktree add -q more 2>/dev/null; {change}"));
             assert_eq!((status == 0, undone(&answer).is_empty()), (is_kept, is_kept), "{who:?} {change}: {answer}");
             assert_eq!(exec.work.join(".git/worktrees/more").exists(), is_kept);
             if is_kept {
@@ -97,9 +96,8 @@ fn references_that_replace_objects_do_not_stay() {
         ] {
             let exec = repository(who);
             owner(&exec, "git branch side && git update-ref refs/pull/1 HEAD && git pack-refs --all");
-            exec.own_all();
             let before = owner(&exec, "git for-each-ref");
-            let (answer, status) = exec.ask(&["--", "sh", "-c", &format!("{MAKE}{script}")]);
+            let (answer, status) = exec.sh(&format!("{MAKE}{script}"));
             assert!(status != 0, "{who:?} {script}: {answer}");
             assert_eq!(undone(&answer).len(), usize::from(is_packed), "{who:?} {script}: {answer}");
             assert_eq!(owner(&exec, "git for-each-ref"), before, "{who:?} {script}");
@@ -110,7 +108,6 @@ fn references_that_replace_objects_do_not_stay() {
         // Packing the owner's own references is ordinary work.
         let exec = repository(who);
         owner(&exec, "git update-ref refs/pull/1 HEAD");
-        exec.own_all();
         let (answer, status) = exec.ask(&["--", "git", "pack-refs", "--all"]);
         assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?}: {answer}");
         assert!(owner(&exec, "git for-each-ref").contains("refs/pull/1"));

@@ -99,11 +99,7 @@ fn writing_governed_path_is_refused_with_class() {
     }
     assert_eq!(ask(&["touch", "t/own/new"])["ok"], true, "the control");
     assert_eq!(ask(&["cp", "t/lib/k.py", "t/own/k"])["ok"], true, "the control");
-    let write = |path: &str| {
-        let request =
-            json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": path, "content": "x"}});
-        exec.answers(&["--root", "t"], &request.to_string()).0[0].clone()
-    };
+    let write = |path: &str| exec.file(&["--root", "t"], "write_file", &json!({"path": path, "content": "x"}));
     for (path, rule, class) in [
         ("t/ledger/governance.jsonl", "append_only", "APPEND_ONLY"),
         ("t/specs/new", "pristine", "PRISTINE"),

@@ -7,7 +7,7 @@ use std::path::Path;
 use cp_testkit::Program;
 use serde_json::Value;
 
-use crate::exec::{Exec, Who, everyone};
+use crate::exec::{Exec, Who, details, everyone};
 
 pub(crate) fn trusted(program: Program) -> Program {
     let program = program.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory");
@@ -19,17 +19,18 @@ pub(crate) fn repository(who: Who) -> Exec {
     let exec = Exec::new(who);
     let setup = "git init -q -b main . && git config user.name me && git config user.email me@x && echo a > f && git add f && git commit -qm a";
     trusted(exec.program("sh").args(["-c", setup])).run().success();
-    exec.own_all();
     exec
 }
 
 /// The output of git outside of the sandbox, as the owner runs it.
 pub(crate) fn owner(exec: &Exec, line: &str) -> String {
-    trusted(exec.program("sh").args(["-c", line])).run().success().stdout
+    let told = trusted(exec.program("sh").args(["-c", line])).run().success().stdout;
+    exec.own_all();
+    told
 }
 
 pub(crate) fn undone(answer: &Value) -> Vec<(String, String)> {
-    let details = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+    let details = details(answer);
     let guard = details["enforcement"]["guard"].as_array().unwrap_or_else(|| panic!("{answer}"));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     guard.iter().map(|undone| (text(&undone["path"]), text(&undone["moved_to"]))).collect()
@@ -42,7 +43,7 @@ fn work_in_repository_is_kept() {
         let script = "echo b > f && git commit -qam b && git tag t && git branch side && git branch side/x 2>/dev/null; \
                       git checkout -q side && echo c > g && git add g && git commit -qm c && git checkout -q main && \
                       git merge -q side && git branch -q -d side && git branch side/x && git gc -q && git stash list && git status --short";
-        let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
+        let (answer, status) = exec.sh(script);
         assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?}: {answer}");
         assert_eq!(
             owner(
@@ -52,12 +53,9 @@ fn work_in_repository_is_kept() {
             "c\nb\na\nmain\nside/x\nt\n"
         );
         // A second run begins where the first ended, and undoes it.
-        let (answer, status) = exec.ask(&[
-            "--",
-            "sh",
-            "-c",
+        let (answer, status) = exec.sh(
             "git -c alias.z=reset z -q --hard HEAD~1 && git -c alias.z=tag z -d t && git -c alias.z=branch z -D side/x",
-        ]);
+        );
         assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?}: {answer}");
         assert_eq!(
             owner(&exec, "git log --format=%s; git tag; git branch --format='%(refname:short)'"),
@@ -69,7 +67,8 @@ fn work_in_repository_is_kept() {
 #[test]
 fn repository_parts_that_name_programs_are_read_only() {
     const EVIL: &str = "printf '#!/bin/sh\\ntouch OUT/ran\\n' > evil; chmod +x evil; \
-        git -c alias.z=config z core.fsmonitor WORK/evil; printf '[core]\\nfsmonitor = WORK/evil\\n' >> .git/config; \
+        git -c alias.z=config z core.fsmonitor WORK/evil; git -c alias.z=config z user.name other; \
+        git -c alias.z=remote z add origin https://example.org/a.git; printf '[core]\\nfsmonitor = WORK/evil\\n' >> .git/config; \
         cp evil .git/hooks/post-checkout; cp evil .git/hooks/post-index-change; \
         mkdir other; printf '[core]\\nrepositoryformatversion = 0\\nfsmonitor = WORK/evil\\n' > other/config; echo WORK/other > .git/commondir; \
         echo x > .git/config.worktree; printf '* filter=x\\n' > .git/info/attributes; echo WORK/other > .git/objects/info/alternates; \
@@ -83,9 +82,8 @@ fn repository_parts_that_name_programs_are_read_only() {
         };
         fs::create_dir(exec.root.join("out")).unwrap();
         fs::create_dir(exec.work.join(".git/cp-keep")).unwrap();
-        exec.own_all();
         let before = owner(&exec, PARTS);
-        let (answer, status) = exec.ask(&["--", "sh", "-c", &with(EVIL)]);
+        let (answer, status) = exec.sh(&with(EVIL));
         assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?}: {answer}");
         assert!(exec.work.join("fine").exists(), "the whole script ran");
         assert_eq!(owner(&exec, PARTS), before, "{who:?}");
@@ -132,19 +130,26 @@ fn assert_quarantined(exec: &Exec, answer: &Value, what: &str) {
 
 #[test]
 fn guarded_name_created_is_quarantined() {
-    for who in everyone() {
+    for (who, way) in everyone().into_iter().flat_map(|who| ["directly", "mv", "ln -s"].map(|way| (who, way))) {
         let exec = Exec::new(who);
-        let answer = run_for_every_name(&exec, |name, above, _| {
-            format!("echo x > neighbour && mkdir -p {above} && echo x > {name}")
+        let answer = run_for_every_name(&exec, |name, above, _| match way {
+            "directly" => format!("echo x > neighbour && mkdir -p {above} && echo x > {name}"),
+            way => made_elsewhere(name, way),
         });
-        assert_quarantined(&exec, &answer, &format!("{who:?} directly"));
+        assert_quarantined(&exec, &answer, &format!("{who:?} {way}"));
+        if way == "ln -s" {
+            assert!(exec.work.join("d0/plain").exists(), "the targets of the links are ordinary files again");
+        }
+        if way != "directly" {
+            continue;
+        }
         assert_eq!(undone(&answer).len(), guarded_names().len(), "{answer}");
         let entry = exec.entries("exec.result").pop().unwrap();
         assert_eq!(entry["data"]["enforcement"]["guard"].as_array().unwrap().len(), undone(&answer).len());
         // The control: a run that leaves nothing of the kind behind.
         let ordinary = "mkdir -p x node_modules/p/.vscode && touch x/.keep Makefile package.json build.rs conftest.py .gitattributes \
                         node_modules/p/.vscode/settings.json";
-        assert_eq!(exec.ask(&["--", "sh", "-c", ordinary]).1, 0);
+        assert_eq!(exec.sh(ordinary).1, 0);
     }
 }
 
@@ -154,26 +159,6 @@ fn made_elsewhere(name: &str, link: &str) -> String {
     let plain = if rest.is_empty() { "plain".to_owned() } else { format!("plain/{rest}") };
     let above = plain.rsplit_once('/').map_or(".", |(above, _)| above);
     format!("echo x > neighbour && mkdir -p {above} && echo x > {plain} && {link} plain {first}")
-}
-
-#[test]
-fn guarded_name_renamed_is_quarantined() {
-    for who in everyone() {
-        let exec = Exec::new(who);
-        let answer = run_for_every_name(&exec, |name, _, _| made_elsewhere(name, "mv"));
-        assert_quarantined(&exec, &answer, &format!("{who:?} by rename"));
-    }
-}
-
-#[test]
-fn guarded_name_created_through_link_is_quarantined() {
-    for who in everyone() {
-        let exec = Exec::new(who);
-        let answer = run_for_every_name(&exec, |name, _, _| made_elsewhere(name, "ln -s"));
-        assert_quarantined(&exec, &answer, &format!("{who:?} through a link of the run"));
-        // The targets of the links are ordinary files again.
-        assert!(exec.work.join("d0/plain").exists());
-    }
 }
 
 #[test]
@@ -227,7 +212,6 @@ fn guarded_name_checked_out_is_quarantined() {
         }
         script.push_str("git add -A && git commit -q -m full && git checkout -q main\n");
         trusted(exec.program("sh").args(["-c", &script])).run().success();
-        exec.own_all();
         let (answer, _) = exec.ask(&["--", "git", "checkout", "-q", "full"]);
         assert_quarantined(&exec, &answer, &format!("{who:?} by checkout"));
     }
@@ -257,7 +241,7 @@ fn run_with_too_many_files_fails_and_next_run_succeeds() {
         );
         exec.write("mine", "x");
         let script = "echo x > .envrc; mkdir -p a/many; i=0; while [ $i -lt 400 ]; do : > a/many/$i; i=$((i+1)); done; mkdir -p z/.vscode; echo x > z/.vscode/tasks.json";
-        let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
+        let (answer, status) = exec.sh(script);
         assert_eq!((status, &answer["error"]["details"]["rule"]), (4, &"guard".into()), "{who:?}: {answer}");
         for name in [".envrc", "a/many", "z/.vscode/tasks.json"] {
             assert!(!exec.work.join(name).exists(), "{who:?}: {name}: {answer}");
@@ -282,7 +266,7 @@ fn existing_guarded_names_are_read_only_at_any_depth() {
         }
         let script = "for f in .bashrc a/b/.envrc a/.vscode/tasks.json; do echo evil > $f; rm -f $f; mv $f x; done; \
                       mv a a2 && mkdir -p a/b && echo evil > a/b/.envrc; echo fine > ordinary";
-        exec.ask(&["--", "sh", "-c", script]);
+        exec.sh(script);
         for name in [".bashrc", "a/b/.envrc", "a/.vscode/tasks.json"] {
             assert_eq!(fs::read_to_string(exec.work.join(name)).unwrap(), "mine\n", "{who:?}: {name}");
         }
@@ -291,29 +275,11 @@ fn existing_guarded_names_are_read_only_at_any_depth() {
 }
 
 #[test]
-fn rebase_with_commands_is_quarantined() {
-    let exec = repository(Who::Me);
-    let begin =
-        |line: &str| format!("mkdir -p .git/rebase-merge && printf '{line}\\n' > .git/rebase-merge/git-rebase-todo");
-    let (answer, _) = exec.ask(&["--", "sh", "-c", &begin("pick abc\\nexec touch ran")]);
-    assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{answer}");
-    assert!(!exec.work.join(".git/rebase-merge").exists());
-    let (answer, status) = exec.ask(&["--", "sh", "-c", &begin("pick abc")]);
-    assert_eq!(status, 0, "the control: {answer}");
-    assert!(exec.work.join(".git/rebase-merge/git-rebase-todo").exists());
-}
-
-#[test]
 fn file_operation_on_guarded_name_is_refused() {
     let exec = Exec::new(Who::Me);
     fs::create_dir_all(exec.work.join(".git")).unwrap();
     fs::create_dir_all(exec.work.join("sub")).unwrap();
-    let write = |path: &str| {
-        let request = format!(
-            r#"{{"tool":"filesystem","operation":"write_file","arguments":{{"path":"{path}","content":"x"}}}}"#
-        );
-        exec.answers(&[], &request).0[0].clone()
-    };
+    let write = |path: &str| exec.file(&[], "write_file", &serde_json::json!({"path": path, "content": "x"}));
     for path in [".bashrc", "sub/.envrc", ".git/config", ".git/commondir", "sub/.npmrc"] {
         assert_eq!(write(path)["error"]["details"]["rule"], "protected", "{path}");
         assert!(!exec.work.join(path).exists(), "{path}");
@@ -332,41 +298,25 @@ fn file_operation_on_guarded_name_is_refused() {
 }
 
 #[test]
-fn repository_settings_cannot_be_changed() {
-    for who in everyone() {
-        let exec = repository(who);
-        for words in [
-            &["config", "user.name", "somebody"][..],
-            &["config", "core.fsmonitor", "evil"],
-            &["remote", "add", "origin", "https://example.org/a.git"],
-        ] {
-            let (answer, status) = exec.ask(&[&["--", "perl", "-e", "exec @ARGV", "git"], words].concat());
-            assert_eq!((status, undone(&answer)), (1, Vec::new()), "{who:?} {words:?}: {answer}");
-        }
-        assert_eq!(exec.ask(&["--", "git", "checkout", "-q", "-b", "topic", "main"]).1, 0, "the control");
-        assert_eq!(owner(&exec, "git config user.name; git remote; git branch --show-current"), "me\ntopic\n");
-    }
-}
-
-#[test]
 fn unreadable_directory_hides_no_repository() {
     let exec = repository(*everyone().last().unwrap());
     let script = "mkdir -p d/.git && echo x > d/.git/config && chmod 311 d";
-    let (answer, _) = exec.ask(&["--", "sh", "-c", script]);
+    let (answer, _) = exec.sh(script);
     assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{answer}");
     assert!(!exec.work.join("d/.git/config").exists());
 }
 
 #[test]
-fn pristine_repository_is_not_written() {
+fn pristine_or_hidden_repository_is_neither_written_nor_quarantined() {
     for who in everyone() {
         let exec = repository(who);
         let commit = ["--", "git", "commit", "-q", "--allow-empty", "-m", "b"];
         assert_eq!(exec.ask(&commit).1, 0, "the control");
         let policy = fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();
-        for paths in ["pristine = [\".git\"]", "forbidden = [\".git\"]"] {
-            let policy = format!("{policy}\n[paths]\n{paths}\n");
-            fs::write(exec.home.join("config/policy.toml"), policy).unwrap();
+        for paths in ["pristine = [\".git\"]", "forbidden = [\".git\"]", "pristine = [\"**/.git\"]"] {
+            exec.policy(&format!("{policy}\n[paths]\n{paths}\n"));
+            let (answer, status) = exec.ask(&["--", "true"]);
+            assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?} {paths}: {answer}");
             assert_ne!(exec.ask(&commit).1, 0, "{who:?} {paths}");
             assert_eq!(owner(&exec, "git log --format=%s"), "b\na\n", "{who:?} {paths}");
         }

@@ -10,22 +10,6 @@ use crate::exec::{Exec, POLICY, Who, everyone};
 
 const HOSTS: [(&str, &str); 2] = [("claude", ".claude/settings.json"), ("codex", ".codex/hooks.json")];
 
-/// The token of a dry run.
-#[track_caller]
-fn token(exec: &Exec, words: &[&str]) -> String {
-    let (answer, status) = exec.ask(&[words, &["--dry-run"]].concat());
-    assert_eq!(status, 0, "{answer}");
-    answer["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("no token: {answer}")).to_owned()
-}
-
-#[track_caller]
-fn confirmed(exec: &Exec, words: &[&str]) -> Value {
-    let token = token(exec, words);
-    let (answer, status) = exec.ask(&[words, &["--confirm", &token]].concat());
-    assert_eq!(status, 0, "{answer}");
-    answer["data"].clone()
-}
-
 #[test]
 fn hook_install_and_remove_restore_file() {
     for (host, file) in HOSTS {
@@ -39,7 +23,7 @@ fn hook_install_and_remove_restore_file() {
         assert_eq!((status, answer["error"]["code"].as_str()), (5, Some("E_CONFIRMATION_REQUIRED")), "{answer}");
         assert!(!exec.user.join(file).exists() && exec.entries("hook.install").is_empty());
 
-        assert_eq!(confirmed(&exec, &install)["changed"], true);
+        assert_eq!(exec.confirmed(&install)["changed"], true);
         let made = exec.user.read(file);
         assert!(made.contains("cp-exec") && made.contains(exec.home.to_str().unwrap()), "{made}");
         let (again, status) = exec.ask(&[&install[..], &["--dry-run"]].concat());
@@ -47,7 +31,7 @@ fn hook_install_and_remove_restore_file() {
         let entries = exec.entries("hook.install");
         assert_eq!((entries.len(), &entries[0]["data"]["host"]), (1, &json!(host)), "{entries:?}");
 
-        assert_eq!(confirmed(&exec, &["hook", "remove", host])["sha256"], Value::Null);
+        assert_eq!(exec.confirmed(&["hook", "remove", host])["sha256"], Value::Null);
         assert_eq!(exec.user.names(), Vec::<String>::new(), "an empty directory stays");
         assert_eq!(exec.entries("hook.remove").len(), 1);
         assert_eq!(exec.ask(&["hook", "remove", host]).0["data"]["changed"], false);
@@ -62,17 +46,17 @@ fn hook_install_keeps_link_mode_and_other_settings() {
     fs::set_permissions(&real, Permissions::from_mode(0o600)).unwrap();
     let link = exec.user.directory(".claude").join("settings.json");
     symlink("../dotfiles/claude.json", &link).unwrap();
-    confirmed(&exec, &["hook", "install", "claude"]);
+    exec.confirmed(&["hook", "install", "claude"]);
     assert!(link.is_symlink());
     assert_eq!(real.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let value: Value = serde_json::from_slice(&fs::read(&real).unwrap()).unwrap();
     assert_eq!((&value["model"], value["hooks"]["PreToolUse"].as_array().unwrap().len()), (&json!("opus"), 2));
     assert_eq!(fs::read_dir(exec.user.join("dotfiles")).unwrap().count(), 1, "no copy stays");
-    confirmed(&exec, &["hook", "remove", "claude"]);
+    exec.confirmed(&["hook", "remove", "claude"]);
     assert_eq!(fs::read_to_string(&real).unwrap(), text);
     // A link that leads nowhere yet is followed too.
     symlink(exec.user.join("dotfiles/hooks.json"), exec.user.directory(".codex").join("hooks.json")).unwrap();
-    confirmed(&exec, &["hook", "install", "codex"]);
+    exec.confirmed(&["hook", "install", "codex"]);
     assert!(exec.user.join(".codex/hooks.json").is_symlink() && exec.user.join("dotfiles/hooks.json").is_file());
 }
 
@@ -83,7 +67,6 @@ fn nothing_of_hook_is_committed() {
         for (host, file) in [("claude", ".claude/settings.local.json"), ("codex", ".codex/hooks.json")] {
             for (directory, list) in [("", Some("*.log")), ("a [b]/c", None), ("linked", Some("# mine\n"))] {
                 let exec = Exec::new(who);
-                exec.own_all();
                 let sh = |line: &str| exec.outside(line).run().success().stdout;
                 sh(
                     "git init -q && git -c user.name=n -c user.email=e commit -q --allow-empty -m x && rm -f .git/info/exclude && mkdir -p .git/info",
@@ -93,10 +76,9 @@ fn nothing_of_hook_is_committed() {
                 }
                 sh(&format!("mkdir -p './{directory}' && echo x >'./{directory}/mine'"));
                 list.map(|text| exec.work.write(".git/info/exclude", text));
-                exec.own_all();
                 let project = exec.work.join(directory).display().to_string();
                 let words = |verb: &'static str| ["hook", verb, host, "--project", &project].map(str::to_owned);
-                let change = |verb| confirmed(&exec, &words(verb).each_ref().map(String::as_str));
+                let change = |verb| exec.confirmed(&words(verb).each_ref().map(String::as_str));
                 let added = || sh(&format!("cd './{directory}' && git add -A -n"));
                 let at = format!("{who:?} {host} {directory}");
                 assert_eq!(change("install")["changed"], true, "{at}");
@@ -109,7 +91,6 @@ fn nothing_of_hook_is_committed() {
                 exec.work.write(".git/info/exclude", "");
                 assert!(added().contains(&file[..6]), "{at}: the control: {}", added());
                 exec.work.write(".git/info/exclude", kept);
-                exec.own_all();
                 assert_eq!(change("remove")["changed"], true, "{at}");
                 assert!(!exec.work.join(directory).join(file).exists(), "{at}");
                 assert_eq!(exec.work.read_if_there(".git/info/exclude"), list.unwrap_or_default(), "{at}");
@@ -152,7 +133,7 @@ fn hook_install_in_invalid_file_changes_nothing() {
     let message = answer["error"]["message"].as_str().unwrap_or_default();
     assert!(status == 4 && message.ends_with("the file is read-only"), "{answer}");
     fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(confirmed(&exec, &["hook", "install", "claude"])["changed"], true, "the control");
+    assert_eq!(exec.confirmed(&["hook", "install", "claude"])["changed"], true, "the control");
 
     assert_eq!(exec.ask(&["hook", "install", "claude", "--project", "nowhere", "--dry-run"]).1, 3);
     for host in ["emacs", "gemini", "copilot", "opencode"] {
@@ -160,38 +141,9 @@ fn hook_install_in_invalid_file_changes_nothing() {
     }
 }
 
-#[test]
-fn hook_install_token_is_bound_to_previewed_file() {
-    let exec = Exec::new(Who::Me);
-    exec.work.write(".claude/settings.local.json", "{\"a\": 1}");
-    let words = ["hook", "install", "claude", "--project", "."];
-    let old = token(&exec, &words);
-    exec.work.write(".claude/settings.local.json", "{\"a\": 2}");
-    let (answer, status) = exec.ask(&[&words[..], &["--confirm", &old]].concat());
-    assert_ne!(status, 0, "{answer}");
-    assert_eq!(exec.work.read(".claude/settings.local.json"), "{\"a\": 2}");
-    confirmed(&exec, &words);
-    assert!(exec.work.read(".claude/settings.local.json").starts_with("{\"a\": 2,"));
-    assert!(!exec.user.join(".claude").exists(), "the project's file alone");
-}
-
-#[test]
-fn concurrent_hook_installs_write_once() {
-    let exec = Exec::new(Who::Me);
-    let words = ["hook", "install", "claude"];
-    let tokens: Vec<String> = (0..6).map(|_| token(&exec, &words)).collect();
-    let running: Vec<_> =
-        tokens.iter().map(|token| exec.command(&[&words[..], &["--confirm", token]].concat()).start()).collect();
-    let ran: Vec<_> = running.into_iter().map(cp_testkit::Background::finish).collect();
-    assert!(ran.iter().any(|ran| ran.status == 0), "{ran:?}");
-    let value: Value = serde_json::from_str(&exec.user.read(".claude/settings.json")).unwrap();
-    assert_eq!(value["hooks"]["PreToolUse"].as_array().unwrap().len(), 1);
-    assert_eq!(fs::read_dir(exec.user.join(".claude")).unwrap().count(), 1, "nothing else stays there");
-}
-
 /// The line that is installed, with another program in the place of ours.
 fn line_with(exec: &Exec, program: &str) -> String {
-    confirmed(exec, &["hook", "install", "claude"]);
+    exec.confirmed(&["hook", "install", "claude"]);
     let value: Value = serde_json::from_str(&exec.user.read(".claude/settings.json")).unwrap();
     let line = value["hooks"]["PreToolUse"][0]["hooks"][0]["command"].as_str().unwrap().to_owned();
     let (ours, rest) = line.split_once(" --home ").unwrap();
@@ -277,7 +229,7 @@ fn hook_doctor_detects_host_that_does_not_call_hook() {
     assert_eq!((&program["status"], &hook["status"]), (&json!("warn"), &json!("fail")), "{program} {hook}");
     bin.executable("claude", HOST);
     assert_eq!(doctor("").3, Value::Null, "without a hook nothing is tried");
-    confirmed(&exec, &["hook", "install", "claude"]);
+    exec.confirmed(&["hook", "install", "claude"]);
     for (mode, status, said) in [
         ("untrusted", "fail", "the hook was not asked"),
         ("broken", "warn", "cannot start"),
@@ -315,10 +267,10 @@ fn hook_doctor_detects_host_that_does_not_call_hook() {
         assert!(tool["status"] == "fail" && tool["fix"].as_str().unwrap().contains(fix), "{mode}: {tool}");
     }
     for (mode, more, status) in [("untrusted", None, 1), ("untrusted", Some("--no-check"), 0), ("asks", None, 0)] {
-        confirmed(&exec, &["hook", "remove", "claude"]);
+        exec.confirmed(&["hook", "remove", "claude"]);
         exec.work.write("mode", mode);
         let words: Vec<&str> = ["hook", "install", "claude"].into_iter().chain(more).collect();
-        let token = token(&exec, &words);
+        let token = exec.token(&words);
         let ran = exec.command(&[&words[..], &["--confirm", &token]].concat()).also_on_path(&bin).run();
         assert_eq!(ran.status, status, "{mode} {more:?}: {ran:?}");
         assert!(exec.user.read(".claude/settings.json").contains("hook claude"), "the configuration stays");

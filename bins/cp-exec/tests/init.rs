@@ -7,13 +7,6 @@ use serde_json::{Value, json};
 
 use crate::exec::{Exec, Who};
 
-/// A place without a policy.
-fn without_policy() -> Exec {
-    let exec = Exec::new(Who::Me);
-    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
-    exec
-}
-
 fn policy_of(exec: &Exec) -> String {
     exec.home.read("config/policy.toml")
 }
@@ -23,10 +16,7 @@ fn policy_init_never_overwrites_policy() {
     let exec = Exec::new(Who::Me);
     assert_eq!(exec.ask(&["policy", "init"]).1, 6);
     std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
-    assert_eq!(exec.ask(&["policy", "init", "--dry-run"]).0["data"]["written"], false);
-    let (first, _) = exec.ask(&["policy", "init", "--request-id", "r1"]);
-    assert_eq!(first["data"]["written"], true, "{first}");
-    assert_eq!(exec.ask(&["policy", "init", "--request-id", "r1"]).0["data"], first["data"]);
+    assert_eq!(exec.ask(&["policy", "init"]).0["data"]["written"], true);
     let policy = exec.ask(&["policy", "show"]).0["data"]["policy"].clone();
     let text = exec.command(&["policy", "show", "--format", "text"]).run().stdout;
     let other = Exec::new(Who::Me);
@@ -40,22 +30,20 @@ fn policy_init_never_overwrites_policy() {
 
 #[test]
 fn starter_policy_asks_before_removing_and_not_before_overwriting() {
-    let exec = without_policy();
+    let exec = Exec::without_policy();
     exec.ask(&["policy", "init"]);
     exec.write("a", "a");
     exec.write("b", "b");
     assert_eq!(exec.ask(&["--", "rm", "b"]).1, 5);
     let (answer, status) = exec.ask(&["--", "cp", "a", "b"]);
     assert_eq!(status, 0, "{answer}");
-    let token = exec.ask(&["undo", "last", "--dry-run"]).0["data"]["confirm_token"].as_str().unwrap().to_owned();
-    let (answer, status) = exec.ask(&["undo", "last", "--confirm", &token]);
-    assert_eq!(status, 0, "{answer}");
+    exec.confirmed(&["undo", "last"]);
     assert_eq!(std::fs::read_to_string(exec.work.join("b")).unwrap(), "b");
 }
 
 #[test]
 fn starter_policy_redirects_requests_to_tool_calls_and_runs_typed_commands() {
-    let exec = without_policy();
+    let exec = Exec::without_policy();
     exec.ask(&["policy", "init"]);
     exec.write("a", "one\n");
     for (words, said) in [(&["ls", "a"][..], "a\n"), (&["cat", "a"], "one\n")] {
@@ -81,7 +69,7 @@ fn starter_policy_redirects_requests_to_tool_calls_and_runs_typed_commands() {
 
 #[test]
 fn starter_policy_allows_all_unrestricted_programs() {
-    let exec = without_policy();
+    let exec = Exec::without_policy();
     exec.ask(&["policy", "init"]);
     let policy = policy_of(&exec);
     assert!(policy.contains("allowed_commands = [\"*\"]\n"), "{policy}");
@@ -107,9 +95,7 @@ fn policy_init_for_project_adds_only_its_names() {
     let exec = Exec::with_policy(Who::Me, "[exec]\nallowed_commands = [\"true\"]\n");
     exec.work.directory(".git");
     let asked = ["policy", "init", "--for", "."];
-    let token =
-        exec.ask(&[&asked[..], &["--dry-run"]].concat()).0["data"]["confirm_token"].as_str().unwrap().to_owned();
-    let done = exec.ask(&[&asked[..], &["--confirm", &token]].concat()).0["data"].clone();
+    let done = exec.confirmed(&asked);
     let allowed = done["allowed_commands"].as_array().unwrap();
     assert!(["git", "true"].iter().all(|name| allowed.contains(&json!(name))), "{done}");
     assert!(!["*", "ls", "python3"].iter().any(|name| allowed.contains(&json!(name))), "{done}");
@@ -121,21 +107,15 @@ fn policy_init_adds_missing_values_after_confirmation() {
     let exec = Exec::with_policy(Who::Me, "# mine\n[exec]\nallowed_commands = [\"true\"] # one\npin = {}\n");
     exec.write("go.mod", "module x\n");
     exec.write("main.py", "");
-    let before = policy_of(&exec);
     let asked = ["policy", "init", "--for", "."];
-    let (refused, status) = exec.ask(&asked);
-    assert_eq!((status, &refused["error"]["code"]), (5, &json!("E_CONFIRMATION_REQUIRED")), "{refused}");
     let shown = exec.ask(&[&asked[..], &["--dry-run"]].concat()).0["data"].clone();
     let changes = shown["preview"]["changes"].as_array().unwrap();
     let execute = changes.iter().find(|change| change["resource"] == "paths.execute").unwrap();
     assert_eq!((&execute["action"], &execute["id"]), (&json!("add"), &json!("\".\"")), "{shown}");
-    assert_eq!(policy_of(&exec), before);
-    let token = shown["confirm_token"].as_str().unwrap();
-    let (done, status) = exec.ask(&[&asked[..], &["--confirm", token]].concat());
-    assert_eq!((status, &done["data"]["written"]), (0, &json!(true)), "{done}");
+    let done = exec.confirmed(&asked);
     let after = policy_of(&exec);
     assert!(["# mine\n", "\"true\"", "# one\n"].iter().all(|kept| after.contains(kept)), "{after}");
-    let adds = done["data"]["found"].as_array().unwrap().iter().flat_map(|found| found["adds"].as_array().unwrap());
+    let adds = done["found"].as_array().unwrap().iter().flat_map(|found| found["adds"].as_array().unwrap());
     let added: Vec<&Value> = adds.collect();
     assert!(added.iter().all(|one| changes.iter().any(|change| change["after"]["reason"] == one["reason"])), "{shown}");
     assert!(added.iter().all(|one| after.contains(one["reason"].as_str().unwrap())), "{after}");
@@ -149,7 +129,7 @@ fn policy_init_copies_no_project_text() {
     cp_testkit::needs!("npm");
     cp_testkit::needs!("python3");
     let evil = "x\"]\n[exec]\nallowed_commands = [\"evil\"] #";
-    let exec = without_policy();
+    let exec = Exec::without_policy();
     let below = exec.work.join(evil);
     std::fs::create_dir(&below).unwrap();
     for name in ["package.json", "justfile", "a\"] evil.py", "evil\nrm.js"] {
@@ -167,7 +147,7 @@ fn policy_init_copies_no_project_text() {
 
 /// The findings of `--for` about Python in a project with this environment.
 fn environment(make: impl Fn(&Path)) -> Value {
-    let exec = without_policy();
+    let exec = Exec::without_policy();
     exec.write("main.py", "");
     exec.write(".venv/pyvenv.cfg", "home = /etc\n");
     exec.work.directory(".venv/bin");
@@ -210,7 +190,7 @@ fn virtual_environment_in_directory_of_any_name_is_used() {
     let printable: String = (' '..='~').filter(|c| *c != '/').collect();
     let mut names: Vec<String> = printable.chars().filter(|c| !plain(c)).map(|c| format!("a{c}b")).collect();
     names.extend(["-x", "~", "**", "<session_id>", "a\nb", "\t", "\u{7f}", "é", "日本", &printable].map(str::to_owned));
-    let exec = without_policy();
+    let exec = Exec::without_policy();
     for name in names {
         let project = exec.work.at(&name);
         project.write("main.py", "import sys; print(sys.prefix)\n");
@@ -227,7 +207,7 @@ fn virtual_environment_in_directory_of_any_name_is_used() {
 
 #[test]
 fn policy_init_ignores_links() {
-    let exec = without_policy();
+    let exec = Exec::without_policy();
     exec.root.write("outside/Cargo.toml", "");
     for name in ["Cargo.toml", "go.mod"] {
         symlink("../outside/Cargo.toml", exec.work.join(name)).unwrap();
@@ -239,7 +219,7 @@ fn policy_init_ignores_links() {
 
 #[test]
 fn policy_init_refuses_home_or_root_as_project() {
-    let exec = without_policy();
+    let exec = Exec::without_policy();
     let home = format!("{}/.", exec.home.display());
     for directory in ["/", "/..", &home, exec.root.to_str().unwrap()] {
         let (answer, status) = exec.ask(&["policy", "init", "--for", directory]);

@@ -20,15 +20,6 @@ fn results(exec: &Exec) -> BTreeMap<u64, usize> {
     results
 }
 
-/// Waits until a command made a file.
-pub(crate) fn wait_for(exec: &Exec, name: &str) {
-    let is_there = (0..4000).any(|_| {
-        sleep(Duration::from_millis(5));
-        exec.work.join(name).exists()
-    });
-    assert!(is_there, "{name} was not made in time");
-}
-
 /// The files of runs that are not settled. A process that was killed before its run began leaves one without a name.
 fn open_runs(exec: &Exec) -> usize {
     let files = fs::read_dir(exec.home.join("state/runs")).into_iter().flatten().flatten();
@@ -45,12 +36,11 @@ fn killed_run_is_settled_by_next_start() {
             let exec = Exec::new(who);
             exec.write("sub/.npmrc", "mine\n");
             std::os::unix::fs::symlink("cfg", exec.work.join(".cursor")).unwrap();
-            exec.own_all();
             let script = "echo x > .envrc; mkdir -p a/.vscode cfg; echo x > a/.vscode/tasks.json; echo x > cfg/hooks.json; echo x > plain; \
                           rm .cursor; sleep 5";
             let run = exec.command(&["--", "sh", "-c", script]).start();
             match delay {
-                u64::MAX => wait_for(&exec, "plain"),
+                u64::MAX => exec.wait_for("plain"),
                 delay => sleep(Duration::from_millis(delay)),
             }
             run.kill();
@@ -94,7 +84,6 @@ fn repository_of_killed_run_is_settled_by_next_start() {
     for who in everyone() {
         let exec = Exec::new(who);
         git(&exec, &["init", "-q"]);
-        exec.own_all();
         let script = PLANTED.map(|(_, line)| line).join("; ");
         let packed = "echo \"$(echo x | git hash-object -w --stdin) refs/replace/x\" > .git/packed-refs";
         let run = exec.command(&[
@@ -104,7 +93,7 @@ fn repository_of_killed_run_is_settled_by_next_start() {
             &format!("{script}; {packed}; echo a > .git/plain; echo x > plain; sleep 60"),
         ]);
         let run = run.start();
-        wait_for(&exec, "plain");
+        exec.wait_for("plain");
         run.kill();
         git(&exec, &["config", "alias.owner", "!true"]);
         let (answer, status) = exec.ask(&["--", "true"]);
@@ -125,7 +114,7 @@ fn active_run_is_not_settled() {
         let exec = Exec::new(who);
         let run =
             exec.command(&["--", "sh", "-c", "echo x > .envrc; echo x > started; sleep 1; echo x > ended"]).start();
-        wait_for(&exec, "started");
+        exec.wait_for("started");
         let (answer, _) = exec.ask(&["--", "true"]);
         assert!(!answer.to_string().contains("killed_run"), "{who:?}: {answer}");
         assert_eq!(open_runs(&exec), 1, "{who:?}");
@@ -179,7 +168,7 @@ fn locks_of_ended_run_do_not_stay() {
                 let timeout = if ending == "deadline" { &["--timeout", "2s"][..] } else { &[] };
                 let script = if holder == "commit" { "touch held; sleep 1" } else { &script };
                 let run = exec.command(&[timeout, &["--", "sh", "-c", script]].concat()).start();
-                wait_for(&exec, "held");
+                exec.wait_for("held");
                 let other = match holder {
                     "descriptor" => Some("exec 3>.git/config.lock; touch other; sleep 30"),
                     "commit" => Some("GIT_EDITOR='touch other; sleep 30; :' git commit -a"),
@@ -187,7 +176,7 @@ fn locks_of_ended_run_do_not_stay() {
                 };
                 let other = other.map(|script| outside(script).start());
                 if other.is_some() {
-                    wait_for(&exec, "other");
+                    exec.wait_for("other");
                 }
                 if ending == "killed" {
                     run.kill();

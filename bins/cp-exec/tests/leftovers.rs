@@ -3,7 +3,7 @@
 use cp_testkit::required;
 
 use crate::attempts::{inside, refused_only_inside};
-use crate::exec::{Exec, POLICY, Who, everyone};
+use crate::exec::{Exec, POLICY, Who, everyone, policy_with};
 
 #[test]
 fn set_id_modes_are_refused() {
@@ -198,7 +198,7 @@ attempt("number", lambda: child(lambda: call(322, 1 << 20, loader, through, none
 attempt("posix_spawn", lambda: child(lambda: os._exit(os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)[1])))
 "#;
     for who in everyone() {
-        let exec = Exec::with_policy(who, &POLICY.replace("intent =", "profile = \"strict\"\nintent ="));
+        let exec = Exec::with_policy(who, &policy_with("profile = \"strict\""));
         refused_only_inside(&exec, &["control"], script);
         // The same process twice is one step.
         let again =

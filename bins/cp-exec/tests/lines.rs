@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, Who, everyone};
+use crate::exec::{Exec, Who, details, everyone};
 
 /// `git push` asks, `rm` is restricted, and much is allowed.
 const POLICY: &str = r#"
@@ -22,10 +22,6 @@ read = ["."]
 write = ["."]
 execute = ["tools"]
 "#;
-
-fn details(answer: &Value) -> &Value {
-    if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] }
-}
 
 fn denied_rules(answer: &Value) -> Vec<&str> {
     let denied = details(answer)["denied"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -199,11 +195,7 @@ fn step_awaiting_approval_runs_once_after_approval() {
     assert!(stderr.starts_with(&format!("cp-exec: git push: needs approval; run cp-exec approve {id}\n")), "{stderr}");
     assert_eq!(details(&answer)["denied"][0]["approval"], *id);
     assert_eq!(details(&answer)["approval"]["shown"]["ran"], json!(["env echo before", "echo before"]));
-    let mut terminal = exec.command(&["approve", id]).terminal(80);
-    terminal.wait_for("ran before: env echo before");
-    terminal.wait_for("Allow it? y = yes, n = no: ");
-    terminal.send("yes\r");
-    terminal.end();
+    assert!(exec.approve(id, "yes").contains("ran before: env echo before"));
     // There is no remote, so git itself fails now.
     let (answer, status) = exec.ask(&["-c", line]);
     assert_eq!((status, details(&answer)["stdout"].as_str()), (0, Some("before\n128\n")), "{answer}");
@@ -230,15 +222,11 @@ fn approver_time_does_not_count_against_timeout() {
 #[test]
 fn tool_bash_accepts_line_and_tool_shell_one_command() {
     let exec = Exec::with_policy(Who::Me, POLICY);
-    let ask = |exec: &Exec, tool: &str, line: &str| {
-        let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call",
-            "data": {"id": "c", "name": tool, "input": {"command": line}}});
-        exec.answers(&[], &call.to_string()).0[0]["data"].clone()
-    };
-    assert_eq!(ask(&exec, "bash", "echo a | tr a b")["content"], "b\n");
-    assert_eq!(ask(&exec, "shell", "echo a | tr a b")["is_error"], true);
-    assert_eq!(ask(&exec, "shell", "echo a")["content"], "a\n");
-    assert_eq!(ask(&exec, "shell", "echo 'a b'")["content"], "a b\n");
+    let ask = |tool: &str, line: &str| exec.call(&[], tool, &json!({"command": line}))["data"].clone();
+    assert_eq!(ask("bash", "echo a | tr a b")["content"], "b\n");
+    assert_eq!(ask("shell", "echo a | tr a b")["is_error"], true);
+    assert_eq!(ask("shell", "echo a")["content"], "a\n");
+    assert_eq!(ask("shell", "echo 'a b'")["content"], "a b\n");
 }
 
 #[test]
@@ -261,11 +249,7 @@ fn strict_line_runs_only_listed_programs() {
 #[test]
 fn tool_call_of_line_reports_refused_or_pending_step() {
     let exec = Exec::with_policy(Who::Me, POLICY);
-    let call = |line: &str| {
-        let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call",
-            "data": {"id": "c", "name": "bash", "input": {"command": line}}});
-        exec.answers(&[], &call.to_string()).0[0].clone()
-    };
+    let call = |line: &str| exec.call(&[], "bash", &json!({"command": line}));
     let refused = &call("echo a; rm x; true")["data"];
     let content = refused["content"].as_str().unwrap();
     assert_eq!((&refused["is_error"], &refused["exit_code"]), (&json!(true), &json!(0)), "{refused}");
@@ -280,7 +264,6 @@ fn git_config_writes_repository_of_the_run_but_not_that_of_the_owner() {
     for who in everyone() {
         let exec = crate::guard::repository(who);
         exec.policy(POLICY);
-        exec.own_all();
         for (line, status) in [
             ("git init -q a && cd a && git config user.name x && git config user.name", 0),
             ("git init -q b && git -C b config user.name x", 0),

@@ -7,7 +7,7 @@ use cp_testkit::Place;
 use serde_json::{Value, json};
 
 use crate::attempts::{inside, outside};
-use crate::exec::{Exec, POLICY, everyone};
+use crate::exec::{Exec, POLICY, details, everyone};
 
 fn with_paths(paths: &str) -> String {
     format!("{POLICY}\n[paths]\n{paths}\n")
@@ -18,7 +18,6 @@ fn secret(exec: &Exec) -> String {
     let path = exec.root.join("outside");
     fs::create_dir_all(&path).unwrap();
     fs::write(path.join("secret"), "the secret").unwrap();
-    exec.own_all();
     path.to_str().unwrap().to_owned()
 }
 
@@ -33,7 +32,7 @@ fn refused_for_the_link(exec: &Exec, answer: &Value, link: &str) {
 
 /// The sentences about paths that were not granted.
 fn not_granted(answer: &Value) -> Vec<String> {
-    let details = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+    let details = details(answer);
     let missing = details["enforcement"]["missing"].as_array().unwrap_or_else(|| panic!("{answer}"));
     let sentences = missing.iter().map(|sentence| sentence.as_str().unwrap().to_owned());
     sentences.filter(|sentence| sentence.starts_with("not_granted: ")).collect()
@@ -51,16 +50,16 @@ fn granted_path_replaced_by_link_is_not_granted() {
             let exec = Exec::with_policy(who, &with_paths(paths));
             let outside = secret(&exec);
             assert_eq!(not_granted(&exec.ask(&["--", "true"]).0), Vec::<String>::new(), "{paths}: the control");
-            let first = exec.ask(&["--", "sh", "-c", &format!("ln -s {outside} {name} && echo linked")]).0;
+            let first = exec.sh(&format!("ln -s {outside} {name} && echo linked")).0;
             assert_eq!(first["data"]["stdout"], "linked\n", "{paths}: {first}");
             let line = format!("echo ran; cat {name}/secret; echo more > {name}/planted; true");
-            let answer = exec.ask(&["--", "sh", "-c", &line]).0;
+            let answer = exec.sh(&line).0;
             assert_eq!(answer["data"]["stdout"], "ran\n", "{who:?} {paths}: {answer}");
             let [sentence] = &*not_granted(&answer) else { panic!("{paths}: {answer}") };
             assert!(sentence.contains(exec.work.join(name).to_str().unwrap()), "{paths}: {sentence}");
             let path = format!("{name}/secret");
-            let read = json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": path}});
-            assert_eq!(exec.answers(&[], &read.to_string()).0[0]["error"]["code"], "E_FORBIDDEN", "{paths}");
+            let read = exec.file(&[], "read_file", &json!({"path": path}));
+            assert_eq!(read["error"]["code"], "E_FORBIDDEN", "{paths}");
             assert!(!exec.root.join("outside/planted").exists());
         }
     }
@@ -76,14 +75,13 @@ fn forbidden_or_pristine_path_replaced_by_link_refuses_every_run() {
         ] {
             let exec = Exec::with_policy(who, &with_paths(paths));
             let outside = secret(&exec);
-            assert_eq!(exec.ask(&["--", "sh", "-c", "echo ran"]).0["data"]["stdout"], "ran\n", "the control");
+            assert_eq!(exec.sh("echo ran").0["data"]["stdout"], "ran\n", "the control");
             symlink(&outside, exec.work.join(name)).unwrap();
-            refused_for_the_link(&exec, &exec.ask(&["--", "sh", "-c", "echo ran"]).0, name);
-            let read = json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": "x"}});
-            refused_for_the_link(&exec, &exec.answers(&[], &read.to_string()).0[0], name);
+            refused_for_the_link(&exec, &exec.sh("echo ran").0, name);
+            refused_for_the_link(&exec, &exec.file(&[], "read_file", &json!({"path": "x"})), name);
             // With the link away everything runs again.
             fs::remove_file(exec.work.join(name)).unwrap();
-            assert_eq!(exec.ask(&["--", "sh", "-c", "echo ran"]).0["data"]["stdout"], "ran\n", "{paths}");
+            assert_eq!(exec.sh("echo ran").0["data"]["stdout"], "ran\n", "{paths}");
         }
     }
 }
@@ -184,7 +182,6 @@ fn cp_home_in_writable_tree_cannot_be_moved_or_replaced() {
         let root = exec.root.as_os_str().to_str().unwrap().to_owned();
         let policy = with_paths(&format!("read = [\"{root}\"]\nwrite = [\"{root}\"]"));
         fs::write(exec.home.join("config/policy.toml"), policy).unwrap();
-        exec.own_all();
         let script = r#"
 home = os.path.abspath("../home")
 for part in ["config", "keys", "ledger", "state"]:
@@ -285,8 +282,7 @@ fn listing_continues_after_non_utf8_name() {
         } else {
             json!({"path": "d", "limit": 1, "cursor": cursor})
         };
-        let request = json!({"tool": "filesystem", "operation": "list_directory", "arguments": arguments});
-        let value = exec.answers(&[], &request.to_string()).0[0]["data"]["value"].clone();
+        let value = exec.file(&[], "list_directory", &arguments)["data"]["value"].clone();
         names.push(value["entries"][0].clone());
         cursor = value["next_cursor"].clone();
     }

@@ -1,7 +1,6 @@
 //! End-to-end tests of cp-exec, and of commands in its sandbox.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
-mod absent;
 mod agent;
 mod allow;
 mod approvals;
@@ -17,7 +16,6 @@ mod egress;
 mod egress_hostile;
 mod exec;
 mod files;
-mod git_names;
 mod git_settings;
 mod git_state;
 mod governed;
@@ -32,23 +30,20 @@ mod links;
 mod missing;
 mod nested;
 mod once;
-mod outer;
 mod own_repositories;
 mod owner_acts;
 mod owner_git;
+mod paths;
 mod projects;
-mod read_only;
 mod real_projects;
 mod repositories;
 mod requests;
 mod run;
 mod said;
 mod session_tmp;
-mod shared_memory;
 mod starts;
 mod survivors;
 mod system;
-mod terminal;
 mod told;
 mod two_actors;
 mod undo;

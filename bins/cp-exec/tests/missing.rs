@@ -1,11 +1,12 @@
-//! On a machine that lacks a layer the others hold, or nothing runs.
+//! On a machine that lacks a layer, and in the sandbox of somebody else, the other layers hold, or nothing runs: the policy decides.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use cp_testkit::required;
+use cp_testkit::{Outcome, required};
 use serde_json::Value;
 
-use crate::exec::{Exec, POLICY, SCRIPT, Who, alive, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, Who, alive, details, everyone, policy_with};
 
 /// Compiles the program that takes layers away.
 pub(crate) fn without(exec: &Exec) -> PathBuf {
@@ -21,10 +22,6 @@ fn ask(exec: &Exec, layers: &str, arguments: &[&str]) -> Value {
     let user = if exec.who == Who::Ordinary { ",ordinary" } else { "" };
     let ran = exec.command(arguments).under(&without, [format!("{layers}{user}")]).run();
     ran.records().pop().unwrap_or_else(|| panic!("no answer: {ran:?}"))
-}
-
-fn policy(more: &str) -> String {
-    POLICY.replace("intent =", &format!("{more}\nintent ="))
 }
 
 #[test]
@@ -43,7 +40,7 @@ fn run_without_containing_layer_is_refused() {
             assert!(!exec.work.join("ran").exists());
             assert_eq!(exec.entries("exec.result").len(), 1);
             // The control: with the layers it runs.
-            let control = exec.ask(&["--", "sh", "-c", "echo ran"]).0;
+            let control = exec.sh("echo ran").0;
             assert_eq!(control["data"]["stdout"], "ran\n", "{who:?}: {control}");
         }
     }
@@ -52,7 +49,7 @@ fn run_without_containing_layer_is_refused() {
 #[test]
 fn degraded_policy_allows_run_and_records_layers() {
     for who in everyone() {
-        let exec = Exec::with_policy(who, &policy("degraded = \"allow\""));
+        let exec = Exec::with_policy(who, &policy_with("degraded = \"allow\""));
         let answer = ask(&exec, "namespaces,landlock", &["--", "echo", "ran"]);
         assert_eq!(answer["data"]["stdout"], "ran\n", "{who:?}: {answer}");
         let enforcement = &answer["data"]["enforcement"];
@@ -69,7 +66,7 @@ fn degraded_policy_allows_run_and_records_layers() {
 fn run_without_namespaces_records_other_layers() {
     cp_testkit::needs!("python3");
     for who in everyone() {
-        let exec = Exec::with_policy(who, &policy("degraded = \"allow\""));
+        let exec = Exec::with_policy(who, &policy_with("degraded = \"allow\""));
         let word = format!("daemon-{}", std::process::id());
         exec.write("d.py", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nprint('hi', flush=True)\ntime.sleep(600)\n");
         let answer = ask(&exec, "namespaces", &["--timeout", "1", "--", "python3", "-c", SCRIPT, "d.py", &word]);
@@ -103,7 +100,7 @@ fn run_without_landlock_is_confined_by_view() {
         assert_eq!(answer["data"]["enforcement"]["landlock"]["status"], "none");
         assert!(answer["data"]["enforcement"]["missing"].to_string().contains("landlock: none"), "{answer}");
         // A layer that the policy requires is missing.
-        std::fs::write(exec.home.join("config/policy.toml"), policy("require = [\"landlock\"]")).unwrap();
+        exec.policy(&policy_with("require = [\"landlock\"]"));
         let answer = ask(&exec, "landlock", &["--", "true"]);
         assert_eq!(answer["error"]["details"]["layer"], "landlock", "{answer}");
         assert_eq!(exec.ask(&["--", "true"]).1, 0, "the control");
@@ -126,16 +123,17 @@ fn doctor_fails_if_no_run_is_possible() {
 #[test]
 fn run_without_pid_namespace_kills_fork_bomb_by_control_group() {
     cp_testkit::needs!("python3");
-    let exec = Exec::with_policy(everyone()[0], &policy("cgroup = true\nprocesses = 200"));
+    let exec = Exec::with_policy(everyone()[0], &policy_with("cgroup = true\nprocesses = 200"));
     let word = format!("runner-{}", std::process::id());
     exec.write("runner.py", "import os\nprint('ran', flush=True)\nwhile True:\n    if os.fork(): os._exit(0)\n");
     let answer = ask(&exec, "namespaces", &["--timeout", "3", "--", "python3", "-c", SCRIPT, "runner.py", &word]);
-    if Exec::with_policy(everyone()[0], &policy("cgroup = true")).inside("true")["enforcement"]["cgroup"] != "cgroup_v2"
+    if Exec::with_policy(everyone()[0], &policy_with("cgroup = true")).inside("true")["enforcement"]["cgroup"]
+        != "cgroup_v2"
     {
         assert_eq!(answer["error"]["details"]["layer"], "pid", "nothing would end its processes: {answer}");
         return;
     }
-    let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+    let result = details(&answer);
     assert_eq!((&result["stdout"], &result["enforcement"]["kill"]), (&"ran\n".into(), &"cgroup".into()), "{answer}");
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(!alive(&word), "something survived");
@@ -213,4 +211,62 @@ fn missing_system_call_refuses_run_or_keeps_layers() {
             }
         }
     }
+}
+
+/// Runs it in the sandbox of somebody else.
+fn inside(exec: &Exec, arguments: &[&str]) -> Outcome {
+    let layers = if exec.who == Who::Ordinary { "outer,ordinary" } else { "outer" };
+    exec.command(arguments).under(without(exec), [layers]).limit(Duration::from_secs(30)).run()
+}
+
+#[test]
+fn refusal_in_outer_sandbox_names_sandbox_and_setting() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let ran = inside(&exec, &["--", "echo", "ran"]);
+        if who == Who::Ordinary {
+            // A user namespace gives it every other.
+            let enforcement = &ran.data()["enforcement"];
+            assert_eq!(
+                (enforcement["outer_sandbox"].as_bool(), &enforcement["kill"]),
+                (Some(true), &"pid_namespace".into())
+            );
+        } else {
+            let details = &ran.failed(4, "E_FORBIDDEN")["details"];
+            assert_eq!((&details["rule"], &details["layer"]), (&"require".into(), &"pid".into()), "{ran:?}");
+            assert_eq!(details["outer_sandbox"], true, "{ran:?}");
+            let hint = details["hint"].as_str().unwrap();
+            assert!(hint.contains("an outer sandbox is present") && hint.contains("degraded = \"allow\""), "{hint}");
+        }
+        let (control, status) = exec.ask(&["--", "echo", "ran"]);
+        assert_eq!((status, &control["data"]["stdout"]), (0, &"ran\n".into()), "{control}");
+        assert!(control["data"]["enforcement"].get("outer_sandbox").is_none(), "{control}");
+    }
+}
+
+#[test]
+fn policy_decides_if_remaining_layers_suffice() {
+    let root = everyone()[0];
+    if root == Who::Ordinary {
+        return;
+    }
+    let exec = Exec::with_policy(root, &policy_with("degraded = \"allow\""));
+    std::fs::write(exec.root.join("outside"), "before").unwrap();
+    let script = "echo in >in; cat in; echo out >../outside; true";
+    let ran = inside(&exec, &["--", "sh", "-c", script]);
+    let data = ran.data();
+    assert_eq!(data["stdout"], "in\n", "{ran:?}");
+    assert_eq!(std::fs::read_to_string(exec.root.join("outside")).unwrap(), "before", "Landlock is left");
+    let enforcement = &data["enforcement"];
+    assert_eq!(enforcement["namespaces"].as_array().unwrap().len(), 0, "{enforcement}");
+    assert_eq!((&enforcement["landlock"]["status"], &enforcement["kill"]), (&"full".into(), &"subreaper".into()));
+    for layer in ["mount: ", "pid: ", "network: "] {
+        assert!(enforcement["missing"].to_string().contains(layer), "{layer}: {enforcement}");
+    }
+    assert_eq!(exec.entries("exec.result").pop().unwrap()["data"]["enforcement"]["outer_sandbox"], true);
+    // A layer that the policy requires is not given up.
+    exec.policy(&policy_with("degraded = \"allow\"\nrequire = [\"mount\"]"));
+    let error = inside(&exec, &["--", "echo", "ran"]).failed(4, "E_FORBIDDEN");
+    assert_eq!(error["details"]["layer"], "mount", "{error}");
+    assert_eq!(exec.ask(&["--", "echo", "ran"]).1, 0, "the control");
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, Who, everyone};
+use crate::exec::{Exec, Who, details, everyone};
 
 const POLICY: &str = r#"
 [exec]
@@ -29,12 +29,7 @@ fn project(who: Who) -> Exec {
     let copy = exec.executable("bin/cp-exec", "");
     fs::copy(cp_testkit::program("cp-exec"), &copy).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
-    exec.own_all();
     exec
-}
-
-fn details(answer: &Value) -> &Value {
-    if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] }
 }
 
 /// The standard output of a line, regardless of its status.
@@ -125,10 +120,7 @@ fn refusal_is_explained_and_approval_is_spent_once() {
         if who != Who::Me {
             continue;
         }
-        let mut terminal = exec.command(&["approve", id]).terminal(80);
-        terminal.wait_for("Allow it? y = yes, n = no: ");
-        terminal.send("yes\r");
-        terminal.end();
+        exec.approve(id, "yes");
         // There is no repository, so git itself fails now.
         let (outer, _) = exec.ask(&["-c", push]);
         assert_eq!(details(&outer)["denied"], Value::Null, "{outer}");

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::approvals::confirmed_by_owner;
 use crate::exec::{Exec, POLICY, Who};
 
 fn asking() -> Exec {
@@ -64,8 +65,10 @@ fn request_id_with_requests_on_standard_input_is_refused() {
 #[test]
 fn invalid_token_is_refused_before_command_is_checked() {
     let exec = asking();
+    assert_eq!(exec.ask(&["--", "echo", "a"]).0["error"]["code"], "E_CONFIRMATION_REQUIRED");
     let (shown, _) = exec.ask(&["--dry-run", "--", "echo", "a"]);
     let token = shown["data"]["confirm_token"].as_str().unwrap();
+    refused(&exec, &["--confirm", token, "--timeout", "7", "--", "echo", "a"], "changed");
     refused(&exec, &["--confirm", "ct_no", "--", "echo", "a"], "forged");
     refused(&exec, &["--confirm", token, "--", "echo", "b"], "changed");
     refused(&exec, &["--confirm", token, "--", "true"], "changed");
@@ -84,27 +87,28 @@ fn invalid_token_is_refused_before_command_is_checked() {
 fn overwrite_token_is_used_once() {
     let exec = Exec::new(Who::Me);
     exec.write("f", "old");
-    let write = |confirm: Value| {
-        let arguments = json!({"path": "f", "content": "new", "mode": "overwrite", "confirm": confirm});
-        let row = json!({"tool": "filesystem", "operation": "write_file", "arguments": arguments}).to_string();
-        exec.answers(&[], &row).0[0].clone()
+    let write = |content: &str, confirm: &Value| {
+        let arguments = json!({"path": "f", "content": content, "mode": "overwrite", "confirm": confirm});
+        exec.file(&[], "write_file", &arguments)
     };
-    let token = write(Value::Null)["error"]["details"]["confirm_token"].clone();
+    let asks = write("new", &Value::Null);
+    assert_eq!(asks["error"]["code"], "E_CONFIRMATION_REQUIRED", "{asks}");
+    let token = &asks["error"]["details"]["confirm_token"];
+    assert_eq!(write("other", token)["error"]["details"]["reason"], "changed");
     std::fs::remove_file(exec.work.join("f")).unwrap();
-    assert_eq!(write(token.clone())["error"]["details"]["reason"], "changed");
+    assert_eq!(write("new", token)["error"]["details"]["reason"], "changed");
     exec.write("f", "old");
-    assert_eq!(write(token.clone())["data"]["value"]["created"], false);
+    assert_eq!(write("new", token)["data"]["value"]["created"], false);
     std::fs::remove_file(exec.work.join("f")).unwrap();
-    assert_eq!(write(token.clone())["error"]["details"]["reason"], "replayed");
+    assert_eq!(write("new", token)["error"]["details"]["reason"], "replayed");
     assert!(!exec.work.join("f").exists());
     assert!(!holds(&exec, token.as_str().unwrap()), "a file has the token");
 }
 
 #[test]
 fn approval_contains_no_token() {
-    let rule = "\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n";
-    let exec =
-        Exec::with_policy(Who::Me, &format!("{}{rule}", POLICY.replace("intent =", "confirm = \"owner\"\nintent =")));
+    let exec = confirmed_by_owner();
+    assert!(exec.ask(&["--dry-run", "--", "echo", "a"]).0["data"]["confirm_token"].is_null());
     let id = exec.ask(&["--", "echo", "a"]).0["error"]["details"]["id"].as_str().unwrap().to_owned();
     let (tried, status) = exec.ask(&["approve", "--dry-run", &id]);
     assert_eq!((status, &tried["data"]["confirm_token"]), (0, &Value::Null), "{tried}");

@@ -2,14 +2,11 @@
 //! agent, and beside a run that is killed.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cp_testkit::Program;
-
-use crate::exec::{Exec, Who, everyone};
+use crate::exec::{Exec, Who, everyone, soon};
 use crate::guard::undone;
 
 /// An act: its name, its commands, and a command with the output that it must have afterwards.
@@ -65,17 +62,9 @@ enum Run {
 /// Runs a line as the user of the project, outside of the sandbox.
 fn act(exec: &Exec, at: &Path, line: &str) -> String {
     let line = format!("cd {} && {{ {line}\n}}", at.display());
-    let program = exec.program("sh").args(["-c", &line]);
-    let ran = as_owner(exec, program).run();
+    let ran = exec.outside(&line).run();
     let failed = if ran.status == 0 { String::new() } else { format!(" (status {}: {})", ran.status, ran.stderr) };
     format!("{}{failed}", ran.stdout.trim_end())
-}
-
-fn as_owner(exec: &Exec, program: Program) -> Program {
-    match exec.who {
-        Who::Me => program,
-        Who::Ordinary => program.with(|command| _ = command.uid(1000).gid(1000)),
-    }
 }
 
 fn project(who: Who) -> Exec {
@@ -86,14 +75,6 @@ fn project(who: Who) -> Exec {
                  git push -q origin main main:x 2>&1 && git fetch -q";
     assert_eq!(act(&exec, &exec.work, setup), "");
     exec
-}
-
-fn wait_for(path: &Path) -> bool {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !path.exists() && Instant::now() < end {
-        thread::sleep(Duration::from_millis(5));
-    }
-    path.exists()
 }
 
 /// The parts of a repository that only a run of cp-exec makes, and what is in quarantine.
@@ -117,7 +98,7 @@ fn beside(who: Who, run: Run, (name, line, check, expected): Act) -> Result<(), 
         Run::Agent | Run::KilledAgent => exec.command(&["agent", "--", "sh", "-c", script]),
     };
     let started = started.start();
-    let began = wait_for(&exec.work.join("began"));
+    let began = soon(|| exec.work.join("began").exists());
     let acted = act(&exec, &exec.work, line);
     let at: &Path = if name == "rename" { &renamed } else { &exec.work };
     let is_killed = matches!(run, Run::Killed | Run::KilledAgent);

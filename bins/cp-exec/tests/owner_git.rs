@@ -110,7 +110,6 @@ fn settings_that_start_no_program_are_as_outside_in_each_scope_and_run() {
                     exec.user.write(".gitconfig", included);
                 }
             }
-            exec.own_all();
             let line = "git config --list --name-only; for k in KEYS; do echo \"$k=$(git config --get \"$k\")\"; done";
             let keys: Vec<String> = HARMLESS.iter().map(|(key, _)| format!("'{key}'")).collect();
             let line = line.replace("KEYS", &keys.join(" "));
@@ -140,7 +139,6 @@ fn commits_have_identity_of_owner_and_repository_has_precedence() {
     for who in everyone() {
         let exec = repository(who, POLICY);
         exec.user.write(".gitconfig", "[user]\n\tname = N\n\temail = n@x.y\n[commit]\n\tgpgSign = true\n");
-        exec.own_all();
         let last = || exec.outside("git log -1 --format='%an %ae'").run().success().stdout;
         for (kind, ran) in inside(&exec, "git commit -q --allow-empty -m x && git commit -q --allow-empty -m x") {
             assert_eq!((ran.status, last().as_str()), (0, "N n@x.y\n"), "{who:?} {kind}: {ran:?}");
@@ -168,7 +166,6 @@ fn ignored_names_attributes_and_line_endings_are_of_owner() {
             exec.work.write(".DS_Store", "x");
             exec.work.write("a.txt", "a\r\n");
             exec.work.write("a.raw", "a\r\n");
-            exec.own_all();
             let line = "rm -f .git/index; git add -A; git ls-files; git cat-file -s :a.txt; git cat-file -s :a.raw";
             let outside = exec.outside(line).run().success().stdout;
             assert_eq!(outside, "a.raw\na.txt\n2\n3\n", "the control");
@@ -199,7 +196,6 @@ fn filtered_files_are_stored_filtered_or_refused() {
             exec.work.write(".gitattributes", format!("*.bin filter={name}\n"));
             exec.work.write("a.bin", "content\n");
             exec.work.write("plain", "x");
-            exec.own_all();
             for (kind, ran) in inside(&exec, add) {
                 let cell = format!("{who:?} {kind} {global}: {ran:?}");
                 if stored {
@@ -215,7 +211,6 @@ fn filtered_files_are_stored_filtered_or_refused() {
         exec.user.write(".gitconfig", lines);
         exec.work.write(".gitattributes", "*.bin filter=lfs\n");
         exec.work.write("a.bin", "content\n");
-        exec.own_all();
         let ran = exec.command(&["--format", "raw", "-c", "git add a.bin; echo $?; git ls-files"]).run();
         assert_eq!(ran.stdout, "128\n", "{who:?}: {ran:?}");
     }
@@ -230,7 +225,6 @@ fn alias_is_judged_as_command_that_it_stands_for() {
             "[user]\n\tname = N\n\temail = n@x\n[alias]\n\tco = checkout\n\tnuke = reset --hard\n\tbomb = nuke\n\
              \tstatus = log\n\tlog = status\n",
         );
-        exec.own_all();
         exec.outside("git commit -q --allow-empty -m a").run().success();
         for words in [
             &["--", "git", "co", "-q", "--detach"][..],

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cp_testkit::{Program, needs, packages, required, times};
 
-use crate::exec::{Exec, Who};
+use crate::exec::Exec;
 use crate::projects::has_rustup;
 
 /// Where the source of a project lies, as `.ci/run` installs it.
@@ -135,8 +135,7 @@ fn as_person(program: Program) -> Program {
 
 fn compare(project: &Project) {
     let Some(prepare) = project.prepare() else { return };
-    let exec = Exec::new(Who::Me);
-    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    let exec = Exec::without_policy();
     let begin =
         "git init -q && git config user.name N && git config user.email n@x.y && git add -A && git commit -qm x";
     as_person(exec.outside(&format!("{prepare} && {begin}"))).run().success();

@@ -6,12 +6,12 @@ use std::path::Path;
 use cp_testkit::required;
 use serde_json::Value;
 
-use crate::exec::{Exec, Who, everyone};
+use crate::exec::{Exec, Who, details, everyone};
 use crate::guard::{owner, repository, trusted, undone};
 
 /// Repositories of an answer that were made and looked through, by what their paths end with.
 fn made(answer: &Value) -> Vec<String> {
-    let details = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+    let details = details(answer);
     let made = details["enforcement"]["repositories_made"].as_array().unwrap_or_else(|| panic!("{answer}"));
     made.iter().map(|path| path.as_str().unwrap().rsplit("/work/").next().unwrap().to_owned()).collect()
 }
@@ -42,10 +42,9 @@ fn new_repository_stays_and_works() {
             ["n", "a", "1", "a"],
             "{told}"
         );
-        exec.own_all();
         // The next run works in it as in any other.
         let script = format!("cd new && echo b > b && git add b && git {identity} commit -qm b && git status --short");
-        let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
+        let (answer, status) = exec.sh(&script);
         assert_eq!((status, made(&answer).len()), (0, 0), "{answer}");
         assert_eq!(owner(&exec, "git -C new log --format=%s"), "b\nn\n");
     }
@@ -105,13 +104,12 @@ fn new_repository_that_runs_program_is_quarantined() {
         for (name, part, script) in EVIL {
             let exec = Exec::new(who);
             fs::create_dir(exec.root.join("out")).unwrap();
-            exec.own_all();
             let with = |text: &str| {
                 let evil = exec.work.join("evil").display().to_string();
                 text.replace("EVIL", &evil).replace("OUT", exec.root.join("out").to_str().unwrap())
             };
             let script = with(&format!("{BEGIN}{script}"));
-            let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
+            let (answer, status) = exec.sh(&script);
             assert_eq!((status, &answer["error"]["code"]), (4, &"E_FORBIDDEN".into()), "{who:?} {name}: {answer}");
             assert!(made(&answer).is_empty(), "{name}: {answer}");
             let path = exec.work.join("new/.git").join(part).display().to_string();
@@ -147,13 +145,13 @@ fn new_repository_with_outside_references_is_quarantined() {
         let new = &format!("new{at}");
         let script = script.replace("WORK", exec.work.to_str().unwrap());
         let script = format!("git init -q {new} && cd {new} && {script}");
-        let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
+        let (answer, status) = exec.sh(&script);
         let path = exec.work.join(new).join(part).display().to_string();
         assert_eq!(status, 4, "{script}: {answer}");
         assert!(undone(&answer).iter().any(|(of, _)| *of == path), "{script}: {answer}");
         assert!(exec.work.join(new).join(part).symlink_metadata().is_err(), "{script}: {answer}");
     }
-    assert_eq!(exec.ask(&["--", "sh", "-c", "git init -q new && cd new && git config user.name x"]).1, 0);
+    assert_eq!(exec.sh("git init -q new && cd new && git config user.name x").1, 0);
 }
 
 #[test]
@@ -165,12 +163,11 @@ fn split_repository_is_found() {
     for who in everyone() {
         let exec = Exec::new(who);
         fs::create_dir(exec.root.join("out")).unwrap();
-        exec.own_all();
         let with = |text: &str| {
             text.replace("WORK", exec.work.to_str().unwrap()).replace("OUT", exec.root.join("out").to_str().unwrap())
         };
         let later = with("git status >/dev/null 2>&1; ls OUT");
-        let (answer, status) = exec.ask(&["--", "sh", "-c", &with(SCRIPT)]);
+        let (answer, status) = exec.sh(&with(SCRIPT));
         assert_eq!((status, undone(&answer).len()), (4, 2), "{who:?}: {answer}");
         assert_eq!(owner(&exec, &later), "", "{who:?}");
         // The control: made outside, the same runs when the owner looks.
@@ -182,8 +179,7 @@ fn split_repository_is_found() {
 
 #[test]
 fn starter_policy_allows_new_repositories_and_packages() {
-    let exec = Exec::new(Who::Me);
-    fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    let exec = Exec::without_policy();
     let (begun, status) = exec.ask(&["policy", "init"]);
     assert_eq!(status, 0, "{begun}");
     let is_there = |directory: &Path| directory.join("cargo").exists();
@@ -209,8 +205,7 @@ fn bare_repository_beside_files_loses_dangerous_parts() {
         let exec = Exec::new(who);
         exec.write("Makefile", "all:\n");
         let init = "git init -q --bare . && mkdir sub && echo x > sub/file";
-        let (answer, status) =
-            exec.ask(&["--", "sh", "-c", &format!("{init} && git config core.fsmonitor evil && echo > hooks/update")]);
+        let (answer, status) = exec.sh(&format!("{init} && git config core.fsmonitor evil && echo > hooks/update"));
         let mut paths: Vec<String> = undone(&answer).into_iter().map(|(path, _)| path).collect();
         paths.sort();
         let expected = ["config", "hooks"].map(|name| exec.work.join(name).display().to_string());
@@ -226,39 +221,13 @@ fn existing_repository_cannot_be_moved() {
         let setup = "git init -q -b main p && cd p && git config user.name me && git config user.email me@x && git config alias.x y && \
                      echo '#' > .git/hooks/update && git commit -q --allow-empty -m a";
         trusted(exec.program("sh").args(["-c", setup])).run().success();
-        exec.own_all();
-        let (answer, status) = exec.ask(&[
-            "--",
-            "sh",
-            "-c",
+        let (answer, status) = exec.sh(
             "for f in p p/.git p/.git/objects; do perl -e 'exit !rename shift, shift' $f q && exit 0; done; exit 1",
-        ]);
-        assert_eq!((status, undone(&answer)), (1, Vec::new()), "{who:?}: {answer}");
-        assert_eq!(
-            exec.ask(&["--", "sh", "-c", "mkdir r && perl -e 'exit !rename shift, shift' r s"]).1,
-            0,
-            "the control"
         );
+        assert_eq!((status, undone(&answer)), (1, Vec::new()), "{who:?}: {answer}");
+        assert_eq!(exec.sh("mkdir r && perl -e 'exit !rename shift, shift' r s").1, 0, "the control");
         let later = "cd p && git log --format=%s && git config alias.x && ls .git/hooks/update";
         assert_eq!(owner(&exec, later), "a\ny\n.git/hooks/update\n");
-    }
-}
-
-#[test]
-fn hidden_repository_is_not_quarantined() {
-    for who in everyone() {
-        for paths in ["pristine = [\".git\"]", "forbidden = [\".git\"]", "pristine = [\"**/.git\"]"] {
-            let exec = repository(who);
-            let policy = fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();
-            fs::write(exec.home.join("config/policy.toml"), format!("{policy}\n[paths]\n{paths}\n")).unwrap();
-            let (answer, status) = exec.ask(&["--", "true"]);
-            assert_eq!(
-                (status, undone(&answer), made(&answer)),
-                (0, Vec::new(), Vec::new()),
-                "{who:?} {paths}: {answer}"
-            );
-            assert_eq!(owner(&exec, "git config user.name"), "me\n", "{who:?} {paths}");
-        }
     }
 }
 
@@ -269,10 +238,9 @@ fn linked_working_tree_and_submodule_keep_work() {
         let setup = "git init -q -b main main && cd main && git config user.name me && git config user.email me@x && git commit -q --allow-empty -m a && \
                      git worktree add -q ../linked && git -c protocol.file.allow=always submodule --quiet add ../main sub && git commit -qm s";
         trusted(exec.program("sh").args(["-c", setup])).run().success();
-        exec.own_all();
         let commit = "cd linked && echo b > b && git add b && git commit -qm b && git status --short && \
                       cd ../main/sub && echo c > c && git add c && git -c user.name=me -c user.email=me@x commit -qm c";
-        let (answer, status) = exec.ask(&["--", "sh", "-c", commit]);
+        let (answer, status) = exec.sh(commit);
         assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?}: {answer}");
         let told = owner(
             &exec,
@@ -281,7 +249,7 @@ fn linked_working_tree_and_submodule_keep_work() {
         assert_eq!(told, "b\na\nc\n", "{who:?}");
         let script =
             "cd main && git -c protocol.file.allow=always -c alias.z=submodule z --quiet add file://$PWD second";
-        let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
+        let (answer, status) = exec.sh(script);
         assert_eq!(status, 4, "{answer}");
         assert!(answer["error"]["message"].as_str().unwrap().contains("git submodule update"), "{answer}");
         for script in [
@@ -290,20 +258,10 @@ fn linked_working_tree_and_submodule_keep_work() {
             "echo evil > main/.git/modules/sub/config",
             "perl -e 'exit !rename shift, shift' main/.git/modules/sub x",
         ] {
-            let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
+            let (answer, status) = exec.sh(script);
             assert_ne!(status, 0, "{script}: {answer}");
             assert!(undone(&answer).is_empty(), "{script}: {answer}");
         }
         assert!(!exec.work.join("main/.git/worktrees/linked/config.worktree").exists());
     }
-}
-
-#[test]
-fn non_utf8_rebase_list_is_checked() {
-    let exec = repository(Who::Me);
-    let script =
-        "mkdir -p .git/rebase-merge && printf 'pick \\377\\nexec touch ran\\n' > .git/rebase-merge/git-rebase-todo";
-    let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
-    assert_eq!(status, 4, "{answer}");
-    assert!(!exec.work.join(".git/rebase-merge").exists());
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use cp_testkit::{Signal, required, until};
 use serde_json::Value;
 
-use crate::exec::{Exec, POLICY, Who, alive, everyone};
+use crate::exec::{Exec, Who, alive, everyone, policy_with};
 
 fn sh(script: &str) -> String {
     format!("{}\n", serde_json::json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", script]}}))
@@ -43,19 +43,8 @@ fn concurrent_requests_are_answered_in_order() {
 }
 
 #[test]
-fn answer_arrives_before_end_of_input() {
-    let exec = Exec::new(Who::Me);
-    let mut child = exec.command(&["--jobs", "2"]).start();
-    child.write(sh("echo one") + &sh("while ! test -e go; do sleep 0.01; done"));
-    assert_eq!(child.record()["data"]["stdout"], "one\n");
-    exec.write("go", "");
-    child.line();
-    child.finish().success();
-}
-
-#[test]
-fn more_requests_than_jobs_are_all_answered() {
-    let exec = Exec::new(Who::Me);
+fn more_requests_than_jobs_are_all_answered_and_leave_nothing() {
+    let exec = crate::paths::project(Who::Me);
     let input = (0..40).fold(String::new(), |mut input, n| {
         let _ = write!(input, "{}", sh(&format!("echo {n}")));
         input
@@ -64,6 +53,7 @@ fn more_requests_than_jobs_are_all_answered() {
     let said: Vec<&str> = answers[..40].iter().map(|answer| answer["data"]["stdout"].as_str().unwrap()).collect();
     assert_eq!(said, (0..40).map(|n| format!("{n}\n")).collect::<Vec<_>>());
     assert_eq!(answers[40]["data"]["succeeded"], 40);
+    assert_eq!(exec.work.names(), Vec::<String>::new());
 }
 
 #[test]
@@ -108,7 +98,7 @@ fn first_failure_stops_stream_after_running_requests() {
 
 #[test]
 fn ledger_has_keyed_hashes_of_variable_values() {
-    let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "env_allow = [\"WORD\"]\nintent ="));
+    let exec = Exec::with_policy(Who::Me, &policy_with("env_allow = [\"WORD\"]"));
     for value in ["swordfish", "swordfish", "haddock"] {
         assert_eq!(exec.ask(&["--env", &format!("WORD={value}"), "--", "sh", "-c", "echo $WORD"]).1, 0);
     }

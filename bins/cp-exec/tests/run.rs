@@ -1,8 +1,9 @@
 //! Running: results, failures, requests, tools, formats and the record.
 
-use cp_testkit::Program;
+use cp_testkit::{Signal, until};
 
 use crate::exec::{Exec, POLICY, Who, everyone, program};
+use crate::guard::trusted;
 
 fn shell(arguments: &str) -> String {
     format!(r#"{{"tool":"shell","operation":"execute_command","arguments":{arguments}}}"#)
@@ -12,10 +13,10 @@ fn shell(arguments: &str) -> String {
 fn failed_command_error_has_members_of_result() {
     for who in everyone() {
         let exec = Exec::new(who);
-        let (good, status) = exec.ask(&["--", "sh", "-c", "echo out; echo err >&2"]);
+        let (good, status) = exec.sh("echo out; echo err >&2");
         assert_eq!((status, good["type"].as_str()), (0, Some("exec_result")), "{good}");
         assert_eq!(good["data"]["stderr"], "err\n");
-        let (bad, status) = exec.ask(&["--", "sh", "-c", "echo out; exit 3"]);
+        let (bad, status) = exec.sh("echo out; exit 3");
         assert_eq!((status, bad["error"]["code"].as_str()), (1, Some("E_COMMAND_FAILED")), "{bad}");
         assert_eq!(bad["error"]["details"]["return_code"], 3);
         let members = |value: &serde_json::Value| -> Vec<String> {
@@ -24,7 +25,7 @@ fn failed_command_error_has_members_of_result() {
             names
         };
         assert_eq!(members(&bad["error"]["details"]), members(&good["data"]));
-        let (killed, _) = exec.ask(&["--", "sh", "-c", "kill -9 $$"]);
+        let (killed, _) = exec.sh("kill -9 $$");
         assert_eq!(killed["error"]["details"]["signal"], 9, "{killed}");
     }
 }
@@ -66,7 +67,7 @@ fn run_without_ledger_is_refused() {
     assert_eq!(status, 1, "{answer}");
     assert!(!exec.work.join("ran").exists());
     // The control: with one it does.
-    exec.ask(&["--", "sh", "-c", "touch ran"]);
+    exec.sh("touch ran");
     assert!(exec.work.join("ran").exists());
 }
 
@@ -125,9 +126,9 @@ fn large_output_is_counted_hashed_and_truncated() {
 
 #[test]
 fn requests_are_answered_before_end_of_input() {
-    for who in everyone() {
+    for (who, jobs) in everyone().into_iter().flat_map(|who| ["1", "2"].map(|jobs| (who, jobs))) {
         let exec = Exec::new(who);
-        let mut child = exec.command(&["--closed"]).start();
+        let mut child = exec.command(&["--closed", "--jobs", jobs]).start();
         for word in ["one", "two"] {
             let call = format!(
                 r#"{{"ok":true,"schema_version":"1.0","type":"tool_call","data":{{"id":"c-{word}","name":"shell","input":{{"argv":["echo","{word}"]}}}}}}"#
@@ -225,46 +226,7 @@ fn file_operations_follow_policy_paths() {
             let answer = ask(operation, arguments);
             assert_eq!(answer["error"]["code"], code, "{who:?} {operation} {arguments}: {answer}");
         }
-        // An overwrite needs its token, once, for this content.
-        let asks = ask("write_file", r#"{"path":"out/old","content":"new","mode":"overwrite"}"#);
-        assert_eq!(asks["error"]["code"], "E_CONFIRMATION_REQUIRED", "{asks}");
-        let token = asks["error"]["details"]["confirm_token"].as_str().unwrap();
-        let with = |content: &str| {
-            ask(
-                "write_file",
-                &format!(r#"{{"path":"out/old","content":"{content}","mode":"overwrite","confirm":"{token}"}}"#),
-            )
-        };
-        assert_eq!(with("other")["error"]["code"], "E_CONFLICT");
-        assert_eq!(with("new")["ok"], true);
-        assert_eq!(with("new")["error"]["code"], "E_CONFLICT");
-        assert_eq!(std::fs::read_to_string(exec.work.join("out/old")).unwrap(), "new");
     }
-}
-
-#[test]
-fn token_confirms_one_command_once() {
-    let policy = format!("{POLICY}\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n");
-    let exec = Exec::with_policy(Who::Me, &policy);
-    let (asks, status) = exec.ask(&["--", "echo", "a"]);
-    assert_eq!((status, asks["error"]["code"].as_str()), (5, Some("E_CONFIRMATION_REQUIRED")), "{asks}");
-    let (shown, _) = exec.ask(&["--dry-run", "--", "echo", "a"]);
-    let token = shown["data"]["confirm_token"].as_str().unwrap();
-    assert_eq!(exec.ask(&["--confirm", token, "--", "echo", "b"]).1, 6);
-    assert_eq!(exec.ask(&["--confirm", token, "--timeout", "7", "--", "echo", "a"]).1, 6);
-    let (done, status) = exec.ask(&["--confirm", token, "--", "echo", "a"]);
-    assert_eq!((status, done["data"]["stdout"].as_str()), (0, Some("a\n")), "{done}");
-    assert_eq!(exec.ask(&["--confirm", token, "--", "echo", "a"]).1, 6);
-
-    let exec = Exec::with_policy(Who::Me, &policy.replace("intent =", "confirm = \"owner\"\nintent ="));
-    let (waits, status) = exec.ask(&["--", "echo", "a"]);
-    assert_eq!((status, waits["error"]["code"].as_str()), (9, Some("E_HUMAN_REQUIRED")), "{waits}");
-    assert_eq!(waits["error"]["details"]["action"], "approve_command");
-    let id = waits["error"]["details"]["id"].as_str().unwrap().to_owned();
-    assert_eq!(exec.ask(&["approve"]).0["data"]["items"][0]["id"], id);
-    // No terminal, no approval.
-    assert_eq!(exec.ask(&["approve", &id]).1, 9);
-    assert!(exec.ask(&["--dry-run", "--", "echo", "a"]).0["data"]["confirm_token"].is_null());
 }
 
 #[test]
@@ -272,10 +234,6 @@ fn git_in_hostile_repository_runs_nothing() {
     for who in everyone() {
         let exec = Exec::with_policy(who, "[exec]\nallowed_commands = [\"git\"]\n");
         let root = &exec.work;
-        let trusted = |program: Program| {
-            let program = program.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory");
-            program.env("GIT_CONFIG_VALUE_0", "*")
-        };
         let setup = format!(
             "cd {} && git init -q . && git -c user.email=a -c user.name=a commit -q --allow-empty -m a && git config core.fsmonitor '{}/evil' && git config core.pager '{}/evil' && printf '#!/bin/sh\\ntouch {}/escaped\\n' > evil && chmod +x evil",
             root.display(),
@@ -284,7 +242,6 @@ fn git_in_hostile_repository_runs_nothing() {
             root.display()
         );
         trusted(exec.program("sh").args(["-c", &setup])).run().success();
-        exec.own_all();
         for line in ["git status", "git log", "git checkout -b other", "git add evil"] {
             let (answer, status) = exec.ask(&["-c", line]);
             assert_eq!(status, 0, "{who:?} {line}: {answer}");
@@ -294,14 +251,6 @@ fn git_in_hostile_repository_runs_nothing() {
         trusted(exec.program("git").arg("status")).run().success();
         assert!(root.join("escaped").exists(), "the control did not run");
     }
-}
-
-#[test]
-fn missing_required_layer_refuses_run() {
-    let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "require = [\"run_as\"]\nintent ="));
-    let (answer, status) = exec.ask(&["--", "true"]);
-    assert_eq!((status, answer["error"]["details"]["rule"].as_str()), (4, Some("require")), "{answer}");
-    assert_eq!(exec.entries("exec.result").len(), 1);
 }
 
 #[test]
@@ -419,7 +368,6 @@ fn stdin_file_cannot_be_changed_through_descriptor() {
         let exec = Exec::new(who);
         let input = exec.root.join("input");
         std::fs::write(&input, "abc").unwrap();
-        exec.own_all();
         let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
         let before = mode(&input);
         for (option, handed) in [(input.to_str().unwrap(), false), ("-", true)] {
@@ -503,4 +451,55 @@ fn operand_of_any_bytes_reaches_command() {
     assert_eq!(exec.command(&["--", "shred"]).arg(bad).run().first_error()["code"], "E_FORBIDDEN");
     let ran = exec.command(&["--env"]).arg(std::ffi::OsStr::from_bytes(b"A=\xff")).args(["--", "cat"]).run();
     assert_eq!((ran.status, ran.first_error()["code"].as_str()), (2, Some("E_USAGE")), "{ran:?}");
+}
+
+#[test]
+fn words_after_dashes_belong_to_command() {
+    let names = POLICY.replace("\"git\",", "\"git\", \"sort\", \"grep\", \"df\",");
+    let exec = Exec::with_policy(Who::Me, &names);
+    exec.write("f", "x\n");
+    for words in [&["git", "--version"][..], &["sort", "-V", "f"], &["grep", "-h", "x", "f"], &["df", "-h", "."]] {
+        let (answer, status) = exec.ask(&[&["--"], words].concat());
+        assert_eq!((status, &answer["data"]["return_code"]), (0, &0.into()), "{words:?}: {answer}");
+        assert_eq!(answer["data"]["argv"].as_array().unwrap().len(), words.len());
+    }
+    // The control: before the dashes they are cp-exec's own.
+    assert!(exec.command(&["-h", "--", "git"]).run().success().stdout.contains("cp-exec"));
+}
+
+#[test]
+fn escape_sequence_is_quoted_except_in_raw_output() {
+    cp_testkit::needs!("python3");
+    let exec = Exec::new(Who::Me);
+    let osc = "\x1b]0;owned\x07\u{202e}";
+    for format in ["json", "text", "raw"] {
+        let ran = exec.command(&["--format", format, "--", osc]).run();
+        assert_ne!(ran.status, 0);
+        assert!(ran.stderr.contains("^[]0;owned^G<U+202E>"), "{format}: {:?}", ran.stderr);
+        assert!(!ran.stderr.contains('\x1b'), "{format}: {:?}", ran.stderr);
+    }
+    let words = ["--", "python3", "-c", "print('\\x1b[2Jx')"];
+    let shown = |format: &str| exec.command(&[&["--format", format], &words[..]].concat()).run().success().stdout;
+    assert_eq!(shown("text"), "^[[2Jx\n");
+    assert_eq!(shown("raw"), "\x1b[2Jx\n");
+}
+
+#[test]
+fn hangup_writes_closing_line_unless_ignored() {
+    let exec = Exec::new(Who::Me);
+    let running = exec.command(&["--", "sleep", "1.5"]).start();
+    until("a run", || exec.ledger().exists() && !exec.entries("exec.intent").is_empty());
+    running.signal(Signal::HUP);
+    let ran = running.finish();
+    let answer = ran.records().pop().unwrap();
+    assert_eq!((ran.status, &answer["error"]["code"]), (130, &"E_INTERRUPTED".into()), "{ran:?}");
+    assert_eq!(exec.entries("exec.result").len(), 1);
+
+    // The control: under `nohup` it goes on to its own end.
+    let exec = Exec::new(Who::Me);
+    let line = format!("trap '' HUP; exec {} --home {} -- sleep 1.5", program().display(), exec.home.display());
+    let running = exec.program("sh").without_env("CP_HOME").args(["-c", &line]).start();
+    until("a run", || exec.ledger().exists() && !exec.entries("exec.intent").is_empty());
+    running.signal(Signal::HUP);
+    assert_eq!(running.finish().status, 0);
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
-use crate::exec::{Exec, POLICY, Who, everyone};
+use crate::exec::{Exec, POLICY, Who, everyone, policy_with};
 
 /// The directories of sessions below the home.
 fn directories(exec: &Exec) -> Vec<std::path::PathBuf> {
@@ -78,14 +78,11 @@ fn session_tmp_above_limit_refuses_next_command() {
 #[test]
 fn file_operation_in_tmp_is_refused_with_hint() {
     let exec = Exec::with_policy(crate::exec::Who::Me, POLICY);
-    let request = |path: &str| {
-        json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": path, "content": "x"}})
-            .to_string()
-    };
-    let answer = exec.answers(&[], &request("/tmp/log.txt")).0[0].clone();
+    let write = |path: &str| exec.file(&[], "write_file", &json!({"path": path, "content": "x"}));
+    let answer = write("/tmp/log.txt");
     assert!(answer["error"]["message"].as_str().unwrap().contains("write on /tmp/log.txt"), "{answer}");
     assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("/tmp is its own"), "{answer}");
-    assert_eq!(exec.answers(&[], &request("log.txt")).0[0]["ok"], true, "the control");
+    assert_eq!(write("log.txt")["ok"], true, "the control");
 }
 
 #[test]
@@ -105,7 +102,7 @@ fn program_in_tmp_runs_except_under_strict_profile() {
     let beside = "cp /bin/echo y; ./y escaped";
     let ran = exec.command(&["-c", beside]).current_dir(project.path()).run();
     assert!(!ran.stdout.contains("escaped\\n"), "{ran:?}");
-    exec.policy(&POLICY.replace("intent =", "profile = \"strict\"\nintent ="));
+    exec.policy(&policy_with("profile = \"strict\""));
     let answer = ask(&[]);
     assert_eq!(answer["ok"], false, "{answer}");
 }

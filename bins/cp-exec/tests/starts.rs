@@ -124,12 +124,10 @@ fn loader_of_elf_file_is_decided() {
         let loader = b"/lib64/ld-linux-x86-64.so.2";
         let at = memchr::memmem::find(&program, loader).unwrap();
         exec.work.executable("target/true", &program);
-        exec.own_all();
         assert_eq!(exec.ask(&["-c", "target/true"]).1, 0, "{who:?}: the control");
         program[at..at + loader.len()].fill(0);
         program[at..at + 11].copy_from_slice(b"/usr/bin/id");
         exec.work.executable("target/true", &program);
-        exec.own_all();
         let (answer, _) = exec.ask(&["-c", "target/true"]);
         assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{who:?}: {answer}");
         let step = exec.entries("exec.step").pop().unwrap();

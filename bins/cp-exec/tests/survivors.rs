@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cp_testkit::{Signal, required};
 
-use crate::exec::{Exec, POLICY, SCRIPT, alive, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, alive, everyone, policy_with, soon};
 
 /// Starts children that hold standard output in every way, each with a word in its command line to be found by.
 const DAEMONS: &str = r#"
@@ -91,17 +91,9 @@ fn killed_cp_exec_leaves_no_process() {
         exec.write("daemons.py", DAEMONS);
         let all = "child,grandchild,setsid,double,deaf";
         let child = exec.command(&["--", "python3", "-c", SCRIPT, "daemons.py", &word, all, "600"]).start();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !alive(&format!("{word}-double")) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert!(alive(&word), "{who:?}: the control did not start");
+        assert!(soon(|| alive(&format!("{word}-double"))), "{who:?}: the control did not start");
         child.kill();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while alive(&word) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(!alive(&word), "{who:?}: something survived");
+        assert!(soon(|| !alive(&word)), "{who:?}: something survived");
     }
 }
 
@@ -122,10 +114,7 @@ fn signal_ends_run_and_keeps_output() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
         let child = exec.command(&["--", "python3", "-c", SCRIPT, "daemons.py", &word, "child,setsid", "600"]).start();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !alive(&format!("{word}-setsid")) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        assert!(soon(|| alive(&format!("{word}-setsid"))), "{who:?}: the control did not start");
         child.signal(Signal::TERM);
         let ran = child.finish();
         assert_eq!(ran.status, 130, "{ran:?}");
@@ -155,20 +144,13 @@ fn killed_helper_ends_its_runs_and_is_restarted() {
             "child,grandchild,setsid,double,deaf",
             "600",
         ]));
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !alive(&format!("{word}-double")) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        assert!(soon(|| alive(&format!("{word}-double"))), "{who:?}: the control did not start");
         let children = format!("/proc/{0}/task/{0}/children", child.pid());
         let helper = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
         let helper = rustix::process::Pid::from_raw(helper).unwrap();
         rustix::process::kill_process(helper, rustix::process::Signal::KILL).unwrap();
         assert_eq!(child.record()["ok"], false);
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while alive(&word) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(!alive(&word), "{who:?}: something survived");
+        assert!(soon(|| !alive(&word)), "{who:?}: something survived");
         child.write(request(&["echo", "again"]));
         assert_eq!(child.record()["data"]["stdout"], "again\n");
         child.finish().code(1);
@@ -180,7 +162,7 @@ fn run_without_namespaces_kills_all_processes() {
     cp_testkit::needs!("python3");
     // A user namespace with limits of zero simulates a machine without namespaces.
     let none = "for kind in user mnt pid net ipc uts; do echo 0 >/proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
-    let (group, walk) = (POLICY.replace("intent =", "cgroup = true\nintent ="), POLICY.to_owned());
+    let (group, walk) = (policy_with("cgroup = true"), POLICY.to_owned());
     for (policy, kill) in [(walk, "subreaper"), (group, "cgroup")] {
         let policy = policy.replace("intent =", "degraded = \"allow\"\nintent =");
         let (exec, word) = (Exec::with_policy(everyone()[0], &policy), word());

@@ -131,7 +131,6 @@ fn programs_find_what_they_expect_of_a_system() {
         let exec = Exec::with_policy(who, POLICY);
         exec.user.write("certificates/own.pem", CERTIFICATE);
         exec.work.directory("target");
-        exec.own_all();
         let mut different = Vec::new();
         for (what, program, line) in EXPECTED {
             if !program.is_empty() && counterpart(program).is_none() {
@@ -208,12 +207,10 @@ fn hidden_file_that_repository_has_unchanged_is_shown() {
         for name in [".env", "fixtures/.env", "changed/.env", "plain"] {
             exec.write(name, name);
         }
-        exec.own_all();
         let made = "git init -q . && git add -f .env fixtures/.env changed/.env && \
             git -c user.name=n -c user.email=n@x.y commit -qm one && echo SECRET=1 >>changed/.env && echo S=2 >later.env";
         assert_eq!(exec.outside(made).run().status, 0);
         exec.write("untracked/.env", "SECRET=3");
-        exec.own_all();
         let shown = |name: &str| exec.command(&["--format", "raw", "-c", &format!("cat {name}")]).run();
         for name in [".env", "fixtures/.env", "plain"] {
             assert_eq!(shown(name).stdout, name, "{who:?}: {:?}", shown(name));

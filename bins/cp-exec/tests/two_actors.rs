@@ -1,9 +1,7 @@
 //! The owner works in a repository beside a run, and runs work in it beside each other.
 
 use std::fs;
-use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -14,19 +12,11 @@ use crate::guard::{owner, repository, undone};
 fn beside(exec: &Exec, script: &str, mark: &str, line: &str) -> (Value, i32, String) {
     thread::scope(|scope| {
         let run = scope.spawn(|| exec.ask(&["--timeout", "20", "--", "sh", "-c", script]));
-        wait_for(&exec.work.join(mark));
+        exec.wait_for(mark);
         let told = owner(exec, line);
-        exec.own_all();
         let (answer, status) = run.join().unwrap();
         (answer, status, told)
     })
-}
-
-fn wait_for(path: &Path) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !path.exists() && Instant::now() < end {
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

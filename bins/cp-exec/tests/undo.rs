@@ -34,23 +34,13 @@ fn contents(directory: &Path) -> Contents {
 /// Runs a script of the project, and gives the result.
 fn run(exec: &Exec, script: &str) -> Value {
     exec.write("run.sh", script);
-    let (answer, _) = exec.ask(&["--", "sh", "-c", ". ./run.sh"]);
+    let (answer, _) = exec.sh(". ./run.sh");
     assert_eq!(answer["ok"], true, "{answer}");
     answer["data"].clone()
 }
 
-fn token(exec: &Exec, undo: &[&str]) -> String {
-    let (shown, _) = exec.ask(&[undo, &["--dry-run"]].concat());
-    shown["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{shown}")).to_owned()
-}
-
-/// Undoes a run, once that was shown.
 fn undo(exec: &Exec, arguments: &[&str]) -> Value {
-    let undo = [&["undo"], arguments].concat();
-    let token = token(exec, &undo);
-    let (answer, status) = exec.ask(&[&undo[..], &["--confirm", &token]].concat());
-    assert_eq!(status, 0, "{answer}");
-    answer["data"].clone()
+    exec.confirmed(&[&["undo"], arguments].concat())
 }
 
 /// Lines of a script, drawn at random: what programs do to files.
@@ -144,7 +134,7 @@ fn result_and_ledger_list_changes() {
     assert_eq!(entry["data"]["intent"], exec.entries("exec.intent").pop().unwrap()["seq"]);
     // A command that fails is listed and undone like any other.
     exec.write("run.sh", "rm a; exit 3");
-    let (failed, _) = exec.ask(&["--", "sh", "-c", ". ./run.sh"]);
+    let (failed, _) = exec.sh(". ./run.sh");
     assert_eq!(failed["error"]["details"]["files_changed"]["removed"], 1, "{failed}");
     undo(&exec, &["last"]);
     assert_eq!(exec.work.read("a"), "x\n");
@@ -206,17 +196,10 @@ fn undo_refuses_or_skips_files_changed_after_run() {
 }
 
 #[test]
-fn undo_changes_only_confirmed_and_writable_paths() {
+fn undo_changes_only_writable_paths() {
     let exec = Exec::new(Who::Me);
     project(&exec);
     run(&exec, "echo run > a");
-    let (unconfirmed, _) = exec.ask(&["undo", "last"]);
-    assert_eq!(unconfirmed["error"]["code"], "E_CONFIRMATION_REQUIRED", "{unconfirmed}");
-    let confirm = token(&exec, &["undo", "last"]);
-    exec.write("a", "the owner's");
-    let (changed, _) = exec.ask(&["undo", "last", "--except-changed", "--confirm", &confirm]);
-    assert_eq!(changed["error"]["code"], "E_CONFLICT", "{changed}");
-    exec.write("a", "run\n");
     exec.policy(&format!("{POLICY}\n[paths]\nwrite = [\"d\"]\n"));
     let (refused, _) = exec.ask(&["undo", "last", "--dry-run"]);
     assert_eq!(refused["error"]["code"], "E_FORBIDDEN", "{refused}");
@@ -264,7 +247,7 @@ fn concurrent_runs_are_undone_separately() {
                 let exec = &exec;
                 scope.spawn(move || {
                     let script = format!("echo {actor} > own{actor}; sleep 0.3; echo again >> own{actor}");
-                    let (answer, _) = exec.ask(&["--", "sh", "-c", &script]);
+                    let (answer, _) = exec.sh(&script);
                     assert_eq!(answer["ok"], true, "{answer}");
                     answer["data"]["receipt"]["seq"].to_string()
                 })

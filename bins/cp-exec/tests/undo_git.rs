@@ -7,15 +7,10 @@ use serde_json::Value;
 
 use crate::exec::{Exec, Who, everyone};
 use crate::guard::{owner, repository};
-use crate::killed::wait_for;
 
-/// Undoes a run together with its repositories, as the dry run says.
+/// Undoes a run together with its repositories.
 fn undo(exec: &Exec, run: &str) -> Value {
-    let (preview, _) = exec.ask(&["undo", run, "--git", "--dry-run"]);
-    let token = preview["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{preview}"));
-    let (answer, status) = exec.ask(&["undo", run, "--git", "--confirm", token]);
-    assert_eq!(status, 0, "{answer}");
-    answer["data"].clone()
+    exec.confirmed(&["undo", run, "--git"])
 }
 
 /// The number of a run.
@@ -34,7 +29,6 @@ fn with_history(who: Who) -> Exec {
     let line = "echo b > b && git add b && git commit -qm b && git branch side && git tag t && git gc -q && echo c > c && git add c && git commit -qm c && \
                 echo s >> f && git stash -q && echo staged > d && git add d";
     owner(&exec, line);
-    exec.own_all();
     exec
 }
 
@@ -52,8 +46,7 @@ fn destroyed_history_is_restored() {
         for damage in DAMAGE {
             let exec = with_history(who);
             let before = owner(&exec, LOOK);
-            exec.own_all();
-            let (damaged, _) = exec.ask(&["--", "sh", "-c", &format!("{damage}; true")]);
+            let (damaged, _) = exec.sh(&format!("{damage}; true"));
             let broken = exec.program("sh").args(["-c", LOOK]).run();
             assert_ne!(broken.stdout, before, "the control: {damage}");
             // Another run must not make what is kept worse.
@@ -91,7 +84,7 @@ fn history_of_killed_run_is_put_back() {
     let run = exec
         .command(&["-c", "perl -MFile::Path=rmtree -e 'rmtree [@ARGV]' .git/refs .git/objects; touch done; sleep 60"])
         .start();
-    wait_for(&exec, "done");
+    exec.wait_for("done");
     run.kill();
     exec.ask(&["--", "true"]);
     let killed = exec.entries("exec.intent")[0]["seq"].to_string();

@@ -173,11 +173,7 @@ fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>) -> Result<R
         "system" => {
             let operation = known(tool, operation, &SYSTEM_OPERATIONS)?;
             let _: Nothing = read(arguments.get(), "arguments")?;
-            Ok(Request::System(if operation == "get_info" {
-                SystemOperation::GetInfo
-            } else {
-                SystemOperation::GetStatus
-            }))
+            Ok(Request::System(read(&format!("\"{operation}\""), "operation")?))
         }
         name => {
             let operation = known(name, operation.or(Some("call")), &["call", "describe"])?;
@@ -222,32 +218,24 @@ fn shell(tool: &str, operation: Option<&str>, arguments: &RawValue) -> Result<Re
 impl Command {
     /// Checks that there is a command without NUL bytes.
     pub(crate) fn check(&self) -> Result<()> {
-        let argv = match &self.form {
+        let (is_empty, has_nul) = match &self.form {
             Form::Strict(_) => return Ok(()),
-            Form::Line(line) => {
-                let rule = if line.trim().is_empty() { "empty" } else { "nul_byte" };
-                return if rule == "empty" || line.contains('\0') { Err(wrong_words(rule)) } else { Ok(()) };
+            Form::Line(line) => (line.trim().is_empty(), line.contains('\0')),
+            Form::Words(argv) => {
+                (argv.first().is_none_or(String::is_empty), argv.iter().any(|word| word.contains('\0')))
             }
-            Form::Words(argv) => argv,
         };
-        if argv.first().is_none_or(String::is_empty) {
-            return Err(wrong_words("empty"));
+        match (is_empty, has_nul) {
+            (true, _) => Err(Error::validation("there is no command").with("rule", "empty")),
+            (_, true) => Err(Error::validation("an argument contains a NUL byte").with("rule", "nul_byte")),
+            _ => Ok(()),
         }
-        if argv.iter().any(|word| word.contains('\0')) {
-            return Err(wrong_words("nul_byte"));
-        }
-        Ok(())
     }
 
     /// The arguments, if the command is one program.
     pub(crate) fn words(&self) -> Option<&[String]> {
         if let Form::Words(argv) = &self.form { Some(argv) } else { None }
     }
-}
-
-fn wrong_words(rule: &str) -> Error {
-    let message = if rule == "empty" { "there is no command" } else { "an argument contains a NUL byte" };
-    Error::validation(message).with("rule", rule)
 }
 
 /// Checks that the tool has the operation.

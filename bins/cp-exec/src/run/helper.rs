@@ -17,6 +17,7 @@ use crate::sandbox::plan::Plan;
 use crate::{git_dir, sandbox};
 
 /// The parameters of one run, in addition to its plan.
+#[derive(Default)]
 pub(crate) struct Run<'a, 'r> {
     /// The standard input of the command; `None` is `/dev/null`.
     pub stdin: Option<OwnedFd>,

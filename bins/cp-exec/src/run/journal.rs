@@ -131,7 +131,6 @@ impl Journal {
             .with("intent", &intent.seq)
             .with("declared_reads", &declared(reads))
             .with("declared_writes", &declared(writes))
-            .with("external_calls", &Vec::<String>::new())
     }
 
     /// Adds the members of a command to an entry.

@@ -46,16 +46,14 @@ impl FinishedRun {
             let error = error.with("exit_code", self.result.return_code);
             return Err(with_members(error, &self.result));
         }
-        match self.failure {
-            None => Ok(self.result),
-            Some((Code::Forbidden, message)) => {
-                let error = Error::new(Code::Forbidden, message).with("rule", "guard").with("guard", "after").hint(
-                    "it was moved to state/quarantine of the home, as enforcement.guard says; only the home's owner can put it back",
-                );
-                Err(with_members(error, &self.result))
-            }
-            Some((code, message)) => Err(with_members(Error::new(code, message), &self.result)),
+        let Some((code, message)) = self.failure else { return Ok(self.result) };
+        let mut error = Error::new(code, message);
+        if code == Code::Forbidden {
+            error = error.with("rule", "guard").with("guard", "after").hint(
+                "it was moved to state/quarantine of the home, as enforcement.guard says; only the home's owner can put it back",
+            );
         }
+        Err(with_members(error, &self.result))
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Item {
     /// Images for a model, in addition to the text.
     #[serde(skip)]
     #[cfg_attr(test, schemars(skip))]
-    images: Vec<Block>,
+    pub images: Vec<Block>,
 }
 
 impl Item {
@@ -48,16 +48,6 @@ impl Item {
     /// Sets the text form for models and people.
     pub(crate) fn shown_as(self, text: String) -> Self {
         Self { text: Some(text.into()), ..self }
-    }
-
-    /// Adds an image for a model.
-    pub(crate) fn with_image(self, media_type: &str, base64: &str) -> Self {
-        Self { images: vec![Block::image(media_type, base64)], ..self }
-    }
-
-    /// Removes the images.
-    pub(crate) fn take_images(&mut self) -> Vec<Block> {
-        std::mem::take(&mut self.images)
     }
 
     /// The content for a model: the text of the answer or the content of a file, otherwise JSON.

@@ -9,7 +9,7 @@ use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::{Context, Error, Result};
 use cp_hosts::Host;
 
-use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, pass_live};
+use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, pass_on};
 use crate::agent::{Request, host_of, prepare};
 use crate::decision::decide_agent;
 use crate::hosts::facts::Facts;
@@ -124,7 +124,7 @@ fn say(context: &mut Context, kind: &'static str, messages: impl IntoIterator<It
 
 /// Runs the agent, and reports its end on standard error.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<FinishedRun> {
-    let (ran, passed) = pass_live(context, |watch| prepared.run(watch));
+    let (ran, passed) = pass_on(is_live(context), context, |watch| prepared.run(watch));
     let summary = summary(&ran);
     // At a terminal these are the messages of this program, which the screen of the agent did not show.
     let kept = ran.as_ref().ok().filter(|_| prepared.has_terminal()).map(|outcome| outcome.stderr.bytes.clone());

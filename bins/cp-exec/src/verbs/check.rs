@@ -47,6 +47,9 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+/// The error for other requests.
+pub(super) const COMMANDS_ONLY: &str = "only commands are decided about: requests of the tools `shell` and `bash`";
+
 /// The verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -190,13 +193,10 @@ impl<D: FnMut(Result<Command>) -> Result<Decision>> Filter for Requests<D> {
         let (_, request) = of_line(body)?;
         let command = match request {
             Ok(Request::Command(command)) => Ok(command),
-            Ok(_) => {
-                return Err(Error::validation("only commands are checked: requests of the tools `shell` and `bash`"));
-            }
+            Ok(_) => return Err(Error::validation(COMMANDS_ONLY)),
             Err(error) => Err(error),
         };
-        let decision = (self.decide)(command)?;
-        context.out.record(Kind::Item, &decision)
+        context.out.record(Kind::Item, &(self.decide)(command)?)
     }
 }
 
@@ -223,26 +223,13 @@ pub(super) fn preview(policy: &Policy, hashes: &mut HashCache, command: &Command
     Ok(Decision { confirm_token, expires_at, ..decision })
 }
 
-/// The decision about a request on standard input, with the token of a dry run.
-pub(super) fn preview_request(policy: &Policy, hashes: &mut HashCache, request: Request) -> Result<Decision> {
-    match request {
-        Request::Command(command) => preview(policy, hashes, &command),
-        _ => Err(Error::validation("--dry-run decides about commands: requests of the tools `shell` and `bash`")),
-    }
-}
-
-/// The hint for confirmation.
-fn confirm_hint(policy: &Policy) -> String {
-    match policy.exec().confirm {
-        Confirm::Agent => confirm::CONFIRM_HINT.to_owned(),
-        Confirm::Owner => "request it, then approve it with `cp-exec approve`".to_owned(),
-    }
-}
-
 fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
     let asks = assessment.needs_confirmation();
     let exec = policy.exec();
-    let hint = asks.then(|| confirm_hint(policy));
+    let hint = match exec.confirm {
+        Confirm::Agent => confirm::CONFIRM_HINT,
+        Confirm::Owner => "request it, then approve it with `cp-exec approve`",
+    };
     let network = if assessment.line.is_some() { exec.network.clone() } else { exec.network_of(&assessment.argv) };
     let Assessment { argv, finding, pinned, cwd, notices, line, .. } = assessment;
     Decision {
@@ -251,7 +238,7 @@ fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
         rule: finding.rule,
         reason: finding.reason,
         line,
-        hint,
+        hint: asks.then(|| hint.to_owned()),
         risk: Some(finding.risk),
         code: asks.then_some(Code::ConfirmationRequired.row().name),
         exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256 }),

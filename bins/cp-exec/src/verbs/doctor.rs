@@ -106,19 +106,8 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         line: false,
         is_contained: false,
     };
-    let run = Run {
-        quiet: &[],
-        stdin: None,
-        timeout: Duration::from_secs(5),
-        grace: Duration::ZERO,
-        watch: None,
-        repositories: None,
-        steps: None,
-        patience: Duration::ZERO,
-        open: None,
-    };
     let helper = Helper::start(None).map_err(|error| error.to_string())?;
-    match helper.run(&plan, run) {
+    match helper.run(&plan, Run { timeout: Duration::from_secs(5), ..Run::default() }) {
         Ok(outcome) if outcome.status.code == Some(0) => Ok(outcome.enforcement),
         Ok(outcome) => Err(format!("`true` ended with {:?}", outcome.status)),
         Err(NotRun::Failed(failure)) => Err(failure.message),

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use cp_testkit::{Background, Program};
+use cp_testkit::{Background, Program, until};
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, POLICY, SCRIPT, Who};
+use crate::exec::{Exec, SCRIPT, Who, details, policy_with};
 
 const PRELUDE: &str = include_str!("../data/hostile/prelude.py");
 const VICTIM: &str = include_str!("../data/hostile/victim.py");
@@ -69,7 +67,7 @@ pub(super) const SCRATCH: u64 = 32_000_000;
 
 /// A policy with what the probes need to be hidden.
 pub(super) fn policy(more: &str) -> String {
-    let exec = POLICY.replace("intent =", &format!("{more}\nintent ="));
+    let exec = policy_with(more);
     format!("{exec}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nforbidden = [\"private/**\"]\n")
 }
 
@@ -95,13 +93,12 @@ impl Bench {
         for (path, mode) in [(outside.join("secret"), 0o666), (outside.join("file"), 0o666)] {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         }
-        exec.own_all();
         // So that there are keys and a ledger.
         let (answer, status) = exec.ask(&["--", "true"]);
         assert_eq!(status, 0, "{who:?}: {answer}");
         let tag = format!("hostile-{}", exec.root.file_name().unwrap().to_str().unwrap().trim_start_matches('.'));
         let program = exec.program("python3").args(["-c", VICTIM, outside.to_str().unwrap(), &tag]);
-        let mut victim = as_user(who, program).start();
+        let mut victim = exec.as_user(program).start();
         let mut facts = victim.record();
         facts["home"] = json!(exec.user.to_str().unwrap());
         facts["cp_home"] = json!(exec.home.to_str().unwrap());
@@ -129,7 +126,7 @@ impl Bench {
         let command = self.exec.command(&["--timeout", "60", "--", "python3", "-c", SCRIPT, "probe.py"]);
         let ran = lacking(command).run();
         let answer = ran.records().pop().unwrap_or_else(|| panic!("no answer: {ran:?}"));
-        let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+        let result = details(&answer);
         assert_eq!(result["return_code"], 0, "it did not finish: {answer}");
         let probes = read(result["stdout"].as_str().unwrap());
         let broken: Vec<&Probe> = probes.values().filter(|probe| probe.what == "broken").collect();
@@ -153,7 +150,7 @@ impl Bench {
     #[track_caller]
     pub(super) fn outside(&self, probes: &str) -> Probes {
         self.exec.write("probe.py", &self.script(probes));
-        let python = as_user(self.exec.who, self.exec.program("python3").arg("probe.py"));
+        let python = self.exec.as_user(self.exec.program("python3").arg("probe.py"));
         let is_root = self.exec.who == Who::Me && rustix::process::geteuid().is_root();
         let ran = if is_root { python.under("unshare", ["-m"]).run() } else { python.run() };
         read(&ran.success().stdout)
@@ -164,10 +161,7 @@ impl Drop for Bench {
     /// The process outside takes what it shared by key or name along, which would else outlive it.
     fn drop(&mut self) {
         self.victim.close_stdin();
-        let end = Instant::now() + Duration::from_secs(5);
-        while !self.victim.has_ended() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("the end of the victim", || self.victim.has_ended());
     }
 }
 
@@ -179,13 +173,6 @@ pub(super) fn all() -> String {
 /// Those of one file.
 pub(super) fn of(name: &str) -> &'static str {
     PROBES.iter().find(|(file, _)| *file == name).map_or(RESOURCES, |(_, text)| text)
-}
-
-fn as_user(who: Who, program: Program) -> Program {
-    match who {
-        Who::Me => program,
-        Who::Ordinary => program.with(|command| _ = command.uid(1000).gid(1000)),
-    }
 }
 
 /// A control group that root can make another one in.

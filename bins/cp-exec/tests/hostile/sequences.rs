@@ -11,7 +11,7 @@ use super::bench::seen;
 use cp_testkit::times;
 
 use super::chance::Chance;
-use crate::exec::{Exec, POLICY, SCRIPT, everyone};
+use crate::exec::{Exec, POLICY, SCRIPT, details, everyone};
 
 const SECRET: &str = "the-secret-of-the-owner";
 
@@ -89,7 +89,6 @@ impl Scene {
         }
         let greed = GREED.replace("OUTSIDE", outside.to_str().unwrap()).replace("CPHOME", exec.home.to_str().unwrap());
         exec.write("probe.py", &greed);
-        exec.own_all();
         let before = seen(&outside);
         Self { exec, before }
     }
@@ -218,7 +217,7 @@ print(count)
         let said = answers.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
         assert!(!said.contains(SECRET), "{who:?}");
         let swapped = answers.iter().find_map(|answer| {
-            let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+            let result = details(answer);
             result["stdout"].as_str().filter(|_| result["argv"][3] == "swap.py").map(str::to_owned)
         });
         // The control: it was swapped hundreds of times, and both sides of the swap were met.

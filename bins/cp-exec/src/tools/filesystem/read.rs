@@ -8,6 +8,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use cp_common::wire::Block;
 use cp_common::{Code, Error, Result};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use rustix::io::Errno;
@@ -89,11 +90,10 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     let receipt = super::record(engine, "filesystem.read_file", json!({ "reads": [known] }))?;
     let item = Item::new("filesystem.read_file", value, receipt, "/value/content");
     if let Some(media_type) = image {
-        if bytes.len() > IMAGE {
-            return Ok(item
-                .shown_as(format!("[{media_type}, {} bytes: too large to show, the limit is {IMAGE}]", bytes.len())));
-        }
-        return Ok(item.with_image(media_type, &content).shown_as(format!("[{media_type}, {} bytes]", bytes.len())));
+        let is_large = bytes.len() > IMAGE;
+        let more = if is_large { format!(": too large to show, the limit is {IMAGE}") } else { String::new() };
+        let images = if is_large { Vec::new() } else { vec![Block::image(media_type, &content)] };
+        return Ok(Item { images, ..item.shown_as(format!("[{media_type}, {} bytes{more}]", bytes.len())) });
     }
     let other = is_other.then(|| {
         let name = utf_16(&bytes).unwrap_or("not UTF-8");

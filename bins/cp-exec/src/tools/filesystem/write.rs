@@ -1,12 +1,12 @@
 //! `filesystem.write_file` and `remove_file`, and `restore_files`, which undoes changes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cp_common::program::approval::bound;
 use cp_common::program::confirm::{fingerprint, inspect, issue, redeem};
 use cp_common::wire::Action;
 use cp_common::{Code, Error, Result};
-use cp_hosts::{After, Pending, Present};
+use cp_hosts::{After, Pending};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use serde_json::json;
@@ -95,7 +95,7 @@ pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<It
 /// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
 pub(super) fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
     let path = writable_path(policy, &remove.path)?;
-    let before = open_existing(policy, &path)?;
+    let before = present(&path)?.ok_or_else(|| file_not_found(policy, &path))?;
     if !unchanged(policy, &path, &before, remove.expected_sha256.as_deref())? {
         return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
             .with("rule", "unread")
@@ -144,9 +144,4 @@ pub(super) fn restored(policy: &Policy, restore: &RestoreFiles) -> Result<Vec<Pe
         return Err(Error::validation(format!("{} is named twice", twice[0].display())).with("rule", "request"));
     }
     Ok(changes)
-}
-
-/// Opens a file that must exist.
-fn open_existing(policy: &Policy, path: &Path) -> Result<Present> {
-    present(path)?.ok_or_else(|| file_not_found(policy, path))
 }

@@ -127,10 +127,10 @@ impl Call {
                 let hint = error.hint_text().map(|hint| format!("\nHint: {hint}")).unwrap_or_default();
                 result.content = format!("{error}{hint}");
             }
-            Ok(Answer::Item(mut item)) => {
-                result.images = item.take_images();
-                result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
+            Ok(Answer::Item(item)) => {
+                result.untrusted.extend((!item.images.is_empty()).then(|| "/images".to_owned()));
                 result.content = item.content();
+                result.images = item.images;
                 result.receipt = Some(item.receipt);
             }
             Ok(Answer::Done(done)) => {

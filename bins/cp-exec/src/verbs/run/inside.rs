@@ -38,11 +38,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     };
     let base = context.base()?;
     let outcome = prepare(&command, stdin, &base).and_then(|prepared| {
-        if context.out.format() == Format::Raw && command.timeout.is_none() {
+        let is_raw = context.out.format() == Format::Raw;
+        if is_raw && command.timeout.is_none() {
             return Err(prepared.replace_process());
         }
         let timeout = duration_of("timeout", command.timeout)?;
-        let (ran, passed) = pass_on(context, |watch| prepared.run(timeout, watch));
+        let (ran, passed) = pass_on(is_raw, context, |watch| prepared.run(timeout, watch));
         passed.and(ran)
     });
     answer(outcome, context)

@@ -290,11 +290,10 @@ pub(super) fn is_live(context: &Context) -> bool {
 
 /// Answers with a run whose output was passed on: with its exit status, or in JSON with the result.
 pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
-    match outcome {
-        Ok(done) if is_live(context) => exit_with_status(Ok(done), context),
-        Err(error) if context.out.format() != Format::Raw => return Err(error),
-        outcome => return answer(outcome, context),
+    if outcome.is_err() || !is_live(context) {
+        return answer(outcome, context);
     }
+    exit_with_status(outcome, context);
     Ok(())
 }
 
@@ -362,7 +361,8 @@ fn ready(
 /// Runs a command.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, args: &Args, context: &mut Context) -> Result<FinishedRun> {
     let copy = if args.input(context) == Some("-") { prepared.clone_stdin()? } else { None };
-    let (ran, passed) = pass_on(context, |watch| prepared.run(watch));
+    let is_raw = context.out.format() == Format::Raw;
+    let (ran, passed) = pass_on(is_raw, context, |watch| prepared.run(watch));
     if let Some(copy) = copy {
         streams::advance_own_stdin(copy);
     }
@@ -370,19 +370,12 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, args: &Args, context: 
     passed.map(|()| finished)
 }
 
-/// Passes the output of a run on as it arrives, in the raw format. Also returns the first failure to write it.
-fn pass_on<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> (T, Result<()>) {
-    let raw = context.out.format() == Format::Raw;
-    pass_if(raw, context, run)
-}
-
-/// The same unless the answer is JSON.
-pub(super) fn pass_live<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> (T, Result<()>) {
-    let live = is_live(context);
-    pass_if(live, context, run)
-}
-
-fn pass_if<T>(live: bool, context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> (T, Result<()>) {
+/// Passes the output of a run on as it arrives, if it is `live`. Also returns the first failure to write it.
+pub(super) fn pass_on<T>(
+    live: bool,
+    context: &mut Context,
+    run: impl FnOnce(Option<Watch<'_>>) -> T,
+) -> (T, Result<()>) {
     let mut passed = Ok(());
     let mut pass = |stream: Stream, bytes: &[u8]| match stream {
         Stream::Out => {

@@ -174,8 +174,9 @@ impl Filter for Requests {
             request = decision::read_string(&self.engine.policy, command).map(Request::Command);
         }
         if self.dry_run {
+            let Request::Command(command) = request? else { return Err(Error::validation(check::COMMANDS_ONLY)) };
             let Engine { policy, hashes, .. } = &mut self.engine;
-            return context.out.record(Kind::Item, &check::preview_request(policy, hashes, request?)?);
+            return context.out.record(Kind::Item, &check::preview(policy, hashes, &command)?);
         }
         context.out.defer_item();
         let place = context.out.place();
