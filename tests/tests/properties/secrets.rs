@@ -48,7 +48,6 @@ const KEPT: [(&str, &str, Where); 36] = [
     ("cp-llm", "--model", Printed),
     ("cp-toolloop", "TEXT", Printed),
     ("cp-toolloop", "--model", Printed),
-    ("cp-toolloop", "--shard", Printed),
     // The grant that is to be confirmed, and the command that is judged.
     ("cp-exec allow", "VALUE", Printed),
     ("cp-exec check", "COMMAND", Printed),
