@@ -265,16 +265,7 @@ mod tests {
             ),
             ("bash", json!({"command": "ls", "timeout": 90}), BASH, json!({"command": "ls", "timeout": 90})),
             ("shell", json!({"command": ["ls", "-l"]}), SHELL, json!({"argv": ["ls", "-l"]})),
-            ("weather", json!({"file_path": "a"}), "weather", json!({"file_path": "a"})),
-        ] {
-            assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
-        }
-    }
-
-    #[test]
-    fn member_in_json_text_is_read_before_it_is_renamed() {
-        let tools = [FILESYSTEM, SHELL, BASH].map(|name| tool(name, Origin::Builtin));
-        for (name, input, expected, members) in [
+            // A member in a JSON text is read before it is renamed.
             (
                 "str_replace_based_edit_tool",
                 json!({"command": "view", "path": "a", "view_range": "[3, 5]"}),
@@ -288,6 +279,19 @@ mod tests {
                 json!({"operation": "read_file", "path": "a"}),
             ),
             ("bash", json!({"command": "ls", "timeout": "120000"}), BASH, json!({"command": "ls", "timeout": 120.0})),
+            (
+                "edit",
+                json!({"filePath": "a", "oldString": "1", "newString": "2"}),
+                FILESYSTEM,
+                edit(json!({"path": "a", "old": "1", "new": "2"})),
+            ),
+            (
+                "replace",
+                json!({"file_path": "a", "instruction": "i", "old_string": "1", "new_string": "2"}),
+                FILESYSTEM,
+                edit(json!({"path": "a", "old": "1", "new": "2"})),
+            ),
+            ("weather", json!({"file_path": "a"}), "weather", json!({"file_path": "a"})),
         ] {
             assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
         }
