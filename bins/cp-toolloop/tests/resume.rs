@@ -332,7 +332,7 @@ fn resume_prints_stored_records() {
 #[test]
 fn repeated_failure_is_detected_after_resume() {
     let place = ToolLoop::new();
-    place.tool("fails", "", "echo no; exit 1");
+    place.tool("fails", "", "date +%N; exit 1");
     place.tool("looks", "", "echo the same");
     let call = |name: &str| format!(r#"{{"tool_calls":[{{"name":"{name}"}}]}}"#);
     let calls = ["fails", "fails", "fails", "looks", "looks", "looks", "fails"].map(call);

@@ -17,7 +17,7 @@ enum Where {
 use Where::{Printed, Stored};
 
 /// The texts that come back as they were given, because that is what the verb is for. `*` is every verb.
-const KEPT: [(&str, &str, Where); 36] = [
+const KEPT: [(&str, &str, Where); 35] = [
     // The place of a file that the caller named, in the answer about it.
     ("cp-log append", "--file", Printed),
     ("cp-log create", "FILE", Printed),
@@ -48,7 +48,6 @@ const KEPT: [(&str, &str, Where); 36] = [
     ("cp-llm", "--model", Printed),
     ("cp-toolloop", "TEXT", Printed),
     ("cp-toolloop", "--model", Printed),
-    ("cp-toolloop", "--shard", Printed),
     // The grant that is to be confirmed, and the command that is judged.
     ("cp-exec allow", "VALUE", Printed),
     ("cp-exec check", "COMMAND", Printed),

@@ -78,12 +78,8 @@ impl Link {
         }
     }
 
-    /// Passes on a message or a batch. True if it has the response to the request.
+    /// Passes on a message. True if it has the response to the request.
     pub(super) fn message(&self, bytes: &[u8], request: &ClientMessage) -> Result<bool> {
-        if bytes.trim_ascii_start().starts_with(b"[") {
-            let batch: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|e| not_json(&e))?;
-            return batch.iter().try_fold(false, |done, one| Ok(self.message(one.get().as_bytes(), request)? || done));
-        }
         let is_answer = match parse(bytes) {
             Some(Message::Answer { id, outcome }) => {
                 let is_answer = request.id == Some(id_of(id));

@@ -13,7 +13,8 @@ use cp_ledger::format::line::Hash;
 
 use super::pause::UNFINISHED;
 use super::{Engine, Pending};
-use crate::state::call_end::{Ended, Found, find_call_end, started_programs};
+use crate::state::call_end::{Found, find_call_end, started_programs};
+use crate::state::conversation::Call;
 use crate::state::step::{Decision, Step};
 use crate::tools::find;
 use crate::tools::tool::{BASH, Origin, Tool};
@@ -23,50 +24,65 @@ const BEHIND: f64 = 5.0;
 /// The most programs of a command line that a message names.
 const MOST_NAMED: usize = 10;
 
-/// A started call.
-enum Work {
-    /// The call does not run; the result for the model.
-    Answered(String),
-    /// The call ended while the run was stopped.
-    Ended(Box<Ended>, Receipt),
-    /// The recording has the result.
-    Replayed,
-    /// cp-exec runs it, with this time limit.
-    Runs(Option<Duration>),
-    /// A server has answered.
-    Served(Box<ToolResult>),
-}
-
 impl Engine {
     /// Runs the calls that have no result, one after the other.
     pub(super) fn dispatch(&mut self, context: &mut Context) -> Result<()> {
-        let calls = &self.run.conversation.calls;
-        let waiting: Vec<usize> =
-            (0..).zip(calls).filter(|(_, call)| call.result.is_none()).map(|(at, _)| at).collect();
-        for at in waiting {
+        let is_open = |call: &Call| call.result.is_none();
+        while let Some(at) = self.run.conversation.calls.iter().position(is_open) {
             let call = self.run.conversation.calls[at].asked.clone();
             let pending = Pending { at, call, began: Instant::now() };
-            let work = self.start_call(&pending, false, context)?;
-            self.complete_call(&pending, work, context)?;
+            let result = if let Some(replay) = &mut self.replay {
+                print_call(&pending.call, context)?;
+                replay.result()?
+            } else {
+                let result = self.carry_out(&pending, context)?;
+                self.readable(&pending.call, result, context)?
+            };
+            self.finish_call(&pending, result, context)?;
         }
         Ok(())
     }
 
-    /// Decides about a call before it starts: the tool that it runs, or the work of a call that does not run.
-    fn decide_call(&mut self, at: usize, context: &mut Context) -> Result<ControlFlow<Work, Tool>> {
+    /// The result of a call. A call that ended because it, or a program of its line, requires approval is made again with the approval.
+    fn carry_out(&mut self, pending: &Pending, context: &mut Context) -> Result<ToolResult> {
+        let mut is_first = true;
+        loop {
+            let decided = self.decide_call(pending, context)?;
+            if is_first {
+                print_call(&pending.call, context)?;
+            }
+            let tool = match decided {
+                Break(result) => return Ok(result),
+                Continue(tool) => tool,
+            };
+            let receipt = self.begin(pending, is_first, context)?;
+            if let Origin::Mcp { server, tool: name } = &tool.origin {
+                return self.serve(pending, (&tool, server, name), receipt, context);
+            }
+            match self.execute(pending, &tool, context)? {
+                Ok(result) => return Ok(result),
+                Err(approval) => self.decide(pending.at, &approval, context)?,
+            }
+            is_first = false;
+        }
+    }
+
+    /// Decides about a call before it starts: the tool that it runs, or the result of a call that does not run.
+    fn decide_call(&mut self, pending: &Pending, context: &mut Context) -> Result<ControlFlow<ToolResult, Tool>> {
+        let at = pending.at;
         let waiting = self.run.conversation.calls[at].clone();
         let call = &waiting.asked;
+        let answered = |answer: String| Ok(Break(pending.failed(answer)));
         let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name).cloned() else {
             let near = nearest(&call.name, self.run.plan.tools.iter().map(|tool| tool.name.as_str()));
             let hint = near.map(|near| format!("\nHint: did you mean {near}?")).unwrap_or_default();
-            let message = format!("Tool not permitted: {}{hint}", call.name);
-            return Ok(Break(Work::Answered(message)));
+            return answered(format!("Tool not permitted: {}{hint}", call.name));
         };
         if let Some(Decision::Denied(reason)) = &waiting.decision {
-            return Ok(Break(Work::Answered(self.denial(call, reason)?)));
+            return answered(self.denial(call, reason)?);
         }
         if let Err(invalid) = self.arguments.check(&tool, &call.input) {
-            return Ok(Break(Work::Answered(invalid.message().to_owned())));
+            return answered(invalid.message().to_owned());
         }
         let approved = matches!(waiting.decision, Some(Decision::Approved(_)));
         let repeats = waiting.started && !tool.hints.idempotent;
@@ -77,13 +93,16 @@ impl Engine {
             _ => Found::NotBegun,
         };
         if let Found::Ended(ended, receipt) = found {
-            return Ok(Break(Work::Ended(ended, receipt)));
+            return Ok(Break(ToolResult {
+                is_error: ended.return_code != Some(0),
+                exit_code: ended.return_code,
+                receipt: Some(receipt),
+                ..pending.failed(ended.text(self.run.ledger()))
+            }));
         }
         if !is_unchanged(&tool.origin) {
-            return Ok(Break(Work::Answered(format!(
-                "the file of {} has changed since the run started; it was not run",
-                tool.name
-            ))));
+            let message = format!("the file of {} has changed since the run started; it was not run", tool.name);
+            return answered(message);
         }
         let was_approved = waiting.started && tool.hints.idempotent;
         let asks = match (found, self.parts.approver.reason(&tool)) {
@@ -95,7 +114,7 @@ impl Engine {
         if let Some(approval) = asks {
             self.decide(at, &approval, context)?;
             if let Some(Decision::Denied(reason)) = &self.run.conversation.calls[at].decision {
-                return Ok(Break(Work::Answered(self.denial(call, reason)?)));
+                return answered(self.denial(call, reason)?);
             }
         }
         Ok(Continue(tool))
@@ -120,90 +139,43 @@ impl Engine {
         }))
     }
 
-    /// Starts a call; `again` if it required approval before it started.
-    fn start_call(&mut self, pending: &Pending, again: bool, context: &mut Context) -> Result<Work> {
-        let Pending { at, call, .. } = pending;
-        if self.replay.is_some() {
-            print_call(call, context)?;
-            return Ok(Work::Replayed);
-        }
-        let decided = self.decide_call(*at, context)?;
-        if !again {
-            print_call(call, context)?;
-        }
-        let tool = match decided {
-            Break(work) => return Ok(work),
-            Continue(tool) => tool,
-        };
+    /// Records that a call starts, and spends its grant before its effect, so that a resume after a stop here requires approval again.
+    fn begin(&mut self, pending: &Pending, is_first: bool, context: &Context) -> Result<Option<Receipt>> {
         let turn = self.run.conversation.tally.iterations;
-        let decision = self.run.conversation.calls[*at].decision.clone();
-        // A grant is spent before its effect, so that a resume after a stop here requires approval again.
-        self.run.step(Step::Started(*at))?;
+        let decision = self.run.conversation.calls[pending.at].decision.clone();
+        self.run.step(Step::Started(pending.at))?;
         self.run.sync()?;
-        self.spend(*at, decision, context)?;
-        let receipt = if again { None } else { self.run.note(|journal| journal.call(turn, call))? };
+        self.spend(pending.at, decision, context)?;
+        let receipt = if is_first { self.run.note(|journal| journal.call(turn, &pending.call))? } else { None };
         self.run.sync()?;
-        if let Origin::Mcp { server, tool: name } = &tool.origin {
-            let result = self.serve(pending, (&tool, server, name), receipt, context)?;
-            return Ok(Work::Served(Box::new(result)));
-        }
+        Ok(receipt)
+    }
+
+    /// Runs a call by cp-exec. A refusal is a result too, because the model may try another call. The inner error is the approval that the
+    /// call, or a program of its command line, requires; such a call did not start.
+    fn execute(
+        &mut self,
+        pending: &Pending,
+        tool: &Tool,
+        context: &Context,
+    ) -> Result<std::result::Result<ToolResult, Box<Approval>>> {
+        let call = &pending.call;
         // cp-exec finds a tool by the name of its file.
         // This process stops a late tool; the limit of cp-exec applies if this process is killed.
         let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
         let renamed = ToolCall { name: tool.exec_name(), timeout, untrusted: Vec::new(), ..call.clone() };
         let executor = &mut self.parts.executor;
         self.run.shared(|lock| executor.start(&renamed, lock, context))?;
-        Ok(Work::Runs(tool.hints.timeout.map(Duration::from_secs_f64)))
-    }
-
-    fn complete_call(&mut self, pending: &Pending, work: Work, context: &mut Context) -> Result<()> {
-        let mut result = match work {
-            Work::Replayed => return self.finish_replayed(pending, context),
-            Work::Answered(answer) => pending.failed(answer),
-            Work::Ended(ended, receipt) => ToolResult {
-                is_error: ended.return_code != Some(0),
-                exit_code: ended.return_code,
-                receipt: Some(receipt),
-                ..pending.failed(ended.text(self.run.ledger()))
-            },
-            Work::Served(result) => *result,
-            Work::Runs(limit) => match self.collect_exec(pending, limit)? {
-                Ok(result) => result,
-                Err(approval) => {
-                    self.decide(pending.at, &approval, context)?;
-                    let work = self.start_call(pending, true, context)?;
-                    return self.complete_call(pending, work, context);
-                }
-            },
-        };
-        if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
-            result.content = find::restore_link_path(result.content, tool, context);
-        }
-        if let Some(warning) = self.repeats.note(&pending.call, &result) {
-            result.content.push_str(&warning);
-        }
-        if let Some(shorter) = self.run.shortened(&result.content)? {
-            result.content = shorter;
-        }
-        self.finish_call(pending, result, context)
-    }
-
-    /// Waits for the result of cp-exec. A refusal is a result too, because the model may try another call. The inner error is the approval
-    /// that the call, or a program of its command line, requires; such a call did not start.
-    fn collect_exec(
-        &mut self,
-        pending: &Pending,
-        limit: Option<Duration>,
-    ) -> Result<std::result::Result<ToolResult, Box<Approval>>> {
-        let left = self.run.time_left()?;
-        let (limit, call) = ([limit, left].into_iter().flatten().min(), &pending.call);
+        let limit = tool.hints.timeout.map(Duration::from_secs_f64);
+        let limit = [limit, self.run.time_left()?].into_iter().flatten().min();
         match self.parts.executor.result(limit) {
             Ok(Some(result)) => Ok(Ok(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result })),
             Ok(None) => {
                 // Stopping cp-exec stops the tool and all its processes.
                 self.parts.executor.stop();
                 self.run.time_left()?;
-                Ok(Ok(pending.timed_out()))
+                let seconds = pending.began.elapsed().as_secs_f64();
+                Ok(Ok(pending.failed(format!("stopped after {seconds:.1} seconds"))))
             }
             Err(error) if error.code() == Code::HumanRequired => {
                 // The call is made again after the approval.
@@ -223,10 +195,16 @@ impl Engine {
         }
     }
 
-    fn finish_replayed(&mut self, pending: &Pending, context: &mut Context) -> Result<()> {
-        let Some(replay) = &mut self.replay else { return Ok(()) };
-        let result = replay.result()?;
-        self.finish_call(pending, result, context)
+    /// A result as the model reads it: with the path of a link, a warning about a repeated failure, and without its middle if it is too long.
+    fn readable(&mut self, call: &ToolCall, mut result: ToolResult, context: &Context) -> Result<ToolResult> {
+        if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name) {
+            result.content = find::restore_link_path(result.content, tool, context);
+        }
+        result.content.extend(self.repeats.note(call, &result));
+        if let Some(shorter) = self.run.shortened(&result.content)? {
+            result.content = shorter;
+        }
+        Ok(result)
     }
 
     fn finish_call(&mut self, pending: &Pending, mut result: ToolResult, context: &mut Context) -> Result<()> {

@@ -233,11 +233,6 @@ impl Pending {
             ..ToolResult::default()
         }
     }
-
-    /// The failed result of a call that reached its time limit.
-    fn timed_out(&self) -> ToolResult {
-        self.failed(format!("stopped after {:.1} seconds", self.began.elapsed().as_secs_f64()))
-    }
 }
 
 /// A point in a run.

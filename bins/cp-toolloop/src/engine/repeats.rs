@@ -9,15 +9,12 @@ use cp_ledger::format::line::Hash;
 
 use crate::state::step::Step;
 
-/// The common failure of the last calls, and their number.
+/// The failed call that was made last, and how many times in a row.
 #[derive(Default)]
 pub(crate) struct Repeats {
     last: Option<Hash>,
     times: u64,
 }
-
-/// The beginning of the warning at the end of a result.
-const WARNING: &str = "\n\n[This same call was made ";
 
 impl Repeats {
     /// The state after the steps of a resumed run.
@@ -26,33 +23,31 @@ impl Repeats {
         for step in steps {
             match step {
                 Step::Message(message) => calls = &message.tool_calls,
-                Step::Finished(at, result) => {
-                    let answered = result.content.split(WARNING).next().unwrap_or_default();
-                    let result = ToolResult { content: answered.to_owned(), ..(**result).clone() };
-                    if let Some(call) = calls.get(*at) {
-                        repeats.note(call, &result);
-                    }
-                }
+                Step::Finished(at, result) => drop(calls.get(*at).and_then(|call| repeats.note(call, result))),
                 _ => {}
             }
         }
         repeats
     }
 
-    /// Counts a call and its result. Returns a warning for the model if it repeats a failing call.
+    /// Counts a call and its result. Returns a warning for the model if the same call failed with the same exit status before; its output
+    /// may differ in a time or the name of a file.
     pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> Option<String> {
         let mut arguments = Vec::new();
         if json::normalize(call.input.get().as_bytes(), &mut arguments).is_err() {
             arguments = call.input.get().as_bytes().to_vec();
         }
-        let parts = [call.name.as_bytes(), b"\n", &arguments, b"\n", result.content.as_bytes()];
-        let failure = result.is_error.then(|| Hash::of(&parts.concat()));
+        let head = format!("{}\n{:?}\n", call.name, result.exit_code);
+        let failure = result.is_error.then(|| Hash::of(&[head.as_bytes(), &arguments].concat()));
         if failure.is_none() || failure != self.last {
             *self = Self { last: failure, times: 1 };
             return None;
         }
         self.times += 1;
-        Some(format!("{WARNING}{} times in a row and gave the same error each time. Do something else.]", self.times))
+        Some(format!(
+            "\n\n[This same call was made {} times in a row and failed each time. Do something else.]",
+            self.times
+        ))
     }
 }
 
@@ -66,17 +61,12 @@ mod tests {
         ToolCall { id: "1".into(), name: "t".into(), input, timeout: None, untrusted: Vec::new() }
     }
 
-    fn result(content: &str, is_error: bool) -> ToolResult {
+    fn result(content: &str, exit_code: i32) -> ToolResult {
         ToolResult {
-            id: "1".into(),
-            name: "t".into(),
             content: content.into(),
-            images: Vec::new(),
-            is_error,
-            exit_code: None,
-            duration_ms: 0,
-            receipt: None,
-            untrusted: Vec::new(),
+            is_error: exit_code != 0,
+            exit_code: Some(exit_code),
+            ..ToolResult::default()
         }
     }
 
@@ -84,15 +74,15 @@ mod tests {
     fn repeated_failure_is_detected_and_other_calls_are_not() {
         let mut repeats = Repeats::default();
         let (one, two) = (call(r#"{"a":1}"#), call(r#"{"a":2}"#));
-        assert!(repeats.note(&one, &result("no", true)).is_none());
-        assert!(repeats.note(&two, &result("no", true)).is_none());
-        assert!(repeats.note(&one, &result("no", true)).is_none(), "another call was between them");
-        assert!(repeats.note(&call(r#"{ "a": 1 }"#), &result("no", true)).unwrap().contains("2 times in a row"));
-        assert!(repeats.note(&one, &result("no", true)).unwrap().contains("3 times in a row"));
-        assert!(repeats.note(&one, &result("another", true)).is_none(), "another failure");
+        assert!(repeats.note(&one, &result("no", 1)).is_none());
+        assert!(repeats.note(&two, &result("no", 1)).is_none());
+        assert!(repeats.note(&one, &result("no", 1)).is_none(), "another call was between them");
+        assert!(repeats.note(&call(r#"{ "a": 1 }"#), &result("no", 1)).unwrap().contains("2 times in a row"));
+        assert!(repeats.note(&one, &result("no, at 12:01", 1)).unwrap().contains("3 times in a row"));
+        assert!(repeats.note(&one, &result("no", 2)).is_none(), "another exit status");
         for _ in 0..5 {
-            assert!(repeats.note(&one, &result("yes", false)).is_none());
+            assert!(repeats.note(&one, &result("yes", 0)).is_none());
         }
-        assert!(repeats.note(&one, &result("another", true)).is_none(), "a good answer was between them");
+        assert!(repeats.note(&one, &result("no", 2)).is_none(), "a good answer was between them");
     }
 }

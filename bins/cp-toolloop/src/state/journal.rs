@@ -24,7 +24,6 @@ pub(crate) struct Journal {
     run: String,
     agent: String,
     session: Option<String>,
-    shard: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -47,13 +46,7 @@ impl Journal {
         // The coprocesses sync the same file before each effect, which includes all earlier entries.
         let ledger = Ledger::open(path, Sync::Batch)?;
         let agent = context.agent(plan.prompt.agent.as_deref());
-        Ok(Self {
-            ledger,
-            run: plan.run.clone(),
-            agent,
-            session: plan.prompt.session_id.clone(),
-            shard: plan.shard.clone(),
-        })
+        Ok(Self { ledger, run: plan.run.clone(), agent, session: plan.prompt.session_id.clone() })
     }
 
     /// The path of the ledger.
@@ -86,7 +79,7 @@ impl Journal {
             .with("tools", &pinned)
             .with("limits", &plan.limits)
             .with("messages", &plan.prompt.messages.len());
-        self.append(self.of_shard(entry))
+        self.append(entry)
     }
 
     /// Records that a stopped run was resumed.
@@ -152,7 +145,7 @@ impl Journal {
 
     /// Records the end of the run.
     pub(crate) fn end(&mut self, status: &str, tally: &Tally) -> Result<Receipt> {
-        let receipt = self.append(self.of_shard(self.entry("run_end").with("status", status).with("tally", tally)))?;
+        let receipt = self.append(self.entry("run_end").with("status", status).with("tally", tally))?;
         self.ledger.sync()?;
         Ok(receipt)
     }
@@ -181,13 +174,6 @@ impl Journal {
         let entry = Entry::new(event).agent(&self.agent).run(&self.run);
         match &self.session {
             Some(session) => entry.session(session),
-            None => entry,
-        }
-    }
-
-    fn of_shard(&self, entry: Entry) -> Entry {
-        match &self.shard {
-            Some(shard) => entry.with("shard", shard),
             None => entry,
         }
     }

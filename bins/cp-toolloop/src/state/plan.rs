@@ -47,9 +47,6 @@ pub(crate) struct Plan {
     /// The budget file that the model shares with other processes.
     #[serde(default)]
     pub(crate) budget_file: Option<PathBuf>,
-    /// The part of a larger job to which this run belongs.
-    #[serde(default)]
-    pub(crate) shard: Option<String>,
 }
 
 impl Plan {

@@ -1,7 +1,11 @@
 //! Calls in the forms of other programs: models write the names of tools and arguments that they know. Such a call becomes
-//! a call of a built-in tool before anything is decided about it, so that hooks, approvals and records have one form.
+//! a call of a built-in tool before anything is decided about it, so that approvals and records have one form.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use cp_common::wire::ToolCall;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::tools::tool::{BASH, Origin, Tool};
@@ -9,95 +13,66 @@ use crate::tools::tool::{BASH, Origin, Tool};
 const FILESYSTEM: &str = "filesystem";
 const SHELL: &str = "shell";
 
-/// Names of tools and operations, with the operation of `filesystem` that each means.
-const OPERATIONS: [(&str, &[&str]); 5] = [
-    (
-        "edit_file",
-        &[
-            "apply_patch",
-            "edit",
-            "multiedit",
-            "multi_edit",
-            "str_replace",
-            "replace",
-            "insert",
-            "patch",
-            "search_replace",
-        ],
-    ),
-    ("write_file", &["write", "create", "create_file", "write_to_file", "overwrite"]),
-    ("read_file", &["read", "view", "open", "open_file", "view_file", "read_many_files"]),
-    ("remove_file", &["remove", "delete", "delete_file"]),
-    ("list_directory", &["ls", "list", "list_dir", "list_files"]),
-];
+/// Our names, each with the names of other programs for the same.
+type Names = BTreeMap<String, Vec<String>>;
 
-/// Names of tools whose operation is an argument.
-const EDITORS: [&str; 3] = ["str_replace_based_edit_tool", "str_replace_editor", "text_editor"];
+/// The names that models write.
+#[derive(Default, Deserialize)]
+struct Table {
+    tools: Names,
+    /// The operations of `filesystem`, as names of tools and of operations.
+    operations: Names,
+    /// The arguments of every operation on files, of one operation, and of a command.
+    arguments: BTreeMap<String, Names>,
+    /// Arguments that have no effect here.
+    ignored: Vec<String>,
+    /// Arguments that are never a text.
+    not_texts: Vec<String>,
+}
 
-/// Names of the tool that runs a command line.
-const SHELLS: [&str; 6] =
-    ["bash", "run_shell_command", "run_terminal_cmd", "execute_command", "run_command", "terminal"];
-
-/// Names of arguments, with the name that each means.
-const MEMBERS: [(&str, &[&str]); 9] = [
-    ("path", &["file_path", "filepath", "filename", "file", "absolute_path", "target_file", "dir_path", "directory"]),
-    ("old", &["old_string", "old_str", "oldstring", "old_text", "oldtext"]),
-    ("new", &["new_string", "new_str", "newstring", "new_text", "newtext", "insert_text"]),
-    ("all", &["replace_all", "replaceall", "allow_multiple"]),
-    ("patch", &["input", "diff", "patch_text", "patchtext"]),
-    ("content", &["file_text", "contents", "file_content"]),
-    ("limit", &["head_limit", "max_results"]),
-    ("command", &["cmd", "command_line"]),
-    ("cwd", &["workdir", "working_directory", "directory", "dir_path"]),
-];
-
-/// Arguments that have no effect here.
-const IGNORED: [&str; 6] = ["description", "explanation", "instruction", "-n", "output_mode", "respect_git_ignore"];
-
-/// Arguments that are never a text.
-const NOT_TEXTS: [&str; 4] = ["arguments", "edits", "view_range", "timeout"];
+static TABLE: LazyLock<Table> =
+    LazyLock::new(|| serde_json::from_str(include_str!("aliases.json")).unwrap_or_default());
 
 /// Timeouts from this value on are milliseconds, because no policy allows as many seconds.
 const MILLISECONDS: f64 = 1000.0;
 
-/// The operation that a name means.
-fn operation_of(name: &str) -> Option<&'static str> {
+/// Our name for a name, if it has one.
+fn own_name<'a>(names: &'a Names, name: &str) -> Option<&'a str> {
     let name = name.to_ascii_lowercase();
-    OPERATIONS.iter().find(|(own, others)| *own == name || others.contains(&name.as_str())).map(|(own, _)| *own)
+    names.iter().find(|(own, others)| **own == name || others.contains(&name)).map(|(own, _)| own.as_str())
 }
 
 /// Brings a call into the form of the built-in tool that it means. A call of another tool of the run stays as it is.
 pub(crate) fn canonicalize(call: &mut ToolCall, tools: &[Tool]) {
     let is_builtin = |name: &str| tools.iter().any(|tool| tool.name == name && tool.origin == Origin::Builtin);
-    let lower = call.name.to_ascii_lowercase();
     let is_own = tools.iter().any(|tool| tool.name == call.name);
     let Ok(input) = serde_json::from_str::<Value>(call.input.get()) else { return };
-    let patch =
-        || input.pointer("/argv/1").or_else(|| input.pointer("/command/1")).filter(|_| runs_apply_patch(&input));
-    let (tool, operation) = match (is_own, patch()) {
-        (_, Some(_)) if is_builtin(FILESYSTEM) => (FILESYSTEM, Some("edit_file")),
-        (true, _) => (call.name.as_str(), None),
-        (false, _) if SHELLS.contains(&lower.as_str()) => (BASH, None),
-        (false, _) if EDITORS.contains(&lower.as_str()) => (FILESYSTEM, None),
-        (false, _) => (FILESYSTEM, operation_of(&lower)),
+    let patch = run_patch(&input).filter(|_| is_builtin(FILESYSTEM));
+    let (tool, operation) = if patch.is_some() {
+        (FILESYSTEM, Some("edit_file"))
+    } else if is_own {
+        (call.name.as_str(), None)
+    } else if let Some(tool) = own_name(&TABLE.tools, &call.name) {
+        (tool, None)
+    } else if let Some(operation) = own_name(&TABLE.operations, &call.name) {
+        (FILESYSTEM, Some(operation))
+    } else {
+        return;
     };
-    let is_known = is_own || operation.is_some() || tool == BASH || EDITORS.contains(&lower.as_str());
-    if !is_known || !is_builtin(tool) || ![FILESYSTEM, SHELL, BASH].contains(&tool) {
+    if !is_builtin(tool) || ![FILESYSTEM, SHELL, BASH].contains(&tool) {
         return;
     }
-    let mut members = match (&input, patch()) {
-        (_, Some(patch)) if operation == Some("edit_file") => Map::from_iter([("patch".to_owned(), patch.clone())]),
-        (Value::Object(members), _) => members.clone(),
-        // Some models write the patch itself in place of the arguments.
-        (Value::String(text), _) if operation == Some("edit_file") => {
-            Map::from_iter([("patch".to_owned(), text.clone().into())])
-        }
-        _ => return,
+    // Some models write the patch itself in place of the arguments.
+    let patch = patch.or_else(|| input.as_str().filter(|_| operation == Some("edit_file")));
+    let mut members = match (patch, &input) {
+        (Some(patch), _) => Map::from_iter([("patch".to_owned(), patch.into())]),
+        (None, Value::Object(members)) => members.clone(),
+        (None, _) => return,
     };
-    for name in NOT_TEXTS {
+    for name in &TABLE.not_texts {
         let text = members.get(name).and_then(Value::as_str);
         if let Some(value) = text.and_then(|text| serde_json::from_str::<Value>(text).ok()) {
-            members.insert(name.to_owned(), value);
+            members.insert(name.clone(), value);
         }
     }
     let members = if tool == FILESYSTEM { file_members(members, operation, !is_own) } else { command_members(members) };
@@ -109,10 +84,12 @@ pub(crate) fn canonicalize(call: &mut ToolCall, tools: &[Tool]) {
     }
 }
 
-/// True if a command is `apply_patch` with a patch, as Codex runs it.
-fn runs_apply_patch(input: &Value) -> bool {
-    let words = input.get("argv").or_else(|| input.get("command")).and_then(Value::as_array);
-    words.is_some_and(|words| words.len() == 2 && words[0] == "apply_patch")
+/// The patch of the command `apply_patch`, as Codex runs it.
+fn run_patch(input: &Value) -> Option<&str> {
+    match input.get("argv").or_else(|| input.get("command"))?.as_array()?.as_slice() {
+        [program, patch] if program == "apply_patch" => patch.as_str(),
+        _ => None,
+    }
 }
 
 /// The arguments of `filesystem`; `is_foreign` if the call has the name of a tool of another program.
@@ -126,35 +103,27 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
         members.remove("command").map(|command| members.insert("operation".to_owned(), command));
     }
     let given = members.get("operation").and_then(Value::as_str).map(str::to_owned);
-    let known = operation.or_else(|| given.as_deref().and_then(operation_of));
-    if let Some(known) = known {
+    let known = operation.or_else(|| own_name(&TABLE.operations, given.as_deref()?)).unwrap_or_default();
+    if !known.is_empty() {
         members.insert("operation".to_owned(), known.into());
     }
     let range: Vec<u64> =
         members.get("view_range").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_u64).collect();
-    if let (Some("read_file"), Some(first)) = (known, range.first()) {
+    if let ("read_file", Some(first)) = (known, range.first()) {
         members.remove("view_range");
         members.insert("line".to_owned(), (*first).into());
         // The range may end with -1, for the end of the file.
         range.get(1).map(|last| members.insert("lines".to_owned(), (last.saturating_sub(*first) + 1).into()));
     }
-    let own = |name: &str| match known {
-        // Other programs count lines here.
-        Some("read_file") if is_foreign && name == "offset" => Some("line"),
-        Some("read_file") if is_foreign && name == "limit" => Some("lines"),
-        Some("edit_file") => member_of(name, &["path", "old", "new", "all", "patch"]),
-        Some("write_file") => member_of(name, &["path", "content"]),
-        _ => member_of(name, &["path", "limit"]),
-    };
-    rename(&mut members, own);
+    // Other programs count lines where this one counts bytes.
+    let group = if is_foreign && known == "read_file" { "read_file of others" } else { known };
+    rename(&mut members, &[group, "file"]);
     let edits = members.get_mut("edits").and_then(Value::as_array_mut).into_iter().flatten();
-    for edit in edits.filter_map(Value::as_object_mut) {
-        rename(edit, |name| member_of(name, &["path", "old", "new", "all"]));
-    }
-    if is_foreign && known == Some("write_file") && given.is_none() {
+    edits.filter_map(Value::as_object_mut).for_each(|edit| rename(edit, &["edit_file", "file"]));
+    if is_foreign && known == "write_file" && given.is_none() {
         members.entry("mode").or_insert("overwrite".into());
     }
-    if known == Some("edit_file") && given.as_deref() == Some("str_replace") {
+    if known == "edit_file" && given.as_deref() == Some("str_replace") {
         // Without a new text the editor removes the old one.
         members.entry("new").or_insert("".into());
     }
@@ -163,7 +132,7 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
 
 /// The arguments of `shell` and `bash`.
 fn command_members(mut members: Map<String, Value>) -> Map<String, Value> {
-    rename(&mut members, |name| member_of(name, &["command", "cwd"]));
+    rename(&mut members, &["command"]);
     if let Some(words @ Value::Array(_)) = members.get("command").cloned() {
         members.remove("command");
         members.insert("argv".to_owned(), words);
@@ -174,18 +143,13 @@ fn command_members(mut members: Map<String, Value>) -> Map<String, Value> {
     members
 }
 
-/// The member, of these, that a name means.
-fn member_of(name: &str, members: &[&'static str]) -> Option<&'static str> {
-    let name = name.to_ascii_lowercase();
-    let known = MEMBERS.iter().filter(|(own, _)| members.contains(own));
-    known.clone().find(|(_, others)| others.contains(&name.as_str())).map(|(own, _)| *own)
-}
-
-/// Renames members, unless the member exists, and removes those without effect.
-fn rename(members: &mut Map<String, Value>, own: impl Fn(&str) -> Option<&'static str>) {
-    members.retain(|name, _| !IGNORED.contains(&name.as_str()));
+/// Renames the arguments of these groups, unless the argument exists, and removes those without effect.
+fn rename(members: &mut Map<String, Value>, groups: &[&str]) {
+    members.retain(|name, _| !TABLE.ignored.contains(name));
     for name in members.keys().cloned().collect::<Vec<_>>() {
-        if let Some(own) = own(&name).filter(|own| !members.contains_key(*own))
+        let own =
+            groups.iter().filter_map(|group| TABLE.arguments.get(*group)).find_map(|names| own_name(names, &name));
+        if let Some(own) = own.filter(|own| !members.contains_key(*own))
             && let Some(value) = members.remove(&name)
         {
             members.insert(own.to_owned(), value);
@@ -301,16 +265,7 @@ mod tests {
             ),
             ("bash", json!({"command": "ls", "timeout": 90}), BASH, json!({"command": "ls", "timeout": 90})),
             ("shell", json!({"command": ["ls", "-l"]}), SHELL, json!({"argv": ["ls", "-l"]})),
-            ("weather", json!({"file_path": "a"}), "weather", json!({"file_path": "a"})),
-        ] {
-            assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
-        }
-    }
-
-    #[test]
-    fn member_in_json_text_is_read_before_it_is_renamed() {
-        let tools = [FILESYSTEM, SHELL, BASH].map(|name| tool(name, Origin::Builtin));
-        for (name, input, expected, members) in [
+            // A member in a JSON text is read before it is renamed.
             (
                 "str_replace_based_edit_tool",
                 json!({"command": "view", "path": "a", "view_range": "[3, 5]"}),
@@ -324,6 +279,19 @@ mod tests {
                 json!({"operation": "read_file", "path": "a"}),
             ),
             ("bash", json!({"command": "ls", "timeout": "120000"}), BASH, json!({"command": "ls", "timeout": 120.0})),
+            (
+                "edit",
+                json!({"filePath": "a", "oldString": "1", "newString": "2"}),
+                FILESYSTEM,
+                edit(json!({"path": "a", "old": "1", "new": "2"})),
+            ),
+            (
+                "replace",
+                json!({"file_path": "a", "instruction": "i", "old_string": "1", "new_string": "2"}),
+                FILESYSTEM,
+                edit(json!({"path": "a", "old": "1", "new": "2"})),
+            ),
+            ("weather", json!({"file_path": "a"}), "weather", json!({"file_path": "a"})),
         ] {
             assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
         }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cp_common::context::options::{StreamOptions, shard_name, text_or_file};
+use cp_common::context::options::{StreamOptions, text_or_file};
 use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::earlier::hold_stdout;
@@ -74,9 +74,6 @@ pub(crate) struct Args {
     /// The output of an earlier run over the same rows: answered rows are skipped, and unfinished runs are resumed
     #[arg(long = "skip-done", value_name = "OUT", conflicts_with_all = ["name", "replay"], help_heading = "Many rows", hide_short_help = true)]
     resume: Option<PathBuf>,
-    /// The name of this part of a larger job, for the ledgers and the summary
-    #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many rows", hide_short_help = true)]
-    shard: Option<String>,
     /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure")]
     approver: Option<String>,
@@ -108,9 +105,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return replayed(recording, &source, context);
     }
     let system = args.system.as_deref().map(text_or_file).transpose()?;
-    if let Some(shard) = &args.shard {
-        context.out.extra("shard", shard.as_str());
-    }
     let earlier = args.resume.as_deref().map(|file| EarlierRun::read(file, context)).transpose()?;
     // The lock on the output prevents another process from resuming it.
     if source == Source::Input && earlier.is_none() {
@@ -284,7 +278,6 @@ impl Ready {
             read_only: args.tools.read_only,
             record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
             budget_file: args.budget_file.as_ref().map(|file| written("--budget-file", file, context)).transpose()?,
-            shard: args.shard.clone(),
         })
     }
 }

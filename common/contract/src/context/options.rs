@@ -176,15 +176,6 @@ pub fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
     number.ok_or("must be a number of seconds, or a duration such as 30s, 5m or 2h")
 }
 
-/// Validates the name of a shard, which ledger entries and summaries repeat.
-pub fn shard_name(text: &str) -> std::result::Result<String, &'static str> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/=-".contains(c);
-    if (1..=128).contains(&text.len()) && text.chars().all(is_plain) {
-        return Ok(text.to_owned());
-    }
-    Err("must be 1 to 128 letters, digits and . _ : / = -")
-}
-
 /// The options of a query.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of a query")]
