@@ -68,25 +68,9 @@ fn every_example_of_every_verb_runs_and_keeps_the_contract() {
 }
 
 #[test]
-fn reference_holds_the_whole_table_and_what_the_contract_asks() {
+fn doctor_warns_of_a_program_that_is_not_stable() {
     for program in PROGRAMS {
         let reference = reference(program);
-        let file = |name: &str| -> Value {
-            let text = std::fs::read_to_string(repository().join("common/contract").join(name)).unwrap();
-            serde_json::from_str(&text).unwrap()
-        };
-        let (core, ours) = (file("contract.json"), file("contract-ext.json"));
-        let mut rows = core["error_codes"]["core"].as_object().unwrap().clone();
-        rows.extend(ours["error_codes"].as_object().unwrap().clone());
-        assert_eq!(rows.len(), 20);
-        assert_eq!(reference["error_codes"], Value::Object(rows), "{program}: exactly the rows of the contract");
-        assert_eq!(
-            reference["exit_codes"], core["exit_codes"]["table"],
-            "{program}: exactly the words of the contract"
-        );
-        for name in core["self_description"]["reference"]["required_top_keys"].as_array().unwrap() {
-            assert!(!reference[name.as_str().unwrap()].is_null(), "{program}: no {name}");
-        }
         let doctor = Place::new().sh(&format!("{program} doctor")).closing();
         let checks = doctor["data"]["checks"].as_array().unwrap().clone();
         let ready = checks.iter().find(|check| check["check"] == "release_readiness").unwrap();

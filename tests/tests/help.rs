@@ -3,7 +3,6 @@
 use cp_testkit::{PROGRAMS, Place};
 use cp_tests::{check_contract, commands};
 
-
 /// The lines of a page below a heading, up to the next empty one.
 fn below<'a>(page: &'a str, heading: &str) -> Vec<&'a str> {
     page.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.is_empty()).collect()
