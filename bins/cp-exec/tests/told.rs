@@ -46,14 +46,18 @@ except PermissionError: print(\"on\")'";
 }
 
 #[test]
-fn failed_command_that_names_hidden_or_read_only_path_gets_guess() {
+fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
+    let network = "[exec]\nnetwork = [\"a.test\", \"*.b.test:22\"]\n";
     for who in everyone() {
-        let exec = Exec::with_policy(who, POLICY);
+        let exec = Exec::with_policy(who, &POLICY.replacen("[exec]\n", network, 1));
         exec.write(".env", "secret\n");
         for (script, guess) in [
             ("cat .env", "which the policy hides"),
             ("echo x > /usr/lib/x", "`cp-exec allow write /usr/lib/x`"),
             ("mkdir /usr/share/x", "`cp-exec allow write /usr/share/x`"),
+            ("echo 'Failed to connect to A.test port 8080.' >&2; false", "`cp-exec allow network a.test:8080`"),
+            ("echo 'request to http://x.b.test:80/y failed' >&2; false", "`cp-exec allow network x.b.test:80`"),
+            ("echo 'a.test:443 a.test 404 c.test:8080 x.b.test:22 b.test:1' >&2; false", ""),
             ("cat .env; true", ""),
             ("touch mine; chmod 0 mine; rm -f mine; cat mine", ""),
         ] {

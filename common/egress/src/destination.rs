@@ -68,7 +68,7 @@ impl Destination {
     }
 
     /// True if the destination contains a name in lower case.
-    pub(crate) fn contains(&self, name: &str) -> bool {
+    pub fn contains(&self, name: &str) -> bool {
         match &self.host {
             Host::Name(own) => own == name,
             Host::Below(own) => {

@@ -1,9 +1,13 @@
-//! A guess why a command failed: its standard error names a path that the sandbox hides or keeps read-only.
+//! A guess why a command failed: its standard error names a path that the sandbox hides or keeps read-only, or a port at
+//! which a listed name cannot be reached.
 
 use std::path::{Path, PathBuf};
 
+use cp_egress::Destination;
+
 use crate::policy::normal;
-use crate::sandbox::plan::View;
+use crate::refusal::allow_line;
+use crate::sandbox::plan::{Plan, View};
 
 /// The errors of a hidden and of a read-only path, in lower case.
 const OF_HIDDEN: [&str; 2] = ["permission denied", "eacces"];
@@ -12,12 +16,31 @@ const OF_READ_ONLY: [&str; 2] = ["read-only file system", "erofs"];
 /// The most bytes at the end of standard error that are read.
 const READ: usize = 8 << 10;
 
-/// The guess in a sentence, for the last line that names such a path. Relative paths start at `cwd`.
-pub(super) fn guess(stderr: &[u8], cwd: &Path, view: &View) -> Option<String> {
+/// The guess in a sentence, for the last line that names such a path or port. Relative paths start at the working
+/// directory.
+pub(super) fn guess(stderr: &[u8], plan: &Plan) -> Option<String> {
     let text = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(READ)..]);
-    text.lines()
-        .rev()
-        .find_map(|line| paths(line).map(|path| normal(&cwd.join(path))).find_map(|path| about(line, &path, view)))
+    let about_paths = |line| {
+        let mut named = paths(line).map(|path| normal(&plan.cwd.path.join(path)));
+        named.find_map(|path| about(line, &path, &plan.view))
+    };
+    text.lines().rev().find_map(|line| about_paths(line).or_else(|| about_port(line, plan.network.destinations())))
+}
+
+/// The guess about a line that names a listed name together with another port: `NAME:PORT`, or `NAME port PORT`.
+fn about_port(line: &str, listed: &[Destination]) -> Option<String> {
+    let line = line.to_ascii_lowercase().replace(" port ", ":");
+    let mut words = line.split(|letter: char| !letter.is_ascii_alphanumeric() && !".-:".contains(letter));
+    words.find_map(|word| {
+        let (name, port) = word.split_once(':')?;
+        let port: u16 = port.trim_end_matches(['.', ':']).parse().ok()?;
+        let named = listed.iter().filter(|destination| destination.contains(name));
+        let ports: Vec<u16> = named.flat_map(Destination::ports).copied().collect();
+        (!ports.is_empty() && !ports.contains(&port)).then(|| {
+            let line = allow_line("network", &format!("{name}:{port}"));
+            format!("a guess: it failed because the policy does not list {name} for port {port}; `{line}` allows it")
+        })
+    })
 }
 
 fn about(line: &str, path: &Path, view: &View) -> Option<String> {
