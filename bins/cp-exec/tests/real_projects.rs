@@ -148,7 +148,7 @@ fn compare(project: &Project) {
     as_person(exec.outside(&format!("{prepare} && {begin}"))).run().success();
     as_person(exec.command(&["policy", "init", "--for", "."])).run().success();
 
-    let outside = as_person(exec.outside(&format!("{} 2>&1", project.test))).run();
+    let outside = as_person(exec.outside(&format!("({}) 2>&1", project.test))).run();
     let run = exec.command(&["--timeout", "300", "--format", "raw", "-c", project.test]);
     let inside = as_person(run).run();
     let expected = counts(&outside.stdout);
