@@ -4,6 +4,7 @@
 mod agent;
 mod called;
 mod contained;
+mod day;
 mod examined;
 mod failures;
 mod filtered;

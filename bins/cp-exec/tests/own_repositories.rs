@@ -163,3 +163,72 @@ fn push_asks_where_it_reaches_others_or_overwrites_history_of_the_owner() {
         }
     }
 }
+
+/// Settings of a file that a variable names, and whether they may change where a push leads.
+const SETTINGS: [(&str, bool); 10] = [
+    ("", false),
+    ("[user]\\n\\tname = n\\n[push]\\n\\tdefault = current\\n# [url \"x\"]\\n", false),
+    ("[branch \"y\"]\\n\\trebase = true\\n", false),
+    ("[url \"https://example.com/\"]\\n\\tpushInsteadOf = /\\n", true),
+    ("[core] [URL \"https://example.com/\"] pushInsteadOf = /\\n", true),
+    ("\\357\\273\\277[url.https://example.com/]\\n\\tpushInsteadOf = /\\n", true),
+    ("[include]\\n\\tpath = x\\n", true),
+    ("[includeIf \"gitdir:/\"] path = x\\n", true),
+    ("[remote \"origin\"]\\n\\tpushurl = https://example.com/x\\n", true),
+    ("[branch \"main\"]\\n\\tpushRemote = https://example.com/x\\n", true),
+];
+
+/// Changes of variables as env(1) makes them, and whether they may change where a push leads.
+const VARIABLES: [(&str, bool); 15] = [
+    ("GIT_CONFIG_GLOBAL=/dev/null", false),
+    ("GIT_CONFIG_SYSTEM=/dev/null", false),
+    ("GIT_CONFIG_NOSYSTEM=true", false),
+    ("GIT_CONFIG_NOSYSTEM=true GIT_CONFIG_GLOBAL=/dev/null", false),
+    ("GIT_CONFIG_NOSYSTEM=0", false),
+    ("GIT_CONFIG_GLOBAL=/missing", false),
+    ("-u GIT_CONFIG_GLOBAL", false),
+    ("-u GIT_CONFIG_NOSYSTEM", false),
+    ("-u GIT_CONFIG_COUNT", false),
+    ("-i PATH=\"$PATH\"", false),
+    ("GIT_CONFIG_GLOBAL=x/.git/description", true),
+    ("GIT_CONFIG_COUNT=0", true),
+    ("GIT_CONFIG_KEY_0=url.x.insteadOf", true),
+    ("GIT_CONFIG_PARAMETERS=\\'a.b=c\\'", true),
+    ("GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_COUNT=0", true),
+];
+
+/// Arguments of pushes, and whether these fail if nothing is asked.
+const PUSHED: [(&str, bool); 3] =
+    [("origin HEAD:z", false), ("$TMPDIR/b HEAD:z", false), ("git://localhost:9/x HEAD", true)];
+
+#[test]
+fn variables_of_push_ask_where_they_lead_to_settings_about_its_address() {
+    // Without a name of a file git reads that of the home.
+    let named = [
+        "GIT_CONFIG_GLOBAL=$TMPDIR/.gitconfig",
+        "GIT_CONFIG_NOSYSTEM=0 GIT_CONFIG_SYSTEM=$TMPDIR/.gitconfig",
+        "-u GIT_CONFIG_GLOBAL HOME=$TMPDIR",
+        "-i PATH=\"$PATH\" HOME=$TMPDIR",
+    ];
+    let named = named.iter().flat_map(|variables| SETTINGS.map(|(text, leads)| (text, *variables, leads)));
+    let rows = named.chain(VARIABLES.map(|(variables, leads)| ("", variables, leads)));
+    for who in everyone() {
+        let exec = Exec::with_policy(who, &POLICY.replace("[paths]", "network = [\"example.com\"]\n[paths]"));
+        let make = MAKE.replace("DIR", "$TMPDIR/a");
+        for (row, (text, variables, leads)) in rows.clone().enumerate() {
+            for (index, (push, fails)) in PUSHED.into_iter().enumerate() {
+                if !cp_testkit::is_sampled(row, index, PUSHED.len()) {
+                    continue;
+                }
+                let script = format!(
+                    "{make} && git init -q --bare $TMPDIR/b && git clone -q $TMPDIR/a $TMPDIR/x && cd $TMPDIR && \
+                     printf '{text}' >.gitconfig && cd x && env {variables} git push -q {push}"
+                );
+                let (answer, status) = exec.ask(&["-c", &script]);
+                let context = format!("{who:?} {variables} {text} {push}: {answer}");
+                assert_eq!(answer["error"]["code"] == "E_HUMAN_REQUIRED", leads, "{context}");
+                assert_eq!(status == 0, !leads && !fails, "{context}");
+            }
+        }
+    }
+}

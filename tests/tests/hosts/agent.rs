@@ -66,7 +66,7 @@ impl Host {
         let input = json!({"command": command, "description": "a test"});
         match self {
             Claude => Call { tool: "Bash", input },
-            Codex => Call { tool: "exec_command", input: json!({"cmd": command}) },
+            Codex => Call { tool: "exec_command", input: json!({"cmd": command, "yield_time_ms": 30_000}) },
             Gemini => Call { tool: "run_shell_command", input },
             Opencode | Copilot => Call { tool: "bash", input },
         }

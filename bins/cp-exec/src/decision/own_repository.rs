@@ -1,15 +1,17 @@
 //! Rules about repositories are about those of the owner, and not about those that this run or an earlier one made.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::watched::top_of;
-use crate::git_dir::addresses;
+use crate::git_dir::{addresses, is_about_pushes};
 use crate::policy::{Access, Policy};
 use crate::rules::Arguments;
 use crate::sandbox::ExecRequest;
 use crate::sandbox::plan::TMP;
 
-/// The rule about commands that write the configuration of the repository.
+/// How the rules about commands that write the configuration of the repository begin.
 const WRITES_CONFIG: &str = "git.config";
 /// The rule about pushes that overwrite nothing.
 const PUSHES: &str = "git.push";
@@ -17,6 +19,12 @@ const PUSHES: &str = "git.push";
 const DESTROYS_REPOSITORY: &str = "destroy.place";
 /// Variables that lead git to another repository than the one of the directory.
 const MOVED: [&str; 3] = ["GIT_DIR", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"];
+/// Variables that say which files of settings git reads.
+const NAME_FILES: [&str; 3] = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"];
+/// The values of a variable with which it holds.
+const TRUE: [&str; 4] = ["1", "true", "yes", "on"];
+/// Where the settings of the system lie.
+const SYSTEM: [&str; 2] = ["/etc/gitconfig", "/usr/local/etc/gitconfig"];
 
 /// True if a finding is about repositories that runs made, so that no history of the owner is at stake, or about a
 /// push that reaches nobody else. What the run makes of the whole project is the owner's too, except for a
@@ -24,13 +32,14 @@ const MOVED: [&str; 3] = ["GIT_DIR", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"];
 pub(super) fn is_about_own_repository(
     policy: &Policy,
     argv: &[String],
-    (request, variables): (&ExecRequest, &[(String, String)]),
+    started: (&ExecRequest, &[(String, String)]),
     rule: &str,
 ) -> bool {
+    let request = started.0;
     let arguments = Arguments::read(argv);
     let is_own = |place: &PathBuf| {
         let root = own_repository(policy, request, place);
-        root.is_some_and(|root| rule == WRITES_CONFIG || !policy.base.starts_with(root))
+        root.is_some_and(|root| rule.starts_with(WRITES_CONFIG) || !policy.base.starts_with(root))
     };
     if rule == DESTROYS_REPOSITORY {
         let words = arguments.words().iter().filter(|word| !word.starts_with('-'));
@@ -38,7 +47,7 @@ pub(super) fn is_about_own_repository(
         return !places.is_empty() && places.iter().all(is_own);
     }
     let is_push = arguments.is_command(&["push"]);
-    if !rule.starts_with("git.") || is_moved(argv, variables, is_push) {
+    if !rule.starts_with("git.") || is_moved(argv, started, is_push) {
         return false;
     }
     let directory = arguments.directories().fold(request.cwd.clone(), |directory, next| directory.join(next));
@@ -51,15 +60,50 @@ pub(super) fn is_about_own_repository(
         Place::Loopback => true,
         Place::Other => !policy.exec().publishes(),
     };
-    (rule != WRITES_CONFIG || is_own(&directory))
+    (!rule.starts_with(WRITES_CONFIG) || is_own(&directory))
         && addresses_of(request, &directory, remote).is_some_and(|all| all.iter().all(reaches_no_other))
 }
 
 /// True if changed variables or options lead git to another repository, or a push to other addresses.
-fn is_moved(argv: &[String], variables: &[(String, String)], is_push: bool) -> bool {
+fn is_moved(argv: &[String], (request, variables): (&ExecRequest, &[(String, String)]), is_push: bool) -> bool {
     let sets = |word: &String| word == "-c" || word.starts_with("--config-env");
     argv.iter().any(|word| word.starts_with("--git-dir") || is_push && sets(word))
-        || variables.iter().any(|(name, _)| MOVED.contains(&name.as_str()) || is_push && name.starts_with("GIT_CONFIG"))
+        || variables.iter().any(|(name, _)| MOVED.contains(&name.as_str()))
+        || is_push && lead_push(request, variables)
+}
+
+/// True if changed variables may change the addresses of a push: they set something, or git reads other files.
+fn lead_push(request: &ExecRequest, variables: &[(String, String)]) -> bool {
+    let mut of_settings = variables.iter().filter(|(name, _)| name.starts_with("GIT_CONFIG")).peekable();
+    let leads = |file: &PathBuf| {
+        // Git may look for a relative path in another directory.
+        file.is_relative()
+            || file.as_path() != Path::new("/dev/null")
+                && request.sees_read_only(file).is_some()
+                && request.text_of(file).is_none_or(|text| is_about_pushes(&text))
+    };
+    of_settings.peek().is_some()
+        && (of_settings.any(|(name, value)| !NAME_FILES.contains(&name.as_str()) && !value.is_empty())
+            || files_of_settings(request).iter().any(leads))
+}
+
+/// The files of settings that git reads for all repositories.
+fn files_of_settings(request: &ExecRequest) -> Vec<PathBuf> {
+    let value = |name: &str| {
+        let mut values = request.env.iter().filter_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+        values.next().map(|value| PathBuf::from(OsStr::from_bytes(value)))
+    };
+    let of_home = || {
+        let home = value("HOME");
+        let config = value("XDG_CONFIG_HOME").filter(|path| !path.as_os_str().is_empty());
+        let config = config.or_else(|| Some(home.as_ref()?.join(".config")));
+        [home.map(|home| home.join(".gitconfig")), config.map(|config| config.join("git/config"))]
+    };
+    let global = value("GIT_CONFIG_GLOBAL").map_or_else(of_home, |file| [Some(file), None]);
+    let is_without = value("GIT_CONFIG_NOSYSTEM").is_some_and(|value| TRUE.iter().any(|word| value == Path::new(word)));
+    let system = value("GIT_CONFIG_SYSTEM").map_or_else(|| SYSTEM.map(PathBuf::from).to_vec(), |file| vec![file]);
+    let system = if is_without { Vec::new() } else { system };
+    global.into_iter().flatten().chain(system).collect()
 }
 
 /// The addresses to which a push leads.

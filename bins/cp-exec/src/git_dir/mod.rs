@@ -30,7 +30,7 @@ pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
 use self::placeholder::Placeholders;
 pub(crate) use self::recover::Recovery;
 use self::settings::fault_in_changed_settings;
-pub(crate) use self::settings::{addresses, parts as key_parts};
+pub(crate) use self::settings::{addresses, is_about_pushes, parts as key_parts};
 pub(crate) use self::unchanged::{output_of, without_unchanged};
 pub(crate) use self::watch::Watch;
 use crate::nofollow::{self, Link, NewFile, Node};

@@ -29,6 +29,9 @@ const INITIAL: [&str; 10] = [
     "receive.denynonfastforwards",
 ];
 
+/// The mark that git skips at the beginning of a file.
+const BYTE_ORDER: char = '\u{feff}';
+
 /// The settings of a file, in order.
 pub(super) struct Settings {
     entries: Vec<(String, String)>,
@@ -41,23 +44,23 @@ impl Settings {
     /// Parses a file as git does.
     pub(super) fn read(text: &str) -> Self {
         let (mut settings, mut section) = (Self { entries: Vec::new(), is_plain: true }, String::new());
-        let is_odd = |c: char| c.is_control() && !matches!(c, '\t' | '\n');
+        let is_odd = |c: char| c == BYTE_ORDER || c.is_control() && !matches!(c, '\t' | '\n');
         settings.is_plain = !text.replace("\r\n", "\n").contains(is_odd) && !text.contains("\\\n");
-        let mut lines = text.lines();
-        while let Some(line) = lines.next() {
+        let mut lines = text.strip_prefix(BYTE_ORDER).unwrap_or(text).lines();
+        'lines: while let Some(line) = lines.next() {
             let mut line = line.trim_start().to_owned();
             while line.ends_with('\\') && !line.starts_with(['#', ';']) {
                 line.pop();
                 line.push_str(lines.next().unwrap_or_default());
             }
             let mut line = line.trim();
-            if let Some(header) = line.strip_prefix('[') {
+            while let Some(header) = line.strip_prefix('[') {
                 // Within quotes a bracket is part of the name.
                 let quoted = header.find('"').filter(|at| header.find(']').is_none_or(|end| *at < end));
                 let end = quoted.map_or_else(|| header.find(']'), |_| header.find("\"]").map(|at| at + 1));
                 let Some(end) = end else {
                     settings.is_plain = false;
-                    continue;
+                    continue 'lines;
                 };
                 let (name, rest) = (&header[..end], &header[end + 1..]);
                 settings.is_plain &= rest.is_empty();
@@ -107,6 +110,14 @@ pub(crate) fn addresses(text: &str, remote: Option<&str>) -> Option<Vec<String>>
         }
     }
     Some(found)
+}
+
+/// True if settings that hold beside those of a repository may change where its pushes lead.
+pub(crate) fn is_about_pushes(text: &str) -> bool {
+    let is_it = |key: &str| {
+        matches!(parts(key), ("include" | "includeif" | "url" | "remote", ..) | ("branch", _, "remote" | "pushremote"))
+    };
+    Settings::read(text).entries.iter().any(|(key, _)| is_it(key))
 }
 
 /// A value without its quotes, escapes and comment.

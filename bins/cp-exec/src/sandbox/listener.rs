@@ -330,7 +330,7 @@ impl ExecRequest {
         let found = lookup.find(lookup.start(None).ok()?, path).ok()?;
         let mut text = String::new();
         identify(&found.file).ok()?.1?.take(LONGEST as u64).read_to_string(&mut text).ok()?;
-        Some(text)
+        Some(text).filter(|text| text.len() < LONGEST)
     }
 
     /// True if the caller sees a file on a read-only mount; `None` if the file does not exist.
