@@ -7,7 +7,7 @@ use cp_egress::Destination;
 
 use crate::policy::normal;
 use crate::refusal::allow_line;
-use crate::sandbox::plan::{Plan, View};
+use crate::sandbox::plan::View;
 
 /// The errors of a hidden and of a read-only path, in lower case.
 const OF_HIDDEN: [&str; 2] = ["permission denied", "eacces"];
@@ -16,15 +16,11 @@ const OF_READ_ONLY: [&str; 2] = ["read-only file system", "erofs"];
 /// The most bytes at the end of standard error that are read.
 const READ: usize = 8 << 10;
 
-/// The guess in a sentence, for the last line that names such a path or port. Relative paths start at the working
-/// directory.
-pub(super) fn guess(stderr: &[u8], plan: &Plan) -> Option<String> {
+/// The guess in a sentence, for the last line that names such a path or port. Relative paths start at `cwd`.
+pub(super) fn guess(stderr: &[u8], cwd: &Path, view: &View, listed: &[Destination]) -> Option<String> {
     let text = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(READ)..]);
-    let about_paths = |line| {
-        let mut named = paths(line).map(|path| normal(&plan.cwd.path.join(path)));
-        named.find_map(|path| about(line, &path, &plan.view))
-    };
-    text.lines().rev().find_map(|line| about_paths(line).or_else(|| about_port(line, plan.network.destinations())))
+    let about_path = |line| paths(line).map(|path| normal(&cwd.join(path))).find_map(|path| about(line, &path, view));
+    text.lines().rev().find_map(|line| about_path(line).or_else(|| about_port(line, listed)))
 }
 
 /// The guess about a line that names a listed name together with another port: `NAME:PORT`, or `NAME port PORT`.
@@ -82,7 +78,7 @@ mod tests {
             protect: paths(&["/p/.git/config"]),
             ..View::default()
         };
-        let guess = |text: &str| guess(text.as_bytes(), Path::new("/p/sub"), &view).unwrap_or_default();
+        let guess = |text: &str| guess(text.as_bytes(), Path::new("/p/sub"), &view, &[]).unwrap_or_default();
         assert!(guess("Error: EACCES: permission denied, open '/p/.env'\n  at open").contains("hides"));
         assert!(guess("cat: ../.env: Permission denied").contains("/p/.env"));
         assert!(guess("touch: cannot touch '/usr/x': Read-only file system").contains("`cp-exec allow write /usr/x`"));

@@ -196,7 +196,9 @@ impl<'r> Supervised<'r> {
         let has_failed = self.status.as_ref().is_some_and(|status| status.code != Some(0));
         if has_failed && self.deadlines.ended.is_none() && self.relay.is_none() {
             let [_, err] = &mut self.pipes;
-            if let Some(guess) = blocked::guess(&err.capture.end(), plan) {
+            if let Some(guess) =
+                blocked::guess(&err.capture.end(), &plan.cwd.path, &plan.view, plan.network.destinations())
+            {
                 err.say(&guess, false, &mut watch);
             }
         }
