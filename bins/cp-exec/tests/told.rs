@@ -76,6 +76,34 @@ fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
 }
 
 #[test]
+fn refused_name_tells_reason_on_standard_error_of_asker() {
+    cp_testkit::needs!("python3");
+    let ask = |name: &str| format!("python3 -c \"import socket; socket.getaddrinfo('{name}', 443)\"");
+    let line = "cp-exec: connection to a.test refused: the policy does not list this name; to allow it: cp-exec allow network a.test\n";
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        for (script, told) in [
+            (format!("{} 2>told; cat told", ask("a.test")), line),
+            // Of equal refusals the first is told.
+            (format!("{0} 2>x; {0} 2>told; cat told", ask("a.test")), ""),
+            // The stream of the run has the line of the supervisor.
+            (format!("{} 2>&1", ask("a.test")), ""),
+            (format!("{} 2>told; cat told", ask("localhost")), ""),
+        ] {
+            let ran = exec.command(&["--format", "raw", "-c", &script]).run();
+            assert_eq!(
+                ran.stdout.matches("cp-exec: ").count(),
+                usize::from(!told.is_empty()),
+                "{who:?} {script}: {ran:?}"
+            );
+            assert!(ran.stdout.contains(told), "{who:?} {script}: {ran:?}");
+            let is_refused = script.contains("a.test");
+            assert_eq!(ran.stderr.matches(line).count(), usize::from(is_refused), "{who:?} {script}: {ran:?}");
+        }
+    }
+}
+
+#[test]
 fn ended_processes_are_reported_in_every_format() {
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);

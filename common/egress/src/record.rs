@@ -82,23 +82,22 @@ impl Recorder {
         lock(&self.unsent)
     }
 
-    /// Records a refusal: the first of equal ones now, the others at the end of the run.
-    pub(crate) fn refuse(&self, refusal: Connection) {
+    /// Records a refusal: the first of equal ones now, the others at the end of the run. True if it is the first, and
+    /// recorded individually.
+    pub(crate) fn refuse(&self, refusal: Connection) -> bool {
         let mut unsent = self.unsent();
         let is_new = !unsent.refusals.contains_key(&refusal);
-        let key = if is_new && unsent.refusals.len() >= MOST_REFUSALS {
-            Connection::refused(None, None, None, "limit")
-        } else {
-            refusal
-        };
+        let is_one_of_many = is_new && unsent.refusals.len() >= MOST_REFUSALS;
+        let key = if is_one_of_many { Connection::refused(None, None, None, "limit") } else { refusal };
         if let Some(count) = unsent.refusals.get_mut(&key) {
             *count += 1;
-            return;
+            return false;
         }
         unsent.refusals.insert(key.clone(), 0);
         drop(unsent);
         // The receiver has ended with the run.
         drop(self.sender.send(key));
+        !is_one_of_many
     }
 
     /// Registers an open connection, and returns its number.
@@ -116,7 +115,7 @@ impl Recorder {
         change(&mut connection);
         match connection.decision {
             Decision::Allow => drop(self.sender.send(connection)),
-            Decision::Deny => self.refuse(connection),
+            Decision::Deny => drop(self.refuse(connection)),
         }
     }
 }

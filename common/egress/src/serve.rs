@@ -41,6 +41,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub trait Namespace: Send + 'static {
     /// Creates a listening socket in the namespace.
     fn listen(&self, address: SocketAddrV4) -> io::Result<TcpListener>;
+
+    /// Says why the question of the program at this address is refused, before the answer. Only the first of equal
+    /// refusals is said.
+    fn say_refused(&self, asker: SocketAddr, refusal: &Connection);
 }
 
 /// The first sockets of a namespace.
@@ -164,7 +168,7 @@ impl Server {
         let mut message = [0; dns::LONGEST];
         for _ in 0..TURNS {
             let Ok((length, from)) = self.udp.recv_from(&mut message) else { return };
-            if let Some(reply) = self.answer(&message[..length]) {
+            if let Some(reply) = self.answer(&message[..length], from) {
                 // A program that does not take its answer asks again.
                 let _ = self.udp.send_to(&reply, from);
             }
@@ -202,7 +206,7 @@ impl Server {
                 return None;
             }
             let Some(message) = rest.get(..length) else { break };
-            let reply = self.answer(message)?;
+            let reply = self.answer(message, asking.stream.peer_addr().ok()?)?;
             let size = u16::try_from(reply.len()).ok()?;
             // A reply fits into the buffer of the socket, unless the program takes none.
             asking.stream.write_all(&[&size.to_be_bytes(), reply.as_slice()].concat()).ok()?;
@@ -213,12 +217,17 @@ impl Server {
     }
 
     /// Answers a message, and records a question about a name that is not allowed.
-    fn answer(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+    fn answer(&mut self, message: &[u8], asker: SocketAddr) -> Option<Vec<u8>> {
         let question = match dns::parse(message) {
             Ok(question) => question,
             Err(reply) => return reply,
         };
-        let refuse = |rule| self.recorder.refuse(Connection::refused(Some(question.name.clone()), None, None, rule));
+        let refuse = |rule| {
+            let refusal = Connection::refused(Some(question.name.clone()), None, None, rule);
+            if self.recorder.refuse(refusal.clone()) {
+                self.namespace.say_refused(asker, &refusal);
+            }
+        };
         let address = match self.names.look_up(&question.name) {
             Lookup::Known(address) => address,
             Lookup::New(address) => match self.listen(&question.name, address) {

@@ -69,7 +69,7 @@ const STEPS: [(&str, Read); 34] = [
         Same("Made n@example.com"),
     ),
     ("npm test --silent", Same("42")),
-    ("curl -sS https://name.invalid/", Same("Could not resolve host: name.invalid")),
+    ("curl -sS https://name.invalid/", Refused("to allow it: cp-exec allow network name.invalid")),
     ("node -e 'console.log(Object.keys(require(\"os\").networkInterfaces()).includes(\"lo\"))'", Same("true")),
     (
         "python3 -u -m http.server 0 --bind 127.0.0.1 >port 2>&1 & until grep -q port port; do sleep 0.1; done; \

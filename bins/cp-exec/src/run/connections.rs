@@ -1,11 +1,14 @@
 //! Connections of a run to the destinations of the policy: served outside of the sandbox, and recorded.
 
+use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::OwnedFd;
 
+use cp_common::output::printable_line;
 use cp_common::wire::{Connections, RefusedConnection};
 use cp_egress::{Connection, Decision, Destination, Egress};
 
 use super::steps::Steps;
+use crate::nofollow::Node;
 use crate::refusal::{TO_ALLOW, allow_line};
 use crate::sandbox::NetworkNamespace;
 
@@ -26,9 +29,10 @@ impl RunConnections {
         destinations: &[Destination],
         quiet: &'static [String],
         socket: OwnedFd,
+        shown: Vec<Node>,
     ) -> std::io::Result<Self> {
-        let (namespace, sockets) = NetworkNamespace::receive(socket)?;
-        let egress = Egress::start(destinations.to_vec(), sockets, namespace)?;
+        let (namespace, sockets) = NetworkNamespace::receive(socket, shown)?;
+        let egress = Egress::start(destinations.to_vec(), sockets, Served { namespace, quiet })?;
         Ok(Self { quiet, egress, report: Connections::default() })
     }
 
@@ -44,6 +48,25 @@ impl RunConnections {
         let Self { quiet, egress, mut report } = self;
         add(&mut report, &egress.finish(), steps, &mut unless_quiet(quiet, say));
         report
+    }
+}
+
+/// The network namespace of a run, whose programs read why a name is refused.
+struct Served {
+    namespace: NetworkNamespace,
+    quiet: &'static [String],
+}
+
+impl cp_egress::Namespace for Served {
+    fn listen(&self, address: SocketAddrV4) -> std::io::Result<TcpListener> {
+        self.namespace.listen(address)
+    }
+
+    fn say_refused(&self, asker: SocketAddr, refusal: &Connection) {
+        if let Some(refused) = refused(refusal) {
+            let mut tell = |text: &str| self.namespace.tell(asker, &format!("cp-exec: {}\n", printable_line(text)));
+            unless_quiet(self.quiet, &mut tell)(&refused);
+        }
     }
 }
 
@@ -84,24 +107,28 @@ fn add(
 /// Adds a refusal to the report. The record of repeated refusals follows that of the first one.
 fn refuse(report: &mut Connections, connection: &Connection, say: &mut dyn FnMut(&RefusedConnection)) {
     report.refused += connection.count;
-    let Connection { name: Some(name), port, rule, .. } = connection else { return };
-    let address = connection.address.map(|address| address.to_string());
-    let is_same =
-        |known: &&mut RefusedConnection| known.name == *name && known.port == *port && known.address == address;
+    let Some(refused) = refused(connection) else { return };
+    let is_same = |known: &&mut RefusedConnection| {
+        (&known.name, known.port, &known.address) == (&refused.name, refused.port, &refused.address)
+    };
     if let Some(known) = report.first_refused.iter_mut().find(is_same) {
-        known.count += connection.count;
+        known.count += refused.count;
     } else if report.first_refused.len() < NAMED {
-        let refused = RefusedConnection {
-            name: name.clone(),
-            port: *port,
-            allow: entry(connection).map(|entry| allow_line("network", &entry)),
-            address,
-            rule: rule.clone(),
-            count: connection.count,
-        };
         say(&refused);
         report.first_refused.push(refused);
     }
+}
+
+/// A refusal as results name it; none for those above the limit.
+fn refused(connection: &Connection) -> Option<RefusedConnection> {
+    Some(RefusedConnection {
+        name: connection.name.clone()?,
+        port: connection.port,
+        allow: entry(connection).map(|entry| allow_line("network", &entry)),
+        address: connection.address.map(|address| address.to_string()),
+        rule: connection.rule.clone(),
+        count: connection.count,
+    })
 }
 
 /// The entry of the policy that would allow a refused connection. An IPv6 address is in brackets.

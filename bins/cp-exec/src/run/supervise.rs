@@ -23,6 +23,7 @@ use super::terminal::Relay;
 use crate::changes::Changes;
 use crate::git_dir;
 use crate::guard::settle::OpenRun;
+use crate::nofollow::Node;
 use crate::sandbox::plan::{Layer, Plan};
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener, Pending, Received};
@@ -307,6 +308,11 @@ impl<'r> Supervised<'r> {
         }
     }
 
+    /// The standard output and standard error of the run, by device and inode.
+    fn streams(&self) -> Vec<Node> {
+        self.pipes.iter().filter_map(Pipe::identity).collect()
+    }
+
     fn wait(&self, until: Instant, repositories: Option<&git_dir::Watch>) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
         fds.extend(repositories.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)));
@@ -336,7 +342,7 @@ impl<'r> Supervised<'r> {
                         }
                     }
                     Report::Listener => {
-                        let shown = self.pipes.iter().filter_map(Pipe::identity).collect();
+                        let shown = self.streams();
                         self.listener = fd.map(|fd| Listener { fd, shown });
                     }
                     Report::Clients => self.clients = fd.and_then(|fd| Clients::new(fd).ok()),
@@ -353,8 +359,8 @@ impl<'r> Supervised<'r> {
                     }
                     Report::Namespace => {
                         let started = fd.ok_or(ErrorKind::UnexpectedEof.into());
-                        match started.and_then(|fd| RunConnections::start(plan.network.destinations(), self.quiet, fd))
-                        {
+                        let (listed, shown) = (plan.network.destinations(), self.streams());
+                        match started.and_then(|fd| RunConnections::start(listed, self.quiet, fd, shown)) {
                             Ok(connections) => self.connections = Some(connections),
                             Err(e) => self.lose(format!("the network of its names cannot be served: {e}")),
                         }
@@ -492,7 +498,7 @@ impl Pipe {
     }
 
     /// The device and inode of an open pipe.
-    fn identity(&self) -> Option<(u64, u64)> {
+    fn identity(&self) -> Option<Node> {
         let meta = self.source.as_ref()?.metadata().ok()?;
         Some((meta.dev(), meta.ino()))
     }

@@ -214,7 +214,7 @@ impl Listener {
 }
 
 /// Writes to an open file of another process without waiting for its reader.
-fn write_at_once(file: &File, meta: &fs::Metadata, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_at_once(file: &File, meta: &fs::Metadata, bytes: &[u8]) -> io::Result<()> {
     let kind = meta.file_type();
     if kind.is_socket() {
         rustix::net::send(file, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;

@@ -1,18 +1,24 @@
 //! Sockets of the network namespace of a run. A socket belongs to the namespace in which it was made, so the init makes
 //! them and sends them to the supervisor, which serves them from outside.
 
+use std::fs::{self, File};
 use std::io;
-use std::net::{SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use cp_egress::{RESOLVER, Sockets};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
+use super::listener::write_at_once;
 use super::plan::Plan;
 use super::report::Report;
-use super::{sys, wire};
+use super::{processes, sys, wire};
+use crate::nofollow::Node;
 
 /// The connections that wait for the supervisor at one address.
 const BACKLOG: i32 = 128;
@@ -83,15 +89,22 @@ fn listening(place: SocketAddrV4) -> io::Result<OwnedFd> {
 }
 
 /// The end of the supervisor.
-pub(crate) struct NetworkNamespace(OwnedFd);
+pub(crate) struct NetworkNamespace {
+    socket: OwnedFd,
+    /// The inode of the resolver's socket, which shows what is in the namespace.
+    resolver: u64,
+    /// The standard streams of the run, by device and inode.
+    shown: Vec<Node>,
+}
 
 impl NetworkNamespace {
     /// Receives the first sockets.
-    pub(crate) fn receive(socket: OwnedFd) -> io::Result<(Self, Sockets)> {
-        let this = Self(socket);
+    pub(crate) fn receive(socket: OwnedFd, shown: Vec<Node>) -> io::Result<(Self, Sockets)> {
+        let mut this = Self { socket, resolver: 0, shown };
         let Ok([udp, tcp]) = <[OwnedFd; 2]>::try_from(this.next()?.1) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        this.resolver = rustix::fs::fstat(&udp)?.st_ino;
         let mut listed = Vec::new();
         while let Some(listener) = this.next()?.1.pop() {
             listed.push(TcpListener::from(listener));
@@ -101,28 +114,73 @@ impl NetworkNamespace {
 
     /// Receives a message with its descriptors.
     fn next(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         let timeout = Timespec::try_from(ANSWER).map_err(io::Error::other)?;
         if rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&timeout)))? == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let mut text = [0; SHORT];
-        match wire::receive(self.0.as_fd(), &mut text, RecvFlags::DONTWAIT)? {
+        match wire::receive(self.socket.as_fd(), &mut text, RecvFlags::DONTWAIT)? {
             (0, _) => Err(io::ErrorKind::UnexpectedEof.into()),
             (length, descriptors) => Ok((text[..length].to_vec(), descriptors)),
         }
     }
-}
 
-impl cp_egress::Namespace for NetworkNamespace {
-    fn listen(&self, address: SocketAddrV4) -> io::Result<TcpListener> {
+    /// Makes a listening socket in the namespace.
+    pub(crate) fn listen(&self, address: SocketAddrV4) -> io::Result<TcpListener> {
         let request = serde_json::to_vec(&address)?;
-        wire::send(self.0.as_fd(), &request, &[])?;
+        wire::send(self.socket.as_fd(), &request, &[])?;
         loop {
             let (answer, mut sockets) = self.next()?;
             if answer == request {
                 return sockets.pop().map(TcpListener::from).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into());
             }
         }
+    }
+
+    /// Writes a line to the standard error of the process whose socket has this address, for whoever reads its output.
+    /// Terminals and the run's own streams are left to the supervisor.
+    pub(crate) fn tell(&self, asker: SocketAddr, line: &str) {
+        let Some(error) = self.error_of(asker) else { return };
+        let Ok(meta) = error.metadata() else { return };
+        if !rustix::termios::isatty(&error) && !self.shown.contains(&(meta.dev(), meta.ino())) {
+            // A stream that is full or closed is left alone.
+            drop(write_at_once(&error, &meta, line.as_bytes()));
+        }
+    }
+
+    /// The standard error of the process whose socket has this address.
+    fn error_of(&self, asker: SocketAddr) -> Option<File> {
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+        let own = namespace("self");
+        let mut socket = None;
+        for (pid, _) in processes() {
+            if namespace(&pid.to_string()).is_none_or(|other| Some(other) == own) {
+                continue;
+            }
+            socket = socket.or_else(|| self.socket_of(pid, asker));
+            let Some(link) = &socket else { continue };
+            let mut descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            if descriptors.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(link))) {
+                let process = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+                return rustix::process::pidfd_getfd(process, 2, PidfdGetfdFlags::empty()).ok().map(File::from);
+            }
+        }
+        None
+    }
+
+    /// The link of the socket with this port, if the process is in the namespace.
+    fn socket_of(&self, pid: i32, asker: SocketAddr) -> Option<String> {
+        let table = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+        let (udp, tcp) = (table("udp"), table("tcp"));
+        let rows = udp.lines().chain(tcp.lines()).filter_map(|row| {
+            let fields: Vec<&str> = row.split_ascii_whitespace().collect();
+            Some((fields.get(1)?.to_string(), fields.get(9)?.parse::<u64>().ok()?))
+        });
+        let rows: Vec<(String, u64)> = rows.collect();
+        let port = format!(":{:04X}", asker.port());
+        let is_here = rows.iter().any(|(_, inode)| *inode == self.resolver);
+        let found = rows.iter().find(|(local, inode)| local.ends_with(&port) && *inode != self.resolver);
+        found.filter(|_| is_here).map(|(_, inode)| format!("socket:[{inode}]"))
     }
 }
