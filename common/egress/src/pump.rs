@@ -238,11 +238,10 @@ mod tests {
         std::thread::scope(|scope| {
             let pumped = scope.spawn(|| pump(&client, &peer, Patience::new(ending.as_fd())));
             let mut blocked = 0;
-            while blocked < 100 {
-                if program.write(&[0; 8192]).is_err() {
-                    blocked += 1;
-                    std::thread::yield_now();
-                }
+            // Everything between the two ends is full when nothing was taken for a while.
+            while blocked < 200 {
+                blocked = if program.write(&[0; 8192]).is_err() { blocked + 1 } else { 0 };
+                std::thread::sleep(Duration::from_millis(u64::from(blocked > 0)));
             }
             drop(program);
             drop(open);
