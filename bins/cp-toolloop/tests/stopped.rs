@@ -77,10 +77,16 @@ fn place(work: &str, milliseconds: u64) -> (ToolLoop, Vec<String>) {
     (place, words)
 }
 
+/// The words with options after their verb.
+fn with_options<'a>(words: &'a [String], options: &[&'a str]) -> Vec<&'a str> {
+    let (verb, rest) = words.split_at(usize::from(words.first().is_some_and(|word| word == "resume")));
+    let own = |words: &'a [String]| words.iter().map(String::as_str);
+    own(verb).chain(options.iter().copied()).chain(own(rest)).collect()
+}
+
 /// Starts the run, and stops it when its work has begun.
 fn stopped(place: &ToolLoop, work: &str, stop: Stop, words: &[String]) -> Outcome {
-    let has_deadline = if stop == Stop::Deadline { &["--deadline", "1.2"][..] } else { &[] };
-    let words: Vec<&str> = has_deadline.iter().copied().chain(words.iter().map(String::as_str)).collect();
+    let words = with_options(words, if stop == Stop::Deadline { &["--deadline", "1.2"] } else { &[] });
     let program = place.command(&words).stdin(if work == "rows" { ROWS } else { "" });
     let mut child = program.with(|command| _ = command.process_group(0)).start();
     child.close_stdin();
@@ -109,7 +115,7 @@ fn stopped(place: &ToolLoop, work: &str, stop: Stop, words: &[String]) -> Outcom
 
 /// Goes on, with time enough.
 fn going_on(place: &ToolLoop, work: &str, words: &[String]) -> Outcome {
-    let words: Vec<&str> = ["--deadline", "60"].into_iter().chain(words.iter().map(String::as_str)).collect();
+    let words = with_options(words, &["--deadline", "60"]);
     place.command(&words).stdin(if work == "rows" { ROWS } else { "" }).run()
 }
 

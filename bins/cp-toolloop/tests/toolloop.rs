@@ -58,7 +58,8 @@ impl ToolLoop {
     /// Runs the program with the tools of this place.
     #[track_caller]
     pub(crate) fn with_tools(&self, arguments: &[&str]) -> Outcome {
-        self.run(&[&["--tools", &self.tools()], arguments].concat())
+        let (verb, options) = arguments.split_at(usize::from(arguments.first() == Some(&"tools")));
+        self.run(&[verb, &["--tools", &self.tools()], options].concat())
     }
 
     /// What a tool wrote into a file of the working directory.

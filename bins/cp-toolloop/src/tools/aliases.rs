@@ -178,16 +178,23 @@ mod tests {
         (call.name, serde_json::from_str(call.input.get()).unwrap())
     }
 
-    #[test]
-    fn foreign_call_becomes_call_of_builtin_tool() {
+    /// Checks what calls become: their names and inputs, and those of built-in tools.
+    fn check<const N: usize>(rows: [(&str, Value, &str, Value); N]) {
         let tools = [FILESYSTEM, SHELL, BASH].map(|name| tool(name, Origin::Builtin));
+        for (name, input, expected, members) in rows {
+            assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
+        }
+    }
+
+    #[test]
+    fn foreign_edit_becomes_edit_of_builtin_tool() {
         let patch = "*** Begin Patch\n*** End Patch";
         let edit = |more: Value| {
             let mut edit = json!({"operation": "edit_file"});
             edit.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             edit
         };
-        for (name, input, expected, members) in [
+        check([
             ("apply_patch", json!({"input": patch}), FILESYSTEM, edit(json!({"patch": patch}))),
             ("apply_patch", json!(patch), FILESYSTEM, edit(json!({"patch": patch}))),
             ("shell", json!({"command": ["apply_patch", patch]}), FILESYSTEM, edit(json!({"patch": patch}))),
@@ -221,6 +228,24 @@ mod tests {
                 FILESYSTEM,
                 edit(json!({"path": "a", "insert_line": 2, "new": "x"})),
             ),
+            (
+                "edit",
+                json!({"filePath": "a", "oldString": "1", "newString": "2"}),
+                FILESYSTEM,
+                edit(json!({"path": "a", "old": "1", "new": "2"})),
+            ),
+            (
+                "replace",
+                json!({"file_path": "a", "instruction": "i", "old_string": "1", "new_string": "2"}),
+                FILESYSTEM,
+                edit(json!({"path": "a", "old": "1", "new": "2"})),
+            ),
+        ]);
+    }
+
+    #[test]
+    fn foreign_call_becomes_call_of_builtin_tool() {
+        check([
             (
                 "str_replace_based_edit_tool",
                 json!({"command": "view", "path": "a", "view_range": [3, 5]}),
@@ -279,22 +304,8 @@ mod tests {
                 json!({"operation": "read_file", "path": "a"}),
             ),
             ("bash", json!({"command": "ls", "timeout": "120000"}), BASH, json!({"command": "ls", "timeout": 120.0})),
-            (
-                "edit",
-                json!({"filePath": "a", "oldString": "1", "newString": "2"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "old": "1", "new": "2"})),
-            ),
-            (
-                "replace",
-                json!({"file_path": "a", "instruction": "i", "old_string": "1", "new_string": "2"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "old": "1", "new": "2"})),
-            ),
             ("weather", json!({"file_path": "a"}), "weather", json!({"file_path": "a"})),
-        ] {
-            assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
-        }
+        ]);
     }
 
     #[test]
