@@ -79,7 +79,7 @@ fn place(work: &str, milliseconds: u64) -> (ToolLoop, Vec<String>) {
 
 /// The words with options after their verb.
 fn with_options<'a>(words: &'a [String], options: &[&'a str]) -> Vec<&'a str> {
-    let (verb, rest) = words.split_at(usize::from(words.first().is_some_and(|word| word == "resume")));
+    let (verb, rest) = words.split_at(words.iter().position(|word| word == "resume").map_or(0, |at| at + 1));
     let own = |words: &'a [String]| words.iter().map(String::as_str);
     own(verb).chain(options.iter().copied()).chain(own(rest)).collect()
 }
