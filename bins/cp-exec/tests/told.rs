@@ -76,7 +76,7 @@ fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
 }
 
 #[test]
-fn refused_name_tells_reason_on_standard_error_of_asker() {
+fn refused_name_tells_reason_on_standard_error_of_program() {
     cp_testkit::needs!("python3");
     let ask = |name: &str| format!("python3 -c \"import socket; socket.getaddrinfo('{name}', 443)\"");
     let line = "cp-exec: connection to a.test refused: the policy does not list this name; to allow it: cp-exec allow network a.test\n";
@@ -84,7 +84,7 @@ fn refused_name_tells_reason_on_standard_error_of_asker() {
         let exec = Exec::with_policy(who, POLICY);
         for (script, told) in [
             (format!("{} 2>told; cat told", ask("a.test")), line),
-            // Of equal refusals the first is told.
+            // Only the first of equal refusals is explained.
             (format!("{0} 2>x; {0} 2>told; cat told", ask("a.test")), ""),
             // The stream of the run has the line of the supervisor.
             (format!("{} 2>&1", ask("a.test")), ""),

@@ -147,7 +147,7 @@ function gatherLine(line) {
   }
 }
 
-// What became of an approval: a tone and a sentence. Whether what ran is what was shown, cp-log audit says.
+// The outcome of an approval: a tone and a sentence. cp-log audit checks that what ran is what was shown.
 function outcomeOf({ answers, spent, ran: done }) {
   const last = answers.at(-1), isGranted = answers.some((line) => line.entry.event === "approval.granted");
   if (last?.entry.event === "approval.denied") return ["refused", "Denied."];

@@ -194,7 +194,7 @@ class Proof {
       this.fault(`the bytes of the value ${hash} are not those that it is named for`, id);
     }
   }
-  // What can be said without a key.
+  // What holds without a key.
   close() {
     const { head, note } = this, what = `${head.file}: `;
     if (this.lines !== head.lines) this.fault("lines are missing, or there are too many");

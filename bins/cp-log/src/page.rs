@@ -94,7 +94,7 @@ fn frame() -> (String, &'static str) {
     (head.replace("@STYLE@", STYLE).replace("@SCRIPT@", SCRIPT), tail)
 }
 
-/// A record as it can stand in a script element. What is escaped is in strings only.
+/// A record in the form for a script element. Only characters in strings are escaped.
 fn escaped(record: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(record.len());
     let mut rest = record;

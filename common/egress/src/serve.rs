@@ -42,9 +42,9 @@ pub trait Namespace: Send + 'static {
     /// Creates a listening socket in the namespace.
     fn listen(&self, address: SocketAddrV4) -> io::Result<TcpListener>;
 
-    /// Says why the question of the program at this address is refused, before the answer. Only the first of equal
-    /// refusals is said.
-    fn say_refused(&self, asker: SocketAddr, refusal: &Connection);
+    /// Explains the refusal of a name to the program at this address, before the answer. Only the first of equal
+    /// refusals is explained.
+    fn explain_refusal(&self, client: SocketAddr, refusal: &Connection);
 }
 
 /// The first sockets of a namespace.
@@ -217,7 +217,7 @@ impl Server {
     }
 
     /// Answers a message, and records a question about a name that is not allowed.
-    fn answer(&mut self, message: &[u8], asker: SocketAddr) -> Option<Vec<u8>> {
+    fn answer(&mut self, message: &[u8], client: SocketAddr) -> Option<Vec<u8>> {
         let question = match dns::parse(message) {
             Ok(question) => question,
             Err(reply) => return reply,
@@ -225,7 +225,7 @@ impl Server {
         let refuse = |rule| {
             let refusal = Connection::refused(Some(question.name.clone()), None, None, rule);
             if self.recorder.refuse(refusal.clone()) {
-                self.namespace.say_refused(asker, &refusal);
+                self.namespace.explain_refusal(client, &refusal);
             }
         };
         let address = match self.names.look_up(&question.name) {

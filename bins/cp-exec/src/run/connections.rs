@@ -62,9 +62,9 @@ impl cp_egress::Namespace for Served {
         self.namespace.listen(address)
     }
 
-    fn say_refused(&self, asker: SocketAddr, refusal: &Connection) {
+    fn explain_refusal(&self, client: SocketAddr, refusal: &Connection) {
         if let Some(refused) = refused(refusal) {
-            let mut tell = |text: &str| self.namespace.tell(asker, &format!("cp-exec: {}\n", printable_line(text)));
+            let mut tell = |text: &str| self.namespace.tell(client, &format!("cp-exec: {}\n", printable_line(text)));
             unless_quiet(self.quiet, &mut tell)(&refused);
         }
     }

@@ -140,8 +140,8 @@ impl NetworkNamespace {
 
     /// Writes a line to the standard error of the process whose socket has this address, for whoever reads its output.
     /// Terminals and the run's own streams are left to the supervisor.
-    pub(crate) fn tell(&self, asker: SocketAddr, line: &str) {
-        let Some(error) = self.error_of(asker) else { return };
+    pub(crate) fn tell(&self, client: SocketAddr, line: &str) {
+        let Some(error) = self.error_of(client) else { return };
         let Ok(meta) = error.metadata() else { return };
         if !rustix::termios::isatty(&error) && !self.shown.contains(&(meta.dev(), meta.ino())) {
             // A stream that is full or closed is left alone.
@@ -150,7 +150,7 @@ impl NetworkNamespace {
     }
 
     /// The standard error of the process whose socket has this address.
-    fn error_of(&self, asker: SocketAddr) -> Option<File> {
+    fn error_of(&self, client: SocketAddr) -> Option<File> {
         let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let own = namespace("self");
         let mut socket = None;
@@ -158,7 +158,7 @@ impl NetworkNamespace {
             if namespace(&pid.to_string()).is_none_or(|other| Some(other) == own) {
                 continue;
             }
-            socket = socket.or_else(|| self.socket_of(pid, asker));
+            socket = socket.or_else(|| self.socket_of(pid, client));
             let Some(link) = &socket else { continue };
             let mut descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
             if descriptors.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(link))) {
@@ -170,7 +170,7 @@ impl NetworkNamespace {
     }
 
     /// The link of the socket with this port, if the process is in the namespace.
-    fn socket_of(&self, pid: i32, asker: SocketAddr) -> Option<String> {
+    fn socket_of(&self, pid: i32, client: SocketAddr) -> Option<String> {
         let table = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
         let (udp, tcp) = (table("udp"), table("tcp"));
         let rows = udp.lines().chain(tcp.lines()).filter_map(|row| {
@@ -178,7 +178,7 @@ impl NetworkNamespace {
             Some((fields.get(1)?.to_string(), fields.get(9)?.parse::<u64>().ok()?))
         });
         let rows: Vec<(String, u64)> = rows.collect();
-        let port = format!(":{:04X}", asker.port());
+        let port = format!(":{:04X}", client.port());
         let is_here = rows.iter().any(|(_, inode)| *inode == self.resolver);
         let found = rows.iter().find(|(local, inode)| local.ends_with(&port) && *inode != self.resolver);
         found.filter(|_| is_here).map(|(_, inode)| format!("socket:[{inode}]"))

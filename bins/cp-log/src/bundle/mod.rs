@@ -94,7 +94,7 @@ pub(crate) struct Plan {
     head: format::Head,
     ledgers: Vec<Rank>,
     own: Select,
-    /// What is taken of ledgers that the run shares with others.
+    /// The selection from ledgers that the run shares with others.
     shared: Option<Select>,
 }
 

@@ -138,7 +138,7 @@ fn takes_path(command: &Command, name: &str) -> bool {
     all.flat_map(Command::get_arguments).any(|option| named(option) && option.get_value_parser().type_id() == path)
 }
 
-/// Fails if an option or text of the default verb stands before another verb, which would ignore it.
+/// Fails if an option or text of the default verb precedes another verb, which would ignore it.
 fn check_nothing_before(root: &Command, matches: &ArgMatches, verb: &str) -> Result<()> {
     let is_given = |argument: &&clap::Arg| {
         let source = matches.value_source(argument.get_id().as_str());
@@ -146,7 +146,7 @@ fn check_nothing_before(root: &Command, matches: &ArgMatches, verb: &str) -> Res
     };
     let Some(argument) = root.get_arguments().find(is_given) else { return Ok(()) };
     let name = command::name(argument);
-    Err(Error::usage(format!("{name} stands before the verb `{verb}`"))
+    Err(Error::usage(format!("{name} precedes the verb `{verb}`"))
         .hint("options of a verb come after it; a text that begins with a verb comes after --"))
 }
 
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Only options of every program may stand before a verb. A word near a verb is refused only alone.
+    /// Only options of every program may precede a verb. A word near a verb is refused only alone.
     #[test]
     fn verb_follows_only_options_of_every_program() {
         let verb = |line: &str| match parsed(line) {
@@ -237,7 +237,7 @@ mod tests {
         for line in ["check --name x", "--home /x --json check", "check --home /x --json", "doctor --quiet"] {
             assert_eq!(verb(line), line.split(' ').find(|word| ["check", "doctor"].contains(word)).unwrap(), "{line}");
         }
-        assert_eq!(verb("--name x check"), "--name stands before the verb `check`");
+        assert_eq!(verb("--name x check"), "--name precedes the verb `check`");
         assert_eq!(verb("--name x chek"), "`chek` is close to the verb `check`");
         for line in ["chek it", "-- chek", "--name chek", "run check", "che"] {
             assert_eq!(verb(line), "", "{line}");
