@@ -147,7 +147,7 @@ function gatherLine(line) {
   }
 }
 
-// The outcome of an approval: a tone and a sentence. cp-log audit checks that what ran is what was shown.
+// The outcome of an approval: a tone and a sentence. The action that ran is linked, and not compared here.
 function outcomeOf({ answers, spent, ran: done }) {
   const last = answers.at(-1), isGranted = answers.some((line) => line.entry.event === "approval.granted");
   if (last?.entry.event === "approval.denied") return ["refused", "Denied."];
