@@ -116,7 +116,10 @@ fn repository_of_an_earlier_run_is_of_runs_until_its_owner_changes_it() {
 }
 
 /// What becomes of a line: with a name in `network`, and without.
-const PUSHES: [(&str, &str, &str); 22] = [
+const PUSHES: [(&str, &str, &str); 24] = [
+    // What is no repository is not known to be one of the run.
+    ("echo x >made/file && git push made/file main", "asked", "failed"),
+    ("git push ./made main", "asked", "failed"),
     ("cd $TMPDIR/a && git push -q $TMPDIR/b HEAD:z", "done", "done"),
     ("cd $TMPDIR/a && git push -q -f ../b HEAD:z", "done", "done"),
     ("cd $TMPDIR/x && git push -q origin HEAD:z", "done", "done"),

@@ -56,7 +56,7 @@ pub(super) fn is_about_own_repository(
     }
     let remote = arguments.operands_of_command().next().map(|remote| remote.word);
     let reaches_no_other = |address: &String| match place_of(address, &directory) {
-        Place::Path(path) => request.sees_read_only(&path).is_some() && (rule == PUSHES || is_own(&path)),
+        Place::Path(path) => is_repository(request, &path) && (rule == PUSHES || is_own(&path)),
         Place::Loopback => true,
         Place::Other => !policy.exec().publishes(),
     };
@@ -149,6 +149,12 @@ fn own_repository(policy: &Policy, request: &ExecRequest, place: &Path) -> Optio
     let Some(git) = repository_at(request, &place) else { return is_in_own_tmp(policy, &place).then_some(place) };
     let is_own = request.sees_read_only(&git.join("config")) == Some(false);
     is_own.then(|| top_of(&git).to_owned())
+}
+
+/// True if a path is a repository, or the top directory of one.
+fn is_repository(request: &ExecRequest, path: &Path) -> bool {
+    let path = request.resolved(path).unwrap_or_else(|| path.to_owned());
+    repository_at(request, &path).is_some_and(|git| git == path || top_of(&git) == path)
 }
 
 /// The directory of the repository that git uses at a place, as the caller sees it.
