@@ -9,7 +9,7 @@ use serde_json::Value;
 
 pub use contract::{check_contract, table_row};
 
-/// What a program says of itself, which keeps the contract.
+/// The output of `reference`, which must keep the contract.
 pub fn reference(program: &str) -> Value {
     let ran = Place::new().program(program).arg("reference").run();
     check_contract(&ran);
@@ -21,7 +21,7 @@ pub fn commands(program: &str) -> Vec<Value> {
     reference(program)["commands"].as_array().expect("a list of verbs").clone()
 }
 
-/// Every verb of every program: its words, and what `reference` says of it.
+/// Every verb of every program: its words, and its entry in `reference`.
 pub fn verbs() -> Vec<(String, Value)> {
     let words = |program: &str, verb: &Value| {
         format!("{program} {}", verb["path"].as_str().expect("its words")).trim_end().to_owned()

@@ -2,7 +2,7 @@
 
 use cp_testkit::{Outcome, Place, thinker};
 
-/// Three rounds of a session with a provider that refuses an answer which is not what it gave; `filter` stands before the model.
+/// Three rounds of a session with a provider that refuses changed copies of its answers; `filter` precedes the model.
 fn rounds(backend: &'static str, filter: &str) -> Outcome {
     let place = Place::new();
     let server = thinker(backend);

@@ -1,5 +1,5 @@
-//! The public contract of command lines for agents, probed from outside as a stranger would: what a program says of itself, what it prints when
-//! all is well and when not, how a change is previewed and confirmed, how lists are paged and sets are answered.
+//! The public contract of command lines for agents, tested from outside: the description of a program, its output after
+//! success and failure, how a change is previewed and confirmed, how lists are paged and sets are answered.
 
 use std::collections::BTreeSet;
 

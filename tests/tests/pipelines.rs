@@ -54,7 +54,7 @@ const STREAMS: [(&str, &[&str], i32); 8] = [
         1,
     ),
     ("printf '%s\\n' '{\"ok\":true,' 'PROMPT' | LLM --continue-on-error false", &["error", "summary"], 2),
-    // Names that stand twice, and bytes that are no text.
+    // Repeated names, and bytes that are not text.
     (
         r#"echo '{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[],"messages":[]}}' | LLM --input records"#,
         &["error", "summary"],

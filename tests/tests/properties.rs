@@ -158,5 +158,5 @@ fn the_record_of_a_command_line_has_its_true_exit() {
     assert_eq!((&record["exit"], &record["code"]), (&2.into(), &"E_VALIDATION".into()), "{record}");
     let ran = place.program("cp-llm").args(["--backend", "stub"]).stdin("one text").run();
     assert_eq!(ran.status, 0);
-    assert_eq!(last().unwrap(), record, "a success is no error");
+    assert_eq!(last().unwrap(), record, "a success adds no record of a failure");
 }
