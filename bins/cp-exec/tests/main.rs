@@ -1,6 +1,7 @@
 //! End-to-end tests of cp-exec, and of commands in its sandbox.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
+mod access;
 mod agent;
 mod allow;
 mod approvals;
