@@ -45,14 +45,15 @@ fn probed(who: Who, policy: &str) -> Vec<(String, String)> {
     let hook = "printf '#!/bin/sh\\n' >.git/hooks/post-commit && chmod +x .git/hooks/post-commit";
     exec.shell("sh", &format!("git init -q . && {hook}")).run().success();
     exec.policy(&policy.replace('@', &root));
-    let paths = PATHS.replace('@', &root);
-    let words: Vec<&str> = ["--", "python3", "-c", PROBE, &root].into_iter().chain(paths.lines()).collect();
-    let (answer, _) = exec.ask(&words);
-    let Some(printed) = details(&answer)["stdout"].as_str() else {
+    // The paths are no arguments, because arguments are judged before the start.
+    let input = format!("{root}\n{}", PATHS.replace('@', &root));
+    let (answers, _) = exec.answers(&["--stdin", "-", "--", "python3", "-c", PROBE], &input);
+    let answer = answers.last().unwrap();
+    let Some(printed) = details(answer)["stdout"].as_str() else {
         let reason = answer["error"]["message"].as_str().unwrap_or_default().replace(&root, "@");
         return vec![("refused:".to_owned(), reason)];
     };
-    assert_eq!(details(&answer)["return_code"], 0, "{policy}: {answer}");
+    assert_eq!(details(answer)["return_code"], 0, "{policy}: {answer}");
     let line = |line: &str| line.split_once(' ').map(|(what, may)| (what.to_owned(), may.to_owned())).unwrap();
     printed.lines().map(line).collect()
 }

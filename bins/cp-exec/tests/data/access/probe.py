@@ -1,7 +1,7 @@
 """What may be done with each path: it exists, read, write, execute, create in it or beside it, move, delete."""
 import errno, os, sys
 
-root, paths = sys.argv[1], sys.argv[2:]
+root, *paths = sys.stdin.read().splitlines()
 
 
 def may(act):
