@@ -17,9 +17,7 @@ impl Reply for Word {
 }
 
 fn output() -> Output {
-    let mut out = Output::new("cp-test", Format::Json, true, Instant::now());
-    out.sink = Sink::Memory;
-    out
+    Output::new("cp-test", Format::Json, true, Instant::now())
 }
 
 fn closed(mut out: Output, result: Result<()>) -> (Vec<String>, u8) {
@@ -80,7 +78,7 @@ fn stream_with_some_items_failed_fails_unless_the_caller_tolerates_it() {
         (0..3).flat_map(|ok| (0..3).flat_map(move |bad| [false, true].map(|tolerant| (ok, bad, tolerant))))
     {
         let mut out = output();
-        out.fails = if tolerant { Fails::Never } else { out.fails };
+        out.tolerates_failures = tolerant;
         out.streaming().unwrap();
         (0..succeeded).for_each(|_| out.item_succeeded());
         (0..failed).for_each(|_| out.item_failed(Error::not_found("no a")).unwrap());
@@ -110,7 +108,7 @@ fn single_upstream_failure_passes_unchanged_and_sets_exit() {
 #[test]
 fn text_escapes_controls_and_raw_keeps_bytes() {
     for (format, expected) in [(Format::Text, "a^[[2J\n"), (Format::Raw, "a\x1b[2J\n")] {
-        let mut out = Output { format, ..output() };
+        let mut out = Output::new("cp-test", format, true, Instant::now());
         out.record(Kind::Item, &Word { word: "a\x1b[2J" }).unwrap();
         out.piece("a\x1b[2J\n").unwrap();
         assert_eq!(String::from_utf8(out.buffer).unwrap(), expected.repeat(2));
