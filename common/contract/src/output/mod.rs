@@ -175,6 +175,12 @@ impl Output {
         self.state().format
     }
 
+    /// Sets the format and whether standard error is quiet.
+    pub(crate) fn set_format(&mut self, format: Format, quiet: bool) {
+        self.state().format = format;
+        self.quiet = quiet;
+    }
+
     fn program(&self) -> &'static str {
         self.state().program
     }
