@@ -52,7 +52,7 @@ impl Output {
             let state = self.state();
             (state.started, state.counts)
         };
-        let (quiet, note) = (self.quiet, &self.rows_note);
+        let (quiet, note) = (self.is_quiet(), &self.rows_note);
         let rows = self.rows.get_or_insert_with(|| Progress::since(started, !quiet && !isatty(stdout())));
         rows.report(|| {
             let done = counts.succeeded + counts.failed + counts.skipped;

@@ -110,7 +110,6 @@ enum Reader {
 pub struct Output {
     state: &'static Mutex<State>,
     buffer: Vec<u8>,
-    quiet: bool,
     held: Option<Held>,
     /// The exit status and the code after the last line: an answer, a passed closing line, or bytes with their own status.
     ended: Option<(u8, Option<Code>)>,
@@ -142,12 +141,22 @@ impl Output {
     pub(crate) fn new(program: &'static str, format: Format, quiet: bool, started: Instant) -> Self {
         let (counts, notices, extras) = (Counts::default(), Vec::new(), Map::new());
         let (shape, end) = (Shape::Answer, End::Open);
-        let state =
-            State { program, format, started, shape, counts, notices, extras, end, is_part: false, inside: false };
+        let state = State {
+            program,
+            format,
+            quiet,
+            started,
+            shape,
+            counts,
+            notices,
+            extras,
+            end,
+            is_part: false,
+            inside: false,
+        };
         Self {
             state: state::begin(state),
             buffer: Vec::new(),
-            quiet,
             held: None,
             ended: None,
             place: Place::default(),
@@ -178,7 +187,11 @@ impl Output {
     /// Sets the format and whether standard error is quiet.
     pub(crate) fn set_format(&mut self, format: Format, quiet: bool) {
         self.state().format = format;
-        self.quiet = quiet;
+        self.state().quiet = quiet;
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.state().quiet
     }
 
     fn program(&self) -> &'static str {
@@ -246,7 +259,7 @@ impl Output {
 
     /// Begins reports about work that may take long.
     pub fn progress(&self) -> Progress {
-        Progress::since(self.state().started, !self.quiet)
+        Progress::since(self.state().started, !self.is_quiet())
     }
 
     /// Sets words that follow the number of rows in reports about them.
@@ -282,28 +295,28 @@ impl Output {
 
     /// Prints a warning on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
-        if !self.quiet {
+        if !self.is_quiet() {
             line_to_stderr(&format!("{}: {}", self.program(), without_secrets(message)));
         }
     }
 
     /// Prints lines on standard error, unless `--quiet`. Quoted text must be escaped already.
     pub fn explain(&self, text: &str) {
-        if !self.quiet {
+        if !self.is_quiet() {
             to_stderr(&format!("{}: {}\n", self.program(), without_secrets(text)));
         }
     }
 
     /// Prints streamed text on standard error, unless `--quiet`, to accompany standard output.
     pub fn aside(&self, text: &str) {
-        if !self.quiet {
+        if !self.is_quiet() {
             sink::aside_to_stderr(text);
         }
     }
 
     /// True if a line on standard error can be erased with [`Self::erase_aside`].
     pub fn can_erase(&self) -> bool {
-        !self.quiet && sink::is_terminal()
+        !self.is_quiet() && sink::is_terminal()
     }
 
     /// Erases the current line of standard error.

@@ -17,6 +17,7 @@ use crate::wire::{Code, Error, Result};
 pub(super) struct State {
     pub(super) program: &'static str,
     pub(super) format: Format,
+    pub(super) quiet: bool,
     pub(super) started: Instant,
     pub(super) shape: Shape,
     pub(super) counts: Counts,

@@ -37,7 +37,7 @@ pub(super) fn command_of<C: CommandFactory>(program: &Program) -> Command {
 }
 
 pub(super) enum Parsed {
-    Matches(ArgMatches, Shared),
+    Matches(ArgMatches, Box<Shared>),
     /// Help, the version or completions, and the exit status to print it with.
     Words(String, u8),
 }
@@ -51,7 +51,7 @@ pub(super) fn parse<C: CommandFactory>(program: &Program, arguments: &[OsString]
         return Ok(Parsed::Words(page(&[], Length::Short), Code::Usage.row().exit));
     }
     let taken = |matches: ArgMatches| match Shared::from_arg_matches(&matches) {
-        Ok(options) => Ok(Parsed::Matches(matches, options)),
+        Ok(options) => Ok(Parsed::Matches(matches, Box::new(options))),
         Err(error) => Err(usage_error(program, &command_of::<C>(program), &verb_of(&matches), &error)),
     };
     let version = || Ok(Parsed::Words(format!("{} {VERSION}\n", program.name), 0));

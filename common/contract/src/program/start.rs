@@ -82,7 +82,7 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut out = Output::new(program.name, early_format(program, &arguments), false, started);
     let (matches, options) = match check_open().and_then(|()| parse::<C>(program, &arguments)) {
-        Ok(Parsed::Matches(matches, options)) => (matches, options),
+        Ok(Parsed::Matches(matches, options)) => (matches, *options),
         Ok(Parsed::Words(text, exit)) => {
             let outcome = out.raw(text.as_bytes());
             out.ended_with(exit);
