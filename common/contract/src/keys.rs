@@ -103,9 +103,4 @@ mod tests {
         std::fs::write(&path, b"short").unwrap();
         assert_eq!(Key::of_file(&path).err().unwrap().code(), Code::Integrity);
     }
-
-    #[test]
-    fn hex_digits_are_lower_case() {
-        assert_eq!(hex(&[0, 0xab, 0xff]), "00abff");
-    }
 }

@@ -3,7 +3,6 @@
 mod class;
 pub mod config;
 mod files;
-mod places;
 pub mod sessions;
 
 pub use self::class::{GOVERNED_ROOTS, PathClass, classify, classify_below, governed_roots, resolved, resolved_below};
@@ -18,9 +17,34 @@ use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 
 use crate::home::files::owner_hint;
-use crate::home::places::{CONFIG, DATA, STATE};
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
+
+/// A place of the default home, as the XDG Base Directory Specification divides them.
+struct Place {
+    /// The name in a home that holds everything; empty for data.
+    name: &'static str,
+    variable: &'static str,
+    /// The value of the variable if it is not set, below the user's home directory.
+    default: &'static str,
+}
+
+const DATA: Place = Place { name: "", variable: "XDG_DATA_HOME", default: ".local/share" };
+const CONFIG: Place = Place { name: "config", variable: "XDG_CONFIG_HOME", default: ".config" };
+const STATE: Place = Place { name: "state", variable: "XDG_STATE_HOME", default: ".local/state" };
+
+impl Place {
+    /// Returns the directory. A relative value of the variable is ignored, as the specification requires.
+    fn directory(&self) -> Result<PathBuf> {
+        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = absolute(self.variable).or_else(|| Some(absolute("HOME")?.join(self.default)));
+        let Some(base) = base else {
+            return Err(Error::config("no home directory: HOME is not an absolute path")
+                .hint(format!("give --home DIR, or set CP_HOME or HOME; {} must be absolute, too", self.variable)));
+        };
+        Ok(base.join("cp"))
+    }
+}
 
 /// The directories of a home that are hidden from commands.
 const PRIVATE: [&str; 9] = ["config", "hosts", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];

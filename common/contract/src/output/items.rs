@@ -4,11 +4,7 @@ use rustix::stdio::stdout;
 use rustix::termios::isatty;
 use serde_json::Value;
 
-use super::closing::{error_members, message_of};
-use super::{
-    ClosingLine, FAILURES_SHOWN, FLUSH_AT, Format, Held, ItemStatus, Output, Place, Progress, Reader, Shape, Sink,
-    UpstreamEnd, last, printable,
-};
+use super::{FAILURES_SHOWN, FLUSH_AT, Format, Held, ItemStatus, Output, Place, Progress, Reader, Shape, printable};
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Error, Result};
 
@@ -40,19 +36,23 @@ impl Output {
 
     /// Counts an item that succeeded.
     pub fn item_succeeded(&mut self) {
-        self.counts.succeeded += 1;
+        self.state().counts.succeeded += 1;
         self.report_rows();
     }
 
     /// Counts an item that was skipped.
     pub fn item_skipped(&mut self) {
-        self.counts.skipped += 1;
+        self.state().counts.skipped += 1;
         self.report_rows();
     }
 
     /// Reports the number of rows, unless the rows themselves are shown on a terminal.
     fn report_rows(&mut self) {
-        let (started, quiet, counts, note) = (self.started, self.quiet, self.counts, &self.rows_note);
+        let (started, counts) = {
+            let state = self.state();
+            (state.started, state.counts)
+        };
+        let (quiet, note) = (self.is_quiet(), &self.rows_note);
         let rows = self.rows.get_or_insert_with(|| Progress::since(started, !quiet && !isatty(stdout())));
         rows.report(|| {
             let done = counts.succeeded + counts.failed + counts.skipped;
@@ -69,16 +69,17 @@ impl Output {
     /// Writes an item's failure; the stream continues, and ends with [`crate::Code::Partial`] if others succeeded.
     pub fn item_failed(&mut self, error: Error) -> Result<()> {
         let error = error.without_secrets();
-        self.counts.failed += 1;
+        self.state().counts.failed += 1;
         self.report_rows();
-        if self.format == Format::Json {
+        if self.format() == Format::Json {
             let mut value = error.to_value();
             if let (Some(index), Some(Value::Object(details))) = (self.place.index, value.get_mut("details")) {
                 details.insert("index".to_owned(), index.into());
             }
             let mut open = record::head(false, Some(Kind::Error.name()));
             record::member(&mut open, "error", value.to_string().as_bytes());
-            self.emit(Held::Own { open, failure: Some(error.code()) })?;
+            open.push(b'}');
+            self.emit(Held { open, closed: None, failure: Some(error.code()) })?;
         } else if self.is_line_of_stream() && !self.writes_failed_lines {
             self.put(b"\n")?;
         }
@@ -93,30 +94,29 @@ impl Output {
     /// True if the item is one of many. Without an envelope its failure is an empty line, so that the other lines stay beside
     /// those of the input.
     pub(super) fn is_line_of_stream(&self) -> bool {
-        self.shape == Shape::Stream && self.place.line.is_some()
+        self.shape() == Shape::Stream && self.place.line.is_some()
     }
 
     /// Passes on a failure from upstream without changes.
     pub(crate) fn pass_failure(&mut self, record: &Record<'_>) -> Result<()> {
-        let code = record.code();
         self.upstream_failures = true;
         if record.closed {
-            self.upstream_end.get_or_insert_with(|| UpstreamEnd { code, error: error_members(record) });
+            self.upstream_end.get_or_insert_with(|| record.failure());
         } else {
-            self.counts.failed += 1;
-            self.first_failure.get_or_insert_with(|| Error::new(code, message_of(record)));
+            self.state().counts.failed += 1;
+            self.first_failure.get_or_insert_with(|| record.failure());
         }
         if record.kind == Some(Kind::Summary) {
             return Ok(());
         }
-        if self.format != Format::Json {
+        if self.format() != Format::Json {
             return if record.closed { Ok(()) } else { self.put(b"\n") };
         }
         let opened = record.opened();
         if record.closed {
-            return self.emit(Held::Upstream { line: record.line.to_vec(), opened, failure: code });
+            return self.emit(Held { open: opened, closed: Some(record.line.to_vec()), failure: Some(record.code()) });
         }
-        self.set_shape(Shape::Stream);
+        self.state().shape = Shape::Stream;
         self.pass(&opened)
     }
 }
@@ -127,20 +127,18 @@ impl Output {
         let buffer = std::mem::take(&mut self.buffer);
         let outcome = self.deliver(&buffer);
         self.buffer = buffer;
-        if matches!(self.sink, Sink::Stdout) {
+        // A test reads what was written.
+        if !cfg!(test) {
             self.buffer.clear();
         }
         outcome
     }
 
     fn deliver(&mut self, bytes: &[u8]) -> Result<()> {
-        let outcome = match self.sink {
-            Sink::Stdout if self.reader == Reader::Gone => Ok(()),
-            Sink::Stdout => last::deliver(bytes, self.counts, self.line == ClosingLine::Written),
-            #[cfg(test)]
-            Sink::Memory => Ok(()),
-        };
-        match outcome {
+        if cfg!(test) || self.reader == Reader::Gone {
+            return Ok(());
+        }
+        match self.state().deliver(bytes) {
             Err(e) if e.is_reader_gone() && self.reader == Reader::Ignored => {
                 self.reader = Reader::Gone;
                 Ok(())
@@ -152,31 +150,17 @@ impl Output {
     pub(super) fn emit(&mut self, held: Held) -> Result<()> {
         self.filtering();
         if self.held.is_some() {
-            self.set_shape(Shape::Stream);
+            self.streaming()?;
         }
-        self.release()?;
         self.held = Some(held);
-        if self.shape == Shape::Stream { self.release() } else { Ok(()) }
+        if self.shape() == Shape::Stream { self.release() } else { Ok(()) }
     }
 
     /// Writes the held record as an open one.
     pub(super) fn release(&mut self) -> Result<()> {
-        match self.held.take() {
-            None => Ok(()),
-            Some(Held::Own { mut open, .. }) => {
-                open.extend_from_slice(b"}\n");
-                self.put(&open)
-            }
-            Some(Held::Upstream { mut opened, .. }) => {
-                opened.push(b'\n');
-                self.put(&opened)
-            }
-        }
-    }
-
-    pub(super) fn set_shape(&mut self, shape: Shape) {
-        self.shape = shape;
-        last::state().shape = shape;
+        let Some(Held { mut open, .. }) = self.held.take() else { return Ok(()) };
+        open.push(b'\n');
+        self.put(&open)
     }
 
     pub(super) fn put_text(&mut self, text: &str) -> Result<()> {

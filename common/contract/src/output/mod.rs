@@ -2,21 +2,23 @@
 
 mod closing;
 mod items;
-mod last;
 mod progress;
 mod records;
 mod sink;
+mod state;
 mod update;
 
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub(crate) use self::last::{bug, fail_closed, fails_closed, has_owner, last_words, status_of};
 pub use self::progress::Progress;
 pub(crate) use self::sink::check_open;
 pub use self::sink::{has_lost_reader, line_to_stderr, printable, printable_line, to_stderr};
+use self::state::{End, Shape, State};
+pub(crate) use self::state::{bug, fail_closed, fails_closed, last_words, status_of};
 pub use self::update::{Newest, number};
 use crate::wire::fields::Fields;
 use crate::wire::{Code, Error, Result, without_secrets};
@@ -84,51 +86,13 @@ pub(crate) struct Counts {
     pub(crate) skipped: u64,
 }
 
-impl Counts {
-    fn members(self) -> Map<String, Value> {
-        let total = self.succeeded + self.failed + self.skipped;
-        let rows =
-            [("total", total), ("succeeded", self.succeeded), ("failed", self.failed), ("skipped", self.skipped)];
-        rows.into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect()
-    }
-}
-
 /// The first record, held back because it may be the only one and then closes the stream.
-enum Held {
-    /// Our own record, without the last brace.
-    Own { open: Vec<u8>, failure: Option<Code> },
-    /// A failure from upstream, passed on unchanged if it is the only record.
-    Upstream { line: Vec<u8>, opened: Vec<u8>, failure: Code },
-}
-
-/// A failing closing line from upstream, whose code becomes ours.
-struct UpstreamEnd {
-    code: Code,
-    error: Map<String, Value>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
-    /// Nothing was written yet, and the program is not a filter: its only line has no type.
-    Answer,
-    /// A filter that may answer with one closed record.
-    Filter,
-    /// Open records and a summary.
-    Stream,
-}
-
-/// The condition under which a stream fails because of its items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fails {
-    IfAnyFailed,
-    Never,
-}
-
-/// The state of the closing line.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ClosingLine {
-    ToCome,
-    Written,
+struct Held {
+    /// The record as an open one.
+    open: Vec<u8>,
+    /// The line from upstream, which is passed on unchanged if it is the only record.
+    closed: Option<Vec<u8>>,
+    failure: Option<Code>,
 }
 
 /// The reaction to a reader that closes the pipe.
@@ -142,39 +106,24 @@ enum Reader {
     Gone,
 }
 
-enum Sink {
-    Stdout,
-    #[cfg(test)]
-    Memory,
-}
-
 /// Standard output.
 pub struct Output {
-    sink: Sink,
+    state: &'static Mutex<State>,
     buffer: Vec<u8>,
-    format: Format,
-    quiet: bool,
-    program: &'static str,
-    started: Instant,
-    shape: Shape,
     held: Option<Held>,
-    /// The exit status after the last line: an answer, a passed closing line, or bytes with their own status.
-    ended: Option<u8>,
-    line: ClosingLine,
-    /// The code of an answer that reports a failure.
-    refused: Option<Code>,
+    /// The exit status and the code after the last line: an answer, a passed closing line, or bytes with their own status.
+    ended: Option<(u8, Option<Code>)>,
     place: Place,
     item_status: ItemStatus,
-    pub(crate) counts: Counts,
     /// Number of failed items without those from upstream.
     own_failures: u64,
     first_failure: Option<Error>,
     upstream_failures: bool,
-    upstream_end: Option<UpstreamEnd>,
-    notices: Vec<Notice>,
-    extras: Map<String, Value>,
+    /// A failing closing line from upstream, whose code becomes ours.
+    upstream_end: Option<Error>,
     fields: Option<Fields>,
-    pub(crate) fails: Fails,
+    /// True if failed items do not make the stream fail.
+    pub(crate) tolerates_failures: bool,
     reader: Reader,
     /// The progress of rows, from the first one that takes long.
     rows: Option<Progress>,
@@ -190,30 +139,34 @@ const FAILURES_SHOWN: u64 = 5;
 
 impl Output {
     pub(crate) fn new(program: &'static str, format: Format, quiet: bool, started: Instant) -> Self {
-        last::begin(program, format, started);
-        Self {
-            sink: Sink::Stdout,
-            buffer: Vec::new(),
+        let (counts, notices, extras) = (Counts::default(), Vec::new(), Map::new());
+        let (shape, end) = (Shape::Answer, End::Open);
+        let state = State {
+            program,
             format,
             quiet,
-            program,
             started,
-            shape: Shape::Answer,
+            shape,
+            counts,
+            notices,
+            extras,
+            end,
+            is_part: false,
+            inside: false,
+        };
+        Self {
+            state: state::begin(state),
+            buffer: Vec::new(),
             held: None,
             ended: None,
-            line: ClosingLine::ToCome,
-            refused: None,
             place: Place::default(),
             item_status: ItemStatus::Done,
-            counts: Counts::default(),
             own_failures: 0,
             first_failure: None,
             upstream_failures: false,
             upstream_end: None,
-            notices: Vec::new(),
-            extras: Map::new(),
             fields: None,
-            fails: Fails::IfAnyFailed,
+            tolerates_failures: false,
             reader: Reader::StopsProgram,
             rows: None,
             rows_note: String::new(),
@@ -221,9 +174,37 @@ impl Output {
         }
     }
 
+    /// Locks the state. Writing while it is locked would never end.
+    fn state(&self) -> MutexGuard<'static, State> {
+        state::lock(self.state)
+    }
+
     /// Returns the output format.
     pub fn format(&self) -> Format {
-        self.format
+        self.state().format
+    }
+
+    /// Sets the format and whether standard error is quiet.
+    pub(crate) fn set_format(&mut self, format: Format, quiet: bool) {
+        self.state().format = format;
+        self.state().quiet = quiet;
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.state().quiet
+    }
+
+    fn program(&self) -> &'static str {
+        self.state().program
+    }
+
+    fn shape(&self) -> Shape {
+        self.state().shape
+    }
+
+    /// Sets whether the calling program reports the end of this one, so that a signal that ends both is reported once.
+    pub(crate) fn has_owner(&self, is_part: bool) {
+        self.state().is_part = is_part;
     }
 
     /// Sets the members that `--fields` selects.
@@ -238,14 +219,15 @@ impl Output {
 
     /// Begins a stream of several records that the reader must receive immediately.
     pub fn streaming(&mut self) -> Result<()> {
-        self.set_shape(Shape::Stream);
+        self.state().shape = Shape::Stream;
         self.release()
     }
 
     /// Marks the program as a filter, which may answer with a single closed record.
     pub fn filtering(&mut self) {
-        if self.shape == Shape::Answer {
-            self.set_shape(Shape::Filter);
+        let mut state = self.state();
+        if state.shape == Shape::Answer {
+            state.shape = Shape::Filter;
         }
     }
 
@@ -263,7 +245,7 @@ impl Output {
 
     /// Writes a piece of streamed text; formats other than raw escape control characters.
     pub fn piece(&mut self, text: &str) -> Result<()> {
-        match self.format {
+        match self.format() {
             Format::Raw => self.put(text.as_bytes()),
             Format::Json | Format::Text => self.put(printable(text).as_bytes()),
         }
@@ -271,13 +253,13 @@ impl Output {
 
     /// Records that the last line was written, and the exit status.
     pub fn ended_with(&mut self, status: u8) {
-        self.ended = Some(status);
-        last::state().ending = last::Ending::Unmarked;
+        self.ended = Some((status, None));
+        self.state().end = End::Unmarked;
     }
 
     /// Begins reports about work that may take long.
     pub fn progress(&self) -> Progress {
-        Progress::since(self.started, !self.quiet)
+        Progress::since(self.state().started, !self.is_quiet())
     }
 
     /// Sets words that follow the number of rows in reports about them.
@@ -293,17 +275,17 @@ impl Output {
     /// Adds a notice to the closing line.
     pub fn notice(&mut self, kind: &'static str, severity: Severity, message: impl Into<String>) {
         let message = without_secrets(&message.into());
-        self.notices.push(Notice { r#type: kind, severity, message });
+        self.state().notices.push(Notice { r#type: kind, severity, message });
     }
 
     /// Returns the notices for the closing line so far.
-    pub fn notices(&self) -> &[Notice] {
-        &self.notices
+    pub fn notices(&self) -> Vec<Notice> {
+        self.state().notices.clone()
     }
 
     /// Adds a member to the data of the closing summary.
     pub fn extra(&mut self, name: &str, value: impl Into<Value>) {
-        self.extras.insert(name.to_owned(), value.into());
+        self.state().extras.insert(name.to_owned(), value.into());
     }
 
     /// True if the reader of standard output closed the pipe, for programs that wait without writing.
@@ -313,28 +295,28 @@ impl Output {
 
     /// Prints a warning on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
-        if !self.quiet {
-            line_to_stderr(&format!("{}: {}", self.program, without_secrets(message)));
+        if !self.is_quiet() {
+            line_to_stderr(&format!("{}: {}", self.program(), without_secrets(message)));
         }
     }
 
     /// Prints lines on standard error, unless `--quiet`. Quoted text must be escaped already.
     pub fn explain(&self, text: &str) {
-        if !self.quiet {
-            to_stderr(&format!("{}: {}\n", self.program, without_secrets(text)));
+        if !self.is_quiet() {
+            to_stderr(&format!("{}: {}\n", self.program(), without_secrets(text)));
         }
     }
 
     /// Prints streamed text on standard error, unless `--quiet`, to accompany standard output.
     pub fn aside(&self, text: &str) {
-        if !self.quiet {
+        if !self.is_quiet() {
             sink::aside_to_stderr(text);
         }
     }
 
     /// True if a line on standard error can be erased with [`Self::erase_aside`].
     pub fn can_erase(&self) -> bool {
-        !self.quiet && sink::is_terminal()
+        !self.is_quiet() && sink::is_terminal()
     }
 
     /// Erases the current line of standard error.
@@ -355,11 +337,11 @@ impl Output {
     /// Prints the number of failed items that were not reported individually.
     fn report_remaining_failures(&self) {
         let Some(rest) = self.unreported_failures().filter(|rest| *rest > 0) else { return };
-        let where_they_are = match self.format {
+        let where_they_are = match self.format() {
             Format::Json => "each is a record on standard output",
             Format::Text | Format::Raw => "--format json prints each",
         };
-        line_to_stderr(&format!("{}: {rest} more items failed: {where_they_are}", self.program));
+        line_to_stderr(&format!("{}: {rest} more items failed: {where_they_are}", self.program()));
     }
 
     /// Returns the number of our failed items that were not reported; `None` if all were.
@@ -368,22 +350,22 @@ impl Output {
     }
 
     fn report_error(&self, error: &Error) {
-        if error.code() == Code::Interrupted && last::state().is_part {
+        if error.code() == Code::Interrupted && self.state().is_part {
             return;
         }
-        line_to_stderr(&match self.format {
-            Format::Json => format!("{}: {}", self.program, error.message()),
+        line_to_stderr(&match self.format() {
+            Format::Json => format!("{}: {}", self.program(), error.message()),
             Format::Text | Format::Raw => match self.place.line.filter(|_| self.is_line_of_stream()) {
                 Some(line) if !error.message().starts_with("line ") => format!("✗ line {line}: {}", error.message()),
                 _ => format!("✗ {}", error.message()),
             },
         });
-        if let (Some(hint), true) = (error.hint_text(), self.format != Format::Json) {
+        if let (Some(hint), true) = (error.hint_text(), self.format() != Format::Json) {
             for (at, line) in hint.lines().enumerate() {
                 line_to_stderr(&format!("  {}{line}", if at == 0 { "Hint: " } else { "" }));
             }
         }
-        if let (Some(Value::String(line)), true) = (error.details().get("resume"), self.format != Format::Json) {
+        if let (Some(Value::String(line)), true) = (error.details().get("resume"), self.format() != Format::Json) {
             line_to_stderr(&format!("  Resume: {line}"));
         }
     }

@@ -10,13 +10,14 @@ use crate::wire::{Code, Error, Reply, Result};
 impl Output {
     /// Writes the answer of a verb that is not a filter.
     pub fn answer<T: Reply + ?Sized>(&mut self, data: &T) -> Result<()> {
-        match (self.format, &self.fields) {
+        match (self.format(), &self.fields) {
             (Format::Json, fields) => {
                 let whole = encode(data)?;
                 let chosen = fields.as_ref().map(|fields| fields.project(&whole));
                 let mut line = record::head(true, None);
                 record::member(&mut line, "data", chosen.as_deref().unwrap_or(&whole));
-                self.write_closed(line)?;
+                let line = self.state().closed(line);
+                self.write_closed(&line)?;
             }
             (Format::Text | Format::Raw, Some(fields)) => {
                 let lines = fields.lines(&encode(data)?);
@@ -25,7 +26,7 @@ impl Output {
             (Format::Text, None) => self.put_text(&data.text())?,
             (Format::Raw, None) => self.put(&data.raw())?,
         }
-        self.ended = Some(0);
+        self.ended = Some((0, None));
         Ok(())
     }
 
@@ -33,8 +34,8 @@ impl Output {
     /// status.
     pub fn refuse<T: Reply + ?Sized>(&mut self, data: &T, error: Error) -> Result<()> {
         let error = &error.without_secrets();
-        match self.format {
-            Format::Json => self.fail_closed(error)?,
+        match self.format() {
+            Format::Json => self.fail(error)?,
             Format::Text => {
                 self.put_text(&data.text())?;
                 self.report_error(error);
@@ -44,21 +45,19 @@ impl Output {
                 self.report_error(error);
             }
         }
-        self.ended = Some(error.code().row().exit);
-        self.refused = Some(error.code());
+        self.ended = Some((error.code().row().exit, Some(error.code())));
         Ok(())
     }
 
     /// Writes a record: open, or closed if it remains the only one.
     pub fn record<T: Reply + ?Sized>(&mut self, kind: Kind, data: &T) -> Result<()> {
-        match (self.format, &self.fields) {
+        match (self.format(), &self.fields) {
             (Format::Json, None) => {
                 // Long data are not copied.
                 let mut open = record::head(true, Some(kind.name()));
                 record::member(&mut open, "data", b"");
                 serde_json::to_writer(&mut open, data).map_err(|e| unencoded(&e))?;
-                self.index(&mut open);
-                self.emit(Held::Own { open, failure: None })
+                self.emit_open(open)
             }
             (_, Some(_)) => self.record_encoded(kind, &encode(data)?),
             (Format::Text, None) => self.put_text(&data.text()),
@@ -68,7 +67,7 @@ impl Output {
 
     /// Writes a record with raw JSON data.
     pub fn record_raw(&mut self, kind: Kind, data: &RawValue) -> Result<()> {
-        match (self.format, &self.fields) {
+        match (self.format(), &self.fields) {
             (Format::Json, _) | (_, Some(_)) => self.record_encoded(kind, data.get().as_bytes()),
             (Format::Text, None) => self.put_text(data.get()),
             (Format::Raw, None) => {
@@ -80,31 +79,33 @@ impl Output {
 
     /// Writes a record of encoded data, with only the selected members.
     fn record_encoded(&mut self, kind: Kind, data: &[u8]) -> Result<()> {
-        if let (Format::Text | Format::Raw, Some(fields)) = (self.format, &self.fields) {
+        if let (Format::Text | Format::Raw, Some(fields)) = (self.format(), &self.fields) {
             let lines = fields.lines(data);
             return self.put_chosen(&lines);
         }
         let chosen = self.fields.as_ref().map(|fields| fields.project(data));
         let mut open = record::head(true, Some(kind.name()));
         record::member(&mut open, "data", chosen.as_deref().unwrap_or(data));
-        self.index(&mut open);
-        self.emit(Held::Own { open, failure: None })
+        self.emit_open(open)
     }
 
     /// Writes selected members as bare objects, one a line, in the text and raw formats.
     fn put_chosen(&mut self, lines: &[u8]) -> Result<()> {
-        match self.format {
+        match self.format() {
             Format::Text => self.put(printable(&String::from_utf8_lossy(lines)).as_bytes()),
             Format::Json | Format::Raw => self.put(lines),
         }
     }
 
-    /// Adds the item's index to the object at the end of the line.
-    fn index(&self, line: &mut Vec<u8>) {
-        let (Some(index), Some(b'}')) = (self.place.index, line.last()) else { return };
-        line.pop();
-        let separator = if line.ends_with(b"{") { "" } else { "," };
-        line.extend_from_slice(format!("{separator}\"index\":{index}}}").as_bytes());
+    /// Writes a record without its last brace, after adding the item's index to the object at the end of the line.
+    fn emit_open(&mut self, mut open: Vec<u8>) -> Result<()> {
+        if let (Some(index), Some(b'}')) = (self.place.index, open.last()) {
+            open.pop();
+            let separator = if open.ends_with(b"{") { "" } else { "," };
+            open.extend_from_slice(format!("{separator}\"index\":{index}}}").as_bytes());
+        }
+        open.push(b'}');
+        self.emit(Held { open, closed: None, failure: None })
     }
 }
 

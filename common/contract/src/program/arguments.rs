@@ -4,15 +4,15 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args as _, Command, CommandFactory};
+use clap::{ArgMatches, Args as _, Command, CommandFactory, FromArgMatches as _};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::isatty;
 
 use crate::context::options::Shared;
 use crate::program::help::{Length, help};
 use crate::program::identity::{Input, Program, VERSION};
-use crate::program::usage::{not_utf8_error, usage_error};
-use crate::program::{command, standard};
+use crate::program::usage::usage_error;
+use crate::program::{command, completion, standard};
 use crate::spelling::misspelt_verb;
 use crate::wire::{Code, Error, Result};
 
@@ -37,16 +37,23 @@ pub(super) fn command_of<C: CommandFactory>(program: &Program) -> Command {
 }
 
 pub(super) enum Parsed {
-    Matches(ArgMatches),
-    /// Help or the version, and the exit status to print it with.
+    Matches(ArgMatches, Box<Shared>),
+    /// Help, the version or completions, and the exit status to print it with.
     Words(String, u8),
 }
 
 pub(super) fn parse<C: CommandFactory>(program: &Program, arguments: &[OsString]) -> Result<Parsed> {
+    if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
+        return Ok(Parsed::Words(completion::candidates(&command_of::<C>(program), words), 0));
+    }
     let page = |path: &[String], length| help(program, &command_of::<C>(program), path, length);
     if arguments.is_empty() && has_nothing_to_do(program) {
         return Ok(Parsed::Words(page(&[], Length::Short), Code::Usage.row().exit));
     }
+    let taken = |matches: ArgMatches| match Shared::from_arg_matches(&matches) {
+        Ok(options) => Ok(Parsed::Matches(matches, Box::new(options))),
+        Err(error) => Err(usage_error(program, &command_of::<C>(program), &verb_of(&matches), &error)),
+    };
     let version = || Ok(Parsed::Words(format!("{} {VERSION}\n", program.name), 0));
     let mut command = command_of::<C>(program);
     let matches = match command.try_get_matches_from_mut(line(arguments)) {
@@ -59,7 +66,7 @@ pub(super) fn parse<C: CommandFactory>(program: &Program, arguments: &[OsString]
                 let length = if arguments.iter().any(|word| word == "--help") { Length::Long } else { Length::Short };
                 return Ok(Parsed::Words(page(&path, length), 0));
             }
-            return Err(refused(program, &command, &path.join(" "), arguments, &e));
+            return Err(refused(program, &command, &path.join(" "), &e));
         }
     };
     match matches.subcommand() {
@@ -77,8 +84,8 @@ pub(super) fn parse<C: CommandFactory>(program: &Program, arguments: &[OsString]
             let hint = format!("cp-shell update updates all programs{}", word.unwrap_or_default());
             Err(Error::usage(format!("{} does not update itself", program.name)).hint(hint))
         }
-        Some((verb, _)) => check_nothing_before(&command, &matches, verb).map(|()| Parsed::Matches(matches)),
-        None => check_spelling(program, &command, &matches, arguments).map(|()| Parsed::Matches(matches)),
+        Some((verb, _)) => check_nothing_before(&command, &matches, verb).and_then(|()| taken(matches)),
+        None => check_spelling(program, &command, &matches, arguments).and_then(|()| taken(matches)),
     }
 }
 
@@ -102,12 +109,14 @@ fn has_nothing_to_do(program: &Program) -> bool {
 }
 
 /// Makes the error for a command line that clap refuses.
-fn refused(program: &Program, command: &Command, path: &str, arguments: &[OsString], error: &clap::Error) -> Error {
+fn refused(program: &Program, command: &Command, path: &str, error: &clap::Error) -> Error {
     match error.kind() {
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             no_verb(program, command, path)
         }
-        ErrorKind::InvalidUtf8 => not_utf8_error(arguments, |option| takes_path(command, option)),
+        ErrorKind::InvalidUtf8 => {
+            Error::usage("an argument is not UTF-8").hint("write it as UTF-8; only the paths of files may be any bytes")
+        }
         _ => usage_error(program, command, path, error),
     }
 }
@@ -123,19 +132,6 @@ fn no_verb(program: &Program, command: &Command, path: &str) -> Error {
     Error::usage(format!("`{}` needs a verb", named.trim_end()))
         .with("verbs", below)
         .hint(format!("`{} --help` lists them", named.trim_end()))
-}
-
-/// True if an option of any verb takes a path, which may contain any bytes.
-fn takes_path(command: &Command, name: &str) -> bool {
-    let named = |option: &clap::Arg| {
-        let short = option
-            .get_short()
-            .is_some_and(|short| name.strip_prefix('-').is_some_and(|rest| rest == short.to_string()));
-        short || name.strip_prefix("--").is_some_and(|long| option.get_long() == Some(long))
-    };
-    let path = clap::builder::ValueParser::path_buf().type_id();
-    let all = std::iter::once(command).chain(command.get_subcommands());
-    all.flat_map(Command::get_arguments).any(|option| named(option) && option.get_value_parser().type_id() == path)
 }
 
 /// Fails if an option or text of the default verb precedes another verb, which would ignore it.
@@ -215,7 +211,7 @@ mod tests {
         let data =
             ["-- git --version", "-- df -h", "-- sort -V f", "-- --help", "--name x -- -h", "-- check", "-- help"];
         for line in data.into_iter().chain(["git --version", "df -h", "--name x df --help", "versions", "word help"]) {
-            assert!(matches!(parsed(line), Ok(Parsed::Matches(matches)) if verb_of(&matches).is_empty()), "{line}");
+            assert!(matches!(parsed(line), Ok(Parsed::Matches(matches, _)) if verb_of(&matches).is_empty()), "{line}");
         }
         for line in ["--name --help", "help me"] {
             assert!(parsed(line).is_err(), "{line}");
@@ -230,7 +226,7 @@ mod tests {
     #[test]
     fn verb_follows_only_options_of_every_program() {
         let verb = |line: &str| match parsed(line) {
-            Ok(Parsed::Matches(matches)) => verb_of(&matches),
+            Ok(Parsed::Matches(matches, _)) => verb_of(&matches),
             Ok(Parsed::Words(text, _)) => text,
             Err(error) => error.message().to_owned(),
         };

@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Once;
 use std::time::{Duration, SystemTime};
@@ -14,11 +14,12 @@ use std::time::{Duration, SystemTime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest as _, Sha256};
 
 use crate::context::Context;
 use crate::context::options::AppendOptions;
-use crate::home::{Home, lock, make_directory};
+use crate::home::{Home, locked, make_directory};
 use crate::keys::{Key, hex};
 use crate::wire::{Code, Error, Reply, Result};
 use crate::{clock, signals};
@@ -30,13 +31,13 @@ pub const KEPT: u64 = 7 * 24 * 60 * 60;
 const DIRECTORY: &str = "requests";
 
 #[derive(Serialize, Deserialize)]
-struct Slot<T> {
+struct Slot {
     /// The keyed hash of the arguments, account, home and policy.
     asked: String,
     /// Start of the first attempt.
     began: String,
-    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
-    answer: Option<T>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answer: Option<Box<RawValue>>,
     /// The `error` member of a final failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<Value>,
@@ -83,7 +84,7 @@ pub fn begin<T: DeserializeOwned>(id: Option<&str>, arguments: &impl Serialize, 
         return first_outcome(id, &text, &asked).map(Begun::Again);
     }
     let mut open = Open { file, key, bound_request, began: clock::now() };
-    open.store(asked, None::<&()>, None)?;
+    open.store(asked, None, None)?;
     Ok(Begun::First(Request(Some(open))))
 }
 
@@ -95,27 +96,23 @@ impl Request {
         // The policy is read again, because the request may have changed it.
         let asked = request_hash(&open.key, &open.bound_request, context)?;
         match &outcome {
-            Ok(answer) => open.store(asked, Some(answer), None)?,
-            Err(error) if is_final(error.code()) => open.store(asked, None::<&T>, Some(error.to_value()))?,
-            Err(_) => open.clear()?,
+            Ok(answer) => open.store(asked, Some(to_raw_value(answer).map_err(|e| unencoded(&e))?), None)?,
+            Err(error) if is_final(error.code()) => open.store(asked, None, Some(error.to_value()))?,
+            Err(_) => open.write(b"")?,
         }
         outcome
     }
 
     /// Removes the record of a request that had no effect.
     pub fn release(self) -> Result<()> {
-        self.0.map_or(Ok(()), |mut open| open.clear())
+        self.0.map_or(Ok(()), |mut open| open.write(b""))
     }
 }
 
 impl Open {
-    fn store<T: Serialize>(&mut self, asked: String, answer: Option<&T>, failure: Option<Value>) -> Result<()> {
+    fn store(&mut self, asked: String, answer: Option<Box<RawValue>>, failure: Option<Value>) -> Result<()> {
         let text = encoded(&Slot { asked, began: self.began.clone(), answer, failure })?;
         self.write(&text)
-    }
-
-    fn clear(&mut self) -> Result<()> {
-        self.write(b"")
     }
 
     fn write(&mut self, text: &[u8]) -> Result<()> {
@@ -188,17 +185,14 @@ fn first_outcome<T: DeserializeOwned>(id: &str, text: &str, asked: &str) -> Resu
     let conflict = |reason: &str, message: String| {
         Error::new(Code::Conflict, message).with("request_id", id).with("reason", reason)
     };
-    let slot: Slot<Value> = serde_json::from_str(text).map_err(|_| damaged(id))?;
+    let slot: Slot = serde_json::from_str(text).map_err(|_| damaged(id))?;
     if slot.asked != asked {
         let message = format!("the request id `{id}` was used for other arguments, or under another policy or account");
         return Err(conflict("other_arguments", message).hint("use a new id for a new request"));
     }
     match (slot.answer, slot.failure) {
         (_, Some(failure)) => Ok(Err(Error::from_value(&failure))),
-        (Some(_), None) => {
-            let slot: Slot<T> = serde_json::from_str(text).map_err(|_| damaged(id))?;
-            slot.answer.map(Ok).ok_or_else(|| damaged(id))
-        }
+        (Some(answer), None) => serde_json::from_str(answer.get()).map(Ok).map_err(|_| damaged(id)),
         (None, None) => {
             let message = format!("the first attempt of request `{id}` did not finish: it may have had its effect");
             Err(conflict("unfinished", message)
@@ -222,24 +216,13 @@ fn open_record(key: &Key, id: &str, context: &Context) -> Result<File> {
     make_directory(&directory)?;
     SWEPT.call_once(|| sweep(&directory));
     let path = directory.join(hex(&key.tag(&[b"request id\0", context.program.as_bytes(), b"\0", id.as_bytes()])));
-    let failed = |e: std::io::Error| Error::io("opening a request id", e).in_file(&path);
-    loop {
-        let mut options = OpenOptions::new();
-        let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = opened.map_err(failed)?;
-        lock(&file).map_err(|e| e.in_file(&path))?;
-        let held = file.metadata().map_err(failed)?;
-        // If the file was removed while this process waited for the lock, a write to it would be lost.
-        let is_named =
-            std::fs::metadata(&path).is_ok_and(|named| (named.dev(), named.ino()) == (held.dev(), held.ino()));
-        if !is_named {
-            continue;
-        }
-        if is_over(&held) {
-            file.set_len(0).map_err(failed)?;
-        }
-        return Ok(file);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = locked(&path, || options.open(&path).map_err(|e| Error::io("opening a request id", e).in_file(&path)))?;
+    if file.metadata().is_ok_and(|held| is_over(&held)) {
+        file.set_len(0).map_err(|e| Error::io("clearing a request id", e).in_file(&path))?;
     }
+    Ok(file)
 }
 
 fn is_over(meta: &std::fs::Metadata) -> bool {
@@ -283,5 +266,9 @@ pub(super) fn place(home: &Home) -> String {
 
 /// Encodes a bound value as bytes.
 pub(super) fn encoded(what: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(what).map_err(|e| Error::new(Code::Unknown, format!("the request cannot be encoded: {e}")))
+    serde_json::to_vec(what).map_err(|e| unencoded(&e))
+}
+
+fn unencoded(e: &serde_json::Error) -> Error {
+    Error::new(Code::Unknown, format!("the request cannot be encoded: {e}"))
 }

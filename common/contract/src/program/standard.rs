@@ -108,26 +108,19 @@ fn fields_option() -> clap::Arg {
         .help_heading("Options of a query")
 }
 
+/// Returns the arguments of the verb itself.
+fn own(matches: &clap::ArgMatches) -> &clap::ArgMatches {
+    matches.subcommand().map_or(matches, |(_, below)| own(below))
+}
+
 /// True if the verb has a flag, and the command line gives it.
 pub(super) fn is_set(matches: &clap::ArgMatches, flag: &str) -> bool {
-    let mut verb = matches;
-    while let Some((_, below)) = verb.subcommand() {
-        verb = below;
-    }
-    matches!(verb.try_get_one::<bool>(flag), Ok(Some(true)))
+    matches!(own(matches).try_get_one::<bool>(flag), Ok(Some(true)))
 }
 
 /// Returns the members that the command line selects, checked against the schema of the output.
-pub(super) fn selected_fields(
-    program: &'static Program,
-    verb: &str,
-    matches: &clap::ArgMatches,
-) -> Result<Option<Fields>> {
-    let mut own = matches;
-    while let Some((_, below)) = own.subcommand() {
-        own = below;
-    }
-    let Ok(Some(names)) = own.try_get_many::<String>(NAME) else { return Ok(None) };
+pub(super) fn selected_fields(program: &Program, verb: &str, matches: &clap::ArgMatches) -> Result<Option<Fields>> {
+    let Ok(Some(names)) = own(matches).try_get_many::<String>(NAME) else { return Ok(None) };
     let names: Vec<String> = names.cloned().collect();
     let output = program.doc(verb).map(|doc| doc.output).unwrap_or_default();
     let schema = program.schemas.iter().chain(&SCHEMAS).find(|(name, _)| *name == output);

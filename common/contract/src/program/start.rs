@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{FromArgMatches, Parser};
+use clap::{ArgMatches, Parser, ValueEnum as _};
 use rustix::stdio::stdout;
 use rustix::termios::isatty;
 
@@ -17,7 +17,6 @@ use crate::home::Home;
 use crate::home::config::{Config, Origin};
 use crate::output::{Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of};
 use crate::program::arguments::{Parsed, command_of, parse, verb_of};
-use crate::program::completion;
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program, VerbDoc};
 use crate::program::standard;
@@ -70,83 +69,89 @@ fn leave(code: Code) -> ! {
     std::process::exit(i32::from(status_of(code.row().exit)))
 }
 
-fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
-    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let asked = format_in(&arguments);
-    // Before the command line is parsed, any words that match such a verb count as that verb, unless they match a
-    // longer one.
-    let may_be = |doc: &VerbDoc| doc.path.split(' ').all(|word| arguments.iter().any(|argument| argument == word));
-    let longer = |path: &str| {
-        program.verbs.iter().any(|doc| doc.path.len() > path.len() && doc.path.starts_with(path) && may_be(doc))
-    };
-    let is_closed = |doc: &VerbDoc| doc.fails_closed && may_be(doc) && !longer(doc.path);
-    fail_closed(matches!(asked, None | Some(Format::Raw)) && program.verbs.iter().any(is_closed));
-    let asked = asked.or_else(|| std::env::var("CP_FORMAT").ok().and_then(|name| format_of(&name)));
-    let mut early = Output::new(program.name, asked.unwrap_or_else(default_format), false, started);
-    if let Err(error) = check_open() {
-        return early.close(Err(error));
-    }
-    if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
-        let mut out = Output::new(program.name, Format::Raw, true, started);
-        let outcome = out.raw(completion::candidates(&command_of::<C>(program), words).as_bytes());
-        out.ended_with(0);
-        return out.close(outcome);
-    }
-    let matches = match parse::<C>(program, &arguments) {
-        Ok(Parsed::Matches(matches)) => matches,
-        Ok(Parsed::Words(text, exit)) => {
-            let outcome = early.raw(text.as_bytes());
-            early.ended_with(exit);
-            return early.close(outcome);
-        }
-        Err(error) => return early.close(Err(error)),
-    };
-    match Shared::from_arg_matches(&matches) {
-        Ok(options) => with_options(program, run, &matches, options, started),
-        Err(error) => early.close(Err(usage_error(program, &command_of::<C>(program), &verb_of(&matches), &error))),
-    }
+/// The verb of a command line.
+struct Asked {
+    program: &'static Program,
+    verb: String,
+    /// Its documentation; `None` for a verb of every program.
+    doc: Option<&'static VerbDoc>,
+    matches: ArgMatches,
 }
 
-fn with_options<C: Parser>(
-    program: &'static Program,
-    run: fn(C, &mut Context) -> Result<()>,
-    matches: &clap::ArgMatches,
-    options: Shared,
-    started: Instant,
-) -> u8 {
-    let verb = verb_of(matches);
-    let describes = standard::VERBS.iter().any(|doc| doc.path == verb);
-    let flag = if options.json { Some("json") } else { options.format.map(format_name) };
-    let doc = program.verbs.iter().find(|doc| doc.path == verb);
-    let closed = doc.is_some_and(|doc| doc.fails_closed) && matches!(flag, None | Some("raw"));
-    fail_closed(closed);
-    let flag = if closed { Some("raw") } else { flag };
-    let is_without_home = WITHOUT_HOME.load(Ordering::Relaxed);
-    let root = if is_without_home { Some(Path::new("/")) } else { options.home.as_deref() };
-    let loaded = Home::find(root).and_then(|home| {
-        let config = match Config::load(&home.config_file()) {
-            _ if is_without_home => Config::default(),
-            // `doctor` must be able to report a broken file.
-            Err(_) if describes => Config::default(),
-            other => other?,
-        };
-        Ok((home, config))
-    });
-    let (home, config) = match loaded {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            let format = flag.and_then(format_of).unwrap_or_else(default_format);
-            return Output::new(program.name, format, options.quiet, started).close(Err(error));
+fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut out = Output::new(program.name, early_format(program, &arguments), false, started);
+    let (matches, options) = match check_open().and_then(|()| parse::<C>(program, &arguments)) {
+        Ok(Parsed::Matches(matches, options)) => (matches, *options),
+        Ok(Parsed::Words(text, exit)) => {
+            let outcome = out.raw(text.as_bytes());
+            out.ended_with(exit);
+            return out.close(outcome);
         }
+        Err(error) => return out.close(Err(error)),
     };
-    let format = match config.get("format", flag) {
-        Some(asked) if asked.origin != Origin::Default => format_of(&asked.text),
-        _ => Some(default_format()),
+    let verb = verb_of(&matches);
+    let doc = program.verbs.iter().find(|doc| doc.path == verb);
+    let asked = Asked { program, verb, doc, matches };
+    let (home, config, format) = match settings(&asked, &options) {
+        Ok(settings) => settings,
+        Err(error) => return out.close(Err(error)),
     };
-    let out = Output::new(program.name, format.unwrap_or(Format::Json), options.quiet, started);
+    out.set_format(format, options.quiet);
     let mut context = Context { program: program.name, options, home, config, out };
-    if closed && let Err(error) = watch() {
-        return context.out.close(Err(error));
+    let result = perform(&asked, run, &mut context);
+    if !WITHOUT_HOME.load(Ordering::Relaxed) {
+        audit(&asked, &result, started.elapsed(), &mut context);
+    }
+    context.out.close(result)
+}
+
+/// Finds the requested format before the arguments are validated, so that an error about them is written in it.
+fn early_format(program: &Program, arguments: &[OsString]) -> Format {
+    let words: Vec<&str> = arguments.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
+    let named = words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix("--format") {
+        Some("") => words.get(at + 1).copied(),
+        Some(rest) => rest.strip_prefix('='),
+        None => None,
+    });
+    let asked = named.or_else(|| words.contains(&"--json").then_some("json")).and_then(format_of);
+    // Any words that match a verb that fails closed count as that verb, unless they match a longer one.
+    let may_be = |doc: &VerbDoc| doc.path.split(' ').all(|word| arguments.iter().any(|argument| argument == word));
+    let longest = program.verbs.iter().filter(|doc| may_be(doc)).max_by_key(|doc| doc.path.len());
+    fail_closed(matches!(asked, None | Some(Format::Raw)) && longest.is_some_and(|doc| doc.fails_closed));
+    let of_environment = || std::env::var("CP_FORMAT").ok().and_then(|name| format_of(&name));
+    asked.or_else(of_environment).unwrap_or_else(default_format)
+}
+
+/// Finds the home and its settings, and the format.
+fn settings(asked: &Asked, options: &Shared) -> Result<(Home, Config, Format)> {
+    let given = if options.json { Some(Format::Json) } else { options.format };
+    let is_closed = asked.doc.is_some_and(|doc| doc.fails_closed) && matches!(given, None | Some(Format::Raw));
+    fail_closed(is_closed);
+    let given = if is_closed { Some(Format::Raw) } else { given };
+    let is_without_home = WITHOUT_HOME.load(Ordering::Relaxed);
+    let home = Home::find(if is_without_home { Some(Path::new("/")) } else { options.home.as_deref() })?;
+    let config = match Config::load(&home.config_file()) {
+        _ if is_without_home => Config::default(),
+        // `doctor` must be able to report a broken file.
+        Err(_) if asked.describes() => Config::default(),
+        loaded => loaded?,
+    };
+    let format = match (given, config.get("format", None)) {
+        (Some(given), _) => given,
+        (None, Some(set)) if set.origin != Origin::Default => format_of(&set.text).ok_or_else(|| {
+            Error::config("the format is not json, text or raw").hint("see CP_FORMAT and `format` in config/cp.toml")
+        })?,
+        (None, _) => default_format(),
+    };
+    Ok((home, config, format))
+}
+
+/// Runs the verb.
+fn perform<C: Parser>(asked: &Asked, run: fn(C, &mut Context) -> Result<()>, context: &mut Context) -> Result<()> {
+    let Asked { program, verb, doc, matches } = asked;
+    if fails_closed() {
+        watch()?;
     }
     if verb.is_empty() {
         context.out.filtering();
@@ -159,27 +164,22 @@ fn with_options<C: Parser>(
             context.out.warn(message);
         }
     }
-    let asked = standard::selected_fields(program, &verb, matches);
-    let result = if format.is_none() {
-        Err(Error::config("the format is not json, text or raw").hint("see CP_FORMAT and `format` in config/cp.toml"))
-    } else if let Err(error) = asked.map(|fields| context.out.choose(fields)) {
-        Err(error)
-    } else if let Err(error) =
-        context.options.session.as_deref().map_or(Ok(()), |named| context.home.check_session(named))
-    {
-        Err(error)
-    } else if describes {
-        describe::run::<C>(program, &verb, matches, &mut context)
-    } else {
-        C::from_arg_matches(matches)
-            .map_err(|e| usage_error(program, &command_of::<C>(program), &verb, &e))
-            .and_then(|cli| run(cli, &mut context))
-    };
-    if !is_without_home {
-        let class = doc.map_or(Class::Query, |doc| doc.class);
-        audit(program, &verb, class, &result, started.elapsed(), &mut context);
+    context.out.choose(standard::selected_fields(program, verb, matches)?);
+    if let Some(named) = &context.options.session {
+        context.home.check_session(named)?;
     }
-    context.out.close(result)
+    if asked.describes() {
+        return describe::run::<C>(program, verb, matches, context);
+    }
+    let cli = C::from_arg_matches(matches);
+    run(cli.map_err(|e| usage_error(program, &command_of::<C>(program), verb, &e))?, context)
+}
+
+impl Asked {
+    /// True if the verb is one by which every program describes itself.
+    fn describes(&self) -> bool {
+        standard::VERBS.iter().any(|doc| doc.path == self.verb)
+    }
 }
 
 /// Ends a verb that fails closed if it takes too long.
@@ -197,17 +197,11 @@ fn watch() -> Result<()> {
 }
 
 /// Records the command line: of every governed verb and every write, and every failure other than a usage error.
-fn audit(
-    program: &'static Program,
-    verb: &str,
-    class: Class,
-    result: &Result<()>,
-    took: Duration,
-    context: &mut Context,
-) {
+fn audit(asked: &Asked, result: &Result<()>, took: Duration, context: &mut Context) {
+    let Asked { program, verb, doc, .. } = asked;
     let (exit, code) = context.out.prediction(result);
     let exit = status_of(exit);
-    let wanted = match class {
+    let wanted = match doc.map_or(Class::Query, |doc| doc.class) {
         Class::Query => false,
         // A denial has its own entry. A status that differs from that of its code cannot be proved.
         Class::Governed if fails_closed() => code.is_some_and(|code| code != Code::Usage && code.row().exit == exit),
@@ -259,31 +253,13 @@ fn redact_argv(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     shown
 }
 
-const FORMATS: [(&str, Format); 3] = [("json", Format::Json), ("text", Format::Text), ("raw", Format::Raw)];
-
 /// Returns the format of a program that was asked for none: text for a person at a terminal.
 fn default_format() -> Format {
     if isatty(stdout()) { Format::Text } else { Format::Json }
 }
 
-fn format_name(format: Format) -> &'static str {
-    FORMATS[format as usize].0
-}
-
 fn format_of(name: &str) -> Option<Format> {
-    FORMATS.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
-}
-
-/// Finds the requested format before the arguments are validated, so that an error about them is written in it.
-fn format_in(arguments: &[OsString]) -> Option<Format> {
-    let words: Vec<&str> = arguments.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
-    let named = words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix("--format") {
-        Some("") => words.get(at + 1).copied(),
-        Some(rest) => rest.strip_prefix('='),
-        None => None,
-    });
-    let is_json = words.contains(&"--json").then_some("json");
-    named.or(is_json).and_then(format_of)
+    Format::from_str(name, false).ok()
 }
 
 #[cfg(test)]

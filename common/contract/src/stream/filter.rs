@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::context::options::{InputKind, RowFailures, StreamOptions};
 use crate::context::{Context, given};
-use crate::output::{Fails, ItemStatus, Place, Severity, has_owner};
+use crate::output::{ItemStatus, Place, Severity};
 use crate::stream::lines::{LINE_LIMIT, Lines, Next};
 use crate::stream::unread;
 use crate::wire::record::{self, Kind, Record};
@@ -122,11 +122,11 @@ pub fn text_of(bytes: &[u8]) -> Result<&str> {
 /// Runs a filter over its input.
 pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, context: &mut Context) -> Result<()> {
     if options.row_failures == RowFailures::Ok {
-        context.out.fails = Fails::Never;
+        context.out.tolerates_failures = true;
     }
-    has_owner(options.closed);
+    context.out.has_owner(options.closed);
     context.out.filtering();
-    if context.out.fails == Fails::Never {
+    if context.out.tolerates_failures {
         // A failure that closes the output by itself would count as a failure of the run.
         context.out.streaming()?;
     }

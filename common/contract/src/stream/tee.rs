@@ -99,7 +99,6 @@ fn pass_all(
     let mut lines = Lines::new(rustix::stdio::stdin());
     lines.drain_after_signals();
     let mut kind = options.kind();
-    let mut held: Option<Held> = None;
     let mut seen = Seen { terminated: true, ..Seen::default() };
     loop {
         let line = match lines.next(&mut || {
@@ -110,7 +109,6 @@ fn pass_all(
             Next::TooLong(number) => return Err(too_long(number).fatal()),
             Next::Line(line) => line,
         };
-        release(&mut held, waiting, recorder, context)?;
         let bytes = lines.bytes(&line);
         let kind = *kind
             .get_or_insert_with(|| if Record::looks_like_one(bytes) { InputKind::Records } else { InputKind::Text });
@@ -119,87 +117,63 @@ fn pass_all(
         if seen.lines > 1 {
             context.out.streaming()?;
         }
-        let outcome = record_line(recorder, kind, bytes, &mut seen, context);
-        match outcome {
-            Ok(Passing::Closing(status)) => held = Some(Held { line: bytes.to_vec(), status }),
-            Ok(Passing::Open) => waiting.push(bytes),
+        let closing = match record_line(recorder, kind, bytes, context) {
+            Ok(closing) => closing,
             Err(error) if error.is_fatal() => return Err(error),
             Err(error) => {
                 context.warn(&format!("line {} is passed on but not recorded: {error}", line.number));
-                waiting.push(bytes);
+                None
             }
+        };
+        seen.closed = closing.is_some();
+        if let Some(status) = closing {
+            waiting.pass(recorder, context)?;
+            recorder.acknowledge(context)?;
+            context.out.pass(bytes)?;
+            waiting.passed += 1;
+            context.out.ended_with(status);
+            continue;
         }
+        waiting.push(bytes);
         if waiting.bytes.len() + waiting.ends.len() >= BATCH {
             waiting.pass(recorder, context)?;
-        }
-    }
-    let closing = held.is_some();
-    if !closing && kind == Some(InputKind::Records) {
-        if options.closed {
-            recorder.acknowledge(context)?;
-            return Err(Error::new(Code::Io, "the input ended without its closing line").fatal());
-        }
-        if !seen.terminated {
-            context.warn("the input ended without its closing line");
         }
     }
     if seen.lines == 0 {
         return Err(empty());
     }
-    release(&mut held, waiting, recorder, context)?;
-    if !closing {
-        waiting.pass(recorder, context)?;
-        recorder.acknowledge(context)?;
-        context.out.ended_with(0);
+    if seen.closed {
+        return Ok(());
     }
-    Ok(())
-}
-
-struct Held {
-    line: Vec<u8>,
-    status: u8,
-}
-
-enum Passing {
-    Open,
-    Closing(u8),
-}
-
-fn release(
-    held: &mut Option<Held>,
-    waiting: &mut Waiting,
-    recorder: &mut dyn Recorder,
-    context: &mut Context,
-) -> Result<()> {
-    let Some(Held { line, status }) = held.take() else { return Ok(()) };
+    if kind == Some(InputKind::Records) && options.closed {
+        recorder.acknowledge(context)?;
+        return Err(Error::new(Code::Io, "the input ended without its closing line").fatal());
+    }
+    if kind == Some(InputKind::Records) && !seen.terminated {
+        context.warn("the input ended without its closing line");
+    }
     waiting.pass(recorder, context)?;
     recorder.acknowledge(context)?;
-    context.out.pass(&line)?;
-    waiting.passed += 1;
-    context.out.ended_with(status);
+    context.out.ended_with(0);
     Ok(())
 }
 
+/// Records a line. Returns the exit status that belongs to a closing line.
 fn record_line(
     recorder: &mut dyn Recorder,
     kind: InputKind,
     bytes: &[u8],
-    seen: &mut Seen,
     context: &mut Context,
-) -> Result<Passing> {
-    seen.closed = false;
-    match kind {
-        InputKind::Text => recorder.record(Body::Text(bytes), context).map(|()| Passing::Open),
-        InputKind::Rows => recorder.record(Body::Row(row_of(bytes)?), context).map(|()| Passing::Open),
-        InputKind::Records => {
-            let record = Record::parse(bytes)?;
-            seen.closed = record.closed;
-            let status = if record.ok { 0 } else { record.code().row().exit };
-            let passing = if record.closed { Passing::Closing(status) } else { Passing::Open };
-            if record.kind != Some(Kind::Summary) || !record.ok {
-                recorder.record(Body::Record(record), context)?;
-            }
-            Ok(passing)
-        }
+) -> Result<Option<u8>> {
+    let record = match kind {
+        InputKind::Text => return recorder.record(Body::Text(bytes), context).map(|()| None),
+        InputKind::Rows => return recorder.record(Body::Row(row_of(bytes)?), context).map(|()| None),
+        InputKind::Records => Record::parse(bytes)?,
+    };
+    let status = if record.ok { 0 } else { record.code().row().exit };
+    let closing = record.closed.then_some(status);
+    if record.kind != Some(Kind::Summary) || !record.ok {
+        recorder.record(Body::Record(record), context)?;
     }
+    Ok(closing)
 }

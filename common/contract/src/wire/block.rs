@@ -1,14 +1,13 @@
 //! Content blocks: text, image, document, tool call, tool result, thinking.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use super::fields::members;
 use super::{Content, Error, Result};
 
 /// A content block with its original bytes, because providers add members that must survive the round trip.
@@ -166,13 +165,12 @@ impl Block {
     /// content.
     #[must_use]
     pub fn redacted(&self) -> Self {
-        let mut out = String::from("{");
-        let all = members(self.0.get().as_bytes()).into_iter();
-        for (name, value) in all.filter(|(name, _)| name != "raw" && name != "redacted") {
-            let _ = write!(out, "{}:{},", Value::from(name), value.get());
-        }
-        out.push_str("\"redacted\":true}");
-        RawValue::from_string(out).map_or_else(|_| self.clone(), Self)
+        let Ok(mut members) = serde_json::from_str::<BTreeMap<String, &RawValue>>(self.0.get()) else {
+            return self.clone();
+        };
+        members.remove("raw");
+        members.insert("redacted".to_owned(), RawValue::TRUE);
+        Self::of(&members)
     }
 
     /// Returns the JSON text.
@@ -220,7 +218,7 @@ mod tests {
         .unwrap();
         assert_eq!(
             block.redacted().raw().get(),
-            r#"{"type":"tool_use","id":"1","name":"f","input":{"n":12345678901234567890123},"origin":{"endpoint":"e","dialect":"gemini"},"redacted":true}"#
+            r#"{"id":"1","input":{"n":12345678901234567890123},"name":"f","origin":{"endpoint":"e","dialect":"gemini"},"redacted":true,"type":"tool_use"}"#
         );
         let view = block.view().unwrap();
         assert_eq!((view.raw.unwrap().get(), view.origin.unwrap().dialect.as_str()), (r#"{"a":1}"#, "gemini"));

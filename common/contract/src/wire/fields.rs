@@ -1,9 +1,8 @@
 //! `--fields a,b.c`: selects members in the requested order and keeps their values as they were written.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::{MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -28,6 +27,12 @@ struct Node {
     below: Vec<Node>,
 }
 
+#[derive(Deserialize)]
+struct Items<'a> {
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
+}
+
 impl Fields {
     /// Parses dotted names and checks them against the JSON Schema of the output. A closed object has only the members
     /// that its schema lists; an open object accepts every name. For a page, the names select members of its items.
@@ -40,46 +45,40 @@ impl Fields {
             }
             add(name, &mut nodes);
         }
-        let members = &schema["properties"];
-        let of_items = members["items"].is_object() && members["has_more"].is_object();
-        let mut known = Known::default();
-        known.read(if of_items { &members["items"] } else { schema }, schema, DEPTH);
-        known.check(&nodes, schema, "")?;
-        Ok(Self { nodes, of_items })
+        let members = schema["properties"].as_object();
+        let Some(page) = members.filter(|members| members.contains_key("items") && members.contains_key("has_more"))
+        else {
+            check(&nodes, &choices(schema, schema, DEPTH), schema, "")?;
+            return Ok(Self { nodes, of_items: false });
+        };
+        check(&nodes, &choices(&page["items"], schema, DEPTH), schema, "")?;
+        let node = |name: &String| {
+            let below = if name == "items" { nodes.clone() } else { Vec::new() };
+            Node { name: name.clone(), below }
+        };
+        // The marks of a page are kept if the marked member is.
+        let names = page.keys().filter(|name| *name != "_untrusted");
+        Ok(Self { nodes: names.map(node).collect(), of_items: true })
     }
 
     /// Returns the JSON with only the selected members.
     pub fn project(&self, json: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        if !self.of_items {
-            project(json, &self.nodes, &mut out);
-            return out;
-        }
-        for (name, value) in members(json) {
-            out.push(if out.is_empty() { b'{' } else { b',' });
-            write_name(&name, &mut out);
-            if name != "items" || !project(value.get().as_bytes(), &self.nodes, &mut out) {
-                out.extend_from_slice(value.get().as_bytes());
-            }
-        }
-        out.push(b'}');
-        out
+        let json = std::str::from_utf8(json).unwrap_or_default();
+        project(json, &self.nodes).unwrap_or_else(|| json.to_owned()).into_bytes()
     }
 
     /// Like [`Fields::project`], but one object a line: one line for each item of a page.
     pub fn lines(&self, json: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        if !self.of_items {
-            project(json, &self.nodes, &mut out);
-            out.push(b'\n');
-            return out;
-        }
-        let items = members(json).into_iter().find(|(name, _)| name == "items").map(|(_, value)| value);
-        for item in items.into_iter().flat_map(elements) {
-            project(item.get().as_bytes(), &self.nodes, &mut out);
-            out.push(b'\n');
-        }
-        out
+        let whole = self.project(json);
+        let page = serde_json::from_slice::<Items<'_>>(&whole).ok().filter(|_| self.of_items);
+        let lines = page.as_ref().map(|page| page.items.iter().map(|item| item.get().as_bytes()).collect());
+        lines
+            .unwrap_or_else(|| vec![&whole[..]])
+            .into_iter()
+            .flat_map(|line| [line, b"\n"])
+            .flatten()
+            .copied()
+            .collect()
     }
 }
 
@@ -91,196 +90,96 @@ fn add(name: &str, nodes: &mut Vec<Node>) {
         (Some(node), Some(rest)) => add(rest, &mut node.below),
         (Some(node), None) => node.below.clear(),
         (None, rest) => {
-            let mut node = Node { name: first.to_owned(), below: Vec::new() };
+            let mut below = Vec::new();
             if let Some(rest) = rest {
-                add(rest, &mut node.below);
+                add(rest, &mut below);
             }
-            nodes.push(node);
+            nodes.push(Node { name: first.to_owned(), below });
         }
     }
 }
 
-/// The members that a schema describes.
-#[derive(Default)]
-struct Known<'a> {
-    members: Vec<(&'a str, &'a Value)>,
-    /// True if other members are possible.
-    is_open: bool,
+/// Returns a schema with all that a value of it may match instead: the target of its reference, its choices, and the
+/// schema of its elements.
+fn choices<'a>(schema: &'a Value, root: &'a Value, depth: usize) -> Vec<&'a Value> {
+    let mut all = vec![schema];
+    if depth > 0 {
+        let target = schema["$ref"].as_str().and_then(|place| root.pointer(&place[1..]));
+        let listed = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|name| schema[name].as_array()).flatten();
+        let others = target.into_iter().chain(listed).chain(schema.get("items"));
+        all.extend(others.flat_map(|other| choices(other, root, depth - 1)));
+    }
+    all
 }
 
-impl<'a> Known<'a> {
-    fn read(&mut self, schema: &'a Value, root: &'a Value, depth: usize) {
-        let Some(object) = schema.as_object() else {
-            self.is_open |= schema == &Value::Bool(true);
-            return;
-        };
-        if depth == 0 {
-            self.is_open = true;
-            return;
-        }
-        let mut is_described = object.contains_key("enum") || object.contains_key("const");
-        if let Some(target) = object.get("$ref").and_then(Value::as_str).and_then(|place| root.pointer(&place[1..])) {
-            is_described = true;
-            self.read(target, root, depth - 1);
-        }
-        for choices in ["anyOf", "oneOf", "allOf"].iter().filter_map(|name| object.get(*name)?.as_array()) {
-            is_described = true;
-            for choice in choices {
-                self.read(choice, root, depth - 1);
-            }
-        }
-        if let Some(items) = object.get("items") {
-            is_described = true;
-            self.read(items, root, depth - 1);
-        }
-        if let Some(members) = object.get("properties").and_then(Value::as_object) {
-            is_described = true;
-            self.members.extend(members.iter().map(|(name, schema)| (name.as_str(), schema)));
-        }
-        let is_type = |name: &str| match &object.get("type") {
-            Some(Value::String(one)) => one == name,
-            Some(Value::Array(all)) => all.iter().any(|one| one == name),
-            _ => false,
-        };
-        self.is_open |= object.get("additionalProperties").is_some_and(|other| other != &Value::Bool(false))
-            || !is_described && (!object.contains_key("type") || is_type("object") || is_type("array"));
-    }
-
-    fn check(&self, nodes: &[Node], root: &Value, above: &str) -> Result<()> {
-        for node in nodes {
-            let mut below = Known::default();
-            let mut is_known = false;
-            for (_, schema) in self.members.iter().filter(|(name, _)| *name == node.name) {
-                is_known = true;
-                below.read(schema, root, DEPTH);
-            }
-            let name = format!("{above}{}", node.name);
-            if is_known {
-                below.check(&node.below, root, &format!("{name}."))?;
-            } else if !self.is_open {
-                return Err(self.unknown(&name, &node.name));
-            }
-        }
-        Ok(())
-    }
-
-    fn unknown(&self, path: &str, name: &str) -> Error {
-        let mut known: Vec<&str> = Vec::new();
-        for (name, _) in &self.members {
-            if !known.contains(name) {
-                known.push(name);
-            }
-        }
-        let error = Error::usage(format!("no field `{path}`")).with("known", known.clone());
-        if known.is_empty() {
-            return error.hint("it has no members");
-        }
-        error.hint(match nearest(name, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`? there are {}", known.join(", ")),
-            None => format!("there are {}", known.join(", ")),
-        })
+/// True if a value of this schema may have members that the schema does not list.
+fn is_open(schema: &Value) -> bool {
+    const DESCRIBED: [&str; 8] = ["properties", "enum", "const", "items", "$ref", "anyOf", "oneOf", "allOf"];
+    let has_members = match &schema["type"] {
+        Value::Array(types) => types.iter().any(|name| name == "object" || name == "array"),
+        name => name.is_null() || name == "object" || name == "array",
+    };
+    match schema.get("additionalProperties") {
+        Some(others) => others != false,
+        None => schema != false && has_members && !DESCRIBED.iter().any(|name| schema.get(name).is_some()),
     }
 }
 
-/// Appends an object with only the selected members, or a list of such objects. Returns false if the value has no
-/// members.
-fn project(json: &[u8], nodes: &[Node], out: &mut Vec<u8>) -> bool {
-    match json.trim_ascii_start().first() {
-        Some(b'{') => {}
-        Some(b'[') => {
-            let list = serde_json::from_slice::<Vec<&RawValue>>(json).unwrap_or_default();
-            out.push(b'[');
-            let mut is_first = true;
-            for element in list {
-                let before = out.len();
-                if !std::mem::take(&mut is_first) {
-                    out.push(b',');
-                }
-                if !project(element.get().as_bytes(), nodes, out) {
-                    is_first = out.len() == before;
-                    out.truncate(before);
-                }
-            }
-            out.push(b']');
-            return true;
-        }
-        _ => return false,
-    }
-    let members = members(json);
-    let value_of =
-        |name: &str| members.iter().find(|(found, _)| found == name).map(|(_, value)| value.get().as_bytes());
-    out.push(b'{');
-    let mut separator: &[u8] = b"";
+fn check(nodes: &[Node], schemas: &[&Value], root: &Value, above: &str) -> Result<()> {
+    let known: Vec<_> = schemas.iter().filter_map(|schema| schema["properties"].as_object()).flatten().collect();
     for node in nodes {
-        let Some(value) = value_of(&node.name) else { continue };
-        let before = out.len();
-        out.extend_from_slice(separator);
-        write_name(&node.name, out);
-        if node.below.is_empty() {
-            out.extend_from_slice(value);
-        } else if !project(value, &node.below, out) {
-            out.truncate(before);
-            continue;
+        let own = known.iter().filter(|(name, _)| **name == node.name);
+        let below: Vec<&Value> = own.flat_map(|(_, schema)| choices(schema, root, DEPTH)).collect();
+        let path = format!("{above}{}", node.name);
+        if !below.is_empty() {
+            check(&node.below, &below, root, &format!("{path}."))?;
+        } else if !schemas.iter().any(|schema| is_open(schema)) {
+            return Err(unknown(&path, &node.name, known.iter().map(|(name, _)| name.as_str())));
         }
-        separator = b",";
+    }
+    Ok(())
+}
+
+fn unknown<'a>(path: &str, name: &str, all: impl Iterator<Item = &'a str>) -> Error {
+    let mut known: Vec<&str> = Vec::new();
+    for name in all {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    let listed = known.join(", ");
+    let error = Error::usage(format!("no field `{path}`")).with("known", known.clone());
+    error.hint(match nearest(name, known) {
+        _ if listed.is_empty() => "it has no members".to_owned(),
+        Some(near) => format!("did you mean `{near}`? there are {listed}"),
+        None => format!("there are {listed}"),
+    })
+}
+
+/// Returns an object with only the selected members, or a list of such objects; `None` if the value has no members.
+fn project(json: &str, nodes: &[Node]) -> Option<String> {
+    if json.trim_start().starts_with('[') {
+        let elements: Vec<&RawValue> = serde_json::from_str(json).ok()?;
+        let kept: Vec<String> = elements.into_iter().filter_map(|element| project(element.get(), nodes)).collect();
+        return Some(format!("[{}]", kept.join(",")));
+    }
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(json).ok()?;
+    let mut kept = Vec::new();
+    for node in nodes {
+        let Some(value) = members.get(&node.name).map(|value| value.get()) else { continue };
+        let value = if node.below.is_empty() { Some(value.to_owned()) } else { project(value, &node.below) };
+        kept.extend(value.map(|value| format!("{}:{value}", Value::from(node.name.as_str()))));
     }
     // The marks of untrusted members are kept.
-    let marks: Vec<String> = match value_of("_untrusted") {
-        Some(marks) if !nodes.iter().any(|node| node.name == "_untrusted") => {
-            serde_json::from_slice(marks).unwrap_or_default()
-        }
-        _ => Vec::new(),
-    };
-    let is_kept =
-        |mark: &String| mark.split('/').nth(1).is_some_and(|first| nodes.iter().any(|node| node.name == first));
-    let kept: Vec<&String> = marks.iter().filter(|mark| is_kept(mark)).collect();
-    if !kept.is_empty() {
-        out.extend_from_slice(separator);
-        out.extend_from_slice(b"\"_untrusted\":");
-        out.extend(serde_json::to_vec(&kept).unwrap_or_default());
-    }
-    out.push(b'}');
-    true
-}
-
-fn write_name(name: &str, out: &mut Vec<u8>) {
-    cp_json::string(name, out);
-    out.push(b':');
-}
-
-fn elements(list: &RawValue) -> Vec<&RawValue> {
-    serde_json::from_str(list.get()).unwrap_or_default()
-}
-
-/// Returns the members of an object in their order; empty if the JSON is not an object.
-pub(super) fn members(json: &[u8]) -> Vec<(String, &RawValue)> {
-    struct Members<'a>(Vec<(String, &'a RawValue)>);
-
-    impl<'de> Deserialize<'de> for Members<'de> {
-        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            deserializer.deserialize_map(Reader)
+    let is_selected = |name: &str| nodes.iter().any(|node| node.name == name);
+    if let Some(marks) = members.get("_untrusted").filter(|_| !is_selected("_untrusted")) {
+        let mut marks: Vec<String> = serde_json::from_str(marks.get()).unwrap_or_default();
+        marks.retain(|mark| mark.split('/').nth(1).is_some_and(is_selected));
+        if !marks.is_empty() {
+            kept.push(format!("\"_untrusted\":{}", Value::from(marks)));
         }
     }
-
-    struct Reader;
-
-    impl<'de> Visitor<'de> for Reader {
-        type Value = Members<'de>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut members = Vec::new();
-            while let Some(member) = map.next_entry()? {
-                members.push(member);
-            }
-            Ok(Members(members))
-        }
-    }
-
-    serde_json::from_slice::<Members<'_>>(json).map(|members| members.0).unwrap_or_default()
+    Some(format!("{{{}}}", kept.join(",")))
 }
 
 #[cfg(test)]

@@ -144,34 +144,37 @@ pub fn answered(home: &Home, id: &str) -> Result<()> {
 
 /// True if exactly this request was granted and the grant is not spent. Only [`take`] spends it.
 pub fn is_granted(home: &Home, approval: &Approval) -> Result<bool> {
-    let Some(StoredGrant { expires, token, grant }) = kept(home, approval)? else { return Ok(false) };
-    let counts = approval.level.takes(grant.how) && expires > clock::unix_seconds();
-    Ok(counts && recall(home, expires, &token, &bound(approval)?)?.is_some())
+    Ok(kept(home, approval)?.is_some_and(|(kept, _)| kept.expires > clock::unix_seconds()))
 }
 
 /// Spends the grant for exactly this request: of several callers, one gets it. A grant that has expired, belongs to
 /// another request, or came by an insufficient channel is ignored.
 pub fn take(home: &Home, approval: &Approval) -> Result<Option<Spent>> {
-    let Some(StoredGrant { expires, token: kept, grant }) = kept(home, approval)? else { return Ok(None) };
-    if !approval.level.takes(grant.how) || !remove(&file(home, &approval.id, "granted"))? {
+    let Some((StoredGrant { token: kept, grant, .. }, token)) = kept(home, approval)? else { return Ok(None) };
+    if !remove(&file(home, &approval.id, "granted"))? {
         return Ok(None);
     }
-    let bound = bound(approval)?;
-    let Some(token) = recall(home, expires, &kept, &bound)? else { return Ok(None) };
-    match redeem(home, &token, &bound) {
+    match redeem(home, &token, &bound(approval)?) {
         Ok(()) => Ok(Some(Spent { approval: approval.clone(), grant, token: kept })),
         Err(error) if error.code() == Code::Conflict => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn kept(home: &Home, approval: &Approval) -> Result<Option<StoredGrant>> {
+/// Returns the grant of exactly this request by a sufficient channel, with its token.
+fn kept(home: &Home, approval: &Approval) -> Result<Option<(StoredGrant, String)>> {
     let path = file(home, &approval.id, "granted");
-    match std::fs::read(&path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io("reading an approval", e).in_file(&path)),
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::io("reading an approval", e).in_file(&path)),
+    };
+    let Ok(kept) = serde_json::from_slice::<StoredGrant>(&bytes) else { return Ok(None) };
+    if !approval.level.takes(kept.grant.how) {
+        return Ok(None);
     }
+    let token = recall(home, kept.expires, &kept.token, &bound(approval)?)?;
+    Ok(token.map(|token| (kept, token)))
 }
 
 /// Directory of requests and grants, in the state of the home.

@@ -134,6 +134,6 @@ fn settings(program: &Program, context: &Context) -> ContextAnswer {
         account: context.agent(None),
         config: SETTINGS.iter().filter_map(|s| in_force(s.key).map(|answer| (s.key.to_owned(), answer))).collect(),
         credentials: (program.credentials)(context),
-        notices: context.out.notices().to_vec(),
+        notices: context.out.notices(),
     }
 }

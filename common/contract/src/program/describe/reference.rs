@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::program::identity::{Class, Input, Program, VERSION, VerbDoc};
+use crate::program::identity::{Program, VERSION, VerbDoc};
 use crate::program::{command, standard};
 use crate::spelling::nearest;
 use crate::wire::error::EXITS;
@@ -31,7 +31,7 @@ pub struct Reference {
     /// The options and operands of the selected verb, else of the default verb, else of every program.
     pub options: Vec<Parameter>,
     /// The verbs.
-    pub commands: Vec<CommandReference>,
+    pub commands: Vec<Command>,
     /// The environment variables that the program reads.
     pub environment: Vec<Variable>,
     /// The schemas of the output, by the name in `output_schema`.
@@ -108,29 +108,17 @@ pub(super) fn readiness() -> Readiness {
 /// A verb.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CommandReference {
-    /// The words of the verb; empty for the default verb.
-    pub path: String,
-    /// The class, which determines the gate.
-    pub r#type: Class,
+pub struct Command {
+    #[serde(flatten)]
+    doc: VerbDoc,
     /// Description, one line.
     pub description: String,
     /// Its own options and operands, and the options of every program.
     pub params: Vec<Parameter>,
-    /// The name in `schemas` of the main output.
-    pub output_schema: String,
     /// The names in `schemas` of all possible output, including the main one.
     pub outputs: Vec<&'static str>,
     /// Command lines that run without changes.
     pub examples: Vec<String>,
-    /// True if it also requires `--dangerous`.
-    pub dangerous: bool,
-    /// The formats of standard input; empty if it is not read.
-    pub stdin: Vec<Input>,
-    /// The order of a list.
-    pub default_sort: Option<&'static str>,
-    /// The events that the verb appends to a ledger, in addition to those of every ledger and of the audit.
-    pub events: Vec<&'static str>,
     /// The possible exit statuses, explained in `exit_codes`.
     pub exit_codes: Vec<u8>,
 }
@@ -195,7 +183,7 @@ impl Reply for Reference {
     fn text(&self) -> String {
         let mut lines = vec![format!("{} {}: {}", self.tool, self.version, self.about)];
         for command in &self.commands {
-            lines.push(format!("  {:<24} {}", [self.tool, &command.path].join(" ").trim(), command.description));
+            lines.push(format!("  {:<24} {}", [self.tool, command.doc.path].join(" ").trim(), command.description));
         }
         lines.join("\n")
     }
@@ -206,11 +194,14 @@ impl Reference {
     pub(super) fn narrowed(mut self, verb: Option<&str>) -> Result<Self> {
         let Some(verb) = verb else { return Ok(self) };
         let below = format!("{verb} ");
-        let known: Vec<String> = self.commands.iter().map(|command| command.path.clone()).collect();
-        self.commands.retain(|command| command.path == verb || (!verb.is_empty() && command.path.starts_with(&below)));
+        let known: Vec<&str> = self.commands.iter().map(|command| command.doc.path).collect();
+        self.commands.retain(|command| {
+            let path = command.doc.path;
+            path == verb || (!verb.is_empty() && path.starts_with(&below))
+        });
         if self.commands.is_empty() {
             let error = Error::not_found(format!("{} has no verb `{verb}`", self.tool)).with("verbs", known.clone());
-            return Err(match nearest(verb, known.iter().map(String::as_str)) {
+            return Err(match nearest(verb, known) {
                 Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
                 None => error.hint(format!("`{} --help` lists them", self.tool)),
             });
@@ -226,9 +217,9 @@ impl Reference {
 pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> Result<Reference> {
     root.build();
     let docs: Vec<&VerbDoc> = program.verbs.iter().chain(&standard::VERBS).collect();
-    let commands: Vec<CommandReference> =
+    let commands: Vec<Command> =
         command::verbs(&root).into_iter().map(|verb| leaf(program, verb.command, &verb.path)).collect::<Result<_>>()?;
-    let main = commands.iter().find(|command| command.path.is_empty()).map(|command| command.params.clone());
+    let main = commands.iter().find(|command| command.doc.path.is_empty()).map(|command| command.params.clone());
     let mut catalogue = BTreeMap::new();
     let outputs: Vec<&str> = docs.iter().flat_map(|doc| doc.outputs()).collect();
     let shared = standard::SCHEMAS.iter().filter(|(name, _)| outputs.contains(name));
@@ -267,21 +258,15 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
     })
 }
 
-fn leaf(program: &Program, verb: &clap::Command, path: &str) -> Result<CommandReference> {
+fn leaf(program: &Program, verb: &clap::Command, path: &str) -> Result<Command> {
     let doc =
         program.doc(path).ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
-    Ok(CommandReference {
-        path: path.to_owned(),
-        r#type: doc.class,
+    Ok(Command {
+        doc: *doc,
         description: verb.get_about().map(ToString::to_string).unwrap_or_default(),
         params: parameters(verb),
-        output_schema: doc.output.to_owned(),
         outputs: doc.outputs(),
         examples: doc.examples.iter().map(|example| example.replace("{}", program.name)).collect(),
-        dangerous: doc.dangerous,
-        stdin: doc.input.to_vec(),
-        default_sort: doc.sort,
-        events: doc.events.to_vec(),
         exit_codes: doc.all_exits(),
     })
 }
