@@ -54,7 +54,7 @@ fn create(path: &str, content: &str) -> Value {
 
 /// Every file of the project with its bytes and permissions.
 fn files(place: &ToolLoop) -> BTreeMap<String, (Vec<u8>, u32)> {
-    let names = place.work.names().into_iter();
+    let names = place.work.names().into_iter().filter(|name| place.work.join(name).is_file());
     let state = |name: String| {
         let mode = fs::metadata(place.work.join(&name)).unwrap().permissions().mode() & 0o777;
         (place.work.bytes(&name), mode)
