@@ -149,8 +149,8 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
                  are and the others are put back",
             ));
     }
-    let changed = undo.changed.iter().map(|path| (path, CHANGED));
-    let left_out = changed.chain(undo.lost.iter().map(|(path, reason)| (path, *reason)));
+    let by_others = undo.changed.iter().map(|path| (path, CHANGED));
+    let left_out = by_others.chain(undo.lost.iter().map(|(path, reason)| (path, *reason)));
     let left_out: Vec<LeftOut> = left_out
         .map(|(path, reason)| LeftOut { path: path.display().to_string(), reason: reason.to_owned() })
         .collect();

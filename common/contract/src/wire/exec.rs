@@ -74,7 +74,9 @@ impl FilesChanged {
     /// All changes, with their numbers.
     pub fn of(files: Vec<FileChange>) -> Self {
         let mut changed = Self::default();
-        files.iter().for_each(|file| changed.count(file.change));
+        for file in &files {
+            changed.count(file.change);
+        }
         Self { files, ..changed }
     }
 

@@ -330,8 +330,8 @@ fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
         if let Some(change) = files.into_iter().find(|change| change.path == path) {
             return Ok(Some(change.after.and_then(|after| after.sha256).unwrap_or_default()));
         }
-        let reads = what.reads.into_iter().filter(|read| read.path == path);
-        if let Some(hash) = reads.filter_map(|read| read.file_sha256).next() {
+        let mut reads = what.reads.into_iter().filter(|read| read.path == path);
+        if let Some(hash) = reads.find_map(|read| read.file_sha256) {
             return Ok(Some(hash));
         }
     }

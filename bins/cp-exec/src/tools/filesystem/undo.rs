@@ -30,7 +30,8 @@ pub(crate) struct Undo {
     pub changed: Vec<PathBuf>,
     /// Paths that cannot be restored, with the reason.
     pub lost: Vec<(PathBuf, &'static str)>,
-    _lock: Option<fs::File>,
+    /// Held until the end; a preview has none.
+    lock: Option<fs::File>,
 }
 
 /// One path with its current and its restored state.
@@ -47,7 +48,7 @@ impl Undo {
         policy.check_base()?;
         let store = Store::of_home(&policy.cp_home);
         let lock = if is_preview { None } else { Some(locked(policy)?) };
-        let mut undo = Self { store, steps: Vec::new(), changed: Vec::new(), lost: Vec::new(), _lock: lock };
+        let mut undo = Self { store, steps: Vec::new(), changed: Vec::new(), lost: Vec::new(), lock };
         // In path order, so that a directory comes before its content.
         let mut paths: BTreeMap<OsString, Vec<FileChange>> = BTreeMap::new();
         for change in changes {
@@ -108,7 +109,7 @@ impl Undo {
     }
 
     fn is_preview(&self) -> bool {
-        self._lock.is_none()
+        self.lock.is_none()
     }
 
     /// The reason why a state cannot be restored.
