@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use serde_json::{Value, json};
 
@@ -27,17 +28,13 @@ fn refusal(answer: &Value) -> (String, String) {
     (error["code"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned(), text)
 }
 
-/// The ledger of the run, and what the last operation wrote.
-fn last_write(exec: &Exec) -> (std::path::PathBuf, Value) {
-    let ledger = exec.home.join("planes/ho1/runs/RUN-1.jsonl");
-    let mut entries = exec.home.records(&ledger);
-    entries.retain(|entry| entry["event"] == "exec.operation");
-    (ledger, entries.pop().unwrap()["data"]["what"]["writes"][0].clone())
-}
-
-fn kept(ledger: &std::path::Path, state: &Value) -> Vec<u8> {
-    let hash = cp_ledger::format::line::Hash::parse(state["blob"].as_str().unwrap()).unwrap();
-    blob::load(ledger, &hash).unwrap()
+/// The last change of the run, and the content that is kept of the file before it.
+fn last_change(exec: &Exec) -> (Value, Vec<u8>) {
+    let mut entries = exec.home.records(exec.home.join("planes/ho1/runs/RUN-1.jsonl"));
+    entries.retain(|entry| entry["event"] == "exec.changes");
+    let change = entries.pop().unwrap()["data"]["files"][0].clone();
+    let hash = Hash::parse(change["before"]["sha256"].as_str().unwrap()).unwrap();
+    (change, blob::load(&exec.home.join("state/kept/objects"), &hash).unwrap())
 }
 
 #[test]
@@ -50,11 +47,10 @@ fn edit_replaces_unique_text_and_keeps_old_content() {
         assert_eq!((&value(&answer)["changes"], &value(&answer)["lines"]), (&json!(1), &json!([2])), "{answer}");
         assert_eq!(exec.work.read("a.sh"), "one\n2\r\nthree");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o751, "{who:?}");
-        let (ledger, write) = last_write(&exec);
-        assert_eq!(kept(&ledger, &write["before"]), b"one\ntwo\nthree");
-        assert_eq!(kept(&ledger, &write["after"]), b"one\n2\r\nthree");
-        assert_eq!(write["before"]["permissions"], "751");
-        assert_eq!(write["mode"], "edit");
+        let (change, kept) = last_change(&exec);
+        assert_eq!((kept.as_slice(), &change["change"]), (&b"one\ntwo\nthree"[..], &json!("changed")));
+        assert_eq!(change["after"]["sha256"], Hash::of(b"one\n2\r\nthree").to_string());
+        assert_eq!([&change["before"]["permissions"], &change["after"]["permissions"]], ["751", "751"]);
     }
 }
 
@@ -129,36 +125,22 @@ fn edit_checks_expected_hash() {
 }
 
 #[test]
-fn remove_file_requires_read_and_can_be_restored() {
+fn remove_file_requires_read_and_is_undone() {
     let exec = Exec::new(Who::Me);
     let path = exec.write("a", "held");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     let (code, text) = refusal(&ask(&exec, "remove_file", &json!({"path": "a"})));
     assert!(code == "E_CONFLICT" && text.contains("read it first") && path.exists(), "{text}");
-    let hash = value(&ask(&exec, "read_file", &json!({"path": "a"})))["file_sha256"].clone();
+    value(&ask(&exec, "read_file", &json!({"path": "a"})));
     value(&ask(&exec, "remove_file", &json!({"path": "a"})));
     assert!(!path.exists());
-    let (ledger, write) = last_write(&exec);
-    assert_eq!((kept(&ledger, &write["before"]), &write["after"]), (b"held".to_vec(), &Value::Null));
-
-    let file = |from: &Value, to: &Value| json!({"path": "a", "from": from, "to": to, "permissions": "640"});
-    let absent = json!({"path": "other", "from": hash, "to": Value::Null});
-    let both = json!({"files": [file(&Value::Null, &hash), absent]});
-    assert_eq!(refusal(&ask(&exec, "restore_files", &both)).0, "E_CONFLICT");
-    assert!(!path.exists(), "one is not as it was, so none is changed");
-    value(&ask(&exec, "restore_files", &json!({"files": [file(&Value::Null, &hash)]})));
-    assert_eq!(
-        (exec.work.read("a").as_str(), fs::metadata(&path).unwrap().permissions().mode() & 0o777),
-        ("held", 0o640)
-    );
-    let twice = json!({"files": [file(&hash, &Value::Null), file(&hash, &Value::Null)]});
-    assert_eq!(refusal(&ask(&exec, "restore_files", &twice)).0, "E_VALIDATION");
-    value(&ask(&exec, "restore_files", &json!({"files": [file(&hash, &Value::Null)]})));
-    assert!(!path.exists());
+    exec.confirmed(&["undo", "all", "--run", "RUN-1"]);
+    let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((exec.work.read("a").as_str(), mode), ("held", 0o640));
 }
 
 #[test]
-fn unwritable_path_is_not_edited_removed_or_restored() {
+fn unwritable_path_is_not_edited_or_removed() {
     for who in everyone() {
         let exec = Exec::with_policy(who, "[paths]\nread = [\".\"]\nwrite = [\"out\"]\npristine = [\"out/keep\"]\n");
         for path in ["a", "out/a", "out/keep/a", "out/.bashrc", "out/.env"] {
@@ -172,11 +154,6 @@ fn unwritable_path_is_not_edited_removed_or_restored() {
             [
                 ask(&exec, "edit_file", &json!({"path": path, "old": "text", "new": "new"})),
                 ask(&exec, "remove_file", &json!({"path": path, "expected_sha256": read["data"]["value"]["sha256"]})),
-                ask(
-                    &exec,
-                    "restore_files",
-                    &json!({"files": [{"path": path, "from": cp_ledger::format::line::Hash::of(b"text").to_string()}]}),
-                ),
             ]
         };
         for path in ["a", "out/keep/a", "out/.bashrc", "out/.env", "out/link", "out/up/secret", "out/../a"] {
@@ -190,7 +167,7 @@ fn unwritable_path_is_not_edited_removed_or_restored() {
         let [edited, ..] = changes("out/a");
         assert_eq!(edited["ok"], true, "{edited}");
         exec.write("out/b", "text");
-        let hash = cp_ledger::format::line::Hash::of(b"text").to_string();
+        let hash = Hash::of(b"text").to_string();
         value(&ask(&exec, "remove_file", &json!({"path": "out/b", "expected_sha256": hash})));
     }
 }
@@ -249,7 +226,7 @@ fn read_file_text_for_model_has_note_in_brackets() {
     call(&json!({"operation": "edit_file", "path": "a", "old": "2", "new": "two"}));
     let entries = exec.home.records(exec.home.join("planes/ho1/runs/RUN-1.jsonl"));
     let edit = entries.iter().find(|entry| entry["data"]["operation"] == "filesystem.edit_file").unwrap();
-    assert_eq!(edit["data"]["what"]["call"], "c1");
+    assert_eq!((&edit["event"], &edit["data"]["call"]), (&json!("exec.changes"), &json!("c1")));
     let missing = call(&json!({"operation": "edit_file", "path": "b", "old": "2", "new": "two"}));
     assert!(missing["is_error"] == true && missing["content"].as_str().unwrap().contains("write_file"), "{missing}");
 }
@@ -275,25 +252,6 @@ fn concurrent_edits_are_all_applied() {
 }
 
 #[test]
-fn kept_contents_are_hidden_for_any_ledger_path() {
-    let exec = Exec::new(Who::Me);
-    exec.write("a", "one");
-    let ledger = exec.work.join("l.jsonl").display().to_string();
-    let asked = |request: &Value| exec.answers(&["--ledger", &ledger], &request.to_string()).0[0].clone();
-    let file = |operation: &str, arguments: Value| {
-        asked(&json!({"tool": "filesystem", "operation": operation, "arguments": arguments}))
-    };
-    value(&file("edit_file", json!({"path": "a", "old": "one", "new": "1"})));
-    let name = exec.work.at("l.jsonl.blobs").names()[0].clone();
-    let read = |path: &str| {
-        let shell = asked(&json!({"tool": "shell", "arguments": {"argv": ["cat", path]}}));
-        (shell["ok"] == true, file("read_file", json!({"path": path}))["ok"] == true)
-    };
-    assert_eq!(read("a"), (true, true));
-    assert_eq!(read(&format!("l.jsonl.blobs/{name}")), (false, false));
-}
-
-#[test]
 fn missing_directories_are_created_within_writable_paths() {
     for who in everyone() {
         let exec = Exec::with_policy(who, "[paths]\nread = [\".\"]\nwrite = [\"out\"]\n");
@@ -306,10 +264,8 @@ fn missing_directories_are_created_within_writable_paths() {
             let parent = exec.work.join(path).parent().unwrap().to_path_buf();
             assert_eq!(parent.is_dir(), is_written, "{who:?} {path}");
         }
-        let (ledger, _) = last_write(&exec);
-        let entries = exec.home.records(&ledger);
-        let made = entries.iter().find_map(|entry| entry["data"]["what"]["directories"].as_array()).unwrap();
-        assert_eq!(made.len(), 2, "{made:?}");
+        exec.confirmed(&["undo", "all", "--run", "RUN-1"]);
+        assert_eq!(exec.work.at("out").names(), ["x"], "{who:?}");
     }
 }
 
@@ -322,8 +278,8 @@ fn overwrite_by_run_is_an_edit_below_working_directory() {
     };
     exec.write("a", "one");
     assert_eq!(write(&["--run", "RUN-1"], "two")["data"]["is_error"], false);
-    let (ledger, change) = last_write(&exec);
-    assert_eq!((kept(&ledger, &change["before"]), kept(&ledger, &change["after"])), (b"one".to_vec(), b"two".to_vec()));
+    let (change, kept) = last_change(&exec);
+    assert_eq!((kept, &change["after"]["sha256"]), (b"one".to_vec(), &json!(Hash::of(b"two").to_string())));
     // The file changed since: the run has to read it again.
     exec.write("a", "other");
     let answer = write(&["--run", "RUN-1"], "three");

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use cp_testkit::{Place, Sweep};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::exec::{Exec, POLICY, Who, everyone};
 
@@ -78,6 +78,11 @@ fn project(exec: &Exec) {
     std::os::unix::fs::symlink("d/a", exec.work.join("link")).unwrap();
 }
 
+/// The newest entry about changes.
+fn newest(exec: &Exec) -> Value {
+    exec.entries("exec.changes").pop().unwrap()
+}
+
 #[test]
 fn undo_restores_content_permissions_and_absence_after_random_scripts() {
     for who in everyone() {
@@ -96,11 +101,86 @@ fn undo_restores_content_permissions_and_absence_after_random_scripts() {
             undo(&exec, &["last"]);
             assert_eq!(contents(&exec.work), before, "{who:?}, seed {seed}: {text}");
             // The undo can be undone, and that can be undone.
-            let undone = exec.entries("exec.operation").pop().unwrap()["seq"].to_string();
-            undo(&exec, &[&undone]);
+            undo(&exec, &[&newest(&exec)["seq"].to_string()]);
             assert_eq!(contents(&exec.work), after, "{who:?}, seed {seed}: {text}");
             undo(&exec, &["last"]);
         }
+    }
+}
+
+#[test]
+fn undo_of_all_restores_edits_of_tools_and_programs_and_keeps_work_of_others() {
+    for who in everyone() {
+        for seed in 0..6 {
+            let exec = Exec::new(who);
+            project(&exec);
+            for name in ["run.sh", "mine", "shared", "owned"] {
+                exec.write(name, "as the owner has it\n");
+            }
+            let mut before = contents(&exec.work);
+            let name = format!("RUN-{seed}");
+            let program = |text: &str| {
+                fs::write(exec.work.join("run.sh"), text).unwrap();
+                assert_eq!(exec.ask(&["--run", &name, "--", "sh", "-c", ". ./run.sh"]).0["ok"], true);
+            };
+            let tool = |operation: &str, arguments: Value| exec.file(&["--run", &name], operation, &arguments);
+            let mut edits = 0;
+            for round in 0..3 {
+                program(&script(seed * 3 + round));
+                for path in ["a", "d/b", "shared", "owned"] {
+                    let edit = json!({"path": path, "old": "owner", "new": format!("tool {round} and owner")});
+                    edits += u64::from(tool("edit_file", edit)["ok"] == true);
+                }
+                tool("write_file", json!({"path": format!("made/{round}/new"), "content": "x"}));
+                tool("edit_file", json!({"path": "mine", "old": "missing", "new": "x"}));
+            }
+            assert!(edits > 5, "{edits}");
+            // The owner works too: on a file that a tool edited, on one that no tool did, and on permissions.
+            exec.write("shared", "by the owner\n");
+            exec.write("mine", "by the owner\n");
+            fs::set_permissions(exec.work.join("owned"), fs::Permissions::from_mode(0o740)).unwrap();
+            exec.write("run.sh", "as the owner has it\n");
+            let owners = contents(&exec.work);
+            let all = ["undo", "all", "--run", &name];
+            let (refused, _) = exec.ask(&[&all[..], &["--dry-run"]].concat());
+            assert_eq!(refused["error"]["details"]["files"], json!([exec.work.join("shared")]), "{refused}");
+            let undone = exec.confirmed(&[&all[..], &["--except-changed"]].concat());
+            assert_eq!(undone["left_out"][0]["path"], json!(exec.work.join("shared")), "{undone}");
+            for path in ["shared", "mine", "owned"].map(|name| exec.work.join(name)) {
+                let (mode, bytes) = owners[&path].clone();
+                let bytes = if path.ends_with("owned") { before[&path].1.clone() } else { bytes };
+                before.insert(path, (mode, bytes));
+            }
+            assert_eq!(contents(&exec.work), before, "{who:?}, seed {seed}");
+            let (again, _) = exec.ask(&[&all[..], &["--except-changed", "--dry-run"]].concat());
+            assert_eq!((&again["data"]["files"], &again["data"]["receipt"]), (&json!([]), &Value::Null), "{again}");
+        }
+    }
+}
+
+#[test]
+fn undo_of_call_and_edit_requires_no_later_change() {
+    let exec = Exec::new(Who::Me);
+    exec.write("a", "one two");
+    let call = |id: &str, old: &str, new: &str| {
+        let input = json!({"operation": "edit_file", "path": "a", "old": old, "new": new});
+        let data = json!({"id": id, "name": "filesystem", "input": input});
+        let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call", "data": data}).to_string();
+        assert_eq!(exec.answers(&[], &call).0[0]["data"]["is_error"], false);
+    };
+    call("c1", "one", "1");
+    call("c2", "two", "2");
+    let (refused, status) = exec.ask(&["undo", "c1", "--dry-run"]);
+    assert!(status == 6 && refused["error"]["details"]["hint"].as_str().unwrap().contains("later first"), "{refused}");
+    // By its entry, and by its call.
+    let second = newest(&exec)["seq"].to_string();
+    exec.confirmed(&["undo", &second]);
+    assert_eq!(exec.work.read("a"), "1 two");
+    exec.confirmed(&["undo", "c1"]);
+    assert_eq!(exec.work.read("a"), "one two");
+    for (named, code) in [("c3", "E_NOT_FOUND"), ("all", "E_USAGE")] {
+        let (answer, _) = exec.ask(&["undo", named, "--dry-run"]);
+        assert_eq!(answer["error"]["code"], code, "{answer}");
     }
 }
 
@@ -129,7 +209,7 @@ fn result_and_ledger_list_changes() {
     let kinds: Vec<&str> =
         changed["files"].as_array().unwrap().iter().map(|file| file["change"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["changed", "removed", "mode", "created"], "{changed}");
-    let entry = exec.entries("exec.changes").pop().unwrap();
+    let entry = newest(&exec);
     assert_eq!(entry["data"]["files"], changed["files"]);
     assert_eq!(entry["data"]["intent"], exec.entries("exec.intent").pop().unwrap()["seq"]);
     // A command that fails is listed and undone like any other.
@@ -151,7 +231,7 @@ fn undo_finds_run_by_receipt_of_result() {
     for name in [first["seq"].to_string().as_str(), hash, &hash[..15], &hash[7..17], &intent, "last"] {
         undo(&exec, &[name]);
         assert_eq!(exec.work.read("a"), was, "{name}");
-        let redo = exec.entries("exec.operation").pop().unwrap()["seq"].to_string();
+        let redo = newest(&exec)["seq"].to_string();
         undo(&exec, &[&redo]);
         assert_eq!(exec.work.read("a"), "first\n");
     }
@@ -284,15 +364,19 @@ fn killed() -> Place {
 fn killed_undo_can_be_repeated() {
     let place = killed();
     let before = contents(&place.work);
-    place.run(&["--", "sh", "-c", ". ./one.sh"]);
+    place.run(&["--run", "RUN-1", "--", "sh", "-c", ". ./one.sh"]);
+    let edit =
+        json!({"tool": "filesystem", "operation": "edit_file", "arguments": {"path": "a", "old": "1", "new": "t"}});
+    assert_eq!(place.program("cp-exec").args(["--run", "RUN-1"]).stdin(format!("{edit}\n")).run().status, 0);
+    let all = ["undo", "all", "--run", "RUN-1"];
     let token = |except: &[&str]| {
-        let shown = place.run(&[&["undo", "last", "--dry-run"], except].concat());
+        let shown = place.run(&[&all[..], &["--dry-run"], except].concat());
         shown.records().pop().unwrap()["data"]["confirm_token"].as_str().map(str::to_owned)
     };
     let first = token(&[]).unwrap();
-    Sweep::new(&place, &["undo", "last", "--confirm", &first]).dies_alone().run(|_, fault| {
+    Sweep::new(&place, &[&all[..], &["--confirm", &first]].concat()).dies_alone().run(|_, fault| {
         if let Some(again) = token(&[]) {
-            let done = place.run(&["undo", "last", "--confirm", &again]);
+            let done = place.run(&[&all[..], &["--confirm", &again]].concat());
             assert_eq!(done.status, 0, "{fault}: {done:?}");
         }
         let mut found = contents(&place.work);

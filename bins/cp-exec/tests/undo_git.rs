@@ -53,8 +53,8 @@ fn destroyed_history_is_restored() {
             exec.ask(&["--", "true"]);
             let undone = undo(&exec, &number(&damaged));
             assert_eq!(owner(&exec, LOOK), before, "{who:?} {damage}: {undone}");
-            let entries = exec.entries("exec.operation");
-            assert_eq!(entries[0]["data"]["what"]["repositories"], undone["repositories"], "{entries:?}");
+            let entry = exec.entries("exec.changes").pop().unwrap();
+            assert_eq!(entry["data"]["repositories"], undone["repositories"], "{entry}");
         }
     }
 }

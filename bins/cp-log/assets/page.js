@@ -83,8 +83,7 @@ function span(lane, line, start = line.time - (numberOf(line.entry.data, "durati
 }
 function change(line, file, call) {
   const path = textOf(file, "path"), [before, after] = [get(file, "before"), get(file, "after")];
-  const hashOf = (state) => get(state, "blob") ?? get(state, "sha256");
-  const was = hashOf(before), is = hashOf(after) ?? get(file, "sha256");
+  const was = get(before, "sha256"), is = get(after, "sha256");
   if (!path || was === is && was !== undefined) return;
   facts.files.add(path);
   const kind = before === undefined ? "created" : after === undefined && is === undefined ? "removed" : "changed";
@@ -137,13 +136,9 @@ function gatherLine(line) {
   } else if (event === "exec.result") {
     pair(line, false, `exec ${textOf(data, "intent")}`);
     span("commands", line);
-  } else if (event === "exec.operation") {
-    const writes = [...listOf(data, "what.writes"), ...listOf(data, "what.files")];
-    for (const file of writes) change(line, file, textOf(data, "what.call"));
-    if (writes.length) ran(line, textOf(data, "what.call"));
   } else if (event === "exec.changes") {
-    const intent = ledger.bySeq.get(get(data, "intent"));
-    for (const file of listOf(data, "files")) change(line, file, textOf(intent?.entry.data, "call"));
+    for (const file of listOf(data, "files")) change(line, file, call);
+    if (textOf(data, "operation")) ran(line, call);
   }
 }
 

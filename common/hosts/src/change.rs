@@ -239,7 +239,7 @@ impl Edited {
             std::fs::create_dir_all(parent).map_err(|e| Error::io("creating the directory", e).in_file(parent))?;
         }
         let after = self.new.map(|text| After::new(text.into_bytes(), None));
-        Pending { path: self.path, mode: "overwrite", before: self.before, after }.carry_out()
+        Pending { path: self.path, before: self.before, after }.carry_out()
     }
 }
 

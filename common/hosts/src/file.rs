@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use similar::{Algorithm, TextDiff};
 
 /// Maximum length of a file, because its whole content is kept.
-const LONGEST: u64 = 256 << 20;
+const LONGEST: u64 = 16 << 20;
 
 /// A regular file and its state.
 pub struct Present {
@@ -58,7 +58,7 @@ impl Present {
         file.read_to_end(&mut bytes).map_err(failed)?;
         let stamp = stamp(&rustix::fs::fstat(&file).map_err(|e| failed(e.into()))?);
         let hash = Hash::of(&bytes);
-        Ok(Self { bytes, hash, permissions: meta.mode() & 0o777, owner: (meta.uid(), meta.gid()), stamp })
+        Ok(Self { bytes, hash, permissions: meta.mode() & 0o7777, owner: (meta.uid(), meta.gid()), stamp })
     }
 }
 
@@ -73,8 +73,6 @@ impl After {
 pub struct Pending {
     /// The absolute path without links.
     pub path: PathBuf,
-    /// The kind of change in the record.
-    pub mode: &'static str,
     /// The current file; `None` if it is new.
     pub before: Option<Present>,
     /// The new content; `None` removes the file.
@@ -158,7 +156,7 @@ impl Pending {
                     rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
                 }
             }
-            let kept = self.before.as_ref().map(|before| before.permissions);
+            let kept = self.before.as_ref().map(|before| before.permissions & 0o777);
             after.permissions.or(kept).map_or(Ok(()), |bits| rustix::fs::fchmod(file, Mode::from_raw_mode(bits)))
         };
         let written = set(&file).map_err(Into::into).and_then(|()| file.write_all(&after.bytes));
@@ -228,11 +226,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Returns the unified diff of a file's content, with the names of the file before and after.
 pub fn difference([old, new]: [&str; 2], before: &[u8], after: &[u8]) -> String {
-    let (Ok(before), Ok(after)) = (std::str::from_utf8(before), std::str::from_utf8(after)) else {
+    let text = |bytes| std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    let (Some(before), Some(after)) = (text(before), text(after)) else {
         return format!("{} bytes become {} bytes, which are not text\n", before.len(), after.len());
     };
     if before == after {
-        return "nothing changes\n".to_owned();
+        let is_renamed = old != new;
+        return if is_renamed { format!("--- {old}\n+++ {new}\n") } else { "nothing changes\n".to_owned() };
     }
     let mut differ = TextDiff::configure();
     let lines = differ.algorithm(Algorithm::Myers).timeout(PATIENCE).diff_lines(before, after);
@@ -314,7 +314,7 @@ mod tests {
             || std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
         let change = |text: &str| {
             let before = File::open(&path).ok().map(|file| Present::read(file, &path).unwrap());
-            Pending { path: path.clone(), mode: "edit", before, after: Some(After::new(text.into(), None)) }
+            Pending { path: path.clone(), before, after: Some(After::new(text.into(), None)) }
         };
         let late = change("late");
         change("one").carry_out().unwrap();

@@ -1,7 +1,7 @@
-//! File changes of a run: contents are kept before the run, the trees are compared after it, and `cp-exec undo`
-//! restores files.
+//! File changes of runs and of file tools: contents are kept before a change, the trees of a run are compared after it, and
+//! `cp-exec undo` restores files.
 //!
-//! - [`Store`] keeps the contents of regular files under the home, by their SHA-256.
+//! - [`Store`] keeps the contents of regular files under the home, by their SHA-256, for runs and file tools.
 //! - [`Baseline`] walks the writable trees before a run and keeps the contents of their files.
 //! - [`Changes`] lists the files that the run created, changed or removed.
 
@@ -15,7 +15,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::{ChangeKind, FileChange, FileKind, FilesChanged};
+use cp_common::wire::{ChangeKind, FileChange, FileKind, FileState, FilesChanged};
 use cp_ledger::format::line::Hash;
 use serde::Serialize;
 
@@ -148,7 +148,7 @@ impl<'a> Baseline<'a> {
         {
             found.name(path, reason);
         }
-        found.count(change);
+        found.files.count(change);
         if found.files.files.len() == RECORDED {
             found.files.truncated = true;
             return;
@@ -254,6 +254,19 @@ fn keep(session: &mut Session<'_>, path: &Path, stamp: &Stamp) -> io::Result<Opt
     Ok(hash.filter(|_| rustix::fs::fstat(&file).is_ok_and(|stat| Stamp::of(&stat) == *stamp)))
 }
 
+/// The change from one state of a path to another.
+pub(crate) fn changed(path: &Path, before: Option<FileState>, after: Option<FileState>) -> FileChange {
+    let content = |state: &FileState| (state.kind, state.sha256.clone(), state.target.clone());
+    let change = match (&before, &after) {
+        (None, _) => ChangeKind::Created,
+        (_, None) => ChangeKind::Removed,
+        (Some(before), Some(after)) if content(before) == content(after) => ChangeKind::Mode,
+        _ => ChangeKind::Changed,
+    };
+    let path_bytes = cp_common::wire::bytes_of(path);
+    FileChange { path: path.display().to_string(), path_bytes, change, before, after }
+}
+
 /// The reason why a path cannot be restored.
 fn not_kept(before: &Entry, kept: Option<Hash>) -> Option<&'static str> {
     match before.kind {
@@ -293,14 +306,6 @@ impl Changes {
     /// The hash of the content of a path, as long as hashes are recorded.
     fn hash_after(&self, path: &Path, now: &Entry) -> Option<Hash> {
         (self.files.files.len() < RECORDED).then(|| hash_of(path, now).ok()).flatten()
-    }
-
-    fn count(&mut self, change: ChangeKind) {
-        *match change {
-            ChangeKind::Created => &mut self.files.created,
-            ChangeKind::Changed | ChangeKind::Mode => &mut self.files.changed,
-            ChangeKind::Removed => &mut self.files.removed,
-        } += 1;
     }
 
     fn name(&mut self, path: &Path, reason: &str) {

@@ -2,8 +2,8 @@
 //! tree by device, inode, size and times, so that an unchanged file costs one stat and no read. Each run pins its snapshots, by hard
 //! links, until its changes are known; then the run pins only the contents that it overwrote or removed.
 //!
-//! Objects are not synced: after a power failure the newest may be missing. A read verifies the hash, and a snapshot of an earlier
-//! boot is not trusted.
+//! Objects of a run are not synced: after a power failure the newest may be missing. A read verifies the hash, and a snapshot of an
+//! earlier boot is not trusted.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -12,11 +12,14 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cp_common::Result;
 use cp_common::home::{Home, make_directory};
 use cp_ledger::format::line::Hash;
-use rustix::fs::{FlockOperation, Mode, Stat, flock};
-use rustix::io::Errno;
+use cp_ledger::store::blob;
+use rustix::fs::{FlockOperation, Stat, flock};
 
+/// The objects are stored like the blobs of a ledger of this name.
+const OBJECTS: &str = "objects";
 /// The largest file that is kept and hashed.
 pub(crate) const LARGEST: u64 = 16 << 20;
 /// The size of all objects together.
@@ -82,9 +85,8 @@ impl Store {
     }
 
     /// Reads an object and verifies its hash.
-    pub(crate) fn load(&self, hash: &Hash) -> io::Result<Vec<u8>> {
-        let bytes = fs::read(self.object(hash))?;
-        if Hash::of(&bytes) == *hash { Ok(bytes) } else { Err(io::Error::other("the object is damaged")) }
+    pub(crate) fn load(&self, hash: &Hash) -> Result<Vec<u8>> {
+        blob::load(&self.root.join(OBJECTS), hash)
     }
 
     pub(super) fn has(&self, hash: &Hash) -> bool {
@@ -97,7 +99,7 @@ impl Store {
 
     /// Starts to add contents. Sweeps first if a sweep is due.
     pub(crate) fn session(&self) -> io::Result<Session<'_>> {
-        for part in ["objects", "runs", "trees", "tmp"] {
+        for part in ["objects.blobs", "runs", "trees", "tmp"] {
             make_directory(&self.root.join(part)).map_err(|e| io::Error::other(e.message().to_owned()))?;
         }
         let path = self.root.join("lock");
@@ -117,8 +119,7 @@ impl Store {
     }
 
     fn object(&self, hash: &Hash) -> PathBuf {
-        let (directory, name) = hash.hex().split_at(2);
-        self.root.join("objects").join(directory).join(name)
+        blob::path(&self.root.join(OBJECTS), hash)
     }
 
     fn temporary(&self) -> PathBuf {
@@ -163,14 +164,11 @@ impl Store {
             total += added;
             live.extend(fresh);
         }
-        let mut size = 0;
-        for directory in names(&self.root.join("objects"))? {
-            let place = self.root.join("objects").join(&directory);
-            for name in names(&place)? {
-                match Hash::from_hex(format!("{directory}{name}").as_bytes()).and_then(|hash| live.get(&hash)) {
-                    Some(kept) => size += kept,
-                    None => fs::remove_file(place.join(name))?,
-                }
+        let (mut size, objects) = (0, blob::directory(&self.root.join(OBJECTS)));
+        for name in names(&objects)? {
+            match Hash::from_hex(name.as_bytes()).and_then(|hash| live.get(&hash)) {
+                Some(kept) => size += kept,
+                None => fs::remove_file(objects.join(name))?,
             }
         }
         for name in names(&self.root.join("tmp"))? {
@@ -216,15 +214,17 @@ impl<'a> Session<'a> {
             Some(path) => path,
             None => self.write(&bytes)?,
         };
-        if let Some(directory) = target.parent()
-            && let Err(e) = rustix::fs::mkdir(directory, Mode::RWXU)
-            && e != Errno::EXIST
-        {
-            return Err(e.into());
-        }
         fs::rename(temporary, target)?;
         self.added += length;
         Ok(Some(hash))
+    }
+
+    /// Keeps a content that a tool is about to replace, even if the store is full. It is on disk on return.
+    pub(crate) fn keep_durably(&mut self, hash: &Hash, bytes: &[u8]) -> Result<()> {
+        if !self.store.has(hash) {
+            self.added += bytes.len() as u64;
+        }
+        blob::store_as(&self.store.root.join(OBJECTS), hash, bytes)
     }
 
     /// Creates a file that shares the blocks of another file, if the file system supports it.

@@ -10,12 +10,10 @@ pub(crate) enum FileOperation {
     WriteFile(WriteFile),
     EditFile(EditFile),
     RemoveFile(RemoveFile),
-    RestoreFiles(RestoreFiles),
 }
 
 /// The names of the operations.
-pub(super) const FILE_OPERATIONS: [&str; 6] =
-    ["read_file", "list_directory", "write_file", "edit_file", "remove_file", "restore_files"];
+pub(super) const FILE_OPERATIONS: [&str; 5] = ["read_file", "list_directory", "write_file", "edit_file", "remove_file"];
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -130,24 +128,4 @@ pub(crate) struct RemoveFile {
     pub path: String,
     /// The hash of the file that the caller expects.
     pub expected_sha256: Option<String>,
-}
-
-/// Restores files to contents that the ledger keeps: all of them, or none if one differs from its expected state.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RestoreFiles {
-    pub files: Vec<Restore>,
-}
-
-/// One file with its current and its restored state.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Restore {
-    pub path: String,
-    /// The hash of the current content; `None` if the file does not exist.
-    pub from: Option<String>,
-    /// The hash of the restored content; `None` if the file is removed.
-    pub to: Option<String>,
-    /// The restored permissions, in octal. By default they are unchanged.
-    pub permissions: Option<String>,
 }

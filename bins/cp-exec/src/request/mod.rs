@@ -15,8 +15,7 @@ use serde_json::value::RawValue;
 
 use self::file::FILE_OPERATIONS;
 pub(crate) use self::file::{
-    EditFile, Encoding, FileOperation, ListDirectory, ReadFile, RemoveFile, Replacement, RestoreFiles, WriteFile,
-    WriteMode,
+    EditFile, Encoding, FileOperation, ListDirectory, ReadFile, RemoveFile, Replacement, WriteFile, WriteMode,
 };
 pub(crate) use self::source::{Call, Source, of_line};
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cp_common::output::has_lost_reader;
-use cp_common::wire::{Approval, Receipt};
+use cp_common::wire::{Approval, FileChange, FilesChanged, Receipt};
 use cp_common::{Code, Error, Result};
 use cp_egress::Connection;
 use cp_ledger::format::approval::Said;
@@ -95,7 +95,8 @@ impl Journal {
         let entry = with_snapshots(entry, &outcome.snapshots);
         let mut entries = vec![entry, self.evidence(intent, ruling)];
         if !outcome.changes.is_empty() {
-            entries.push(self.entry("exec.changes").with("intent", &intent.seq).data(&outcome.changes));
+            let entry = self.entry("exec.changes").with("intent", &intent.seq).with("call", &ruling.call);
+            entries.push(entry.data(&outcome.changes));
         }
         let mut receipts = self.ledger()?.append_all(entries).map_err(Error::fatal)?;
         Ok(receipts.swap_remove(0))
@@ -257,6 +258,17 @@ impl Journal {
         self.durably(entry)
     }
 
+    /// Records changes of files that an operation without a process is about to make.
+    pub(crate) fn changes(
+        &mut self,
+        operation: &str,
+        files: Vec<FileChange>,
+        more: &impl Serialize,
+    ) -> Result<Receipt> {
+        let entry = self.entry("exec.changes").with("operation", operation);
+        self.durably(entry.data(&FilesChanged::of(files)).data(more))
+    }
+
     /// Records an event of another agent. The entry is synced before the answer.
     pub(crate) fn host_event(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
         let entry = self.entry(event).data(data).with("policy", &self.policy);
@@ -315,11 +327,6 @@ impl Journal {
             *kinds.entry(found.rule).or_default() += 1;
         }
         Ok(kinds)
-    }
-
-    /// Stores bytes with this hash as a blob of the ledger. They are synced on return.
-    pub(crate) fn keep(&mut self, hash: &Hash, bytes: &[u8]) -> Result<()> {
-        blob::store_as(self.ledger()?.path(), hash, bytes)
     }
 
     fn durably(&mut self, entry: Entry) -> Result<Receipt> {

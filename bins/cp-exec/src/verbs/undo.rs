@@ -1,9 +1,10 @@
-//! `cp-exec undo`: restores the files that a run created, changed or removed.
+//! `cp-exec undo`: restores the files that runs and file tools created, changed or removed.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
-use cp_common::program::confirm::{self, Change, Gate, Write};
+use cp_common::program::confirm::{self, Change, Changes, Failed, Gate, Write};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{FileChange, Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
@@ -16,7 +17,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::git_dir::Recovery;
-use crate::run::Engine;
+use crate::policy::Actor;
+use crate::run::{Engine, quoted};
 use crate::tools::filesystem::{Step, Undo};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -25,18 +27,18 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "run_undone",
     also: &["preview"],
     examples: &["{} policy init && {} -- touch new && {} undo last --dry-run"],
-    events: &["exec.operation"],
+    events: &["exec.changes"],
     ..VerbDoc::EMPTY
 };
 
-/// Put back the files that a run created, changed or removed
+/// Put back the files that runs and file tools created, changed or removed
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The run: `seq` or the beginning of `hash` of its receipt, or `last`
+    /// `seq` or the beginning of `hash` of a receipt, the id of a tool call, `last`, or `all` of --run or --session
     // The name is not `run`, because every program has an option `--run`.
     #[arg(id = "named", value_name = "RUN")]
     named: String,
-    /// Leave files as they are that changed after the run
+    /// Leave files as they are that others changed
     #[arg(long)]
     except_changed: bool,
     /// Also put back objects, references, logs and the index of the run's repositories
@@ -51,8 +53,8 @@ pub(crate) struct Args {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "run_undone", extend("x-untrusted" = ["files", "left_out"])))]
 pub(crate) struct Undone {
-    /// The sequence number of the intent, or of the undo that was undone.
-    intent: u64,
+    /// The sequence numbers of the intents of runs, of edits and of undos that were undone, the newest first.
+    undoes: Vec<u64>,
     /// The restored paths.
     files: Vec<Restored>,
     /// The paths that were not restored.
@@ -60,7 +62,7 @@ pub(crate) struct Undone {
     /// The restored parts of each repository.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     repositories: Vec<RestoredRepository>,
-    /// True if the run changed more files than its record lists.
+    /// True if a run changed more files than its record lists.
     truncated: bool,
     /// The receipt of the undo; null if there was nothing to do.
     receipt: Option<Receipt>,
@@ -115,7 +117,8 @@ impl Reply for Undone {
             let RestoredRepository { repository, objects, files } = one;
             format!("restore {repository}: {objects} objects; {}", files.join(", "))
         });
-        let last = format!("run {} is undone; paths put back: {}", self.intent, self.files.len());
+        let undoes: Vec<String> = self.undoes.iter().map(u64::to_string).collect();
+        let last = format!("undone: {}; paths put back: {}", undoes.join(", "), self.files.len());
         files.chain(left_out).chain(repositories).chain([last]).collect::<Vec<_>>().join("\n")
     }
 }
@@ -127,27 +130,28 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> Result<Option<Undone>> {
     let mut engine = Engine::new(context, &[])?;
-    let (ledger, named) = (engine.policy.ledger.clone(), &args.named);
-    let Recorded { intent, files, truncated } = gate.found(recorded(&ledger, named, args.git))?;
-    let snapshots = if args.git { snapshots(&ledger, intent)? } else { Vec::new() };
-    let recoveries = gate.found(snapshots.iter().map(|path| Recovery::find(path)).collect::<Result<Vec<_>>>())?;
+    let policy = &engine.policy;
+    let Recorded { undoes, files, truncated, snapshots } =
+        gate.found(recorded(&policy.ledger, &args.named, &policy.actor, args.git))?;
+    let recoveries = gate.found(snapshots.values().map(|path| Recovery::find(path)).collect::<Result<Vec<_>>>())?;
     let recoveries: Vec<Recovery> = recoveries.into_iter().filter(|recovery| !recovery.is_empty()).collect();
     let repositories: Vec<_> = recoveries.iter().map(RestoredRepository::from).collect();
-    let undo = Undo::of(&engine.policy, files, args.write.dry_run)?;
+    let undo = Undo::of(policy, files, args.write.dry_run)?;
     if let Some(first) = undo.changed.first().filter(|_| !args.except_changed) {
         let more =
             if undo.changed.len() > 1 { format!(" (and {} more)", undo.changed.len() - 1) } else { String::new() };
-        return Err(Error::new(Code::Conflict, format!("{}{more} changed after the run", first.display()))
+        return Err(Error::new(Code::Conflict, format!("{}{more} {CHANGED}", first.display()))
             .with("reason", "changed")
             .with("path", first.display().to_string())
             .with("files", undo.changed.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())
             .hint(
-                "nothing was changed; with --except-changed these files stay as they are and the others are put back",
+                "nothing was changed; undo first what was done later, or with --except-changed these files stay as they \
+                 are and the others are put back",
             ));
     }
-    let changed = undo.changed.iter().map(|path| (path, "changed after the run"));
-    let left_out = changed.chain(undo.lost.iter().map(|(path, reason)| (path, *reason)));
-    let left_out = left_out
+    let by_others = undo.changed.iter().map(|path| (path, CHANGED));
+    let left_out = by_others.chain(undo.lost.iter().map(|(path, reason)| (path, *reason)));
+    let left_out: Vec<LeftOut> = left_out
         .map(|(path, reason)| LeftOut { path: path.display().to_string(), reason: reason.to_owned() })
         .collect();
     let files =
@@ -156,17 +160,23 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
         gate.nothing_to_do()?;
         None
     } else {
-        let listed = undo.steps.iter().map(change).chain(recoveries.iter().flat_map(changes_of_repository));
-        if !gate.pass(listed.collect::<Vec<_>>(), context)? {
+        let changes = undo.steps.iter().map(change).chain(recoveries.iter().flat_map(changes_of_repository)).collect();
+        let failed = left_out
+            .iter()
+            .map(|left| Failed::new(&left.path, &Error::new(Code::Conflict, left.reason.as_str())))
+            .collect();
+        if !gate.pass(Changes { changes, failed }, context)? {
             return Ok(None);
         }
-        let receipt = undo.carry_out(&mut engine, intent, &repositories)?;
+        let receipt = undo.carry_out(&mut engine, &json!({ "undoes": undoes, "repositories": repositories }))?;
         recoveries.iter().try_for_each(Recovery::apply)?;
         Some(receipt)
     };
     let untrusted = ["/files", "/left_out"].map(str::to_owned).to_vec();
-    Ok(Some(Undone { intent, files, left_out, repositories, truncated, receipt, untrusted }))
+    Ok(Some(Undone { undoes, files, left_out, repositories, truncated, receipt, untrusted }))
 }
+
+const CHANGED: &str = "changed since";
 
 fn step_text(step: &Step) -> String {
     step.path.display().to_string()
@@ -207,20 +217,23 @@ fn changes_of_repository(recovery: &Recovery) -> Vec<Change> {
     objects.into_iter().chain(files).collect()
 }
 
-/// The recorded changes of a run.
+/// What the ledger has of the runs and edits.
+#[derive(Default)]
 struct Recorded {
-    intent: u64,
+    undoes: Vec<u64>,
+    /// The changes, the oldest first.
     files: Vec<FileChange>,
     truncated: bool,
+    /// The first snapshot of each repository, by the directory of its snapshots.
+    snapshots: BTreeMap<PathBuf, PathBuf>,
 }
 
-/// The members of an entry that are needed; each may be a blob.
+/// The members of an entry that are needed; the files may be a blob.
 #[derive(Deserialize)]
 struct Data<'a> {
     intent: Option<u64>,
-    operation: Option<&'a str>,
-    #[serde(borrow)]
-    what: Option<&'a RawValue>,
+    operation: Option<String>,
+    call: Option<String>,
     #[serde(borrow)]
     files: Option<&'a RawValue>,
     #[serde(default)]
@@ -229,75 +242,88 @@ struct Data<'a> {
     snapshots: Vec<PathBuf>,
 }
 
-/// The snapshots of a run's repositories.
-fn snapshots(ledger: &Path, intent: u64) -> Result<Vec<PathBuf>> {
-    let of_run = |line: &Line<'_>, data: &Data<'_>| line.is_event("exec.result") && data.intent == Some(intent);
-    let found = find(ledger, |line, data| of_run(line, data).then(|| Ok(data.snapshots.clone())))?;
-    Ok(found.unwrap_or_default())
+/// What the ledger has of what is named. `with_git`: runs that changed only repositories count too.
+fn recorded(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result<Recorded> {
+    let is_all = named == "all";
+    let [run, session] = [&actor.run, &actor.session].map(|name| name.as_deref().map(quoted));
+    if is_all && run.is_none() && session.is_none() {
+        return Err(Error::usage("`all` undoes a run or a session").hint("name it with --run or --session"));
+    }
+    let entry = if is_all { None } else { entry(ledger, named, with_git)? };
+    let (mut found, mut lists) = (Recorded::default(), Vec::new());
+    walk(ledger, &["exec.changes", "exec.result"], |line, data| {
+        let is_of = |name: &str, wanted: &Option<Vec<u8>>| wanted.is_none() || line.member(name) == wanted.as_deref();
+        let is_undo = data.operation.as_deref() == Some("undo");
+        let is_meant = match entry {
+            Some(entry) => line.seq() == entry || data.intent == Some(entry),
+            None if is_all => !is_undo && is_of("run", &run) && is_of("session", &session),
+            None => !is_undo && data.call.as_deref() == Some(named),
+        };
+        if is_meant && line.is_event("exec.changes") {
+            lists.push(files(ledger, line, data)?);
+            found.truncated |= data.truncated;
+        } else if is_meant && with_git {
+            let of_directory = |path: &PathBuf| Some((path.parent()?.to_owned(), path.clone()));
+            found.snapshots.extend(data.snapshots.iter().filter_map(of_directory));
+        } else {
+            return Ok(true);
+        }
+        let seq = data.intent.unwrap_or(line.seq());
+        if found.undoes.last() != Some(&seq) {
+            found.undoes.push(seq);
+        }
+        Ok(true)
+    })?;
+    if found.undoes.is_empty() && !is_all {
+        return Err(Error::not_found(format!("no file changes are recorded: {named}")).in_file(ledger));
+    }
+    found.files = lists.into_iter().rev().flatten().collect();
+    Ok(found)
 }
 
-/// The recorded changes of a run. `with_git`: a run that changed only repositories counts too.
-fn recorded(ledger: &Path, named: &str, with_git: bool) -> Result<Recorded> {
-    let none = |what: &str| Error::not_found(format!("no {what}: {named}")).in_file(ledger);
+/// The intent of a run, or the entry of an edit or an undo, that is named as `last` or by an entry; `None` if it can only be a
+/// call.
+fn entry(ledger: &Path, named: &str, with_git: bool) -> Result<Option<u64>> {
     let digits = named.strip_prefix("sha256:").unwrap_or(named);
     let seq = named.parse::<u64>().ok();
-    let is_meant = |line: &Line<'_>| match named {
-        "last" if with_git => line.is_event("exec.result"),
-        "last" => line.is_event("exec.changes"),
-        // The beginning of a hash may consist of digits only.
-        _ => seq == Some(line.seq()) || digits.len() >= 8 && line.hash_hex().starts_with(digits.as_bytes()),
-    };
-    let found = find(ledger, |line, data| {
-        is_meant(line).then(|| {
-            let own = line.is_event("exec.changes") || data.operation == Some("undo");
-            if own { changes(ledger, line, data).map(Ok) } else { Ok(Err(data.intent.unwrap_or(line.seq()))) }
-        })
+    let mut found = None;
+    walk(ledger, &["exec.intent", "exec.result", "exec.changes"], |line, data| {
+        let is_meant = match named {
+            "last" if with_git => line.is_event("exec.result"),
+            "last" => line.is_event("exec.changes") && data.operation.as_deref() != Some("undo"),
+            // The beginning of a hash may consist of digits only.
+            _ => seq == Some(line.seq()) || digits.len() >= 8 && line.hash_hex().starts_with(digits.as_bytes()),
+        };
+        found = is_meant.then(|| data.intent.unwrap_or(line.seq()));
+        Ok(!is_meant)
     })?;
-    let intent = match found.ok_or_else(|| none("run"))? {
-        Ok(recorded) => return Ok(recorded),
-        Err(intent) => intent,
-    };
-    let of_run = |line: &Line<'_>, data: &Data<'_>| line.is_event("exec.changes") && data.intent == Some(intent);
-    let found = find(ledger, |line, data| of_run(line, data).then(|| changes(ledger, line, data)))?;
-    let found = found.or_else(|| with_git.then(|| Recorded { intent, files: Vec::new(), truncated: false }));
-    found.ok_or_else(|| none("file changes recorded for the run"))
+    Ok(found)
 }
 
-/// The events that can be named, and those that list changes.
-const EVENTS: [&str; 4] = ["exec.intent", "exec.result", "exec.changes", "exec.operation"];
-
-/// The first result of `pick`, from the newest entry to the oldest.
-fn find<T>(ledger: &Path, pick: impl Fn(&Line<'_>, &Data<'_>) -> Option<Result<T>>) -> Result<Option<T>> {
-    let mut files = segments_of(ledger)?;
-    files.extend(ledger.exists().then(|| ledger.to_owned()));
-    for file in files.iter().rev() {
-        let mut lines = backward_of(file)?;
+/// Passes the entries with these events to `each`, from the newest to the oldest, as long as it returns true.
+fn walk(ledger: &Path, events: &[&str], mut each: impl FnMut(&Line<'_>, &Data<'_>) -> Result<bool>) -> Result<()> {
+    let mut segments = segments_of(ledger)?;
+    segments.extend(ledger.exists().then(|| ledger.to_owned()));
+    for segment in segments.iter().rev() {
+        let mut lines = backward_of(segment)?;
         while let Some(raw) = lines.next()? {
-            let is_run = |line: &Line<'_>| EVENTS.iter().any(|event| line.is_event(event));
-            let Some(line) = raw.stored().filter(is_run) else { continue };
+            let is_meant = |line: &Line<'_>| events.iter().any(|event| line.is_event(event));
+            let Some(line) = raw.stored().filter(is_meant) else { continue };
             let data = line.member("data").and_then(|data| serde_json::from_slice(data).ok());
-            if let Some(found) = data.and_then(|data| pick(&line, &data)) {
-                return found.map(Some);
+            if let Some(data) = data
+                && !each(&line, &data)?
+            {
+                return Ok(());
             }
         }
     }
-    Ok(None)
+    Ok(())
 }
 
-/// The changes that an entry of a run or an undo lists.
-fn changes(ledger: &Path, line: &Line<'_>, data: &Data<'_>) -> Result<Recorded> {
-    let damaged =
-        |e: serde_json::Error| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(ledger);
-    let value = |raw: Option<&RawValue>| -> Result<Vec<u8>> {
-        let bytes = raw.map_or("[]", RawValue::get).as_bytes();
-        Ok(blob::resolve(ledger, bytes)?.unwrap_or_else(|| bytes.to_vec()))
-    };
-    if data.operation.is_some() {
-        let what = value(data.what)?;
-        let what: Data<'_> = serde_json::from_slice(&what).map_err(damaged)?;
-        let files = serde_json::from_slice(&value(what.files)?).map_err(damaged)?;
-        return Ok(Recorded { intent: line.seq(), files, truncated: false });
-    }
-    let files = serde_json::from_slice(&value(data.files)?).map_err(damaged)?;
-    Ok(Recorded { intent: data.intent.unwrap_or(line.seq()), files, truncated: data.truncated })
+/// The changes that an entry lists.
+fn files(ledger: &Path, line: &Line<'_>, data: &Data<'_>) -> Result<Vec<FileChange>> {
+    let bytes = data.files.map_or("[]", RawValue::get).as_bytes();
+    let whole = blob::resolve(ledger, bytes)?;
+    serde_json::from_slice(whole.as_deref().unwrap_or(bytes))
+        .map_err(|e| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(ledger))
 }

@@ -91,11 +91,10 @@ impl Grants {
                 let command = (entry.ledger.to_owned(), entry.number("intent"));
                 self.ends.insert(command, entry.source().seq);
             }
-            "exec.operation" => {
-                let what = entry.data.get("what").unwrap_or(&Value::Null);
-                let overwrites = |write: &&Value| write.get("mode").is_some_and(|mode| mode == "overwrite");
-                let replaces = what.pointer("/writes/0").filter(overwrites);
-                self.start(entry, replaces, what.get("confirmed"));
+            "exec.changes" if entry.text("operation") == Some("filesystem.write_file") => {
+                let change = entry.data.get("files").and_then(|files| files.as_array()?.last()?.get("change"));
+                let replaces = change.filter(|change| *change != "created");
+                self.start(entry, replaces, entry.data.get("confirmed"));
             }
             _ => {}
         }
@@ -125,13 +124,12 @@ impl Grants {
             return;
         }
         let what = command_of(entry).map(str::to_owned);
-        let what = what.or_else(|| entry.data.get("what").map(Value::to_string)).unwrap_or_default();
+        let what = what.or_else(|| entry.data.get("files").map(Value::to_string)).unwrap_or_default();
         let stage = entry.number("stage").unwrap_or_default();
-        let in_what = entry.data.get("what").and_then(|what| what.get("call")?.as_str());
         self.starts.push(Start {
             source: entry.source(),
             run: entry.run.clone(),
-            call: entry.text("call").or(in_what).map(str::to_owned),
+            call: entry.text("call").map(str::to_owned),
             is_command: entry.event == "exec.intent",
             is_confirmed: token.is_some(),
             is_first: token.is_none_or(|token| self.tokens.insert(format!("{token}\n{stage}\n{what}"))),

@@ -59,6 +59,8 @@ impl Pairs {
             "tool_result" => ("call", false, call()),
             "mcp.call" => ("call", true, entry.seq.to_string()),
             "mcp.result" => ("call", false, entry.number("call").map_or("?".to_owned(), |seq| seq.to_string())),
+            // An edit or an undo has no command.
+            "exec.changes" if entry.data.get("intent").is_none() => return Ok(()),
             "exec.step" | "exec.evidence" | "exec.changes" => return self.part(entry, claims),
             "command" | "error" => return exit(entry, claims),
             _ => return Ok(()),

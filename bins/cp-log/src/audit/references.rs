@@ -41,7 +41,6 @@ impl Reads {
             ("declared_read", entry.data.get("declared_reads")),
             ("declared_write", entry.data.get("declared_writes")),
             ("declared_read", what.and_then(|what| what.get("reads"))),
-            ("declared_write", what.and_then(|what| what.get("writes"))),
         ];
         for (claim, list) in lists {
             for file in list.and_then(Value::as_array).into_iter().flatten() {

@@ -11,7 +11,6 @@ use crate::engine::{Engine, Event};
 use crate::parts::Parts;
 use crate::parts::approver::Approver;
 use crate::parts::child::stop_with_parent;
-use crate::state::changes::Made;
 use crate::state::conversation::{Call, Conversation};
 use crate::state::journal::Journal;
 use crate::state::plan::{Limits, RunFiles};
@@ -90,7 +89,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let is_started = |id: &str| conversation.calls.iter().any(|call| call.asked.id == id && call.started);
     refuse_earlier(&files, log.seq(), is_started)?;
-    Made::read(&files, None, context)?.sweep();
     let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
     run.keep_policy(context)?;
     run.note_results()?;

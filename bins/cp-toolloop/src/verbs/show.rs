@@ -1,20 +1,18 @@
 //! `cp-toolloop show`: the steps of a run; commands as command lines, and changes of files as unified differences.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Approval, Reply, quoted};
 use cp_common::{Context, Result};
-use cp_ledger::format::line::Hash;
 use cp_ledger::read;
 use cp_ledger::store::blob;
-use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::state::changes::{Kept, Write, command_line, writes_of};
+use crate::state::changes::command_line;
 use crate::state::conversation::{Call, Conversation};
 use crate::state::plan::RunFiles;
 use crate::state::summary::{Summary, summary};
@@ -88,7 +86,7 @@ struct StepLine {
     /// Its data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<Box<RawValue>>,
-    /// The differences of the files that it changed, without secrets.
+    /// The differences of the files that a file tool changed, without secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     difference: Option<String>,
 }
@@ -157,12 +155,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let files = RunFiles::find(&args.run, context)?;
     let summary = summary(&files)?;
     let mut steps = Vec::new();
-    let diff = EntryDiff::of_ledger(&files.ledger);
     let mut lines = files.ledger.exists().then(|| read::lines(&files.ledger)).transpose()?;
     while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
         if let Ok(mut step) = serde_json::from_slice::<StepLine>(raw.bytes) {
-            if let ("exec.operation", Some(data)) = (step.event.as_str(), &step.data) {
-                step.difference = Some(diff.of(data.get())).filter(|difference| !difference.is_empty());
+            if let ("exec.changes", Some(data)) = (step.event.as_str(), &step.data) {
+                step.difference = difference(&files.ledger, data.get())?;
             }
             steps.push(step);
         }
@@ -171,54 +168,18 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&Shown { summary, pending, steps, untrusted: ["/steps", "/pending"] })
 }
 
+/// The difference in the data of an entry, which may be a blob.
+fn difference(ledger: &Path, data: &str) -> Result<Option<String>> {
+    let data: Value = serde_json::from_str(data).unwrap_or_default();
+    let difference = data.get("difference").cloned().unwrap_or_default();
+    let whole = blob::resolve(ledger, difference.to_string().as_bytes())?;
+    let difference = whole.and_then(|whole| serde_json::from_slice(&whole).ok()).unwrap_or(difference);
+    Ok(difference.as_str().map(str::to_owned))
+}
+
 /// The calls that wait for approval, without their arguments, which are not redacted in the state file.
 fn pending(files: &RunFiles) -> Result<Vec<Pending>> {
     let waiting = Conversation::stored(files)?.calls.into_iter().filter(|call| call.result.is_none());
     let pending = |call: Call| Pending { id: call.asked.id, name: call.asked.name, started: call.started };
     Ok(waiting.map(pending).collect())
-}
-
-/// The longest file whose difference is shown.
-const LONGEST: u64 = 4 << 20;
-
-/// Renders the operations of a ledger as differences.
-struct EntryDiff {
-    ledger: PathBuf,
-    redactor: Redactor,
-}
-
-impl EntryDiff {
-    fn of_ledger(ledger: &Path) -> Self {
-        Self { ledger: ledger.to_owned(), redactor: Redactor::from_environment() }
-    }
-
-    /// The differences of an operation with this data; empty if it changed no file.
-    fn of(&self, data: &str) -> String {
-        writes_of(&self.ledger, data.as_bytes()).iter().map(|write| self.difference(write)).collect()
-    }
-
-    /// The difference of a change, with secrets redacted.
-    fn difference(&self, write: &Write) -> String {
-        let Write { path, mode, before, after, .. } = write;
-        let named = |kept: Option<&Kept>| if kept.is_some() { path.as_str() } else { "/dev/null" };
-        let (old, new) = (named(before.as_ref()), named(after.as_ref()));
-        let (Some(from), Some(to)) = (self.text(before.as_ref()), self.text(after.as_ref())) else {
-            let bytes = |kept: Option<&Kept>| kept.map_or("nothing".to_owned(), |kept| format!("{} bytes", kept.len));
-            let sizes = format!("{} before, {} after", bytes(before.as_ref()), bytes(after.as_ref()));
-            return format!("--- {old}\n+++ {new}\n{mode}: no difference in lines can be shown; {sizes}\n");
-        };
-        let header = || format!("--- {old}\n+++ {new}\n");
-        let difference = || cp_hosts::difference([old, new], from.as_bytes(), to.as_bytes());
-        // The difference of an empty file has no lines.
-        let shown = if from == to { header() } else { difference() };
-        self.redactor.redact_text(&shown).0
-    }
-
-    /// The content of a file, if it is text and still stored; empty without a file.
-    fn text(&self, kept: Option<&Kept>) -> Option<String> {
-        let Some(kept) = kept else { return Some(String::new()) };
-        let hash = Hash::parse(&kept.blob).filter(|_| kept.len <= LONGEST)?;
-        let bytes = blob::load(&self.ledger, &hash).ok().filter(|bytes| !bytes.contains(&0))?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
-    }
 }

@@ -70,6 +70,26 @@ pub struct FilesChanged {
     pub truncated: bool,
 }
 
+impl FilesChanged {
+    /// All changes, with their numbers.
+    pub fn of(files: Vec<FileChange>) -> Self {
+        let mut changed = Self::default();
+        for file in &files {
+            changed.count(file.change);
+        }
+        Self { files, ..changed }
+    }
+
+    /// Counts a change.
+    pub fn count(&mut self, change: ChangeKind) {
+        *match change {
+            ChangeKind::Created => &mut self.created,
+            ChangeKind::Changed | ChangeKind::Mode => &mut self.changed,
+            ChangeKind::Removed => &mut self.removed,
+        } += 1;
+    }
+}
+
 /// One path that a command changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -21,7 +21,7 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let mut drafts = Drafts { policy: &engine.policy, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
     drafts.apply(edit)?;
     let (pending, mut files) = drafts.finish()?;
-    let receipt = change(engine, "filesystem.edit_file", &pending, None)?;
+    let receipt = change(engine, "filesystem.edit_file", pending, None)?;
     let value = if files.len() == 1 {
         files.remove(0)
     } else {
@@ -124,7 +124,8 @@ impl Drafts<'_> {
                     }
                     if let Some(to) = moved_to {
                         let content = draft.now.take();
-                        let permissions = draft.permissions.or(draft.before.as_ref().map(|file| file.permissions));
+                        let permissions =
+                            draft.permissions.or(draft.before.as_ref().map(|file| file.permissions & 0o777));
                         let target = self
                             .absent(&directory.map_or_else(|| to.clone(), |directory| format!("{directory}/{to}")))?;
                         (target.now, target.permissions) = (content, permissions);
@@ -181,11 +182,6 @@ impl Drafts<'_> {
             if is_same {
                 continue;
             }
-            let mode = match (&before, &now) {
-                (None, _) => "create",
-                (Some(_), Some(_)) => "edit",
-                (Some(_), None) => "remove",
-            };
             let after = now.map(|bytes| After::new(bytes, permissions));
             let mut shown =
                 json!({ "path": path.display().to_string(), "changes": edited.count, "lines": edited.lines });
@@ -200,7 +196,7 @@ impl Drafts<'_> {
             if !edited.notes.is_empty() {
                 shown["notes"] = edited.notes.into();
             }
-            changes.push((Pending { path, mode, before, after }, shown));
+            changes.push((Pending { path, before, after }, shown));
         }
         if changes.is_empty() {
             return Err(Error::validation("the edit changes nothing")

@@ -1,6 +1,6 @@
 //! The tool `filesystem`: reads and changes files under the policy's paths, without a process.
 //!
-//! Files are changed atomically, after their previous contents are stored and synced, and only if a run knows the content
+//! Files are changed atomically, after their previous contents are kept and synced, and only if a run knows the content
 //! that it changes.
 
 mod edit;
@@ -18,7 +18,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::{lock, make_directory, resolved};
-use cp_common::wire::Receipt;
+use cp_common::wire::{FileChange, FileKind, FileState, Receipt};
 use cp_common::{Code, Error, Result, signals};
 use cp_hosts::{After, Pending, Present};
 use cp_ledger::format::line::Hash;
@@ -30,6 +30,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::undo::{Step, Undo};
 use super::Item;
+use crate::changes::{Store, changed};
 use crate::nofollow;
 pub(super) use crate::policy::readable;
 use crate::policy::{Access, Policy, normal, writable};
@@ -46,7 +47,6 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<
         FileOperation::WriteFile(write) => write::write_file(engine, write),
         FileOperation::EditFile(edit) => edit::edit_file(engine, edit),
         FileOperation::RemoveFile(remove) => write::remove_file(engine, remove),
-        FileOperation::RestoreFiles(restore) => write::restore_files(engine, restore),
     }
 }
 
@@ -123,24 +123,30 @@ pub(super) fn utf_8_only(path: &Path, before: Option<&Present>) -> Result<()> {
         .hint(format!("run a command that changes it, for example `iconv -f {name} -t UTF-8`")))
 }
 
-/// Records changes, with the previous and new contents as blobs of the ledger, and then applies them: all, or none if one
-/// fails. Missing directories are created.
+/// Keeps the contents that changes replace, records the changes, and then applies them: all, or none if one fails. Missing
+/// directories are created.
 pub(super) fn change(
     engine: &mut Engine,
     operation: &str,
-    changes: &[Pending],
+    mut changes: Vec<Pending>,
     confirmed: Option<&str>,
 ) -> Result<Receipt> {
-    let mut writes = Vec::new();
-    for pending in changes {
-        writes.push(kept(pending, engine)?);
+    let umask = umask();
+    for Pending { path, before, after } in &mut changes {
+        cp_hosts::remove_abandoned(path);
+        if let Some(after) = after {
+            // The permissions are explicit, so that the record is exact.
+            let own = before.as_ref().map_or(0o644 & !umask, |before| before.permissions & 0o777);
+            after.permissions.get_or_insert(own);
+        }
     }
-    let mut what = json!({ "writes": writes, "confirmed": confirmed });
-    let directories = missing_directories(changes);
-    if !directories.is_empty() {
-        what["directories"] = directories.iter().map(|path| path.display().to_string()).collect();
-    }
-    let receipt = record(engine, operation, what)?;
+    keep(&engine.policy, &changes)?;
+    let directories = missing_directories(&changes);
+    let directory = |path: &PathBuf| changed(path, None, Some(state_of_directory(0o755 & !umask)));
+    let files = directories.iter().map(directory).chain(changes.iter().map(recorded)).collect();
+    let difference: String = changes.iter().map(difference).collect();
+    let more = json!({ "call": engine.policy.actor.call, "difference": difference, "confirmed": confirmed });
+    let receipt = engine.journal.changes(operation, files, &more)?;
     // Several files change together, so a signal must not interrupt the changes.
     let _effect = signals::effect();
     let mut created = 0;
@@ -171,6 +177,50 @@ pub(super) fn change(
     outcome.map(|()| receipt)
 }
 
+/// Keeps the contents that changes replace.
+fn keep(policy: &Policy, changes: &[Pending]) -> Result<()> {
+    let failed = |e: std::io::Error| Error::io("cannot keep what a file holds", e);
+    let store = Store::of_home(&policy.cp_home);
+    let mut session = store.session().map_err(failed)?;
+    let replaced: Vec<&Present> = changes.iter().filter_map(|pending| pending.before.as_ref()).collect();
+    for file in &replaced {
+        session.keep_durably(&file.hash, &file.bytes)?;
+    }
+    session.finish_with(&replaced.iter().map(|file| file.hash).collect::<Vec<_>>()).map_err(failed)
+}
+
+/// The change as it is recorded.
+fn recorded(Pending { path, before, after }: &Pending) -> FileChange {
+    let state = |hash: &Hash, permissions: u32| FileState {
+        kind: FileKind::File,
+        permissions: format!("{permissions:o}"),
+        sha256: Some(hash.to_string()),
+        target: None,
+    };
+    let before = before.as_ref().map(|before| state(&before.hash, before.permissions));
+    changed(path, before, after.as_ref().map(|after| state(&after.hash, after.permissions.unwrap_or_default())))
+}
+
+fn state_of_directory(permissions: u32) -> FileState {
+    FileState { kind: FileKind::Directory, permissions: format!("{permissions:o}"), sha256: None, target: None }
+}
+
+/// The difference of a change; one that does not exist is `/dev/null`.
+fn difference(Pending { path, before, after }: &Pending) -> String {
+    let name = path.display().to_string();
+    let named = |is_there: bool| if is_there { name.as_str() } else { "/dev/null" };
+    let before_bytes = before.as_ref().map_or(&[][..], |before| &before.bytes);
+    let after_bytes = after.as_ref().map_or(&[][..], |after| &after.bytes);
+    cp_hosts::difference([named(before.is_some()), named(after.is_some())], before_bytes, after_bytes)
+}
+
+/// The permissions that a new file does not get.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o022)
+}
+
 /// The missing parents of the files that changes create, the outermost first.
 fn missing_directories(changes: &[Pending]) -> Vec<PathBuf> {
     let files = changes.iter().filter(|pending| pending.before.is_none() && pending.after.is_some());
@@ -189,8 +239,8 @@ fn take_back(pending: &Pending) {
     if let Ok(now) = present(&pending.path)
         && now.as_ref().map(|now| &now.hash) == pending.after.as_ref().map(|after| &after.hash)
     {
-        // The failure of the request is reported; the ledger keeps the content in any case.
-        let _ = Pending { path: pending.path.clone(), mode: "restore", before: now, after }.carry_out();
+        // The failure of the request is reported; the content is kept in any case.
+        let _ = Pending { path: pending.path.clone(), before: now, after }.carry_out();
     }
 }
 
@@ -202,51 +252,30 @@ pub(super) fn record(engine: &mut Engine, operation: &str, mut what: Value) -> R
     engine.journal.operation(operation, &what)
 }
 
-/// Stores the contents of a file before and after a change. Returns the record of the change.
-fn kept(pending: &Pending, engine: &mut Engine) -> Result<Value> {
-    let mut keep = |hash: &Hash, bytes: &[u8], permissions: Option<u32>| -> Result<Value> {
-        engine.journal.keep(hash, bytes)?;
-        let permissions = permissions.map(|permissions| format!("{permissions:o}"));
-        Ok(json!({ "blob": hash.to_string(), "len": bytes.len(), "permissions": permissions }))
-    };
-    let before =
-        pending.before.as_ref().map(|file| keep(&file.hash, &file.bytes, Some(file.permissions))).transpose()?;
-    let kept = pending.before.as_ref().map(|file| file.permissions);
-    let after =
-        pending.after.as_ref().map(|file| keep(&file.hash, &file.bytes, file.permissions.or(kept))).transpose()?;
-    let mut write = json!({ "path": pending.path.display().to_string(), "mode": pending.mode });
-    if let (Some(file), Some(after)) = (&pending.after, &after) {
-        write["sha256"] = after["blob"].clone();
-        write["bytes"] = file.bytes.len().into();
-    }
-    write["before"] = before.into();
-    write["after"] = after.into();
-    Ok(write)
-}
-
 /// The most lines of the ledger that are searched backwards. Earlier reads and writes of the run do not count.
 const LINES: usize = 100_000;
 
+/// What an operation read, or changed.
 #[derive(Deserialize)]
 struct Data {
-    what: Recorded,
+    operation: Option<String>,
+    #[serde(default)]
+    what: Reads,
+    #[serde(default)]
+    files: Vec<FileChange>,
+}
+
+#[derive(Default, Deserialize)]
+struct Reads {
+    #[serde(default)]
+    reads: Vec<Read>,
 }
 
 #[derive(Deserialize)]
-struct Recorded {
-    #[serde(default)]
-    reads: Vec<Known>,
-    #[serde(default)]
-    writes: Vec<Known>,
-}
-
-#[derive(Deserialize)]
-struct Known {
+struct Read {
     path: String,
-    /// The hash of the whole file, if it was read and the hash is known.
+    /// The hash of the whole file, if it is known.
     file_sha256: Option<String>,
-    /// The hash of the new content, if the file was written.
-    sha256: Option<String>,
 }
 
 /// Refuses a file that differs from the hash that its caller expects, or that changed since this run last read or
@@ -290,15 +319,19 @@ fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
     for _ in 0..LINES {
         let Some(raw) = lines.next()? else { break };
         let Some(line) = raw.stored().filter(|_| named.find(raw.bytes).is_some()) else { continue };
-        if !line.is_event("exec.operation") || line.member("run") != Some(&run) {
+        if !["exec.operation", "exec.changes"].iter().any(|event| line.is_event(event))
+            || line.member("run") != Some(&run)
+        {
             continue;
         }
         let data = line.member("data").and_then(|data| serde_json::from_slice::<Data>(data).ok());
-        let Some(Data { what }) = data else { continue };
-        if let Some(write) = what.writes.into_iter().rfind(|write| write.path == path) {
-            return Ok(Some(write.sha256.unwrap_or_default()));
+        // What a command of the run made of a file is not known to the run.
+        let Some(Data { what, files, .. }) = data.filter(|data| data.operation.is_some()) else { continue };
+        if let Some(change) = files.into_iter().find(|change| change.path == path) {
+            return Ok(Some(change.after.and_then(|after| after.sha256).unwrap_or_default()));
         }
-        if let Some(hash) = what.reads.into_iter().filter(|read| read.path == path).find_map(|read| read.file_sha256) {
+        let mut reads = what.reads.into_iter().filter(|read| read.path == path);
+        if let Some(hash) = reads.find_map(|read| read.file_sha256) {
             return Ok(Some(hash));
         }
     }

@@ -1,7 +1,7 @@
-//! Undoes the changes of a run: restores each path that is unchanged since the run to the content that was kept
-//! before the run.
+//! Undoes changes by runs and file tools: restores each path that nobody else changed to the state before the first of them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,24 +14,24 @@ use cp_ledger::format::line::Hash;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
-use serde_json::json;
 
 use super::{locked, present};
-use crate::changes::{Store, state_of};
+use crate::changes::{Store, changed, state_of};
 use crate::nofollow;
 use crate::policy::{Policy, writable};
 use crate::run::Engine;
 
-/// The paths of a run that are restored, and those that are not.
+/// The paths that are restored, and those that are not.
 pub(crate) struct Undo {
     store: Store,
-    /// In path order, so that a directory comes before its content.
+    /// In path order.
     pub steps: Vec<Step>,
-    /// Paths that changed after the run.
+    /// Paths that others changed.
     pub changed: Vec<PathBuf>,
     /// Paths that cannot be restored, with the reason.
     pub lost: Vec<(PathBuf, &'static str)>,
-    _lock: Option<fs::File>,
+    /// Held until the end; a preview has none.
+    lock: Option<fs::File>,
 }
 
 /// One path with its current and its restored state.
@@ -42,51 +42,64 @@ pub(crate) struct Step {
 }
 
 impl Undo {
-    /// Compares each path with its state after the run. Changes nothing yet. A preview takes no lock, because that
-    /// would create a file.
+    /// Compares each path with the states that the changes, the oldest first, gave it. Changes nothing yet. A preview takes no
+    /// lock, because that would create a file.
     pub(crate) fn of(policy: &Policy, changes: Vec<FileChange>, is_preview: bool) -> Result<Self> {
         policy.check_base()?;
         let store = Store::of_home(&policy.cp_home);
         let lock = if is_preview { None } else { Some(locked(policy)?) };
-        let mut undo = Self { store, steps: Vec::new(), changed: Vec::new(), lost: Vec::new(), _lock: lock };
+        let mut undo = Self { store, steps: Vec::new(), changed: Vec::new(), lost: Vec::new(), lock };
+        // In path order, so that a directory comes before its content.
+        let mut paths: BTreeMap<OsString, Vec<FileChange>> = BTreeMap::new();
         for change in changes {
-            undo.add(policy, change)?;
+            paths.entry(path_of(&change)).or_default().push(change);
         }
-        undo.steps.sort_by(|one, other| one.path.as_os_str().cmp(other.path.as_os_str()));
+        for (path, changes) in paths {
+            undo.add(policy, path.into(), changes)?;
+        }
         undo.retain_full_directories();
         undo.retain_reachable();
         Ok(undo)
     }
 
-    fn add(&mut self, policy: &Policy, change: FileChange) -> Result<()> {
-        let path = path_of(&change);
+    fn add(&mut self, policy: &Policy, path: PathBuf, mut changes: Vec<FileChange>) -> Result<()> {
         writable(policy, &path, &path)?;
+        if !self.is_preview() {
+            cp_hosts::remove_abandoned(&path);
+        }
         let mut now = state_of(&path).map_err(|e| Error::io("cannot be compared", e).in_file(&path))?;
-        let FileChange { change: kind, before, after, .. } = change;
-        if kind == ChangeKind::Mode && differs_in_hash_only(now.as_ref(), after.as_ref()) {
+        if !changes.iter().any(is_of_permissions) {
+            // Permissions that someone else set stay.
+            let states = changes.iter_mut().flat_map(|change| [&mut change.before, &mut change.after]).flatten();
+            states.for_each(|state| state.permissions = permissions_of(now.as_ref(), state));
+        }
+        let is_mode = changes.iter().all(|change| change.change == ChangeKind::Mode);
+        let after = changes.last().and_then(|change| change.after.clone());
+        if is_mode && differs_in_hash_only(now.as_ref(), after.as_ref()) {
             now.clone_from(&after);
         }
+        let before = changes[0].before.clone();
         if now == before {
             return Ok(());
         }
-        // The permissions of a directory are not compared: a restored one may not have them yet, and one with other
-        // files keeps them.
-        let is_directory = |state: &Option<FileState>| kind_of(state.as_ref()) == Some(FileKind::Directory);
-        let is_left = now == after
-            || (is_directory(&now) && (is_directory(&after) || is_directory(&before)))
-            || (now.is_none()
-                && kind_of(before.as_ref()) != kind_of(after.as_ref())
-                && before.is_some()
-                && after.is_some());
-        let reason = match (&before, &after) {
-            _ if !is_left => {
-                self.changed.push(path);
-                return Ok(());
-            }
-            (Some(before), _) => self.reason(kind, before),
+        // A change that was recorded may not have been made, or may have been undone: each state of the path is known.
+        let mut known = vec![before.clone()];
+        let mut is_left = true;
+        for change in changes {
+            is_left &= is_known(&known, change.before.as_ref());
+            known.push(change.after);
+        }
+        let is_between =
+            now.is_none() && before.is_some() && after.is_some() && kind_of(before.as_ref()) != kind_of(after.as_ref());
+        if !is_left || !is_known(&known, now.as_ref()) && !is_between {
+            self.changed.push(path);
+            return Ok(());
+        }
+        let reason = match (&before, &now) {
+            (Some(before), _) if !is_mode => self.reason(before),
             // Removed content must be content that the run wrote, so its hash must be known.
             (None, Some(FileState { kind: FileKind::File, sha256: None, .. })) => Some("its content was not recorded"),
-            (None, _) => None,
+            _ => None,
         };
         match reason {
             Some(reason) => self.lost.push((path, reason)),
@@ -95,10 +108,13 @@ impl Undo {
         Ok(())
     }
 
+    fn is_preview(&self) -> bool {
+        self.lock.is_none()
+    }
+
     /// The reason why a state cannot be restored.
-    fn reason(&self, change: ChangeKind, before: &FileState) -> Option<&'static str> {
+    fn reason(&self, before: &FileState) -> Option<&'static str> {
         match before.kind {
-            _ if change == ChangeKind::Mode => None,
             FileKind::Directory => None,
             FileKind::Link => before.target.is_none().then_some("its target is not text"),
             FileKind::Other => Some("it was not a regular file"),
@@ -145,13 +161,11 @@ impl Undo {
         }
     }
 
-    /// Keeps the current contents of the paths, records the undo, and carries it out. `repositories` is recorded with it.
-    pub(crate) fn carry_out(&self, engine: &mut Engine, intent: u64, repositories: &impl Serialize) -> Result<Receipt> {
+    /// Keeps the current contents of the paths, records the undo with `more`, and carries it out.
+    pub(crate) fn carry_out(&self, engine: &mut Engine, more: &impl Serialize) -> Result<Receipt> {
         let _effect = signals::effect();
         let files = self.keep()?;
-        let receipt = engine
-            .journal
-            .operation("undo", &json!({ "intent": intent, "files": files, "repositories": repositories }))?;
+        let receipt = engine.journal.changes("undo", files, more)?;
         // Directories stay accessible until everything in them is restored.
         for Step { path, from, .. } in &self.steps {
             if let Some(from) = from.as_ref().filter(|from| from.kind == FileKind::Directory) {
@@ -190,22 +204,7 @@ impl Undo {
                 }
             }
             pins.extend([from, to].into_iter().filter_map(|state| hash_of(state.as_ref())));
-            changes.push(FileChange {
-                path: path.display().to_string(),
-                path_bytes: cp_common::wire::bytes_of(path),
-                change: match (from, to) {
-                    (None, _) => ChangeKind::Created,
-                    (_, None) => ChangeKind::Removed,
-                    (Some(from), Some(to))
-                        if (&from.sha256, &from.target, from.kind) == (&to.sha256, &to.target, to.kind) =>
-                    {
-                        ChangeKind::Mode
-                    }
-                    _ => ChangeKind::Changed,
-                },
-                before: from.clone(),
-                after: to.clone(),
-            });
+            changes.push(changed(path, from.clone(), to.clone()));
         }
         session.finish_with(&pins).map_err(failed)?;
         Ok(changes)
@@ -226,9 +225,9 @@ impl Undo {
             }
             FileKind::Other => Ok(()),
             FileKind::File => {
-                let bytes = hash_of(Some(to)).map(|hash| self.store.load(&hash)).transpose().map_err(failed)?;
+                let bytes = hash_of(Some(to)).map(|hash| self.store.load(&hash)).transpose()?;
                 let after = bytes.map(|bytes| After::new(bytes, mode_of(to).ok()));
-                Pending { path: path.clone(), mode: "restore", before: present(path)?, after }.carry_out()
+                Pending { path: path.clone(), before: present(path)?, after }.carry_out()
             }
             FileKind::Link => {
                 let (parent, name) = opened_parent(path)?;
@@ -248,11 +247,29 @@ fn is_empty(directory: &Path, removed: &HashSet<PathBuf>) -> bool {
         .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| removed.contains(&entry.path()))))
 }
 
-fn path_of(change: &FileChange) -> PathBuf {
+fn path_of(change: &FileChange) -> OsString {
     use base64::Engine as _;
     use std::os::unix::ffi::OsStringExt as _;
     let bytes = change.path_bytes.as_ref().and_then(|bytes| base64::prelude::BASE64_STANDARD.decode(bytes).ok());
-    bytes.map_or_else(|| PathBuf::from(&change.path), |bytes| std::ffi::OsString::from_vec(bytes).into())
+    bytes.map_or_else(|| OsString::from(&change.path), OsString::from_vec)
+}
+
+/// True if a change affects permissions: of a path that it creates, removes or replaces, or of a file.
+fn is_of_permissions(change: &FileChange) -> bool {
+    let of = |state: &Option<FileState>| state.as_ref().map(|state| (state.kind, state.permissions.clone()));
+    change.before.is_none() || of(&change.before) != of(&change.after)
+}
+
+/// The current permissions of a path, if it has this kind, else those of the state.
+fn permissions_of(now: Option<&FileState>, state: &FileState) -> String {
+    now.filter(|now| now.kind == state.kind).unwrap_or(state).permissions.clone()
+}
+
+/// True if a path had this state. The permissions of a directory are not compared: a restored one may not have them yet, and
+/// one with other files keeps them.
+fn is_known(known: &[Option<FileState>], state: Option<&FileState>) -> bool {
+    let is_directory = |state: Option<&FileState>| kind_of(state) == Some(FileKind::Directory);
+    known.iter().any(|known| known.as_ref() == state || is_directory(known.as_ref()) && is_directory(state))
 }
 
 fn hash_of(state: Option<&FileState>) -> Option<Hash> {
@@ -295,7 +312,7 @@ fn set_permissions(path: &Path, mode: u32) -> Result<()> {
 fn remove(Step { path, from, .. }: &Step) -> Result<()> {
     let flags = match kind_of(from.as_ref()) {
         Some(FileKind::File) => {
-            return Pending { path: path.clone(), mode: "remove", before: present(path)?, after: None }.carry_out();
+            return Pending { path: path.clone(), before: present(path)?, after: None }.carry_out();
         }
         Some(FileKind::Directory) => AtFlags::REMOVEDIR,
         _ => AtFlags::empty(),

@@ -173,7 +173,7 @@ fn put_back(run: &str, state: &mut State<'_>) -> Result<Value> {
     let restored = json!({"files": planned["files"], "effects": planned["effects"]});
     let files = planned["files"].as_array().map_or(&[][..], Vec::as_slice);
     let effects = planned["effects"].as_array().map_or(&[][..], Vec::as_slice);
-    let shown = files.iter().map(|file| changed_line(file, "action")).chain(effects.iter().map(effect_text));
+    let shown = files.iter().map(restored_line).chain(effects.iter().map(effect_text));
     state.show(&shown.collect::<String>())?;
     if files.is_empty() {
         return Ok(restored);
@@ -191,28 +191,19 @@ fn put_back(run: &str, state: &mut State<'_>) -> Result<Value> {
     Ok(restored)
 }
 
-/// A file and its change, which has this name.
-fn changed_line(file: &Value, change: &str) -> String {
+/// A path and what is done with it.
+fn restored_line(file: &Value) -> String {
     let member = |name: &str| file[name].as_str().unwrap_or_default();
     let here = std::env::current_dir().unwrap_or_default();
     let path = Path::new(member("path"));
     let path = path.strip_prefix(&here).unwrap_or(path).display().to_string();
-    format!("  {} {}\n", member(change), escaped(&path))
+    format!("  {} {}\n", member("action"), escaped(&path))
 }
 
-/// A command or a tool of a server that `:undo` does not take back, with the files that it changed.
+/// A killed command or a tool of a server that `:undo` does not take back.
 fn effect_text(effect: &Value) -> String {
     let command = escaped(effect["command"].as_str().unwrap_or_default()).replace('\n', " ");
-    let mut text = format!("{} {command}\n", style().warning("not taken back:"));
-    let files = effect["files"]["files"].as_array();
-    text.extend(files.into_iter().flatten().map(|file| format!("  {}", changed_line(file, "change"))));
-    if effect["files"]["truncated"] == true {
-        text.push_str("    and more\n");
-    }
-    match effect["undo"].as_str() {
-        Some(undo) => text + &format!("    `{}` puts them back\n", escaped(undo)),
-        None => text + "    its changes are not known\n",
-    }
+    format!("{} {command}\n    its changes are not known\n", style().warning("not taken back:"))
 }
 
 /// `:diff [RUN]`
