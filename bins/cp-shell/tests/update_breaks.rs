@@ -8,7 +8,9 @@ use crate::release::{Installed, NEW, OLD, serve};
 /// A release with a program that the installer runs, and that waits until the file `go` exists.
 fn that_waits(place: &Installed) {
     let (came, go) = (place.root.join("../came"), place.root.join("../go"));
-    let wait = format!("touch {}; until [ -e {} ]; do sleep 0.01; done", came.display(), go.display());
+    // It ends with its tree, too.
+    let until = format!("[ -e {} ] || ! [ -e \"$0\" ]", go.display());
+    let wait = format!("touch {}; until {until}; do sleep 0.01; done", came.display());
     place.release_of(NEW, "info", &format!("sed -i '2i {wait}' bin/cp-log"), "", "");
 }
 
