@@ -148,6 +148,7 @@ pub static PROGRAM: Program = Program {
 };
 
 /// Runs a verb.
+#[expect(clippy::needless_pass_by_value, reason = "every program is handed its arguments")]
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match &cli.verb {
         None => session(&cli, context),

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use cp_common::coprocess::{ask_with, find};
 use cp_common::home::{Home, write_whole};
 use cp_common::program::approval::Answer;
-use cp_common::wire::record::Kind;
+use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Approval, Message, Scope};
 use cp_common::words::split;
 use cp_common::{Code, Context, Error, Result, signals};
@@ -129,16 +129,15 @@ impl Composed {
 
     /// Sends a prompt to the model.
     fn ask(&mut self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Vec<Message>> {
-        let mut llm = match self.llm.take_if(Coprocess::can_go_on) {
-            Some(llm) => llm,
-            None => {
-                let reasoning = self.reasoning.then(|| "--reasoning".into());
-                let arguments: Vec<OsString> = self.streaming(turn).into_iter().chain(reasoning).collect();
-                Coprocess::start("cp-llm", &arguments)?
-            }
+        let mut llm = if let Some(llm) = self.llm.take_if(Coprocess::can_go_on) {
+            llm
+        } else {
+            let reasoning = self.reasoning.then(|| "--reasoning".into());
+            let arguments: Vec<OsString> = self.streaming(turn).into_iter().chain(reasoning).collect();
+            Coprocess::start("cp-llm", &arguments)?
         };
         let sent = llm.send(Kind::Prompt.name(), prompt);
-        let answered = sent.and_then(|()| message(&mut llm, observer, |record| record.read()));
+        let answered = sent.and_then(|()| message(&mut llm, observer, read));
         // A coprocess that was interrupted is stopped.
         self.llm = Some(llm).take_if(Coprocess::can_go_on);
         answered
@@ -189,6 +188,10 @@ impl Composed {
         flags.extend(["--format", "json"].map(OsString::from));
         Ok(line.into_iter().skip(1).map(OsString::from).chain(flags).collect())
     }
+}
+
+fn read(record: &Record<'_>) -> Result<Message> {
+    record.read()
 }
 
 /// Runs the command that asks the owner of the policy. True if they approved.

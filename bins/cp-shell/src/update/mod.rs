@@ -109,7 +109,8 @@ impl Update {
         if !args.dry_run {
             self.stage = "replace";
             self.current = method::manage(&words, &self.program)?;
-            self.sync_skill(self.program.ancestors().nth(2).unwrap_or(&self.program).to_owned())?;
+            let prefix = self.program.ancestors().nth(2).unwrap_or(&self.program).to_owned();
+            self.sync_skill(&prefix)?;
         }
         let status = if args.dry_run { "planned" } else { self.done() };
         Ok(self.answer(status, version.map(str::to_owned), method::line(&words)))
@@ -229,11 +230,11 @@ impl Update {
         let installed = method::install(base, tree);
         self.current = active(base)?;
         installed?;
-        self.sync_skill(base.join("current"))
+        self.sync_skill(&base.join("current"))
     }
 
     /// Replaces the installed skills by the skill below `tree`.
-    fn sync_skill(&mut self, tree: PathBuf) -> Result<()> {
+    fn sync_skill(&mut self, tree: &Path) -> Result<()> {
         self.stage = "skill_sync";
         self.skill = "not_installed";
         let (source, home) = (tree.join("share/cp-tools/skill"), std::env::var_os("HOME").unwrap_or_default());
