@@ -41,23 +41,36 @@ mod pipe;
 mod plane;
 mod register;
 mod reset;
-#[cfg(test)]
-mod schemas;
-mod session;
 mod signals;
 mod update;
 
+use std::io::IsTerminal as _;
+
 use clap::{Parser, Subcommand};
 use cp_common::coprocess;
-use cp_common::program::{Check, Credentials, Program, Status};
-use cp_common::{Context, Result};
+use cp_common::program::{Check, Class, Credentials, Input, Program, Status, VerbDoc};
+use cp_common::{Context, Error, Result};
 use serde_json::Value;
+
+use crate::agent::ModelOptions;
+use crate::interactive::state::{Options, Request};
 
 /// Interactive shell, and JSON requests on standard input
 #[derive(Parser)]
 pub struct Cli {
+    /// Hold an interactive session even without a terminal
+    #[arg(long, help_heading = "Session")]
+    interactive: bool,
     #[command(flatten)]
-    args: session::Args,
+    options: Options,
+    #[command(flatten)]
+    model: ModelOptions,
+    /// Continue the last interactive session
+    #[arg(short = 'c', long = "continue", help_heading = "Session")]
+    continues: bool,
+    /// The agent that answers: an id in config/agents.json, or default
+    #[arg(long, value_name = "ID", help_heading = "Session")]
+    agent: Option<String>,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -71,13 +84,28 @@ enum Verb {
     Update(update::Args),
 }
 
+/// The default verb: an interactive session at a terminal, or pipe mode.
+const SESSION: VerbDoc = VerbDoc {
+    path: "",
+    class: Class::Governed,
+    output: "response",
+    also: &["tool_result", "summary"],
+    examples: &[
+        "echo '{\"operation\":\"governed_roots\"}' | cp-shell | jq -c .result",
+        "echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"tool_call\",\"data\":{\"id\":\"1\",\"name\":\"explain_path\",\"input\":{\"path\":\"lib/x\"}},\"meta\":{\"duration_ms\":0}}' | cp-shell",
+    ],
+    input: &[Input::Rows, Input::Records, Input::Person],
+    events: &["agent_turn", "turn_evidence", "session_start", "session_question", "message", "session_turn"],
+    ..VerbDoc::EMPTY
+};
+
 /// The program, for `reference` and `doctor`.
 pub static PROGRAM: Program = Program {
     name: "cp-shell",
     about: "interactive shell, and JSON requests on standard input",
     risk_tier: "T2",
     verbs: &[
-        session::DOC,
+        SESSION,
         init::DOC,
         config::DOC,
         config::DOC_GET,
@@ -120,14 +148,32 @@ pub static PROGRAM: Program = Program {
 };
 
 /// Runs a verb.
+#[expect(clippy::needless_pass_by_value, reason = "every program is handed its arguments")]
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
-    match cli.verb {
-        None => session::run(&cli.args, context),
-        Some(Verb::Init(args)) => init::run(&args, context),
-        Some(Verb::Config(args)) => config::run(&args, context),
-        Some(Verb::Register(args)) => register::run(&args, context),
-        Some(Verb::Reset(args)) => reset::run(&args, context),
-        Some(Verb::Update(args)) => update::run(&args, context),
+    match &cli.verb {
+        None => session(&cli, context),
+        Some(Verb::Init(args)) => init::run(args, context),
+        Some(Verb::Config(args)) => config::run(args, context),
+        Some(Verb::Register(args)) => register::run(args, context),
+        Some(Verb::Reset(args)) => reset::run(args, context),
+        Some(Verb::Update(args)) => update::run(args, context),
+    }
+}
+
+fn session(cli: &Cli, context: &mut Context) -> Result<()> {
+    let Cli { interactive, options, model, agent, continues, .. } = cli;
+    let agent = agent.as_deref();
+    if *interactive || std::io::stdin().is_terminal() {
+        let mut model = model.clone();
+        if options.offline {
+            // An option wins over the backend that the name of a model selects.
+            model.backend = context.config.text("backend", model.backend.as_deref());
+        }
+        interactive::run(Request { agent, options: *options, continues: *continues, model: &model }, context)
+    } else if *continues {
+        Err(Error::usage("--continue requires a terminal or --interactive").hint("or name the session with --session"))
+    } else {
+        pipe::run(agent, context)
     }
 }
 
@@ -171,5 +217,28 @@ fn backend_check(context: &Context) -> Check {
         Ok(None) => Check::pass("backend", "a model can be asked"),
         Ok(Some((message, fix))) => Check::not_fine("backend", Status::Warn, message, fix),
         Err(e) => Check::not_fine("backend", Status::Warn, e.message(), "run cp-llm doctor"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cp_common::wire::schemas::same_or_update;
+    use schemars::schema_for;
+
+    /// The checked-in schemas are those of the types. `UPDATE=1` rewrites them.
+    #[test]
+    fn schemas_match_types() {
+        for (name, schema) in [
+            ("init", schema_for!(crate::init::Made)),
+            ("config", schema_for!(crate::config::All)),
+            ("setting", schema_for!(crate::config::One)),
+            ("agent_setting", schema_for!(crate::config::AgentSetting)),
+            ("registered", schema_for!(crate::register::Registered)),
+            ("reset", schema_for!(crate::reset::Reset)),
+            ("update", schema_for!(crate::update::Updated)),
+            ("response", schema_for!(crate::pipe::responder::Response)),
+        ] {
+            same_or_update(env!("CARGO_MANIFEST_DIR"), name, &schema);
+        }
     }
 }

@@ -45,11 +45,6 @@ fn executable_path_is_accepted_as_agent() {
     let place = Tree::empty();
     place.home.executable("echo", ECHO);
     let path = place.home.join("echo").display().to_string();
-    let ran = talk(&place, &["--agent", &path], "hello\n:quit\n");
-    assert!(ran.stdout.contains("you said it"), "{} {}", ran.stdout, ran.stderr);
-    let place = Tree::empty();
-    place.home.executable("echo", ECHO);
-    let path = place.home.join("echo").display().to_string();
     let ran = talk(&place, &[], &format!("first\n:agent {path}\nsecond\n:agent default\nthird\n:quit\n"));
     assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
     assert_eq!(ran.stdout.matches("you said it").count(), 1, "{}", ran.stdout);

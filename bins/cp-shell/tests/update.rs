@@ -12,19 +12,12 @@ fn update_replaces_programs_and_rollback_restores_them() {
     place.release(NEW);
     let server = place.server();
     let done = place.update_from(&server).run().data();
-    for (name, value) in [
-        ("status", json!("updated")),
-        ("previous_version", json!(OLD)),
-        ("current_version", json!(NEW)),
-        ("binary_replaced", json!(true)),
-        ("signature_status", json!("verified")),
-        ("signature_verified", json!(true)),
-        ("skill_sync_status", json!("synced")),
-        ("next_steps", json!([format!("cp-shell changelog --since {OLD}")])),
-    ] {
-        assert_eq!(done[name], value, "{name}: {done}");
-    }
-    assert_eq!(done["verification"]["key"], Installed::key());
+    let expected = json!({
+        "status": "updated", "previous_version": OLD, "current_version": NEW, "target_version": NEW,
+        "install_method": "release", "verified_by": Installed::key(), "skill": "synced",
+        "next": format!("cp-shell changelog --since {OLD}"),
+    });
+    assert_eq!(done, expected);
     let linked = |name: &str| place.prefix.join(name).exists();
     assert_eq!((place.in_force(), place.root.read("previous/SHA256SUMS").is_empty()), (NEW.to_owned(), false));
     assert!(linked("bin/cp-new") && linked("share/man/man1/cp-new.1"));
@@ -35,17 +28,17 @@ fn update_replaces_programs_and_rollback_restores_them() {
 
     let asked = server.requests().len();
     let again = place.update_from(&server).run().data();
-    assert_eq!((&again["status"], &again["binary_replaced"]), (&"current".into(), &false.into()));
+    assert_eq!((&again["status"], &again["next"]), (&"current".into(), &Value::Null));
     assert_eq!(server.requests().len(), asked + 1, "the version is enough to know that there is nothing to do");
     let text = place.update_from(&server).args(["--format", "text"]).run().success().stdout;
     assert_eq!(text, format!("{NEW} is the newest version that this mirror offers\n"));
 
     let back = place.shell().args(["update", "--rollback"]).run().data();
     assert_eq!((&back["status"], &back["current_version"]), (&"rolled_back".into(), &OLD.into()));
-    assert_eq!(back["next_steps"], json!([]), "an older version has no changes to read");
+    assert_eq!(back["next"], Value::Null, "an older version has no changes to read");
     let forward = place.shell().args(["update", "--rollback"]).run().data();
     assert_eq!((&forward["status"], &forward["current_version"]), (&"updated".into(), &NEW.into()));
-    assert_eq!(forward["next_steps"], json!([format!("cp-shell changelog --since {OLD}")]));
+    assert_eq!(forward["next"], format!("cp-shell changelog --since {OLD}"));
     assert_eq!(place.shell().args(["update", "--rollback"]).run().data()["status"], "rolled_back");
     assert!(linked("bin/cp-gone") && !linked("bin/cp-new") && place.skill.read("SKILL.md").contains("old"));
     // A version that was rolled back is downloaded again, and the old directory is not trusted.
@@ -60,7 +53,6 @@ fn refused(place: &Installed, code: (i32, &str), stage: &str, what: &str) -> Val
     let error = place.update().run().failed(code.0, code.1);
     let Value::Object(details) = &error["details"] else { panic!("{error}") };
     assert_eq!((&details["stage"], &details["current_version"]), (&stage.into(), &OLD.into()), "{what}: {error}");
-    assert_eq!((&details["binary_replaced"], &details["skill_sync_status"]), (&false.into(), &"not_started".into()));
     assert_eq!(place.in_force(), OLD, "{what}");
     assert!(place.skill.read("SKILL.md").contains("older"), "{what}");
     place.is_tidy();
@@ -72,26 +64,27 @@ const INTEGRITY: (i32, &str) = (1, "E_INTEGRITY");
 #[test]
 fn unsigned_or_changed_release_is_refused() {
     let place = Installed::new();
+    let not_found = (3, "E_NOT_FOUND");
     let changes = [
-        ("verify_signature", "rm v9.9.9/SHA256SUMS.note"),
-        ("verify_signature", "sed -i s/info/security/ v9.9.9/SHA256SUMS.note"),
-        ("verify_signature", "sed -i s/test-release/other-name/ v9.9.9/SHA256SUMS.note"),
-        ("verify_signature", "sed -i '$s/.....$/AAAA=/' v9.9.9/SHA256SUMS.note"),
-        ("verify_signature", "sed -i s/^./0/ v9.9.9/SHA256SUMS; echo >>v9.9.9/SHA256SUMS"),
+        (not_found, "verify_signature", "rm v9.9.9/SHA256SUMS.note"),
+        (INTEGRITY, "verify_signature", "sed -i s/info/security/ v9.9.9/SHA256SUMS.note"),
+        (INTEGRITY, "verify_signature", "sed -i s/test-release/other-name/ v9.9.9/SHA256SUMS.note"),
+        (INTEGRITY, "verify_signature", "sed -i '$s/.....$/AAAA=/' v9.9.9/SHA256SUMS.note"),
         // Another release of the same key, under this name.
-        ("verify_signature", "cp v9.9.8/SHA256SUMS* v9.9.9"),
-        ("verify_checksum", "truncate -s +1 v9.9.9/*.gz"),
-        ("verify_checksum", "truncate -s 100 v9.9.9/*.gz"),
-        ("verify_checksum", "mv v9.9.8/*.gz v9.9.9/$(cd v9.9.9; ls *.gz)"),
-        ("download", "rm v9.9.9/*.gz"),
+        (INTEGRITY, "verify_signature", "cp v9.9.8/SHA256SUMS* v9.9.9"),
+        (INTEGRITY, "verify_checksum", "truncate -s +1 v9.9.9/*.gz"),
+        (INTEGRITY, "verify_checksum", "truncate -s 100 v9.9.9/*.gz"),
+        (INTEGRITY, "verify_checksum", "mv v9.9.8/*.gz v9.9.9/$(cd v9.9.9; ls *.gz)"),
+        (INTEGRITY, "download", "rm v9.9.9/*.gz"),
     ];
-    for (stage, change) in changes {
+    for (code, stage, change) in changes {
         place.release("9.9.8");
         place.release(NEW);
         place.sh(&format!("cd '{}'; {change}", place.releases.display())).success();
-        let error = refused(&place, INTEGRITY, stage, change);
+        let error = refused(&place, code, stage, change);
         assert_eq!(error["retryable"], false, "{change}");
-        assert!(error["details"]["hint"].as_str().unwrap().contains("do not retry"), "{error}");
+        let says_so = error["details"]["hint"].as_str().is_some_and(|hint| hint.contains("do not retry"));
+        assert_eq!(says_so, code == INTEGRITY, "{error}");
     }
     place.release(NEW);
     // The key of the tests is not the built-in one.
@@ -103,25 +96,24 @@ fn unsigned_or_changed_release_is_refused() {
 #[test]
 fn signed_archive_must_contain_complete_tree() {
     let place = Installed::new();
+    let outside = "-P --transform s,^cp-tools-9.9.9/bin/cp-new,cp-tools-9.9.9/../../cp-new,";
+    let fails = "printf '#!/no/such/shell\\n' >bin/cp-log";
     let trees = [
-        ("verify_checksum", "", "echo more >>bin/cp-new", ""),
-        ("verify_checksum", "", "touch bin/cp-more", ""),
-        ("verify_checksum", "", "rm bin/cp-new", ""),
-        ("verify_checksum", "", "rm SHA256SUMS", ""),
-        ("verify_checksum", "", "echo nonsense >>SHA256SUMS", ""),
-        ("verify_checksum", "", "ln -s /etc/passwd bin/cp-link", ""),
-        ("verify_checksum", "rm install", "", ""),
-        ("replace", "", "", "-P --transform s,^cp-tools-9.9.9/bin/cp-new,/tmp/cp-new,"),
-        ("replace", "", "", "-P --transform s,^cp-tools-9.9.9/bin/cp-new,cp-tools-9.9.9/../../cp-new,"),
-        ("replace", "", "", "--transform s,^cp-tools-9.9.9,cp-tools-9.9.8,"),
-        ("replace", "printf '#!/bin/sh\\necho cp-shell 9.9.8\\n' >bin/cp-shell", "", ""),
+        (INTEGRITY, "", "echo more >>bin/cp-new", ""),
+        (INTEGRITY, "", "touch bin/cp-more", ""),
+        (INTEGRITY, "", "rm bin/cp-new", ""),
+        (INTEGRITY, "", "rm SHA256SUMS", ""),
+        (INTEGRITY, "", "echo nonsense >>SHA256SUMS", ""),
+        (INTEGRITY, "", "ln -s /etc/passwd bin/cp-link", ""),
+        (INTEGRITY, "rm install", "", ""),
+        (INTEGRITY, "", "", "-P --transform s,^cp-tools-9.9.9/bin/cp-new,/tmp/cp-new,"),
+        ((1, "E_IO"), "", "", outside),
+        ((4, "E_CONFIG"), fails, "", ""),
     ];
-    for (stage, change, tamper, pack) in trees {
+    for (code, change, tamper, pack) in trees {
         place.release_of(NEW, "info", change, tamper, pack);
-        refused(&place, INTEGRITY, stage, &[change, tamper, pack].concat());
+        refused(&place, code, "replace", &[change, tamper, pack].concat());
     }
-    place.release_of(NEW, "info", "printf '#!/no/such/shell\\n' >bin/cp-shell", "", "");
-    refused(&place, (4, "E_CONFIG"), "replace", "programs that do not run here");
     place.release_of(NEW, "info", "", "", "");
     place.update().run().success();
 }
@@ -180,11 +172,11 @@ fn check_records_newest_version_only() {
     let planned = place.update().arg("--dry-run").run().data();
     assert_eq!((&planned["status"], place.home.join("state").exists()), (&"planned".into(), false));
     let found = place.update().arg("--check").run().data();
-    for name in ["status", "current_version", "target_version", "update_available", "install_method", "command"] {
-        assert!(!found[name].is_null(), "{name}: {found}");
-    }
-    assert_eq!((&found["status"], &found["signature_status"]), (&"available".into(), &"verified".into()));
-    assert_eq!((&found["notices"][0]["type"], place.in_force()), (&"update_available".into(), OLD.to_owned()));
+    assert_eq!((&found["status"], &found["verified_by"]), (&"available".into(), &Installed::key().into()));
+    assert!(
+        found["next"].as_str().unwrap().starts_with("cp-shell update --from ") && place.in_force() == OLD,
+        "{found}"
+    );
     std::fs::remove_dir_all(&*place.releases).unwrap();
     for verb in ["context", "doctor"] {
         let notices = place.shell().arg(verb).run().closing()["meta"]["notices"].clone();
@@ -214,7 +206,7 @@ fn apt_programs_are_updated_by_apt() {
     let error = update(&[]).failed(1, "E_COMMAND_FAILED");
     let command = "apt-get install --only-upgrade --yes cp-tools";
     assert_eq!(error["details"]["command"], command);
-    assert_eq!((&error["details"]["binary_replaced"], &error["details"]["stage"]), (&false.into(), &"replace".into()));
+    assert_eq!(error["details"]["stage"], "replace");
     assert_eq!(format!("apt-get {}", apt.last_call().arguments), command);
 
     place.user.write(".agents/skills/cp-tools/SKILL.md", "---\nname: cp-tools\n---\n");
@@ -224,10 +216,10 @@ fn apt_programs_are_updated_by_apt() {
         bin.display()
     );
     Fake::doing(&place, "apt-get", &script);
-    assert_eq!(update(&["--dry-run"]).data()["command"], command);
+    assert_eq!(update(&["--dry-run"]).data()["next"], command);
     let done = update(&[]).data();
     assert_eq!((&done["status"], &done["current_version"]), (&"updated".into(), &"9.9.9".into()));
-    assert_eq!((&done["install_method"], &done["signature_status"]), (&"apt".into(), &"not_checked".into()));
+    assert_eq!((&done["install_method"], &done["skill"]), (&"apt".into(), &"synced".into()));
     assert_eq!(place.user.read(".agents/skills/cp-tools/SKILL.md"), "the new one");
 }
 

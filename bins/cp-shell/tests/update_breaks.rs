@@ -5,21 +5,22 @@ use cp_testkit::{Server, Signal, counterpart, until};
 
 use crate::release::{Installed, NEW, OLD, serve};
 
-/// A release whose new program waits until the file `go` exists.
+/// A release with a program that the installer runs, and that waits until the file `go` exists.
 fn that_waits(place: &Installed) {
     let (came, go) = (place.root.join("../came"), place.root.join("../go"));
-    let wait = format!("touch {}; until [ -e {} ]; do sleep 0.01; done", came.display(), go.display());
-    place.release_of(NEW, "info", &format!("sed -i '2i {wait}' bin/cp-shell"), "", "");
+    // It ends with its tree, too.
+    let until = format!("[ -e {} ] || ! [ -e \"$0\" ]", go.display());
+    let wait = format!("touch {}; until {until}; do sleep 0.01; done", came.display());
+    place.release_of(NEW, "info", &format!("sed -i '2i {wait}' bin/cp-log"), "", "");
 }
 
 #[test]
 fn update_signal_keeps_old_version() {
     for (stage, waits_for) in [
         ("discover", "latest"),
-        ("discover", "SHA256SUMS"),
         ("verify_signature", "SHA256SUMS.note"),
         ("download", ".tar.gz"),
-        ("replace", "the trial"),
+        ("replace", "the installer"),
     ] {
         let place = Installed::new();
         that_waits(&place);
@@ -39,7 +40,7 @@ fn update_signal_keeps_old_version() {
         running.signal(Signal::TERM);
         let error = running.wait().failed(130, "E_INTERRUPTED");
         assert_eq!((&error["details"]["stage"], &error["details"]["current_version"]), (&stage.into(), &OLD.into()));
-        assert_eq!((&error["details"]["binary_replaced"], place.in_force()), (&false.into(), OLD.to_owned()));
+        assert_eq!(place.in_force(), OLD);
         place.is_tidy();
     }
 }
@@ -49,7 +50,7 @@ fn concurrent_update_is_refused() {
     let place = Installed::new();
     that_waits(&place);
     let first = place.update().start();
-    until("the first tries the new program", || place.root.join("../came").exists());
+    until("the installer runs the new program", || place.root.join("../came").exists());
     let error = place.update().run().failed(6, "E_CONFLICT");
     assert_eq!(error["details"]["stage"], "discover");
     place.prefix.write("lib/go", "");
@@ -101,12 +102,11 @@ fn failed_skill_sync_is_partial() {
     place.user.write(".claude/skills/.cp-tools-new", "");
     let error = place.update().run().failed(1, "E_PARTIAL");
     let details = &error["details"];
-    assert_eq!((&details["stage"], &details["binary_replaced"]), (&"skill_sync".into(), &true.into()));
-    assert_eq!((&details["skill_sync_status"], &details["current_version"]), (&"failed".into(), &NEW.into()));
+    assert_eq!((&details["stage"], &details["current_version"]), (&"skill_sync".into(), &NEW.into()));
     assert!(place.skill.read("SKILL.md").contains("older"));
-    place.sh(details["skill_sync_command"].as_str().unwrap()).success();
+    place.sh(details["skill_command"].as_str().unwrap()).success();
     assert!(place.skill.read("SKILL.md").contains(NEW));
-    assert_eq!(place.update().run().data()["skill_sync_status"], "current");
+    assert_eq!(place.update().run().data()["skill"], "current");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn foreign_and_linked_skills_are_kept() {
     place.skill.write("SKILL.md", other);
     let link = place.user.directory(".agents/skills").join("cp-tools");
     std::os::unix::fs::symlink(place.root.join("current/share/cp-tools/skill"), &link).unwrap();
-    assert_eq!(place.update().run().data()["skill_sync_status"], "not_installed");
+    assert_eq!(place.update().run().data()["skill"], "not_installed");
     assert_eq!(place.skill.read("SKILL.md"), other);
     assert!(link.read_link().is_ok() && std::fs::read_to_string(link.join("SKILL.md")).unwrap().contains(NEW));
 }

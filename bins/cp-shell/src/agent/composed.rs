@@ -8,18 +8,19 @@ use std::process::{Command, Stdio};
 use cp_common::coprocess::{ask_with, find};
 use cp_common::home::{Home, write_whole};
 use cp_common::program::approval::Answer;
-use cp_common::wire::record::Kind;
+use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Approval, Message, Scope};
 use cp_common::words::split;
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_policy::prompts::Prompts;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::agent::coprocess::Coprocess;
-use crate::agent::{Agent, Capability, Event, ModelOptions, Observer, Piece, Reply, Turn, observe};
+use crate::agent::{Agent, Capability, Described, Event, ModelOptions, Observer, Piece, Turn, message, observe};
 
 pub(super) struct Composed {
+    described: Described,
     id: String,
     /// The flags that pass the context on: home, base and origin.
     flags: Vec<OsString>,
@@ -48,7 +49,10 @@ impl Composed {
         if options.reasoning && options.uses_tools() && is_native {
             tools.extend(["--llm", "cp-llm --reasoning"].map(OsString::from));
         }
+        let name = if id == "default" { "cp_default" } else { id }.to_owned();
+        let capabilities = Capability::ALL.to_vec();
         Ok(Self {
+            described: Described { name, version: cp_common::program::VERSION.to_owned(), capabilities },
             id: id.to_owned(),
             flags: context.handed_on(),
             model: options.flags().map(str::to_owned).collect(),
@@ -74,13 +78,6 @@ impl Composed {
     fn streaming(&self, turn: &Turn<'_>) -> Vec<OsString> {
         let flags = self.flags(turn).into_iter().chain(["--format", "json", "--stream"].map(OsString::from));
         flags.chain(self.model.iter().map(OsString::from)).collect()
-    }
-
-    /// The arguments of cp-llm.
-    fn asking(&self, turn: &Turn<'_>) -> Vec<OsString> {
-        let mut arguments = self.streaming(turn);
-        arguments.extend(self.reasoning.then(|| "--reasoning".into()));
-        arguments
     }
 
     /// Composes the prompt of a turn.
@@ -131,31 +128,35 @@ impl Composed {
     }
 
     /// Sends a prompt to the model.
-    fn ask(&mut self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Reply> {
-        let mut llm = match self.llm.take_if(Coprocess::can_go_on) {
-            Some(llm) => llm,
-            None => Coprocess::start("cp-llm", &self.asking(turn))?,
+    fn ask(&mut self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Vec<Message>> {
+        let mut llm = if let Some(llm) = self.llm.take_if(Coprocess::can_go_on) {
+            llm
+        } else {
+            let reasoning = self.reasoning.then(|| "--reasoning".into());
+            let arguments: Vec<OsString> = self.streaming(turn).into_iter().chain(reasoning).collect();
+            Coprocess::start("cp-llm", &arguments)?
         };
-        let answered = answer(&mut llm, prompt, observer);
+        let sent = llm.send(Kind::Prompt.name(), prompt);
+        let answered = sent.and_then(|()| message(&mut llm, observer, read));
         // A coprocess that was interrupted is stopped.
         self.llm = Some(llm).take_if(Coprocess::can_go_on);
-        answered.map(|message| Reply { messages: vec![message] })
+        answered
     }
 
     /// Runs the tool loop. A call that requires approval is approved or denied by the person.
-    fn run(&self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Reply> {
+    fn run(&self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Vec<Message>> {
         let mut arguments = self.streaming(turn);
         arguments.extend(self.tools.iter().cloned());
         let mut toolloop = Coprocess::start("cp-toolloop", &arguments)?;
         toolloop.send(Kind::Prompt.name(), prompt)?;
         toolloop.close()?;
-        let mut reply = Reply::default();
-        while let Err(stop) = follow(&mut toolloop, &mut reply, observer) {
+        let mut messages = Vec::new();
+        while let Err(stop) = follow(&mut toolloop, &mut messages, observer) {
             let arguments = self.resumed(turn, stop, observer)?;
             drop(toolloop);
             toolloop = Coprocess::start("cp-toolloop", &arguments)?;
         }
-        Ok(reply)
+        Ok(messages)
     }
 
     /// Returns the arguments that resume a run after the person has approved or denied a call. Any other stop is an error.
@@ -189,6 +190,10 @@ impl Composed {
     }
 }
 
+fn read(record: &Record<'_>) -> Result<Message> {
+    record.read()
+}
+
 /// Runs the command that asks the owner of the policy. True if they approved.
 fn owner_approves(line: &str) -> Result<bool> {
     let argv = split(line).map_err(Error::from)?.argv;
@@ -197,29 +202,15 @@ fn owner_approves(line: &str) -> Result<bool> {
     Ok(status.map_err(|e| Error::io("starting cp-exec", e))?.success())
 }
 
-/// Sends a prompt and receives the answer up to its message.
-fn answer(llm: &mut Coprocess, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Message> {
-    llm.send(Kind::Prompt.name(), prompt)?;
-    loop {
-        let message = llm.receive(observer, |record, observer| match record.kind {
-            Some(Kind::Message) => record.read().map(Some),
-            _ => observe(record, observer).map(|()| None),
-        })?;
-        if let Some(message) = message {
-            return Ok(message);
-        }
-    }
-}
-
 /// Receives the records of a run and collects its messages. A resumed run repeats the last ones.
-fn follow(toolloop: &mut Coprocess, reply: &mut Reply, observer: &mut dyn Observer) -> Result<()> {
+fn follow(toolloop: &mut Coprocess, messages: &mut Vec<Message>, observer: &mut dyn Observer) -> Result<()> {
     loop {
-        let closed = toolloop.receive(observer, |record, observer| {
+        let closed = toolloop.receive(None, |record| {
             match record.kind {
                 Some(Kind::Message) => {
                     let message: Message = record.read()?;
-                    if !reply.messages.iter().any(|known| !known.id.is_empty() && known.id == message.id) {
-                        reply.messages.push(message);
+                    if !messages.iter().any(|known| !known.id.is_empty() && known.id == message.id) {
+                        messages.push(message);
                     }
                 }
                 // Only our own program can name the run that `:undo` restores.
@@ -240,25 +231,13 @@ fn follow(toolloop: &mut Coprocess, reply: &mut Reply, observer: &mut dyn Observ
 }
 
 impl Agent for Composed {
-    fn name(&self) -> &str {
-        if self.id == "default" { "cp_default" } else { &self.id }
+    fn described(&self) -> &Described {
+        &self.described
     }
 
-    fn version(&self) -> &str {
-        cp_common::program::VERSION
-    }
-
-    fn capabilities(&self) -> &[Capability] {
-        &Capability::ALL
-    }
-
-    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply> {
+    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Vec<Message>> {
         let prompt = self.compose(turn)?;
         if self.uses_tools { self.run(turn, &prompt, observer) } else { self.ask(turn, &prompt, observer) }
-    }
-
-    fn signals(&mut self) -> Result<Map<String, Value>> {
-        Ok(Map::new())
     }
 
     fn state(&mut self) -> Result<Value> {

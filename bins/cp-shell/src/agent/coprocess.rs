@@ -14,8 +14,6 @@ use cp_common::{Code, Error, Result};
 use serde::Serialize;
 use serde_json::Map;
 
-use crate::agent::Observer;
-
 /// The interval at which standard error is read while waiting for an answer.
 const LOOK: Duration = Duration::from_millis(20);
 /// The delay before a line of standard error is shown, in which an answer with the same message would arrive.
@@ -64,43 +62,23 @@ impl Coprocess {
         written
     }
 
-    /// Receives the next record and passes it to `take` with the observer. A record that reports a failure is an error.
+    /// Receives the next record, within a time limit if there is one. A record that reports a failure is an error.
     pub(super) fn receive<T>(
         &mut self,
-        observer: &mut dyn Observer,
-        take: impl FnOnce(&Record<'_>, &mut dyn Observer) -> Result<T>,
-    ) -> Result<T> {
-        while !self.wait_a_moment()? {}
-        self.received(|record| take(record, observer))
-    }
-
-    /// Receives the next record within a time limit.
-    pub(super) fn receive_within<T>(
-        &mut self,
-        limit: Duration,
+        limit: Option<Duration>,
         take: impl FnOnce(&Record<'_>) -> Result<T>,
     ) -> Result<T> {
         let asked = Instant::now();
-        while !self.wait_a_moment()? {
-            if asked.elapsed() > limit {
+        self.in_step = false;
+        while !self.part.wait(LOOK)? {
+            if let Some(errors) = &mut self.errors {
+                errors.pass_on()?;
+            }
+            if let Some(limit) = limit.filter(|limit| asked.elapsed() > *limit) {
                 let message = format!("{} did not answer within {} s", self.part.name(), limit.as_secs());
                 return Err(Error::new(Code::Timeout, message));
             }
         }
-        self.received(take)
-    }
-
-    /// Waits briefly; true if a record has arrived.
-    fn wait_a_moment(&mut self) -> Result<bool> {
-        self.in_step = false;
-        let came = self.part.wait(LOOK)?;
-        if let Some(errors) = self.errors.as_mut().filter(|_| !came) {
-            errors.pass_on()?;
-        }
-        Ok(came)
-    }
-
-    fn received<T>(&mut self, take: impl FnOnce(&Record<'_>) -> Result<T>) -> Result<T> {
         let mut closed = None;
         let received = self.part.receive(|_, record| {
             closed = Some(record.closed);

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use cp_common::wire::Message;
-use cp_common::wire::record::{Kind, Record};
+use cp_common::wire::record::Record;
 use cp_common::{Context, Error, Result, words};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::agent::coprocess::Coprocess;
-use crate::agent::{Agent, Agents, Capability, Observer, Reply, Turn, observe};
+use crate::agent::{Agent, Agents, Capability, Described, Observer, Turn, message};
 
 /// The time limit for answers other than turns.
 const SHORT: Duration = Duration::from_secs(10);
@@ -25,15 +25,6 @@ pub(crate) struct External {
     described: Described,
     /// `None` while it answers.
     program: Option<Coprocess>,
-}
-
-/// The answer to `describe`.
-#[derive(Debug, Deserialize)]
-struct Described {
-    name: String,
-    version: String,
-    #[serde(default)]
-    capabilities: Vec<Capability>,
 }
 
 #[derive(Serialize)]
@@ -76,21 +67,6 @@ impl External {
         self.program = Some(program);
         Ok(answer)
     }
-
-    fn answer(&self, program: &mut Coprocess, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Message> {
-        let context = turn.context.iter().map(|piece| json!({"name": piece.name, "text": piece.text})).collect();
-        program
-            .send("process", &Asked { text: turn.text, session_id: turn.session, isolated: turn.isolated, context })?;
-        loop {
-            let message = program.receive(observer, |record, observer| match record.kind {
-                Some(Kind::Message) => message_of(record, turn, self.name()).map(Some),
-                _ => observe(record, observer).map(|()| None),
-            })?;
-            if let Some(message) = message {
-                return Ok(message);
-            }
-        }
-    }
 }
 
 /// Splits a configured command. A relative program is below the home.
@@ -122,7 +98,7 @@ fn start(argv: &[String]) -> Result<(Coprocess, Described)> {
 /// Requests one record, and returns its data.
 fn ask(program: &mut Coprocess, kind: &str) -> Result<Value> {
     program.send(kind, &json!({}))?;
-    program.receive_within(SHORT, |record| match record.kind_name.as_deref() {
+    program.receive(Some(SHORT), |record| match record.kind_name.as_deref() {
         Some(found) if found == kind => record.read(),
         found => {
             let found = found.unwrap_or("untyped");
@@ -132,28 +108,24 @@ fn ask(program: &mut Coprocess, kind: &str) -> Result<Value> {
 }
 
 impl Agent for External {
-    fn name(&self) -> &str {
-        &self.described.name
+    fn described(&self) -> &Described {
+        &self.described
     }
 
-    fn version(&self) -> &str {
-        &self.described.version
-    }
-
-    fn capabilities(&self) -> &[Capability] {
-        &self.described.capabilities
-    }
-
-    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply> {
+    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Vec<Message>> {
         if !turn.attached.is_empty() {
             return Err(Error::usage("this agent accepts text only, and the attached file is not text")
                 .hint("send the turn without the file"));
         }
         let mut program = self.program()?;
-        let answered = self.answer(&mut program, turn, observer);
+        let context = turn.context.iter().map(|piece| json!({"name": piece.name, "text": piece.text})).collect();
+        let asked = Asked { text: turn.text, session_id: turn.session, isolated: turn.isolated, context };
+        let name = &self.described.name;
+        let sent = program.send("process", &asked);
+        let answered = sent.and_then(|()| message(&mut program, observer, |record| message_of(record, turn, name)));
         // A coprocess that was interrupted is stopped.
         self.program = Some(program).take_if(Coprocess::can_go_on);
-        answered.map(|message| Reply { messages: vec![message] })
+        answered
     }
 
     fn signals(&mut self) -> Result<Map<String, Value>> {
@@ -186,20 +158,4 @@ fn message_of(record: &Record<'_>, turn: &Turn<'_>, name: &str) -> Result<Messag
         message[member] = value;
     }
     serde_json::from_value(message).map_err(|e| Error::validation(format!("the agent's message: {e}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use cp_common::Code;
-
-    use super::*;
-
-    #[test]
-    fn agent_command_requires_program_path() {
-        let of = |command| command_of(command, Path::new("agents.json"), Path::new("/home/cp"));
-        assert_eq!(of("agents/x/run --fast").unwrap(), ["/home/cp/agents/x/run", "--fast"]);
-        assert_eq!(of("/usr/bin/x").unwrap(), ["/usr/bin/x"]);
-        assert_eq!(of("python3 x.py").unwrap_err().code(), Code::Config);
-        assert_eq!(of("").unwrap_err().code(), Code::Config);
-    }
 }

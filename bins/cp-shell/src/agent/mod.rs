@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use self::composed::Composed;
+use self::coprocess::Coprocess;
 use self::external::External;
 use crate::plane::Plane;
 
@@ -110,26 +111,27 @@ pub(crate) trait Observer {
     fn answers(&mut self, approval: &Approval) -> Option<Answer>;
 }
 
-/// The messages of the model, of which the last is the answer. All are recorded in the session.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Reply {
-    pub(crate) messages: Vec<Message>,
+/// What an agent is, as a program answers to `describe`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Described {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// The capabilities, which decide the available commands.
+    #[serde(default)]
+    pub(crate) capabilities: Vec<Capability>,
 }
 
 /// An agent.
 pub(crate) trait Agent {
-    fn name(&self) -> &str;
+    fn described(&self) -> &Described;
 
-    fn version(&self) -> &str;
-
-    /// The capabilities, which decide the available commands.
-    fn capabilities(&self) -> &[Capability];
-
-    /// Answers a turn.
-    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply>;
+    /// Answers a turn with messages of the model, of which the last is the answer. All are recorded in the session.
+    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Vec<Message>>;
 
     /// The agent's own signals.
-    fn signals(&mut self) -> Result<Map<String, Value>>;
+    fn signals(&mut self) -> Result<Map<String, Value>> {
+        Ok(Map::new())
+    }
 
     /// The state of the agent, for `:state`.
     fn state(&mut self) -> Result<Value>;
@@ -150,16 +152,31 @@ pub(crate) fn named(id: &str, plane: &Plane, options: &ModelOptions, context: &C
 
 /// The governed prompt that an agent must use if the tree has a registry of prompts: the configured one, or the one of its soul.
 fn governed_prompt(id: &str, plane: &Plane, agents: &Agents) -> Result<Option<String>> {
-    if !plane.governs_prompts().map_err(|failure| Error::config(failure.message))? {
-        return Ok(None);
-    }
-    Ok(Some(soul_prompt(id, agents)))
+    let is_governed = plane.governs_prompts().map_err(|failure| Error::config(failure.message))?;
+    Ok(is_governed.then(|| soul_prompt(id, agents)))
 }
 
 /// The id of the governed prompt with the soul of an agent.
 pub(crate) fn soul_prompt(id: &str, agents: &Agents) -> String {
     let configured = agents.get(id).and_then(|agent| agent.get("prompt")?.as_str().map(str::to_owned));
     configured.unwrap_or_else(|| format!("PRM-{}-SOUL-001", id.to_uppercase()))
+}
+
+/// Receives the answer of a program up to its message, which `read` takes from the record.
+fn message(
+    program: &mut Coprocess,
+    observer: &mut dyn Observer,
+    read: impl Fn(&Record<'_>) -> Result<Message>,
+) -> Result<Vec<Message>> {
+    loop {
+        let message = program.receive(None, |record| match record.kind {
+            Some(Kind::Message) => read(record).map(Some),
+            _ => observe(record, observer).map(|()| None),
+        })?;
+        if let Some(message) = message {
+            return Ok(vec![message]);
+        }
+    }
 }
 
 /// Passes a delta, tool call or tool result to the observer. Other records are ignored.

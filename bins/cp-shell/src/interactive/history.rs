@@ -289,13 +289,4 @@ mod tests {
         assert_eq!(lines[0], "two\nlines");
         assert!(!std::fs::read_to_string(&file).unwrap().contains("hunter2"));
     }
-
-    #[test]
-    fn disabled_prompt_history_writes_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("history");
-        let kept = PromptHistory::new(file.clone(), &settings::PromptHistory { enabled: false, limit: 2 });
-        kept.add("one", &Redactor::knowing([])).unwrap();
-        assert!(!file.exists() && kept.load().is_empty());
-    }
 }

@@ -411,18 +411,6 @@ mod tests {
     }
 
     #[test]
-    fn disabled_hub_is_not_contacted() {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join(".custodian-brief.md"), "go on with CYA-WP-0007\n").unwrap();
-        let settings = settings::Hub { url: Some("http://127.0.0.1:9".into()), ..settings::Hub::default() };
-        let offline = Hub::start(&settings, Reach::Offline, directory.path());
-        assert!(!offline.is_pending() && offline.loaded().text().contains("CYA-WP-0007"));
-        let left = Hub::start(&settings, Reach::Disabled, directory.path());
-        assert!(!left.is_pending() && left.loaded().text().trim().is_empty());
-        assert!(left.log("x", "SES-1").unwrap_err().message().contains("--no-hub"));
-    }
-
-    #[test]
     fn url_values_are_encoded() {
         assert_eq!(encoded("a-b_c.d~1"), "a-b_c.d~1");
         assert_eq!(encoded("x&y=../é"), "x%26y%3D..%2F%C3%A9");

@@ -1,24 +1,20 @@
-//! Memories, stored and searched by `cp-session` in the `memory` directory of the home.
+//! Memories, which `cp-session` stores and searches in the `memory` directory of the home, and the commands about them and about the last
+//! turns.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use cp_common::{Context, Result};
+use cp_common::wire::Turn;
+use cp_common::{Context, Error, Result};
 use serde_json::Value;
 
 use crate::ask;
-
-/// A memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Remembered {
-    /// The kind.
-    pub(crate) kind: String,
-    pub(crate) text: String,
-    /// The time when it was stored.
-    pub(crate) at: String,
-}
+use crate::interactive::console::render::{count, escaped, style};
+use crate::interactive::state::{Outcome, Setup, State};
+use crate::interactive::transcript::{End, Remembered};
 
 /// The kinds with stored memories.
-pub(crate) fn kinds(context: &Context) -> Vec<String> {
+fn kinds(context: &Context) -> Vec<String> {
     let listing = std::fs::read_dir(context.home.path("memory")).into_iter().flatten().flatten();
     let names = listing.filter_map(|entry| entry.file_name().into_string().ok());
     let mut kinds: Vec<String> = names.filter_map(|name| name.strip_suffix(".jsonl").map(str::to_owned)).collect();
@@ -27,12 +23,12 @@ pub(crate) fn kinds(context: &Context) -> Vec<String> {
 }
 
 /// The file of a kind.
-pub(crate) fn file_of(kind: &str, context: &Context) -> PathBuf {
+fn file_of(kind: &str, context: &Context) -> PathBuf {
     context.home.path("memory").join(format!("{kind}.jsonl"))
 }
 
 /// Returns the newest memories that have one of these words, or the newest of all.
-pub(crate) fn recall(kind: &str, words: &str, limit: usize, context: &Context) -> Result<Vec<Remembered>> {
+pub(crate) fn find(kind: &str, words: &str, limit: usize, context: &Context) -> Result<Vec<Remembered>> {
     if !file_of(kind, context).is_file() {
         return Ok(Vec::new());
     }
@@ -51,11 +47,141 @@ pub(crate) fn recall(kind: &str, words: &str, limit: usize, context: &Context) -
 }
 
 /// Stores a text.
-pub(crate) fn remember(kind: &str, text: &str, context: &Context) -> Result<()> {
+fn remember(kind: &str, text: &str, context: &Context) -> Result<()> {
     ask(context, "cp-session", &["remember", "--kind", kind, &operand(text)]).map(|_| ())
 }
 
 /// Protects a text from being parsed as an option or `-`.
 fn operand(text: &str) -> String {
     if text.starts_with('-') { format!(" {text}") } else { text.to_owned() }
+}
+
+/// The number of memories of each kind that are shown.
+const SHOWN: usize = 10;
+
+/// `:memory [QUERY]`
+pub(crate) fn recall(state: &mut State<'_>, query: &str) -> Result<Outcome> {
+    let context = &*state.context;
+    let kinds = kinds(context);
+    if kinds.is_empty() {
+        let directory = context.home.path("memory");
+        return Ok(Outcome::of_text(format!("no memories in {}\n", directory.display())));
+    }
+    shown(&kinds.iter().map(String::as_str).collect::<Vec<_>>(), query, context)
+}
+
+/// `:notes`
+pub(crate) fn notes(state: &mut State<'_>, _: &str) -> Result<Outcome> {
+    shown(&["note", "dev_note"], "", state.context)
+}
+
+fn shown(kinds: &[&str], query: &str, context: &Context) -> Result<Outcome> {
+    let mut text = String::new();
+    for kind in kinds {
+        let found: Vec<Remembered> = find(kind, query, SHOWN, context)?;
+        let file = file_of(kind, context);
+        let _ = writeln!(text, "{}", style().faint(&format!("{kind}: {} of {}", found.len(), file.display())));
+        for remembered in found {
+            let _ = writeln!(text, "  {} {}", remembered.at, escaped(&remembered.text).replace('\n', "\n    "));
+        }
+    }
+    Ok(Outcome::of_text(text))
+}
+
+/// `:n+ TEXT`
+pub(crate) fn add_note(state: &mut State<'_>, text: &str) -> Result<Outcome> {
+    add("note", text, state)
+}
+
+/// `:nd+ TEXT`
+pub(crate) fn add_developer_note(state: &mut State<'_>, text: &str) -> Result<Outcome> {
+    add("dev_note", text, state)
+}
+
+fn add(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome> {
+    if text.is_empty() {
+        return Err(Error::usage("the note is missing").hint("write :n+ TEXT"));
+    }
+    keep(kind, text, &state.setup, state.context)
+}
+
+/// Stores a text of a kind without secrets, and shows the file.
+fn keep(kind: &str, text: &str, setup: &Setup<'_>, context: &Context) -> Result<Outcome> {
+    let (text, redactions) = setup.redactor.redact_text(text);
+    remember(kind, &text, context)?;
+    let without =
+        if redactions > 0 { format!(", {} removed", count(redactions as usize, "secret")) } else { String::new() };
+    Ok(Outcome::of_text(format!("saved in {}{without}\n", file_of(kind, context).display())))
+}
+
+/// `:v [N]`
+pub(crate) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
+    let session = state.ledgers.journal.session();
+    let last = if last.is_empty() { "10" } else { last };
+    if last.parse::<usize>().is_err() {
+        return Err(Error::usage(format!("`{last}` is not a valid number of turns")).hint("write :v 10"));
+    }
+    let loaded = ask(state.context, "cp-session", &["load", "--last", last])?;
+    let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
+    let mut text = String::new();
+    for turn in &turns {
+        let role = format!("{}:", escaped(&turn.role));
+        let _ = writeln!(text, "{} {}", style().strong(&role), escaped(&turn.content.text()));
+    }
+    let _ = writeln!(text, "{}", style().faint(&format!("{} of {session}", count(turns.len(), "turn"))));
+    Ok(Outcome::of_text(text))
+}
+
+/// `:learn [LESSON]`
+pub(crate) fn learn(state: &mut State<'_>, lesson: &str) -> Result<Outcome> {
+    let lesson = if lesson.is_empty() {
+        let tracker = &mut state.session_status.tracker;
+        tracker.learning(true);
+        let answer = state.console.answer("Lesson (Enter skips): ");
+        tracker.learning(false);
+        match answer {
+            Some(answer) => answer,
+            None if state.console.is_terminal() => String::new(),
+            None => return Err(Error::usage("there is no terminal to ask at").hint("write :learn TEXT")),
+        }
+    } else {
+        lesson.to_owned()
+    };
+    if lesson.is_empty() {
+        return Ok(Outcome::of_text("skipped: nothing was written\n"));
+    }
+    keep("lesson", &lesson, &state.setup, state.context)
+}
+
+/// Asks for memories at the end of an interactive session.
+pub(crate) fn offer_lesson(state: &mut State<'_>) -> Result<()> {
+    let answered = state.conversation.turns.iter().filter(|turn| turn.end == End::Answered);
+    let rounds: Vec<String> =
+        answered.map(|turn| format!("user: {}\nassistant: {}", turn.text, turn.words())).collect();
+    if rounds.is_empty() {
+        return Ok(());
+    }
+    state.session_status.tracker.learning(true);
+    let lesson = state.console.answer("Keep a lesson of this session? (Enter skips): ").unwrap_or_default();
+    if !lesson.is_empty() {
+        keep_and_show(state, "lesson", &lesson)?;
+    }
+    let question =
+        format!("Remember its {}, without secrets, for later sessions? [y/N] ", count(rounds.len(), "round"));
+    if state.console.confirm(&question) {
+        for round in rounds {
+            keep_and_show(state, "session_turn", &round)?;
+        }
+    }
+    state.session_status.tracker.learning(false);
+    Ok(())
+}
+
+/// Stores a text and shows the file or the error, which does not stop the end of the session.
+fn keep_and_show(state: &mut State<'_>, kind: &str, text: &str) -> Result<()> {
+    let text = match keep(kind, text, &state.setup, state.context) {
+        Ok(outcome) => outcome.text,
+        Err(error) => style().error(error.message(), error.hint_text()),
+    };
+    state.show(&text)
 }

@@ -1,13 +1,13 @@
 //! The interactive session: a prompt, commands, and turns that are sent to a model. The loop runs [`commands`] and [`turn`]s, which change
 //! the [`state`]; below them are the [`console`], the [`hub`], memory and the transcript.
 
-mod assessment;
 mod commands;
 mod console;
-mod digest;
+mod hints;
 mod history;
 mod hub;
 mod memory;
+mod risk;
 mod settings;
 pub(crate) mod state;
 mod transcript;
@@ -32,11 +32,10 @@ use crate::interactive::commands::{Input, parse};
 use crate::interactive::console::join_lines;
 use crate::interactive::console::render::{Page, count, show, style};
 use crate::interactive::console::{Console, Typed};
-use crate::interactive::digest::Digest;
 use crate::interactive::history::PromptHistory;
 use crate::interactive::hub::Hub;
 use crate::interactive::state::{Conversation, Ledgers, Outcome, Request, SessionStatus, Setup, State, record_hub};
-use crate::interactive::transcript::{Transcript, close_question};
+use crate::interactive::transcript::{Digest, Transcript, close_question};
 use crate::journal::{self, Joined, Journal};
 use crate::plane::Plane;
 use crate::signals::{CONTEXT_LIMIT, Tracker};
@@ -135,7 +134,7 @@ impl<'a> Repl<'a> {
         if !hub.is_pending() {
             record_hub(&mut hub, &mut transcript)?;
         }
-        let Digest { turns, runs, failed_run, .. } = Digest::of(journal.directory())?;
+        let turns = Digest::of(journal.directory())?.turns;
         let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), turns);
         let isolated = joined.is_some_and(|joined| joined.is_isolated());
         let echo = !console.is_terminal() && !context.options.quiet;
@@ -147,7 +146,7 @@ impl<'a> Repl<'a> {
             ledgers: Ledgers { journal, transcript },
             session_status: SessionStatus { plane, tracker, used: 0, window: CONTEXT_LIMIT },
             hub,
-            conversation: Conversation { isolated, runs, failed_run, ..Conversation::default() },
+            conversation: Conversation { isolated, ..Conversation::default() },
             model,
         };
         Ok(Self { state, prompt_history, echo, exit: 0 })
@@ -191,7 +190,7 @@ impl<'a> Repl<'a> {
         record_hub(&mut state.hub, &mut state.ledgers.transcript)?;
         state.context.name_page(state.ledgers.journal.session());
         let asks = state.setup.settings.learning.ask && state.console.is_terminal();
-        if orderly && asks { commands::memory::offer_lesson(state) } else { Ok(()) }
+        if orderly && asks { memory::offer_lesson(state) } else { Ok(()) }
     }
 
     /// Runs and records one line. True if it was the last.

@@ -201,10 +201,4 @@ mod tests {
         let windows = ["qwen3:8b", "gpt-4o-mini-2024", "gpt-4o-2024", "stub"].map(|model| context.window(model));
         assert_eq!(windows, [Some(32_768), Some(64_000), Some(128_000), None]);
     }
-
-    #[test]
-    fn unknown_key_is_reported_with_line() {
-        let e = loaded("[shell_history]\nenabeld = true\n").unwrap_err();
-        assert!(e.message().contains("line 2") && e.message().contains("enabeld"), "{e}");
-    }
 }

@@ -10,14 +10,12 @@ use cp_redact::Redactor;
 use serde_json::{Value, json};
 
 use crate::agent::{self, Agent, ModelOptions};
-use crate::interactive::assessment::Explained;
 use crate::interactive::console::Console;
 use crate::interactive::console::render::{Page, count, show, style};
-use crate::interactive::digest::Digest;
 use crate::interactive::history::ShellHistory;
 use crate::interactive::hub::{Hub, Reach};
 use crate::interactive::settings::Settings;
-use crate::interactive::transcript::{Transcript, close_question};
+use crate::interactive::transcript::{Digest, Exchange, Transcript, close_question};
 use crate::journal::{self, Journal};
 use crate::plane::{Plane, Read};
 use crate::signals::{Signals, Strip, Tracker};
@@ -92,42 +90,16 @@ impl Allowed {
 pub(crate) struct Conversation {
     /// True if only the turn is sent to the model.
     pub(crate) isolated: bool,
-    /// For each turn so far, true if it was destructive or a mass edit.
-    pub(crate) destructive_turns: Vec<bool>,
     /// True if the person allowed the use of tools in all turns without risk.
     pub(crate) allows_tools: bool,
-    /// The tool run of each round, the newest last.
-    pub(crate) runs: Vec<Option<String>>,
-    /// The tool run of the last turn, if the turn failed and so is not a round.
-    pub(crate) failed_run: Option<String>,
-    /// The last turn, for `:explain`.
-    pub(crate) last: Option<Explained>,
-    /// The questions and answers, without secrets, which may be remembered at the end of the session.
-    pub(crate) rounds: Vec<(String, String)>,
-    /// The last question, even if it was not answered, and the last answer.
-    pub(crate) last_question: String,
-    pub(crate) answer: String,
+    /// The turns of this shell, in all its sessions.
+    pub(crate) turns: Vec<Exchange>,
     /// The files attached to the next turn.
     pub(crate) attached: Vec<PathBuf>,
-    /// The files attached to the last turn.
-    pub(crate) last_attachments: Vec<PathBuf>,
     /// The approvals for this session.
     pub(crate) allowed: Vec<Allowed>,
     /// The last error, for `:debug`.
     pub(crate) last_error: Option<String>,
-}
-
-impl Conversation {
-    /// Records the tool run of a round.
-    pub(crate) fn end_round(&mut self, run: Option<String>) {
-        self.runs.push(run);
-        self.failed_run = None;
-    }
-
-    /// The tool run of the last turn that used tools.
-    pub(crate) fn last_run(&self) -> Option<&str> {
-        self.failed_run.as_deref().or_else(|| self.runs.iter().rev().flatten().next().map(String::as_str))
-    }
 }
 
 /// An open session.
@@ -180,37 +152,30 @@ impl State<'_> {
     /// Switches to another session. `is_ours` is true for a session that was created here. The current session is closed as on quit.
     pub(crate) fn switch_session(&mut self, session: &str, is_ours: bool) -> Result<()> {
         let here = self.context.options.session.replace(session.to_owned());
-        match self.open_session() {
-            Ok((mut journal, transcript, agent, isolated)) => {
-                if is_ours {
-                    journal.own = true;
-                }
-                let Digest { turns, runs, failed_run, .. } = Digest::of(journal.directory())?;
-                let left = std::mem::replace(&mut self.ledgers, Ledgers { journal, transcript });
-                let tier = self.session_status.plane.tier().unwrap_or_else(|| self.context.tier());
-                self.session_status.tracker = Tracker::new(tier, turns);
-                self.session_status.used = 0;
-                self.agent = agent;
-                let before = std::mem::take(&mut self.conversation);
-                let Conversation { last_question, answer, attached, .. } = before;
-                self.conversation = Conversation {
-                    isolated,
-                    runs,
-                    failed_run,
-                    // The approvals of single calls are not valid in a copy.
-                    allows_tools: before.allows_tools && is_ours,
-                    last_question,
-                    answer,
-                    attached,
-                    ..Conversation::default()
-                };
-                left.journal.end(self.context)
-            }
+        let (mut journal, transcript, agent, isolated) = match self.open_session() {
+            Ok(opened) => opened,
             Err(e) => {
                 self.context.options.session = here;
-                Err(e)
+                return Err(e);
             }
-        }
+        };
+        journal.own |= is_ours;
+        let tier = self.session_status.plane.tier().unwrap_or_else(|| self.context.tier());
+        self.session_status.tracker = Tracker::new(tier, Digest::of(journal.directory())?.turns);
+        self.session_status.used = 0;
+        self.agent = agent;
+        let conversation = &mut self.conversation;
+        conversation.isolated = isolated;
+        // The approvals of single calls are not valid in a copy.
+        conversation.allows_tools &= is_ours;
+        conversation.allowed.clear();
+        let left = std::mem::replace(&mut self.ledgers, Ledgers { journal, transcript });
+        left.journal.end(self.context)
+    }
+
+    /// What the ledger tells about this session.
+    pub(crate) fn digest(&self) -> Result<Digest> {
+        Digest::of(self.ledgers.journal.directory())
     }
 
     fn open_session(&mut self) -> Result<(Journal, Transcript, Box<dyn Agent>, bool)> {

@@ -1,17 +1,19 @@
-//! The transcript of an interactive session in its ledger `session.jsonl`: its initial context, and both sides and the result of every
-//! turn.
+//! The conversation of an interactive session, in memory and in its ledger `session.jsonl`: its initial context, and both sides and the
+//! end of every turn. [`Digest`] is what the ledger tells about a session.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use cp_common::wire::{Message, Turn};
+use cp_common::wire::{Content, Message, Turn};
 use cp_common::{Context, Result};
+use cp_ledger::format::line::Line;
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::interactive::assessment::hints::Hint;
-use crate::interactive::assessment::risk::{self, Risk};
+use crate::agent::Piece;
+use crate::interactive::hints::Hint;
+use crate::interactive::risk::{self, Risk};
 
 /// The mark at the end of an interrupted answer.
 const INTERRUPTED: &str = " [interrupted]";
@@ -20,9 +22,85 @@ const INTERRUPTED: &str = " [interrupted]";
 const CALLED: &str = " [called without effect: ";
 
 /// The entry that closes a turn.
-pub(crate) const TURN: &str = "session_turn";
+const TURN: &str = "session_turn";
 /// The entry that keeps the question until the turn is closed.
 const QUESTION: &str = "session_question";
+/// The entry of a session that is a copy, and the entry after the files of a failed turn were put back.
+pub(crate) const COPY: &str = "session_copy";
+pub(crate) const UNDONE: &str = "session_undone";
+
+/// A turn of the person, its context, and its answer.
+#[derive(Debug, Default)]
+pub(crate) struct Exchange {
+    pub(crate) number: u64,
+    /// The text as it was typed, and with the texts of attached files.
+    pub(crate) text: String,
+    pub(crate) sent: String,
+    /// The files that a command attached, and the attached files that are not text.
+    pub(crate) attached: Vec<PathBuf>,
+    pub(crate) others: Vec<PathBuf>,
+    pub(crate) agent: String,
+    pub(crate) isolated: bool,
+    pub(crate) risk: Risk,
+    pub(crate) hints: Vec<Hint>,
+    /// The parts of the context.
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) recalled: Vec<Remembered>,
+    /// The number of secrets that were removed from the context, and in the end from the whole turn.
+    pub(crate) redactions: u32,
+    /// True if the person confirmed the turn.
+    pub(crate) confirmed: bool,
+    pub(crate) end: End,
+    /// The messages of the model; empty if the turn was cancelled or failed.
+    pub(crate) messages: Vec<Message>,
+    /// The part of an interrupted answer that had arrived.
+    pub(crate) partial: String,
+    /// The run of the tool loop, if the model used tools.
+    pub(crate) run: Option<String>,
+}
+
+/// A memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Remembered {
+    /// The kind.
+    pub(crate) kind: String,
+    pub(crate) text: String,
+    /// The time when it was stored.
+    pub(crate) at: String,
+}
+
+/// The end of a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum End {
+    #[default]
+    NotSent,
+    Answered,
+    /// The person stopped the answer. The turn stays in the conversation with a mark.
+    Interrupted,
+    Failed,
+    /// Answered, and then taken back.
+    Undone,
+}
+
+impl Exchange {
+    /// The text of the answer.
+    pub(crate) fn words(&self) -> String {
+        self.messages.last().map(|message| message.content.text()).unwrap_or_default()
+    }
+
+    /// The turns to add to the conversation.
+    fn turns(&self) -> Vec<Turn> {
+        let question = Turn::text("user", &self.sent);
+        match self.messages.as_slice() {
+            [] if self.end == End::Interrupted => {
+                let stopped = format!("{}{INTERRUPTED}", self.partial);
+                vec![question, Turn::text("assistant", stopped.trim_start())]
+            }
+            [] => Vec::new(),
+            messages => conversation(question, messages),
+        }
+    }
+}
 
 /// Closes a question whose shell was killed before the answer. It stays in the conversation as an interrupted turn.
 pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
@@ -39,9 +117,9 @@ pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
         let question: String = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).unwrap_or_default();
         let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok()).unwrap_or_default();
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let risk = risk::classify(&question);
-        let closed = Closed { cancelled: true, interrupted: true, ..Closed::new(number, &question, &risk) };
-        return Transcript::open(&directory, &session, agent)?.turn(&closed).map(drop);
+        let (risk, end) = (risk::classify(&question), End::Interrupted);
+        let closed = Exchange { number, sent: question, risk, end, ..Exchange::default() };
+        return Transcript::open(&directory, &session, agent)?.close(&closed).map(drop);
     }
     Ok(())
 }
@@ -51,55 +129,6 @@ pub(crate) struct Transcript {
     ledger: Ledger,
     session: String,
     agent: String,
-}
-
-/// A closed turn.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Closed<'a> {
-    pub(crate) number: u64,
-    /// The text of the person.
-    pub(crate) question: &'a str,
-    /// The messages of the model; empty if the turn was cancelled or failed.
-    pub(crate) messages: &'a [Message],
-    /// The risk.
-    pub(crate) risk: &'a Risk,
-    /// The hints.
-    pub(crate) hints: &'a [Hint],
-    /// True if the turn was not sent, or was stopped.
-    pub(crate) cancelled: bool,
-    /// The part of the answer that had arrived.
-    pub(crate) partial: &'a str,
-    /// True if the person stopped the answer. The turn stays in the conversation with a mark.
-    pub(crate) interrupted: bool,
-    /// The run of the tool loop, if the model used tools.
-    pub(crate) run: Option<&'a str>,
-    /// The number of recalled memories.
-    pub(crate) recalled: usize,
-    /// The number of secrets that were removed from the context.
-    pub(crate) attached: u32,
-}
-
-/// The `data` of the entry that closes a turn.
-#[derive(Serialize)]
-struct Closing<'a> {
-    user_seq: Option<u64>,
-    assistant_seq: Option<u64>,
-    risk: &'a str,
-    risk_reason: &'a str,
-    cancelled: bool,
-    dry_run: bool,
-    hints: Vec<&'a str>,
-    redactions: u32,
-    recalled: usize,
-    /// The question, if it is not a part of the conversation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<&'a str>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    partial: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<&'a str>,
 }
 
 impl Transcript {
@@ -132,74 +161,49 @@ impl Transcript {
         self.ledger.append(entry).map(drop)
     }
 
-    /// Records a turn with both sides and its result. Returns the number of removed secrets.
-    pub(crate) fn turn(&mut self, closed: &Closed<'_>) -> Result<u32> {
-        let turns = closed.turns();
-        let redactions = closed.attached + {
-            let redactor = self.ledger.redactor();
-            let mut all = serde_json::to_vec(&turns).unwrap_or_default();
-            if turns.is_empty() {
-                [closed.question, closed.partial].iter().map(|text| redactor.redact_text(text).1).sum()
-            } else {
-                redactor.redact(&mut all, 0)
-            }
+    /// Records a turn with both sides and its end. Returns the number of removed secrets.
+    pub(crate) fn close(&mut self, turn: &Exchange) -> Result<u32> {
+        let turns = turn.turns();
+        let redactor = self.ledger.redactor();
+        let removed = if turns.is_empty() {
+            [&turn.sent, &turn.partial].iter().map(|text| redactor.redact_text(text).1).sum()
+        } else {
+            redactor.redact(&mut serde_json::to_vec(&turns).unwrap_or_default(), 0)
         };
+        let redactions = turn.redactions + removed;
         let (agent, session) = (&self.agent, &self.session);
         self.ledger.append_placed(|first| {
             let number = |at: usize| first + at as u64;
-            let mut entries: Vec<Entry> = turns
-                .iter()
-                .map(|turn| {
-                    let entry = Entry::new("message")
-                        .session(session)
-                        .turn(closed.number)
-                        .role(&turn.role)
-                        .content(&turn.content);
-                    let entry = if turn.blocks.is_empty() { entry } else { entry.with("blocks", &turn.blocks) };
-                    if turn.role == "assistant" { entry.agent(agent) } else { entry }
-                })
-                .collect();
-            let closing = Closing {
-                user_seq: (!turns.is_empty()).then(|| number(0)),
-                assistant_seq: turns.iter().rposition(|turn| turn.role == "assistant").map(number),
-                risk: closed.risk.level.name(),
-                risk_reason: &closed.risk.reason,
-                cancelled: closed.cancelled,
-                dry_run: false,
-                hints: closed.hints.iter().map(|hint| hint.rule).collect(),
-                redactions,
-                recalled: closed.recalled,
-                user: turns.is_empty().then_some(closed.question),
-                partial: closed.partial,
-                model: closed.messages.last().map(|message| message.model.as_str()),
-                run: closed.run,
+            let message = |said: &Turn| {
+                let entry = Entry::new("message").session(session).turn(turn.number).role(&said.role);
+                let entry = entry.content(&said.content);
+                let entry = if said.blocks.is_empty() { entry } else { entry.with("blocks", &said.blocks) };
+                if said.role == "assistant" { entry.agent(agent) } else { entry }
             };
-            entries.push(Entry::new(TURN).agent(agent).session(session).turn(closed.number).data(&closing));
-            Ok(entries)
+            let mut closing = json!({
+                "user_seq": (!turns.is_empty()).then(|| number(0)),
+                "assistant_seq": turns.iter().rposition(|turn| turn.role == "assistant").map(number),
+                "risk": turn.risk.level.name(),
+                "risk_reason": turn.risk.reason,
+                "cancelled": matches!(turn.end, End::NotSent | End::Interrupted),
+                "dry_run": false,
+                "hints": turn.hints.iter().map(|hint| hint.rule).collect::<Vec<_>>(),
+                "redactions": redactions,
+                "recalled": turn.recalled.len(),
+            });
+            let model = turn.messages.last().map(|message| &message.model);
+            // The question is here if it is not a part of the conversation.
+            let user = turns.is_empty().then_some(&turn.sent);
+            let partial = Some(&turn.partial).filter(|partial| !partial.is_empty());
+            for (name, member) in [("user", user), ("partial", partial), ("model", model), ("run", turn.run.as_ref())] {
+                if let Some(text) = member {
+                    closing[name] = text.as_str().into();
+                }
+            }
+            let closing = Entry::new(TURN).agent(agent).session(session).turn(turn.number).data(&closing);
+            Ok(turns.iter().map(message).chain([closing]).collect())
         })?;
         Ok(redactions)
-    }
-}
-
-impl<'a> Closed<'a> {
-    /// A turn without an answer.
-    pub(crate) fn new(number: u64, question: &'a str, risk: &'a Risk) -> Self {
-        let (messages, hints, partial) = (&[], &[], "");
-        let (cancelled, interrupted, run, recalled, attached) = (false, false, None, 0, 0);
-        Self { number, question, messages, risk, hints, cancelled, partial, interrupted, run, recalled, attached }
-    }
-
-    /// The turns to add to the conversation.
-    fn turns(&self) -> Vec<Turn> {
-        let question = Turn::text("user", self.question);
-        match self.messages {
-            [] if self.interrupted => {
-                let stopped = format!("{}{INTERRUPTED}", self.partial);
-                vec![question, Turn::text("assistant", stopped.trim_start())]
-            }
-            [] => Vec::new(),
-            messages => conversation(question, messages),
-        }
     }
 }
 
@@ -226,9 +230,91 @@ pub(crate) fn called_without_effect(messages: &[Message]) -> Vec<&str> {
     calls.map(|call| call.name.as_str()).collect()
 }
 
-/// The text of the last message, and the number of tokens of the conversation.
-pub(crate) fn last_answer(messages: &[Message]) -> (String, u64) {
-    messages.last().map_or_else(Default::default, |message| (message.content.text(), message.usage.tokens()))
+/// The `data` of [`COPY`].
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Copied {
+    /// The original session, if the copy is without its last round.
+    pub(crate) replaces: Option<String>,
+    /// The tool run of each round of the copy.
+    pub(crate) runs: Vec<Option<String>>,
+}
+
+/// What the ledger tells about a session.
+#[derive(Debug, Default)]
+pub(crate) struct Digest {
+    /// The first question.
+    pub(crate) first: String,
+    pub(crate) turns: u64,
+    /// The model of the last answer.
+    pub(crate) model: Option<String>,
+    /// The tool run of each round, the newest last.
+    pub(crate) runs: Vec<Option<String>>,
+    /// The tool run of the last turn, if the turn failed and so is not a round.
+    pub(crate) failed_run: Option<String>,
+    /// The original session, if this is a copy without its last round.
+    pub(crate) replaces: Option<String>,
+}
+
+/// The members of the entry that closes a turn.
+#[derive(Deserialize)]
+struct Closing {
+    user_seq: Option<u64>,
+    model: Option<String>,
+    run: Option<String>,
+}
+
+impl Digest {
+    /// The tool run of the last turn that used tools.
+    pub(crate) fn last_run(&self) -> Option<&str> {
+        self.failed_run.as_deref().or_else(|| self.runs.iter().rev().flatten().next().map(String::as_str))
+    }
+
+    /// Reads the ledger in a session's directory.
+    pub(crate) fn of(directory: &Path) -> Result<Self> {
+        let file = directory.join("session.jsonl");
+        let (mut digest, mut questions) = (Self::default(), 0);
+        let mut lines = cp_ledger::read::lines(&file)?;
+        while let Some(raw) = lines.next()? {
+            let Some(line) = raw.stored() else { continue };
+            if line.is_event(TURN) {
+                digest.close(&line);
+            } else if line.is_event(UNDONE) {
+                digest.failed_run = None;
+            } else if line.is_event(COPY) {
+                let copied: Copied = data_of(&line).unwrap_or_default();
+                (digest.runs, digest.replaces) = (copied.runs, copied.replaces);
+            } else if line.is_event("message") && line.member("role") == Some(b"\"user\"") {
+                let kept = line.member("content").unwrap_or(b"\"\"");
+                let whole = blob::resolve(&file, kept)?;
+                let content: Option<Content> = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).ok();
+                // The results of tools have no text of their own.
+                let text = content.map(|content| content.text()).unwrap_or_default();
+                questions += u64::from(!text.is_empty());
+                if digest.first.is_empty() {
+                    digest.first = text;
+                }
+            }
+        }
+        digest.turns = digest.turns.max(questions);
+        Ok(digest)
+    }
+
+    fn close(&mut self, line: &Line<'_>) {
+        let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok());
+        self.turns = self.turns.max(number.unwrap_or_default());
+        let Some(Closing { user_seq, model, run }) = data_of(line) else { return };
+        self.model = model.or(self.model.take());
+        if user_seq.is_some() {
+            self.runs.push(run);
+            self.failed_run = None;
+        } else {
+            self.failed_run = run;
+        }
+    }
+}
+
+fn data_of<T: for<'a> Deserialize<'a>>(line: &Line<'_>) -> Option<T> {
+    serde_json::from_slice(line.member("data")?).ok()
 }
 
 #[cfg(test)]
@@ -279,16 +365,11 @@ mod tests {
     fn turn_has_three_entries_and_cancelled_turn_one() {
         let directory = tempfile::tempdir().unwrap();
         let mut record = Transcript::open(directory.path(), "SES-1", "default").unwrap();
-        let risk = crate::interactive::assessment::risk::classify("hello");
-        let messages = [message(&json!({"content": "hi"}))];
-        let closed = Closed {
-            messages: &messages,
-            run: Some("RUN-1"),
-            attached: 2,
-            ..Closed::new(1, "hello password=hunter2hunter2", &risk)
-        };
-        assert_eq!(record.turn(&closed).unwrap(), 3);
-        record.turn(&Closed { number: 2, messages: &[], cancelled: true, ..closed }).unwrap();
+        let messages = vec![message(&json!({"content": "hi"}))];
+        let (sent, end) = ("hello password=hunter2hunter2".to_owned(), End::Answered);
+        let turn = Exchange { number: 1, sent, end, messages, redactions: 2, ..Exchange::default() };
+        assert_eq!(record.close(&turn).unwrap(), 3);
+        record.close(&Exchange { number: 2, messages: Vec::new(), end: End::NotSent, ..turn }).unwrap();
         let text = std::fs::read_to_string(directory.path().join("session.jsonl")).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();

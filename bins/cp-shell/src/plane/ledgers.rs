@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
 
 use crate::plane::files::{Tail, damaged, entry};
 use crate::plane::packages::is_name;
-use crate::plane::{Failure, Plane, Request, guidance};
+use crate::plane::{Failure, Plane, Request};
 
 /// The default number of entries.
 const LIMIT: usize = 10;
@@ -103,9 +104,19 @@ named_enum! {
     Closed "closed" "The last check failed, or the ledger cannot be read.",
 }
 
+/// Parses a built-in text.
+pub(super) fn built_in<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
+    serde_json::from_str(text).map_err(|e| Failure::handler(format!("a built-in text: {e}")))
+}
+
+/// The gates by name: phase and description.
+pub(super) fn gates() -> Result<Map<String, Value>, Failure> {
+    built_in(include_str!("guidance/gates.json"))
+}
+
 /// `gate_status`
 pub(super) fn gate_status(plane: &Plane, gate: Option<&str>) -> Result<Value, Failure> {
-    let mut gates = guidance::gates()?;
+    let mut gates = gates()?;
     if let Some(gate) = gate {
         if !gates.contains_key(gate) {
             let names: Vec<String> = gates.keys().cloned().collect();
@@ -177,7 +188,7 @@ fn failure(entry: &Value, number: u64, path: &Path) -> Value {
 
 /// The gate in the name of an event, such as `G0A_FAILED`.
 fn gate_in(event: &str) -> Option<String> {
-    let gates = guidance::gates().ok()?;
+    let gates = gates().ok()?;
     let mut words = event.split(|c: char| !c.is_ascii_alphanumeric());
     words.find(|word| gates.contains_key(*word)).map(str::to_owned)
 }

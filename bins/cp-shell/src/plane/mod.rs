@@ -1,7 +1,6 @@
 //! Reads a control plane tree: its packages, registries, ledgers and work orders. Only work orders are written, and only to the home.
 
 mod files;
-mod guidance;
 pub(crate) mod ledgers;
 pub(crate) mod operations;
 mod packages;

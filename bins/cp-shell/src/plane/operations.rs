@@ -1,9 +1,9 @@
 //! Runs the operations, and parses the query commands for them.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::plane::{
-    Failure, Operation, Plane, Request, WorkOrder, guidance, ledgers, packages, paths, registries, trace, work_orders,
+    Failure, Operation, Plane, Request, WorkOrder, ledgers, packages, paths, registries, trace, work_orders,
 };
 
 /// The session in which an operation runs.
@@ -34,20 +34,20 @@ pub(crate) fn run(plane: &Plane, request: &Request, host: &mut dyn Host) -> Resu
         Operation::LedgerQuery => ledgers::query(plane, request),
         Operation::GateStatus => ledgers::gate_status(plane, request.optional("gate")?),
         Operation::Compliance => Ok(json!({
-            "governance_chain": guidance::built_in::<Value>(guidance::CHAIN)?,
-            "gates": guidance::gates()?,
+            "governance_chain": ledgers::built_in::<Value>(CHAIN)?,
+            "gates": ledgers::gates()?,
             "registry_stats": registries::stats(plane)?,
             "frameworks_count": plane.table(registries::FRAMEWORKS)?.len(),
             "specs_count": plane.table(registries::SPECS)?.len(),
-            "quick_reference": guidance::built_in::<Value>(guidance::QUICK_REFERENCE)?,
+            "quick_reference": ledgers::built_in::<Value>(QUICK_REFERENCE)?,
         })),
         Operation::Trace => trace::trace(plane, request.required("artifact_id")?),
         Operation::SignalStatus => Ok(host.signal_status(plane)),
         Operation::ExecuteCommand => execute(plane, request.required("command")?, host),
-        Operation::ManifestRequirements => guidance::built_in(guidance::MANIFEST_REQUIREMENTS),
-        Operation::PackagingWorkflow => guidance::built_in(guidance::PACKAGING_WORKFLOW),
-        Operation::Troubleshoot => guidance::troubleshoot(request.optional("error_type")?),
-        Operation::ExampleManifest => guidance::example_manifest(request.optional("package_type")?),
+        Operation::ManifestRequirements => ledgers::built_in(MANIFEST_REQUIREMENTS),
+        Operation::PackagingWorkflow => ledgers::built_in(PACKAGING_WORKFLOW),
+        Operation::Troubleshoot => troubleshoot(request.optional("error_type")?),
+        Operation::ExampleManifest => example_manifest(request.optional("package_type")?),
         Operation::ListFrameworks => registries::list_frameworks(plane),
         Operation::ListSpecs => registries::list_specs(plane, request.optional("framework_id")?),
         Operation::SpecInfo => registries::spec_info(plane, request.required("spec_id")?),
@@ -179,6 +179,39 @@ fn parameter_of(operation: Operation) -> Option<&'static str> {
     }
 }
 
+/// The chain of governance that ends in a package.
+const CHAIN: &str = include_str!("guidance/chain.json");
+const EXAMPLE_AGENT: &str = include_str!("guidance/example_agent.json");
+const EXAMPLE_LIBRARY: &str = include_str!("guidance/example_library.json");
+/// The requirements for a manifest.
+const MANIFEST_REQUIREMENTS: &str = include_str!("guidance/manifest_requirements.json");
+/// The seven steps to a package.
+const PACKAGING_WORKFLOW: &str = include_str!("guidance/packaging_workflow.json");
+/// The four most common commands.
+const QUICK_REFERENCE: &str = include_str!("guidance/quick_reference.json");
+const TROUBLESHOOT: &str = include_str!("guidance/troubleshoot.json");
+
+/// The meaning of gate errors. All are listed if none matches, so that a wrong guess still gets an answer.
+fn troubleshoot(error_type: Option<&str>) -> Result<Value, Failure> {
+    let mut guide: Map<String, Value> = ledgers::built_in(TROUBLESHOOT)?;
+    if let Some(wanted) = error_type.map(str::to_uppercase) {
+        let matches = |name: &str| name.to_uppercase().contains(&wanted);
+        if guide.keys().any(|name| matches(name)) {
+            guide.retain(|name, _| matches(name));
+        }
+    }
+    Ok(json!({"troubleshooting": guide}))
+}
+
+/// A manifest to start from.
+fn example_manifest(package_type: Option<&str>) -> Result<Value, Failure> {
+    let package_type = package_type.unwrap_or("library");
+    let text = if package_type == "agent" { EXAMPLE_AGENT } else { EXAMPLE_LIBRARY };
+    let mut example: Map<String, Value> = ledgers::built_in(text)?;
+    example.insert("package_type".to_owned(), package_type.into());
+    Ok(json!({"example": example, "note": "Put the SHA-256 of each file in the place of <64 hex>."}))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +244,21 @@ mod tests {
         }
         for command in ["", ":", "ls", "help me", "execute_command ls", "!ls"] {
             assert_eq!(asked(command), None, "{command}");
+        }
+    }
+
+    #[test]
+    fn guidance_texts_are_valid_json() {
+        for text in [
+            CHAIN,
+            EXAMPLE_AGENT,
+            EXAMPLE_LIBRARY,
+            MANIFEST_REQUIREMENTS,
+            PACKAGING_WORKFLOW,
+            QUICK_REFERENCE,
+            TROUBLESHOOT,
+        ] {
+            assert!(ledgers::built_in::<Map<String, Value>>(text).is_ok_and(|object| !object.is_empty()));
         }
     }
 }

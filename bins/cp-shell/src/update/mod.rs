@@ -2,23 +2,26 @@
 //! replace, sync the skill. The steps before the replacement use a directory of their own, and the installer of the release replaces the
 //! programs by one rename.
 //!
-//! The parts are [`install`] (releases and package managers), [`release`] (sources and signatures) and [`tree`] (files and the skill).
+//! The parts are [`release`] (sources and signatures) and [`method`] (releases on this machine, and package managers).
 
-mod install;
+mod method;
 mod release;
-mod tree;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use cp_common::output::{Newest, Notice, Progress, Severity, number};
+use cp_common::keys::hex;
+use cp_common::output::{Newest, Progress, Severity, number};
 use cp_common::program::{Class, VERSION, VerbDoc};
 use cp_common::wire::{Reply, quoted};
 use cp_common::{Code, Context, Error, Result, clock, signals};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 
-use self::install::{Install, Manager};
-use self::release::{Release, Source, broken};
-use self::tree::Skill;
+use self::method::Method;
+use self::release::{LARGEST, Release, Source, broken};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "update",
@@ -52,24 +55,16 @@ pub(crate) struct Args {
     key: Option<String>,
 }
 
-/// How the programs were installed.
-enum Method {
-    Release(Install),
-    Managed(Manager),
-    Development,
-}
-
 /// An update and its progress.
 struct Update {
     /// The program that runs.
     program: PathBuf,
     method: Method,
     stage: &'static str,
-    /// The active version.
+    /// The version that was active before, and the active one.
+    before: String,
     current: String,
-    replaced: bool,
-    skill_status: &'static str,
-    skill_command: Option<String>,
+    skill: &'static str,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -77,14 +72,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     std::mem::forget(signals::effect());
     let program = std::env::current_exe().and_then(|program| program.canonicalize());
     let program = program.map_err(|e| Error::io("finding this program", e))?;
-    let method = match Install::of(&program) {
-        Some(install) => Method::Release(install),
-        None => Manager::of(&program).map_or(Method::Development, Method::Managed),
-    };
-    let (skill_status, skill_command) = ("not_started", None);
-    let current = VERSION.to_owned();
+    let (method, version) = (Method::of(&program), VERSION.to_owned());
     let mut update =
-        Update { program, method, stage: "discover", current, replaced: false, skill_status, skill_command };
+        Update { program, method, stage: "discover", before: version.clone(), current: version, skill: "not_started" };
     let done = update.run(args, context).map_err(|error| update.explained(error))?;
     context.out.answer(&done)
 }
@@ -92,57 +82,53 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 impl Update {
     fn run(&mut self, args: &Args, context: &mut Context) -> Result<Updated> {
         let is_asked = args.check || args.dry_run;
-        let lock = match &self.method {
-            Method::Release(install) if !is_asked => Some(install.lock()?),
-            Method::Development if !is_asked => {
-                let error = Error::config(format!("{} was not installed as a release", self.program.display()));
-                return Err(error.hint("install the programs with scripts/install, and update those"));
+        let method = self.method.clone();
+        match &method {
+            Method::Release(base) => {
+                // Locked until the end.
+                let _lock = if is_asked { None } else { Some(method::lock(base)?) };
+                self.current = active(base)?;
+                self.before.clone_from(&self.current);
+                if args.rollback { self.roll_back(base) } else { self.released(args, Some(base), context) }
             }
-            _ => None,
-        };
-        if let Method::Release(install) = &self.method {
-            self.current = install.current()?;
-        }
-        match (&self.method, &lock) {
-            (Method::Release(install), Some(_)) if args.rollback => self.roll_back(&install.clone()),
             _ if args.rollback => Err(Error::config("only an installed release can be rolled back")
                 .hint("install the older version with the same package manager")),
-            (Method::Managed(manager), _) if !args.check => self.managed(&manager.clone(), args),
-            _ => self.released(args, lock.is_some(), context),
+            Method::Development if !is_asked => {
+                Err(Error::config(format!("{} was not installed as a release", self.program.display()))
+                    .hint("install the programs with scripts/install, and update those"))
+            }
+            Method::Apt(_) | Method::Cargo(_) if !args.check => self.managed(args),
+            _ => self.released(args, None, context),
         }
     }
 
     /// Updates with the package manager that installed the programs.
-    fn managed(&mut self, manager: &Manager, args: &Args) -> Result<Updated> {
-        let before = self.current.clone();
+    fn managed(&mut self, args: &Args) -> Result<Updated> {
         let version = args.target_version.as_deref().map(release::version).transpose()?;
-        let words = manager.command(version)?;
+        let words = self.method.command(version)?;
         if !args.dry_run {
             self.stage = "replace";
-            self.current = Manager::run(&words, &self.program)?;
-            self.replaced = self.current != before;
-            self.sync_skill(&before)?;
+            self.current = method::manage(&words, &self.program)?;
+            let prefix = self.program.ancestors().nth(2).unwrap_or(&self.program).to_owned();
+            self.sync_skill(&prefix)?;
         }
         let status = if args.dry_run { "planned" } else { self.done() };
-        Ok(self.answer(status, before, version.map(str::to_owned), install::line(&words)))
+        Ok(self.answer(status, version.map(str::to_owned), method::line(&words)))
     }
 
-    fn roll_back(&mut self, install: &Install) -> Result<Updated> {
-        let before = self.current.clone();
-        let previous = install.previous().filter(|(_, version)| *version != before);
-        let (tree, version) = previous.ok_or_else(|| Error::not_found("there is no previous version"))?;
-        let stage = install.stage()?;
-        let outcome = self.activate(install, &tree, &version);
-        drop(stage);
-        self.settle(outcome, &before)?;
+    fn roll_back(&mut self, base: &Path) -> Result<Updated> {
+        let tree = base.join("previous");
+        let version = method::version_of(&tree).filter(|version| *version != self.before);
+        let version = version.ok_or_else(|| Error::not_found("there is no previous version"))?;
+        self.stage = "replace";
+        self.activate(base, &tree)?;
         // The version before a rollback is the newer one.
-        let status = if number(&version) > number(&before) { "updated" } else { "rolled_back" };
-        Ok(self.answer(status, before, Some(version), "cp-shell update --rollback".to_owned()))
+        let status = if number(&version) > number(&self.before) { "updated" } else { "rolled_back" };
+        Ok(self.answer(status, Some(version), String::new()))
     }
 
-    /// Finds a release, and installs it if the installation `is_locked` for it.
-    fn released(&mut self, args: &Args, is_locked: bool, context: &mut Context) -> Result<Updated> {
-        let before = self.current.clone();
+    /// Finds a release, and installs it below `base`.
+    fn released(&mut self, args: &Args, base: Option<&Path>, context: &mut Context) -> Result<Updated> {
         let from = context.config.text("update_from", args.from.as_deref()).ok_or_else(|| {
             Error::config("no location of releases is configured")
                 .hint("add --from URL|DIR, or set update_from = \"…\" in config/cp.toml")
@@ -151,20 +137,19 @@ impl Update {
         let key = release::key(args.key.as_deref())?;
         let target = match &args.target_version {
             Some(version) => release::version(version)?.to_owned(),
-            None => release::latest(&source)?,
+            None => source.latest()?,
         };
-        let is_newer = number(&target) > number(&before);
-        let is_meant = is_newer || args.target_version.is_some() && target != before;
-        if !is_meant && target != before && is_locked {
-            let message = format!("the newest release there is {target}, older than {before}");
+        let base = base.filter(|_| !args.check && !args.dry_run);
+        let is_meant = number(&target) > number(&self.before) || args.target_version.is_some();
+        if !is_meant && target != self.before && base.is_some() {
+            let message = format!("the newest release there is {target}, older than {}", self.before);
             let error = Error::new(Code::Conflict, message);
             return Err(error.hint(format!("add --target-version {target} to install it")));
         }
         let mut found = None;
-        if is_meant {
-            let list = release::listed(&source, &target)?;
+        if is_meant && target != self.before {
             self.stage = "verify_signature";
-            found = Some(Release::verified(&source, &target, &list, &key, &before)?);
+            found = Some(Release::signed(&source, &target, &key, &self.before)?);
         }
         let command = self.command(args);
         if !args.dry_run && args.target_version.is_none() {
@@ -178,32 +163,26 @@ impl Update {
                 context.warn(&format!("the newest release was not recorded: {error}"));
             }
         }
-        let status = match (&found, is_locked) {
-            (Some(release), true) => {
-                self.install(&source, release, context.out.progress())?;
+        let status = match (&found, base) {
+            (Some(release), Some(base)) => {
+                self.install(&source, release, base, context.out.progress())?;
                 self.done()
             }
-            // An earlier update may have been killed after the replacement.
-            (None, true) => {
-                let outcome = self.repaired();
-                self.settle(outcome, &before).map(|()| "current")?
+            (None, base) => {
+                if let Some(base) = base {
+                    // An earlier update may have been killed after the replacement.
+                    self.activate(base, &base.join("current"))?;
+                }
+                "current"
             }
-            (None, false) => "current",
-            (Some(_), false) if args.check => "available",
-            (Some(_), false) => "planned",
+            (Some(_), None) if args.check => "available",
+            (Some(_), None) => "planned",
         };
         if args.check {
             context.out.notice_of_update(&context.home);
         }
-        let verification = found.map(|release| release.verified);
-        Ok(Updated {
-            update_available: is_newer && !self.replaced,
-            signature_status: if verification.is_some() { "verified" } else { "not_checked" },
-            signature_verified: verification.is_some(),
-            verification,
-            notices: context.out.notices().to_vec(),
-            ..self.answer(status, before, Some(target), command)
-        })
+        let verified_by = found.map(|_| key.to_text());
+        Ok(Updated { verified_by, ..self.answer(status, Some(target), command) })
     }
 
     /// The command for this update.
@@ -216,98 +195,101 @@ impl Update {
         }
     }
 
-    /// Downloads, verifies and activates a release.
-    fn install(&mut self, source: &Source, release: &Release, progress: Progress) -> Result<()> {
-        let Method::Release(install) = &self.method else { return Ok(()) };
-        let before = self.current.clone();
+    /// Downloads, verifies, unpacks and activates a release.
+    fn install(&mut self, source: &Source, release: &Release, base: &Path, progress: Progress) -> Result<()> {
         self.stage = "download";
-        let stage = install.stage()?;
-        let (archive, sum) = tree::fetch(source, release, stage.path(), progress)?;
+        // Removed when it is dropped.
+        let stage = tempfile::Builder::new().prefix(".update-").tempdir_in(base).map_err(|e| {
+            if matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) {
+                let message = format!("{} cannot be changed: {e}", base.display());
+                return Error::new(Code::Forbidden, message).hint("run it as the user who installed the programs");
+            }
+            Error::io("replacing the programs", e).in_file(base)
+        })?;
+        let bytes = source.file(&release.archive, LARGEST, Some(progress))?;
+        let bytes =
+            bytes.ok_or_else(|| broken(format!("the release lists {}, and does not have it", release.archive)))?;
+        let (archive, tree) = (stage.path().join("archive"), stage.path().join("tree"));
+        let kept = std::fs::create_dir(&tree).and_then(|()| std::fs::write(&archive, &bytes));
+        kept.map_err(|e| Error::io("keeping the archive", e).in_file(&archive))?;
         self.stage = "verify_checksum";
-        if sum != release.verified.sha256 {
-            return Err(broken(format!("{} is not the archive that was signed", release.verified.archive)));
+        if hex(&Sha256::digest(&bytes)) != release.sha256 {
+            return Err(broken(format!("{} is not the archive that was signed", release.archive)));
         }
         self.stage = "replace";
-        let tree = tree::unpack(&archive, &release.version, stage.path())?;
-        let outcome = self.activate(&install.clone(), &tree, &release.version);
-        self.settle(outcome, &before)
+        let mut tar = Command::new("tar");
+        tar.args(["--no-same-owner", "--no-same-permissions", "--strip-components=1", "-xzf"]).arg(&archive);
+        // The environment could contain options for tar.
+        tar.arg("-C").arg(&tree).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        method::run(&mut tar, |_| Code::Io)?;
+        self.activate(base, &tree)
     }
 
-    /// Activates the active tree again, which creates its missing links and removes unused trees.
-    fn repaired(&self) -> Result<()> {
-        let Method::Release(install) = &self.method else { return Ok(()) };
-        install.activate(&install.path("current"))
+    /// Activates a tree. The active version is then read and not assumed, even if this failed.
+    fn activate(&mut self, base: &Path, tree: &Path) -> Result<()> {
+        let installed = method::install(base, tree);
+        self.current = active(base)?;
+        installed?;
+        self.sync_skill(&base.join("current"))
     }
 
-    /// Verifies, tests and activates a tree.
-    fn activate(&mut self, install: &Install, tree: &Path, version: &str) -> Result<()> {
-        self.stage = "verify_checksum";
-        install.check(tree)?;
-        self.stage = "replace";
-        tree::try_out(tree, version)?;
-        install.activate(tree)
-    }
-
-    /// Finishes after the replacement, even if it failed: the active version is read and not assumed.
-    fn settle(&mut self, outcome: Result<()>, before: &str) -> Result<()> {
-        let Method::Release(install) = &self.method else { return outcome };
-        self.current = install.current()?;
-        self.replaced = self.current != before;
-        outcome?;
-        self.sync_skill(before)
-    }
-
-    /// Updates the installed skills to the active version.
-    fn sync_skill(&mut self, before: &str) -> Result<()> {
+    /// Replaces the installed skills by the skill below `tree`.
+    fn sync_skill(&mut self, tree: &Path) -> Result<()> {
         self.stage = "skill_sync";
-        let prefix = match &self.method {
-            Method::Release(install) => install.path("current"),
-            _ => self.program.ancestors().nth(2).unwrap_or(&self.program).to_owned(),
-        };
-        let is_release = |place: &Path| matches!(&self.method, Method::Release(install) if install.has(place));
-        let skill = Skill::of(prefix.join("share/cp-tools/skill"), is_release);
-        self.skill_status = skill.sync().map_err(|e| {
-            self.skill_status = "failed";
-            self.skill_command = skill.command();
-            let message = format!("the programs are at {}, the skill is not: {}", self.current, e.message());
-            let by_hand = self.skill_command.as_deref().unwrap_or("copy skills/cp-tools of the source over it");
-            Error::new(Code::Partial, message).hint(format!("{by_hand}; then cp-shell changelog --since {before}"))
-        })?;
+        self.skill = "not_installed";
+        let (source, home) = (tree.join("share/cp-tools/skill"), std::env::var_os("HOME").unwrap_or_default());
+        let places = [".claude/skills/cp-tools", ".agents/skills/cp-tools"].map(|place| Path::new(&home).join(place));
+        for place in places.iter().filter_map(|place| place.canonicalize().ok()) {
+            let text = std::fs::read_to_string(place.join("SKILL.md")).unwrap_or_default();
+            // A link to the releases needs no update.
+            let is_release = matches!(&self.method, Method::Release(base) if place.starts_with(base));
+            if is_release || !text.starts_with("---\nname: cp-tools\n") {
+                continue;
+            }
+            let mut compare = Command::new("diff");
+            if method::run(compare.arg("-r").arg(&source).arg(&place), |_| Code::Io).is_ok() {
+                self.skill = "current";
+                continue;
+            }
+            let stage = place.with_file_name(".cp-tools-new");
+            // A killed update may have left this directory.
+            let _ = std::fs::remove_dir_all(&stage);
+            let mut copy = Command::new("cp");
+            let copied = method::run(copy.arg("-RT").arg(&source).arg(&stage), |_| Code::Io);
+            let replaced = copied.and_then(|_| {
+                renameat_with(CWD, &stage, CWD, &place, RenameFlags::EXCHANGE).map_err(std::io::Error::from)?;
+                Ok(std::fs::remove_dir_all(&stage)?)
+            });
+            replaced.map_err(|e| {
+                let message = format!("the programs are at {}, the skill is not: {}", self.current, e.message());
+                let word = |path: &Path| quoted(&path.display().to_string());
+                let by_hand = format!("cp -RT {} {}", word(&source), word(&place));
+                let next = format!("{by_hand}; then cp-shell changelog --since {}", self.before);
+                Error::new(Code::Partial, message).with("skill_command", by_hand).hint(next)
+            })?;
+            self.skill = "synced";
+        }
         Ok(())
     }
 
     fn done(&self) -> &'static str {
-        if self.replaced { "updated" } else { "current" }
+        if self.current == self.before { "current" } else { "updated" }
     }
 
-    fn answer(&self, status: &'static str, before: String, target: Option<String>, command: String) -> Updated {
-        let next_steps = match status {
-            "available" | "planned" => vec![command.clone()],
-            _ if self.replaced && number(&self.current) > number(&before) => {
-                vec![format!("cp-shell changelog --since {before}")]
-            }
-            _ => Vec::new(),
-        };
+    fn answer(&self, status: &'static str, target_version: Option<String>, command: String) -> Updated {
+        let changelog = || format!("cp-shell changelog --since {}", self.before);
         Updated {
             status,
-            previous_version: before,
+            previous_version: self.before.clone(),
             current_version: self.current.clone(),
-            target_version: target,
-            update_available: false,
-            install_method: match &self.method {
-                Method::Release(_) => "release",
-                Method::Managed(manager) => manager.name(),
-                Method::Development => "development",
+            target_version,
+            install_method: self.method.name(),
+            verified_by: None,
+            skill: self.skill,
+            next: match status {
+                "available" | "planned" => Some(command),
+                _ => (number(&self.current) > number(&self.before)).then(changelog),
             },
-            command,
-            binary_replaced: self.replaced,
-            signature_status: "not_checked",
-            signature_verified: false,
-            verification: None,
-            skill_sync_supported: true,
-            skill_sync_status: self.skill_status,
-            next_steps,
-            notices: Vec::new(),
         }
     }
 
@@ -317,87 +299,54 @@ impl Update {
             Code::Interrupted => Error::new(Code::Interrupted, format!("cancelled: {} is active", self.current))
                 .hint("run it again to start over"),
             Code::Integrity => {
-                let message = format!("{}; nothing was installed", error.message());
-                Error::new(Code::Integrity, message).hint("do not retry; report the problem")
+                broken(format!("{}; nothing was installed", error.message())).hint("do not retry; report the problem")
             }
-            code if code.row().retryable => error.hint("run it again; completed steps are not repeated"),
             _ => error,
         };
-        let error = match &self.skill_command {
-            Some(command) => error.with("skill_sync_command", command.as_str()),
-            None => error,
-        };
-        error
-            .with("stage", self.stage)
-            .with("current_version", self.current.as_str())
-            .with("binary_replaced", self.replaced)
-            .with("skill_sync_status", self.skill_status)
+        error.with("stage", self.stage).with("current_version", self.current.as_str())
     }
+}
+
+/// The active version of an installation.
+fn active(base: &Path) -> Result<String> {
+    let current = base.join("current");
+    method::version_of(&current).ok_or_else(|| {
+        Error::config("no release is active here").in_file(&current).hint("install one with scripts/install")
+    })
 }
 
 /// The result or plan of an update.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[expect(clippy::struct_excessive_bools, reason = "each is a member of the answer")]
-pub(super) struct Updated {
+pub(crate) struct Updated {
     /// `updated`, `rolled_back`, `current` if there was nothing to do, `available` for `--check`, `planned` for `--dry-run`.
-    pub(super) status: &'static str,
+    status: &'static str,
     /// The version that was active before.
-    pub(super) previous_version: String,
+    previous_version: String,
     /// The version that is active now.
-    pub(super) current_version: String,
+    current_version: String,
     /// The requested or newest version; null if the package manager selects it.
-    pub(super) target_version: Option<String>,
-    /// True if the target is newer than the active version.
-    pub(super) update_available: bool,
+    target_version: Option<String>,
     /// `release`, `apt`, `cargo`, or `development`, which is not updated.
-    pub(super) install_method: &'static str,
-    /// The command that installs the target.
-    pub(super) command: String,
-    /// True if the programs were replaced.
-    pub(super) binary_replaced: bool,
-    /// `verified`, or `not_checked` if nothing was installed or a package manager verifies it.
-    pub(super) signature_status: &'static str,
-    /// True if a signature was verified by this command.
-    pub(super) signature_verified: bool,
-    /// The verified release.
-    pub(super) verification: Option<Verification>,
-    /// True if installed skills are updated too.
-    pub(super) skill_sync_supported: bool,
+    install_method: &'static str,
+    /// The key that signed the target; null if nothing was verified, or a package manager verifies it.
+    verified_by: Option<String>,
     /// `synced`, `current`, `not_installed`, or `not_started`.
-    pub(super) skill_sync_status: &'static str,
-    /// The next steps, in order.
-    pub(super) next_steps: Vec<String>,
-    /// The notices, such as a newer release.
-    pub(super) notices: Vec<Notice>,
-}
-
-/// The verified facts about a release.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Verification {
-    /// The key that signed the list of its files.
-    pub(super) key: String,
-    /// Its archive for this machine.
-    pub(super) archive: String,
-    /// The hash of the archive in that list.
-    pub(super) sha256: String,
+    skill: &'static str,
+    /// The next command: the one that installs the target, or shows what an update changed.
+    next: Option<String>,
 }
 
 impl Reply for Updated {
     fn text(&self) -> String {
-        let Self { status, previous_version, current_version, target_version, skill_sync_status, .. } = self;
+        let Self { status, previous_version, current_version, target_version, skill, .. } = self;
         let line = match *status {
             "current" => format!("{current_version} is the newest version that this mirror offers"),
             "available" | "planned" => {
                 format!("{} would replace {current_version}", target_version.as_deref().unwrap_or("the newest version"))
             }
-            _ => format!("{status}: {previous_version} → {current_version}, skill: {skill_sync_status}"),
+            _ => format!("{status}: {previous_version} → {current_version}, skill: {skill}"),
         };
-        [line]
-            .into_iter()
-            .chain(self.next_steps.iter().map(|step| format!("next: {step}")))
-            .collect::<Vec<_>>()
-            .join("\n")
+        self.next.iter().fold(line, |line, next| line + "\nnext: " + next)
     }
 }

@@ -11,18 +11,14 @@ use serde_json::json;
 
 use crate::agent::ModelOptions;
 use crate::interactive::console::render::{escaped, style};
-use crate::interactive::state::{Allowed, Conversation, Outcome, State};
+use crate::interactive::state::{Allowed, Outcome, State};
 use crate::interactive::turn;
 use crate::plane::Read;
 
-fn last(conversation: &Conversation) -> Result<&str> {
-    let answer = conversation.answer.as_str();
-    if answer.is_empty() { Err(Error::not_found("no answer to save yet")) } else { Ok(answer) }
-}
-
 /// `:save FILE`: does not overwrite a file.
 pub(super) fn save(state: &mut State<'_>, file: &str) -> Result<Outcome> {
-    let answer = last(&state.conversation)?;
+    let answered = state.conversation.turns.iter().rfind(|turn| !turn.messages.is_empty());
+    let answer = answered.ok_or_else(|| Error::not_found("no answer to save yet"))?.words();
     if file.is_empty() {
         return Err(Error::usage("the name of a file is missing").hint("write :save answer.md"));
     }

@@ -18,7 +18,7 @@ use crate::signals::health_bar;
 
 /// `:help [COMMAND]`
 pub(super) fn help(state: &mut State<'_>, about: &str) -> Result<Outcome> {
-    let capabilities = state.agent.capabilities();
+    let capabilities = &state.agent.described().capabilities;
     let about = about.trim_start_matches([':', '/']);
     if !about.is_empty() {
         let command = commands::find(about)
@@ -65,17 +65,18 @@ fn of_one(command: &Command) -> String {
 }
 
 /// `:debug`
-pub(super) fn debug(state: &mut State<'_>) -> Outcome {
+pub(super) fn debug(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let mut text = format!("cp-shell {VERSION}\n");
     for Check { check, message, .. } in crate::checks(state.context) {
         let _ = writeln!(text, "{check:<11} {}", escaped(&message));
     }
     let journal = &state.ledgers.journal;
-    let last_run = state.conversation.last_run().unwrap_or("-");
+    let digest = state.digest()?;
+    let last_run = digest.last_run().unwrap_or("-");
     let error = state.conversation.last_error.as_deref().unwrap_or("-");
     let directory = journal.directory().display();
     let _ = writeln!(text, "session     {directory}\nlast run    {last_run}\nlast error  {}", escaped(error));
-    Outcome::of_text(text)
+    Ok(Outcome::of_text(text))
 }
 
 /// `:clear`
@@ -96,9 +97,9 @@ pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
         "root": session_status.plane.root().display().to_string(),
         "mode": mode_name(conversation.isolated),
         "agent": {
-            "name": agent.name(),
-            "version": agent.version(),
-            "capabilities": names(agent.capabilities()),
+            "name": agent.described().name,
+            "version": agent.described().version,
+            "capabilities": names(&agent.described().capabilities),
             "state": own,
         },
         "backend": context.config.text("backend", model.backend.as_deref()),
@@ -140,9 +141,9 @@ pub(super) fn agent(state: &mut State<'_>, name: &str) -> Result<Outcome> {
     }
     let agent = &state.agent;
     let answer = json!({
-        "name": agent.name(),
-        "version": agent.version(),
-        "capabilities": names(agent.capabilities()),
+        "name": agent.described().name,
+        "version": agent.described().version,
+        "capabilities": names(&agent.described().capabilities),
         "others": known,
     });
     Ok(Outcome { text: value(&answer, style()), result: answer, ..Outcome::default() })

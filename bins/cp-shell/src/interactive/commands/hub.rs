@@ -9,8 +9,8 @@ use crate::interactive::commands::unquoted;
 use crate::interactive::console::render::{Style, count, cut, escaped, style};
 use crate::interactive::history::ShellHistory;
 use crate::interactive::hub::{Hub, Loaded};
-use crate::interactive::state::{Outcome, State, record_hub};
-use crate::interactive::transcript::Transcript;
+use crate::interactive::state::{Outcome, Setup, State, record_hub};
+use crate::interactive::transcript::{End, Exchange, Transcript};
 
 /// `:hub`, `:hub log TEXT`
 pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
@@ -105,10 +105,51 @@ pub(super) fn inbox(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
 pub(super) fn explain(state: &State<'_>) -> Outcome {
     let State { setup, hub, conversation, .. } = state;
     let style = style();
-    let mut text = conversation.last.as_ref().map_or_else(|| "no turn yet\n".to_owned(), |last| last.text(style));
+    let mut text =
+        conversation.turns.last().map_or_else(|| "no turn yet\n".to_owned(), |turn| turn_text(turn, setup, style));
     text.push_str(&history_text(&setup.shell_history, style));
     text.push_str(&hub_text(hub.loaded(), hub.is_pending(), style));
     Outcome::of_text(text)
+}
+
+fn turn_text(turn: &Exchange, setup: &Setup<'_>, style: Style) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let value = cut(&escaped(value).replace('\n', " "), style.width.saturating_sub(12).max(20));
+        let _ = writeln!(text, "{name:<11} {value}");
+    };
+    line("turn", &turn.number.to_string());
+    line("said", &setup.redactor.redact_text(&turn.text).0);
+    line("agent", &turn.agent);
+    line("risk", &format!("{}: {}", turn.risk.level.name(), turn.risk.reason));
+    let (sent, outcome) = match turn.end {
+        End::NotSent => (false, "nothing was sent"),
+        End::Answered => (true, "sent, and answered"),
+        End::Interrupted => (true, "sent, and stopped by the person: the partial answer stays in the conversation"),
+        End::Failed => (true, "sent, and failed"),
+        End::Undone => (true, "sent, answered, and taken back"),
+    };
+    let confirmed = if turn.confirmed { "yes, by the person" } else { "no approval was required" };
+    line("confirmed", if sent { confirmed } else { "no" });
+    line("sent", outcome);
+    line("mode", if turn.isolated { "isolated: only this text" } else { "persistent: the conversation too" });
+    if turn.pieces.is_empty() {
+        line("context", "nothing attached");
+    }
+    for piece in &turn.pieces {
+        line("context", &format!("{}, {} bytes", piece.name, piece.text.len()));
+    }
+    for it in &turn.recalled {
+        line("memory", &format!("{} ({}): {}", it.kind, it.at, it.text));
+    }
+    line("redactions", &turn.redactions.to_string());
+    if turn.hints.is_empty() {
+        line("hints", "none");
+    }
+    for hint in &turn.hints {
+        line("hints", &format!("{}: {}", hint.rule, hint.message));
+    }
+    text
 }
 
 fn history_text(history: &ShellHistory, style: Style) -> String {

@@ -5,7 +5,6 @@ mod answers;
 pub(crate) mod completion;
 mod core;
 mod hub;
-pub(crate) mod memory;
 pub(crate) mod run;
 pub(crate) mod sessions;
 
@@ -14,8 +13,8 @@ use cp_common::spelling::nearest;
 use cp_common::{Code, Error, Result};
 
 use crate::agent::Capability;
-use crate::interactive::state::Outcome;
-use crate::interactive::state::{SessionStatus, State};
+use crate::interactive::memory;
+use crate::interactive::state::{Outcome, SessionStatus, State};
 
 /// Runs a command with its argument.
 type Run = fn(&mut State<'_>, &str) -> Result<Outcome>;
@@ -108,7 +107,7 @@ commands! {
     "hub" "[log TEXT]" "show the answers of the hub, or post a note" None, Write hub::hub;
     "inbox" "[read ID]" "show unread messages, or mark one as read" None, Write hub::inbox;
     "version" "" "show the version" None, Query |_, _| Ok(Outcome::of_text(format!("cp-shell {VERSION}\n")));
-    "debug" "" "show programs, paths and the last error, for a report" None, Query |state, _| Ok(core::debug(state));
+    "debug" "" "show programs, paths and the last error, for a report" None, Query core::debug;
 }
 
 /// Finds a command by any of its names, ignoring case.
@@ -176,11 +175,11 @@ pub(crate) fn unquoted(text: &str) -> &str {
 /// Runs a command if the agent has its capability.
 pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) -> Result<Outcome> {
     if let Some(needed) = command.needs
-        && !needed.is_in(state.agent.capabilities())
+        && !needed.is_in(&state.agent.described().capabilities)
     {
         state.session_status.tracker.denied();
         let message = format!("Capability denied: {} on :{}", needed.name(), command.name());
-        let agent = state.agent.name();
+        let agent = &state.agent.described().name;
         return Err(Error::new(Code::Forbidden, message)
             .hint(format!("the agent `{agent}` has no such capability; `:agent` shows its capabilities")));
     }

@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 
 use crate::ask;
 use crate::interactive::console::render::{Style, count, cut, escaped, style, table};
-use crate::interactive::digest::{COPY, Copied, Digest};
-use crate::interactive::state::Outcome;
-use crate::interactive::state::State;
+use crate::interactive::state::{Outcome, State};
+use crate::interactive::transcript::{COPY, Copied, Digest, End, UNDONE};
 use crate::interactive::turn;
 
 /// The number of turns in a recap.
@@ -139,8 +138,8 @@ pub(super) fn undo(state: &mut State<'_>, what: &str) -> Result<Outcome> {
     if !matches!(what, "" | "turn") {
         return Err(Error::usage(format!("there is no `:undo {what}`")).hint("write :undo, or :undo turn"));
     }
-    let failed = state.conversation.failed_run.clone();
-    let run = failed.clone().or_else(|| state.conversation.runs.last().cloned().flatten());
+    let Digest { runs, failed_run: failed, .. } = state.digest()?;
+    let run = failed.clone().or_else(|| runs.last().cloned().flatten());
     let restored = match run.filter(|_| what.is_empty()) {
         Some(run) => put_back(&run, state)?,
         None => json!({"files": [], "effects": []}),
@@ -150,7 +149,7 @@ pub(super) fn undo(state: &mut State<'_>, what: &str) -> Result<Outcome> {
         restored => format!("{} put back\n", count(restored, "file")),
     };
     if failed.is_some() {
-        state.conversation.failed_run = None;
+        state.ledgers.transcript.note(UNDONE, &json!({"run": failed}))?;
         let text =
             format!("{files}the turn failed and is not in the conversation; another :undo takes back the one before\n");
         return Ok(Outcome { text, result: restored, ..Outcome::default() });
@@ -208,24 +207,24 @@ fn effect_text(effect: &Value) -> String {
 
 /// `:diff [RUN]`
 pub(super) fn diff(state: &mut State<'_>, run: &str) -> Result<Outcome> {
-    let run = if run.is_empty() { state.conversation.last_run() } else { Some(run) };
+    let digest = state.digest()?;
+    let run = if run.is_empty() { digest.last_run() } else { Some(run) };
     let run = run.ok_or_else(|| Error::not_found("no turn of this session used tools"))?;
-    let differences = turn::changes::differences(run, state.context.handed_on())?;
+    let differences = turn::differences(run, state.context.handed_on())?;
     let text = match differences.concat() {
         none if none.is_empty() => format!("{} changed no file by its file tools\n", escaped(run)),
-        all => turn::changes::painted(&all, usize::MAX, style()),
+        all => turn::painted(&all, usize::MAX, style()),
     };
     Ok(Outcome { text, result: json!({"run_id": run, "changes": differences.len()}), ..Outcome::default() })
 }
 
 /// `:retry`
 pub(super) fn retry(state: &mut State<'_>, _: &str) -> Result<Outcome> {
-    let question = match std::mem::take(&mut state.conversation.last_question) {
-        question if question.is_empty() => last_round(state.context)?.ok_or_else(no_turns)?.1,
-        question => question,
+    let (question, attached) = match state.conversation.turns.last() {
+        Some(turn) => (turn.text.clone(), turn.attached.clone()),
+        None => (last_round(state.context)?.ok_or_else(no_turns)?.1, Vec::new()),
     };
     let kept = state.setup.redactor.redact_text(&question).0;
-    let last_attachments = std::mem::take(&mut state.conversation.last_attachments);
     let is_it = |stored: &str| {
         [&kept, &question]
             .into_iter()
@@ -239,7 +238,8 @@ pub(super) fn retry(state: &mut State<'_>, _: &str) -> Result<Outcome> {
         // The turn belongs to the copy.
         state.session_status.tracker.begin(Class::Append);
     }
-    state.conversation.attached.extend(last_attachments);
+    let new = attached.into_iter().filter(|file| !state.conversation.attached.contains(file)).collect::<Vec<_>>();
+    state.conversation.attached.extend(new);
     state.show(&format!("{}\n", style().faint(&cut(&escaped(&question).replace('\n', " "), style().width))))?;
     turn::take(state, &question)
 }
@@ -254,14 +254,15 @@ fn copy(state: &mut State<'_>, turns: Option<u64>, replaces: Option<String>) -> 
     let mut words = vec!["fork", state.ledgers.journal.session()];
     words.extend(at.iter().flat_map(|at| ["--at", at.as_str()]));
     let copy = ask(state.context, "cp-session", &words)?;
-    let mut runs = state.conversation.runs.clone();
+    let mut runs = state.digest()?.runs;
     if replaces.is_some() {
         runs.pop();
+        if let Some(last) = state.conversation.turns.iter_mut().rfind(|turn| turn.end == End::Answered) {
+            last.end = End::Undone;
+        }
     }
     state.switch_session(copy["session_id"].as_str().unwrap_or_default(), true)?;
-    state.ledgers.transcript.note(COPY, &Copied { replaces, runs: runs.clone() })?;
-    state.conversation.runs = runs;
-    Ok(())
+    state.ledgers.transcript.note(COPY, &Copied { replaces, runs })
 }
 
 /// The number of turns before the last round of the session, and the question of this round.

@@ -11,67 +11,44 @@ use cp_redact::Redactor;
 
 use crate::agent::Piece;
 use crate::interactive::hub::Loaded;
-use crate::interactive::memory::{self, Remembered};
+use crate::interactive::memory;
 use crate::interactive::state::Setup;
+use crate::interactive::transcript::Exchange;
 
-/// The context of a turn.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Envelope {
-    pub(super) pieces: Vec<Piece>,
-    /// The number of secrets that were removed.
-    pub(super) redactions: u32,
-    pub(super) recalled: Vec<Remembered>,
-    /// Errors while collecting the context.
-    pub(super) errors: Vec<String>,
-}
-
-impl Envelope {
-    /// Collects the context of a turn.
-    pub(super) fn gather(text: &str, setup: &Setup<'_>, hub: &Loaded, context: &Context) -> Self {
-        let Setup { redactor, shell_history, .. } = setup;
-        let mut envelope = Self::default();
-        if let Ok(directory) = std::env::current_dir() {
-            envelope.add("place", &format!("working directory: {}", directory.display()), redactor);
-        }
-        if !shell_history.lines.is_empty() {
-            let lines: Vec<&str> = shell_history.lines.iter().map(|line| line.command.as_str()).collect();
-            envelope.add("shell_history", &lines.join("\n"), redactor);
-            envelope.redactions += shell_history.redactions;
-        }
-        if let Some(brief) = hub.brief.as_ref().filter(|brief| brief.goes_along) {
-            envelope.add("brief", &brief.text, redactor);
-            envelope.redactions += brief.redactions;
-        }
-        let answers = hub.answers();
-        if !answers.is_empty() {
-            envelope.add("hub", &answers, redactor);
-        }
-        envelope.recall(text, setup, context);
-        let recalled: Vec<String> = envelope.recalled.iter().map(|it| format!("{}: {}", it.kind, it.text)).collect();
-        if !recalled.is_empty() {
-            envelope.add("memory", &recalled.join("\n"), redactor);
-        }
-        envelope
+/// Adds the context of a turn to it. Returns the errors, which do not stop the turn.
+pub(super) fn gather(turn: &mut Exchange, setup: &Setup<'_>, hub: &Loaded, context: &Context) -> Vec<String> {
+    let Setup { redactor, shell_history, settings, .. } = setup;
+    let mut parts = Vec::new();
+    if let Ok(directory) = std::env::current_dir() {
+        parts.push(("place", format!("working directory: {}", directory.display())));
     }
-
-    fn add(&mut self, name: &str, text: &str, redactor: &Redactor) {
-        let (text, redactions) = redactor.redact_text(text);
-        self.redactions += redactions;
-        self.pieces.push(Piece { name: name.to_owned(), text });
+    if !shell_history.lines.is_empty() {
+        let lines: Vec<&str> = shell_history.lines.iter().map(|line| line.command.as_str()).collect();
+        parts.push(("shell_history", lines.join("\n")));
+        turn.redactions += shell_history.redactions;
     }
-
-    fn recall(&mut self, text: &str, setup: &Setup<'_>, context: &Context) {
-        for kind in &setup.settings.memory.kinds {
-            let room = setup.settings.memory.limit.saturating_sub(self.recalled.len());
-            if room == 0 {
-                return;
-            }
-            match memory::recall(kind, text, room, context) {
-                Ok(found) => self.recalled.extend(found),
-                Err(e) => self.errors.push(format!("memory/{kind}.jsonl: {}", e.message())),
-            }
+    if let Some(brief) = hub.brief.as_ref().filter(|brief| brief.goes_along) {
+        parts.push(("brief", brief.text.clone()));
+        turn.redactions += brief.redactions;
+    }
+    parts.push(("hub", hub.answers()));
+    let mut errors = Vec::new();
+    for kind in &settings.memory.kinds {
+        let room = settings.memory.limit.saturating_sub(turn.recalled.len());
+        match memory::find(kind, &turn.text, room, context) {
+            _ if room == 0 => {}
+            Ok(found) => turn.recalled.extend(found),
+            Err(e) => errors.push(format!("memory/{kind}.jsonl: {}", e.message())),
         }
     }
+    let recalled: Vec<String> = turn.recalled.iter().map(|it| format!("{}: {}", it.kind, it.text)).collect();
+    parts.push(("memory", recalled.join("\n")));
+    for (name, text) in parts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        let (text, redactions) = redactor.redact_text(&text);
+        turn.redactions += redactions;
+        turn.pieces.push(Piece { name: name.to_owned(), text });
+    }
+    errors
 }
 
 /// The longest attached text, because a longer one would fill the conversation.
@@ -80,51 +57,33 @@ const LONGEST: u64 = 256 << 10;
 /// The mark before the name of an attached text.
 const MARK: &str = "\n\n<attached file=";
 
-/// The files attached to a turn.
-#[derive(Default)]
-pub(super) struct Attached {
-    /// The texts, between marks.
-    pub(super) text: String,
-    /// The files that are not text.
-    pub(super) others: Vec<PathBuf>,
-    /// A line about each file, for the person.
-    pub(super) lines: Vec<String>,
-    /// The number of secrets that were removed.
-    pub(super) redactions: u32,
-}
-
-impl Attached {
-    /// Reads the files that were attached before, and the files that the text names.
-    pub(super) fn of(before: &[PathBuf], text: &str, redactor: &Redactor) -> Result<Self> {
-        let mut attached = Self::default();
-        let named = named_in(text);
-        for file in before.iter().chain(named.iter().filter(|file| !before.contains(file))) {
-            attached.add(file, redactor)?;
-        }
-        Ok(attached)
-    }
-
-    fn add(&mut self, file: &Path, redactor: &Redactor) -> Result<()> {
-        let failed = |e| Error::io("attaching", e).in_file(file);
+/// Adds the files that were attached and the files that the text names to a turn. Returns a line about each, for the person.
+pub(super) fn attach(turn: &mut Exchange, redactor: &Redactor) -> Result<Vec<String>> {
+    let mut files = turn.attached.clone();
+    files.extend(named_in(&turn.text).into_iter().filter(|file| !turn.attached.contains(file)));
+    turn.sent.clone_from(&turn.text);
+    let mut lines = Vec::new();
+    for file in files {
+        let failed = |e| Error::io("attaching", e).in_file(&file);
         let length = file.metadata().map_err(failed)?.len();
-        let bytes = if length > LONGEST { Vec::new() } else { std::fs::read(file).map_err(failed)? };
-        let name = file.display();
+        let bytes = if length > LONGEST { Vec::new() } else { std::fs::read(&file).map_err(failed)? };
+        let name = file.display().to_string();
         match String::from_utf8(bytes) {
             Ok(text) if length <= LONGEST => {
                 let (text, redactions) = redactor.redact_text(&text);
-                self.redactions += redactions;
+                turn.redactions += redactions;
                 // The text of a file must not close its mark.
                 let text = text.replace("</attached", "<\\/attached");
-                let _ = write!(self.text, "{MARK}{:?}>\n{}\n</attached>", name.to_string(), text.trim_end());
-                self.lines.push(format!("attached: {name}, {length} bytes"));
+                let _ = write!(turn.sent, "{MARK}{name:?}>\n{}\n</attached>", text.trim_end());
+                lines.push(format!("attached: {name}, {length} bytes"));
             }
             _ => {
-                self.others.push(file.to_owned());
-                self.lines.push(format!("attached to this turn only: {name}, {length} bytes"));
+                turn.others.push(file);
+                lines.push(format!("attached to this turn only: {name}, {length} bytes"));
             }
         }
-        Ok(())
     }
+    Ok(lines)
 }
 
 /// Returns a file that can be attached to a turn.
@@ -175,10 +134,15 @@ mod tests {
         let path = file.path().display();
         let text = format!("look at @{path}, and @{path}! @nobody @ me@example.com");
         assert_eq!(named_in(&text), [file.path()]);
-        let attached = Attached::of(&[], &text, &Redactor::from_environment()).unwrap();
-        assert_eq!((attached.lines.len(), attached.others.len(), attached.redactions), (1, 0, 1));
-        assert_eq!(attached.text.matches("</attached>").count(), 1, "{}", attached.text);
+        let attached = || {
+            let mut turn = Exchange { text: text.clone(), ..Exchange::default() };
+            let lines = attach(&mut turn, &Redactor::from_environment()).unwrap();
+            (turn, lines.len())
+        };
+        let (turn, lines) = attached();
+        assert_eq!((lines, turn.others.len(), turn.redactions), (1, 0, 1));
+        assert_eq!(turn.sent.matches("</attached>").count(), 1, "{}", turn.sent);
         std::fs::write(file.path(), b"\x89PNG\xff").unwrap();
-        assert_eq!(Attached::of(&[], &text, &Redactor::from_environment()).unwrap().others, [file.path()]);
+        assert_eq!(attached().0.others, [file.path()]);
     }
 }

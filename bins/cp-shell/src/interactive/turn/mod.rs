@@ -1,40 +1,26 @@
 //! A turn: collects the context, classifies the risk, asks for confirmation if required, sends the turn to the agent, and records both
 //! sides. Commands that the model proposes are not run; its tools are, if the person named tools and confirmed the turn.
 
-pub(crate) mod changes;
 mod context;
 mod watch;
 
 use std::fmt::Write as _;
 
-use cp_common::wire::Message;
 use cp_common::{Code, Context, Error, Result, coprocess, signals};
 use cp_ledger::format::line::Hash;
 use serde_json::{Value, json};
 
-use self::context::{Attached, Envelope};
 pub(crate) use self::context::{attachable, is_attached};
 use self::watch::{Seen, Watch};
+pub(crate) use self::watch::{differences, painted};
 use crate::agent::{self, ModelOptions};
-use crate::interactive::assessment::hints::{self, Hint, Situation};
-use crate::interactive::assessment::risk::{self, Level, Risk};
-use crate::interactive::assessment::{Explained, TurnOutcome};
 use crate::interactive::console::render::{Style, count, escaped, show, style};
+use crate::interactive::hints::{self, Situation};
 use crate::interactive::history::append;
+use crate::interactive::risk::{self, Level};
 use crate::interactive::state::{Outcome, State};
-use crate::interactive::transcript::{Closed, called_without_effect, last_answer};
+use crate::interactive::transcript::{End, Exchange, called_without_effect};
 use crate::signals::CONTEXT_LIMIT;
-
-/// A turn that is about to be sent.
-struct Sending<'a> {
-    text: &'a str,
-    /// The text with attached texts.
-    sent: String,
-    attached: Attached,
-    risk: Risk,
-    hints: Vec<Hint>,
-    envelope: Envelope,
-}
 
 /// Takes a turn with the text of a person.
 pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
@@ -42,46 +28,35 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     state.session_status.tracker.count_turn();
     state.poll_hub()?;
     decide_brief(state)?;
-    text.clone_into(&mut state.conversation.last_question);
-    let attached = Attached::of(&state.conversation.attached, text, &state.setup.redactor)?;
-    let risk = risk::classify(text);
     let State { setup, context, hub, conversation, .. } = state;
-    let hints = hints::hints(&Situation {
-        text,
-        level: risk.level,
-        destructive_turns: &conversation.destructive_turns,
-        hub: &hub.loaded().text(),
-    });
-    conversation.destructive_turns.push(hints::is_destructive_or_mass_edit(text, risk.level));
+    let risk = risk::classify(text);
+    let destructive_turns: Vec<bool> =
+        conversation.turns.iter().map(|turn| hints::is_destructive_or_mass_edit(&turn.text, turn.risk.level)).collect();
+    let hub_text = hub.loaded().text();
+    let hints =
+        hints::hints(&Situation { text, level: risk.level, destructive_turns: &destructive_turns, hub: &hub_text });
+    let mut turn = Exchange {
+        number: state.session_status.tracker.turns(),
+        text: text.to_owned(),
+        attached: conversation.attached.clone(),
+        agent: state.agent.described().name.clone(),
+        isolated: conversation.isolated,
+        risk,
+        hints,
+        ..Exchange::default()
+    };
+    let lines = context::attach(&mut turn, &setup.redactor)?;
     // An isolated turn has no context.
-    let envelope =
-        if conversation.isolated { Envelope::default() } else { Envelope::gather(text, setup, hub.loaded(), context) };
-    let sent = format!("{text}{}", attached.text);
-    let sending = Sending { text, sent, attached, risk, hints, envelope };
-    state.show(&remarks(&sending, state.console.is_terminal(), style()))?;
-    state.conversation.last = Some(Explained {
-        turn: 0,
-        text: state.setup.redactor.redact_text(text).0,
-        risk: sending.risk.clone(),
-        hints: sending.hints.clone(),
-        pieces: sending.envelope.pieces.iter().map(|piece| (piece.name.clone(), piece.text.len())).collect(),
-        recalled: sending.envelope.recalled.iter().map(|it| format!("{} ({}): {}", it.kind, it.at, it.text)).collect(),
-        redactions: sending.envelope.redactions,
-        isolated: state.conversation.isolated,
-        agent: state.agent.name().to_owned(),
-        confirmed: false,
-        outcome: TurnOutcome::NotSent,
-    });
-    if let Some(is_confirmed) = confirm(state, sending.risk.level)? {
-        if !is_confirmed {
-            return cancelled(state, &sending);
-        }
-        state.session_status.tracker.confirmed();
-        if let Some(last) = &mut state.conversation.last {
-            last.confirmed = true;
-        }
+    let errors = if turn.isolated { Vec::new() } else { context::gather(&mut turn, setup, hub.loaded(), context) };
+    state.show(&remarks(&turn, &lines, &errors, state.console.is_terminal(), style()))?;
+    match confirm(state, turn.risk.level)? {
+        Some(false) => return cancelled(state, turn),
+        confirmed => turn.confirmed = confirmed.is_some(),
     }
-    answer(state, &sending)
+    if turn.confirmed {
+        state.session_status.tracker.confirmed();
+    }
+    answer(state, turn)
 }
 
 /// Refuses to call a model over the network with --offline.
@@ -98,26 +73,26 @@ pub(crate) fn check_offline(state: &State<'_>) -> Result<()> {
 }
 
 /// The text that is shown before the answer.
-fn remarks(sending: &Sending<'_>, is_terminal: bool, style: Style) -> String {
-    let Sending { risk, hints, envelope, .. } = sending;
+fn remarks(turn: &Exchange, lines: &[String], errors: &[String], is_terminal: bool, style: Style) -> String {
+    let Exchange { risk, hints, recalled, pieces, .. } = turn;
     let mut text = String::new();
     for hint in hints {
         let _ = writeln!(text, "{} {}: {}", style.warning("hint"), hint.rule, escaped(&hint.message));
     }
-    if !envelope.recalled.is_empty() {
-        let kinds: Vec<&str> = envelope.recalled.iter().map(|it| it.kind.as_str()).collect();
+    if !recalled.is_empty() {
+        let kinds: Vec<&str> = recalled.iter().map(|it| it.kind.as_str()).collect();
         let memories = if kinds.len() == 1 { "memory" } else { "memories" };
         let line = format!("memory: {} {memories} attached ({})", kinds.len(), kinds.join(", "));
         let _ = writeln!(text, "{}", style.faint(&line));
     }
-    if is_terminal && !envelope.pieces.is_empty() {
-        let pieces = envelope.pieces.iter().map(|piece| format!("{} {} B", piece.name, piece.text.len()));
+    if is_terminal && !pieces.is_empty() {
+        let pieces = pieces.iter().map(|piece| format!("{} {} B", piece.name, piece.text.len()));
         let _ = writeln!(text, "{}", style.faint(&format!("context: {}", pieces.collect::<Vec<_>>().join(", "))));
     }
-    for line in &sending.attached.lines {
+    for line in lines {
         let _ = writeln!(text, "{}", style.faint(&escaped(line)));
     }
-    for error in &envelope.errors {
+    for error in errors {
         let _ = writeln!(text, "{}", style.warning(&format!("memory: {}", escaped(error))));
     }
     if risk.level > Level::Safe {
@@ -127,10 +102,9 @@ fn remarks(sending: &Sending<'_>, is_terminal: bool, style: Style) -> String {
 }
 
 /// Cancels a turn: the person declined, or there is no terminal.
-fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
+fn cancelled(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
     state.session_status.tracker.denied();
-    let closed = Closed { cancelled: true, ..sending.closed(state) };
-    record(state, &closed)?;
+    record(state, turn)?;
     let style = style();
     let text = if state.console.is_terminal() {
         format!("{}\n", style.faint("cancelled: nothing was sent"))
@@ -144,29 +118,27 @@ fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
 }
 
 /// Sends the turn, shows the answer as it arrives, and records both sides.
-fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
+fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
     let State { context, console, agent, ledgers, session_status, conversation, model, .. } = state;
-    ledgers.transcript.question(session_status.tracker.turns(), &sending.sent)?;
-    let turn = agent::Turn {
-        text: &sending.sent,
+    ledgers.transcript.question(turn.number, &turn.sent)?;
+    let asked = agent::Turn {
+        text: &turn.sent,
         session: ledgers.journal.session(),
-        isolated: conversation.isolated,
-        context: &sending.envelope.pieces,
-        attached: &sending.attached.others,
+        isolated: turn.isolated,
+        context: &turn.pieces,
+        attached: &turn.others,
     };
-    if let Some(last) = &mut conversation.last {
-        last.outcome = TurnOutcome::Sent;
-    }
     let (flags, tracker) = (context.handed_on(), &mut session_status.tracker);
     let allowed = &mut conversation.allowed;
     let mut watch = Watch::new(console, &mut context.out, tracker, allowed, model.reasoning, flags);
-    let replied = agent.process(&turn, &mut watch);
+    let replied = agent.process(&asked, &mut watch);
     let seen = watch.end()?;
     let run = run_line(&seen);
+    let turn = Exchange { run: seen.run.clone(), ..turn };
     let mut outcome = match replied {
-        Ok(reply) => answered(state, sending, &reply.messages, seen),
+        Ok(messages) => answered(state, Exchange { messages, end: End::Answered, ..turn }, seen),
         Err(error) if error.is_reader_gone() => Err(error),
-        Err(error) => stopped(state, sending, &error, &seen),
+        Err(error) => stopped(state, Exchange { partial: seen.partial, ..turn }, &error),
     }?;
     outcome.text.push_str(&run);
     Ok(outcome)
@@ -184,10 +156,9 @@ fn run_line(seen: &Seen) -> String {
 }
 
 /// Finishes an answered turn.
-fn answered(state: &mut State<'_>, sending: &Sending<'_>, messages: &[Message], seen: Seen) -> Result<Outcome> {
-    let (words, tokens) = last_answer(messages);
-    let mut text = String::new();
-    let called = called_without_effect(messages);
+fn answered(state: &mut State<'_>, turn: Exchange, seen: Seen) -> Result<Outcome> {
+    let (words, mut text) = (turn.words(), String::new());
+    let called = called_without_effect(&turn.messages);
     if seen.partial.is_empty() && (called.is_empty() || !words.is_empty()) {
         text = escaped(&words);
         if !text.ends_with('\n') {
@@ -199,55 +170,37 @@ fn answered(state: &mut State<'_>, sending: &Sending<'_>, messages: &[Message], 
         let message = format!("the model called {names}, but this session has no tools: `:tools on` permits them");
         text.push_str(&style().error(&message, None));
     }
-    state.session_status.used = tokens;
-    let answered_by = messages.last().map(|message| message.model.as_str()).unwrap_or_default();
-    state.session_status.window = state.setup.settings.context.window(answered_by).unwrap_or(CONTEXT_LIMIT);
-    words.clone_into(&mut state.conversation.answer);
-    state.conversation.last_attachments = std::mem::take(&mut state.conversation.attached);
-    let closed = Closed { messages, run: seen.run.as_deref(), ..sending.closed(state) };
-    record(state, &closed)?;
-    state.conversation.end_round(seen.run);
-    let without_secrets = |text: &str| state.setup.redactor.redact_text(text).0;
-    state.conversation.rounds.push((without_secrets(sending.text), without_secrets(&words)));
-    if let Some(last) = &mut state.conversation.last {
-        last.outcome = TurnOutcome::Answered;
-    }
-    if tokens > state.session_status.window / 5 * 4 {
-        let message = format!(
-            "the conversation takes {tokens} of the {} tokens that the model can hold",
-            state.session_status.window
-        );
+    let last = turn.messages.last();
+    let tokens = last.map_or(0, |message| message.usage.tokens());
+    let window = last.and_then(|message| state.setup.settings.context.window(&message.model)).unwrap_or(CONTEXT_LIMIT);
+    (state.session_status.used, state.session_status.window) = (tokens, window);
+    state.conversation.attached.clear();
+    if tokens > window / 5 * 4 {
+        let message = format!("the conversation takes {tokens} of the {window} tokens that the model can hold");
         let _ = writeln!(text, "{} {message}: :compact summarises it", style().warning("context"));
     }
-    let models = messages
+    let models = turn
+        .messages
         .iter()
         .map(|message| json!({"model": message.model, "backend": message.backend, "endpoint": message.endpoint}));
     let calls = models.chain(seen.called).collect();
+    record(state, turn)?;
     Ok(Outcome { text, result: json!({"content": words}), calls, has_strip: true, ..Outcome::default() })
 }
 
 /// Finishes a turn that failed or was stopped. The session continues.
-fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, seen: &Seen) -> Result<Outcome> {
+fn stopped(state: &mut State<'_>, turn: Exchange, error: &Error) -> Result<Outcome> {
     let interrupted = error.code() == Code::Interrupted;
-    let (partial, run) = (seen.partial.as_str(), seen.run.as_deref());
-    let closed = Closed { cancelled: interrupted, interrupted, partial, run, ..sending.closed(state) };
-    record(state, &closed)?;
-    if interrupted {
-        signals::forget_interrupt();
-        state.conversation.end_round(seen.run.clone());
-    } else {
-        state.conversation.failed_run.clone_from(&seen.run);
-        state.conversation.last_error = Some(format!("{}: {}", error.code().row().name, error.message()));
-        state.ledgers.transcript.note("error", &error.to_value())?;
-    }
-    if let Some(last) = &mut state.conversation.last {
-        last.outcome = if interrupted { TurnOutcome::Interrupted } else { TurnOutcome::Failed };
-    }
+    let end = if interrupted { End::Interrupted } else { End::Failed };
+    record(state, Exchange { end, ..turn })?;
     let style = style();
     let mut text = String::new();
     if interrupted {
+        signals::forget_interrupt();
         text.push_str(&style.error("interrupted: the turn was stopped, the session continues", None));
     } else {
+        state.conversation.last_error = Some(format!("{}: {}", error.code().row().name, error.message()));
+        state.ledgers.transcript.note("error", &error.to_value())?;
         let hint =
             error.hint_text().unwrap_or("send it again; `:state` shows the agent, `:agent` switches to another one");
         text.push_str(&style.error(error.message(), Some(hint)));
@@ -260,24 +213,10 @@ fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, seen: &S
     Ok(Outcome { text, result, exit, has_strip: true, ..Outcome::default() })
 }
 
-impl Sending<'_> {
-    /// The turn without an answer.
-    fn closed(&self, state: &State<'_>) -> Closed<'_> {
-        Closed {
-            hints: &self.hints,
-            recalled: self.envelope.recalled.len(),
-            attached: self.envelope.redactions + self.attached.redactions,
-            ..Closed::new(state.session_status.tracker.turns(), &self.sent, &self.risk)
-        }
-    }
-}
-
-/// Records a turn. Its number and redactions are also shown by `:explain`.
-fn record(state: &mut State<'_>, closed: &Closed<'_>) -> Result<()> {
-    let redactions = state.ledgers.transcript.turn(closed)?;
-    if let Some(last) = &mut state.conversation.last {
-        (last.turn, last.redactions) = (closed.number, redactions);
-    }
+/// Records a turn that has ended, also for `:explain` and `:retry`.
+fn record(state: &mut State<'_>, mut turn: Exchange) -> Result<()> {
+    turn.redactions = state.ledgers.transcript.close(&turn)?;
+    state.conversation.turns.push(turn);
     Ok(())
 }
 

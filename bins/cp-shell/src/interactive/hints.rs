@@ -1,10 +1,8 @@
 //! Hints about a turn by fixed rules. They change neither the risk nor the turn.
 
-use serde::Serialize;
+use crate::interactive::risk::{self, Level};
 
-use crate::interactive::assessment::risk::{self, Level};
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
     pub(crate) rule: &'static str,
     pub(crate) message: String,
@@ -125,7 +123,7 @@ fn is_form_of(word: &str, verb: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interactive::assessment::risk::classify;
+    use crate::interactive::risk::classify;
 
     fn rules(text: &str, destructive_turns: &[bool], hub: &str) -> Vec<&'static str> {
         let level = classify(text).level;

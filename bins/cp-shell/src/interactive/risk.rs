@@ -1,11 +1,9 @@
 //! Classifies the risk of a text by a table of English verbs and commands, so that the same text always gets the same level.
 
-use serde::Serialize;
-
 /// How much a turn could do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
+    #[default]
     Safe,
     Caution,
     Destructive,
@@ -24,7 +22,7 @@ impl Level {
 }
 
 /// A level and its reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Risk {
     pub(crate) level: Level,
     pub(crate) reason: String,
