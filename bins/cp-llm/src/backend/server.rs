@@ -1,7 +1,7 @@
 //! A provider's server as a backend: one request over HTTP and its answer, whole or streamed.
 
 use std::fs::File;
-use std::io::{Read, Write as _};
+use std::io::Write as _;
 use std::time::Instant;
 
 use cp_common::wire::{Origin, Usage};
@@ -109,17 +109,11 @@ impl Server {
         self.get(path, LIMIT).and_then(json_of).map_err(|error| self.redacted_error(&error, None))
     }
 
-    /// Posts a streamed body of this type and length, with an idempotency key if one is given, and parses the response as JSON.
-    pub(crate) fn post_body(
-        &self,
-        path: &str,
-        kind: &str,
-        body: &mut dyn Read,
-        length: u64,
-        key: Option<&str>,
-    ) -> Result<Value> {
-        let own =
-            [("content-type", Some(kind)), ("content-length", Some(&*length.to_string())), ("idempotency-key", key)];
+    /// Posts a body of this type, with an idempotency key if one is given, and parses the response as JSON. What was
+    /// not sent is left in `body`.
+    pub(crate) fn post_body(&self, path: &str, kind: &str, body: &mut &[u8], key: Option<&str>) -> Result<Value> {
+        let length = body.len().to_string();
+        let own = [("content-type", Some(kind)), ("content-length", Some(&*length)), ("idempotency-key", key)];
         let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
         let headers = self.with_custom_headers(self.api.headers(self.key()).into_iter().chain(own).collect());
         let body = ureq::SendBody::from_reader(body);
