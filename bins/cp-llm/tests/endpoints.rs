@@ -233,12 +233,7 @@ fn config_errors_have_line() {
 #[test]
 fn cache_key_has_server_and_recording_key_does_not() {
     let (one, two) = (answering("one"), answering("two"));
-    let llm = configured(
-        &(table("one", &one)
-            + &table("two", &two)
-            + "[endpoints.three]\ndialect = \"openai\"\n"
-            + &format!("base_url = \"{}/v1\"\ncache_scope = \"{}/v1\"\n", two.url(), one.url())),
-    );
+    let llm = configured(&(table("one", &one) + &table("two", &two) + &table("three", &one)));
     let said = |arguments: &[&str]| answer(&llm, arguments)["content"].clone();
     for (model, text) in [("one/m", "one"), ("two/m", "two"), ("one/m", "one"), ("three/m", "one")] {
         assert_eq!(said(&["--cache", "-m", model, "hi"]), text, "{model}");

@@ -343,7 +343,6 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
         headers,
         params: table.params,
         price: table.price,
-        cache_scope: table.cache_scope,
         command: table.command.map(|command| place(command.into()).display().to_string()),
         arguments: table.arguments,
         script: table.script.map(place),

@@ -113,7 +113,6 @@ pub(super) struct Table {
     #[serde(default)]
     pub(super) params: serde_json::Map<String, serde_json::Value>,
     pub(super) price: Option<Price>,
-    pub(super) cache_scope: Option<String>,
     pub(super) command: Option<String>,
     #[serde(default)]
     pub(super) arguments: Vec<String>,
@@ -140,8 +139,6 @@ pub(crate) struct Endpoint {
     pub params: Map<String, Value>,
     /// The price of tokens for all its models.
     pub price: Option<Price>,
-    /// The name of the server in cache keys, if it is not the base URL.
-    pub(super) cache_scope: Option<String>,
     /// The path of the program.
     pub(super) command: Option<String>,
     /// The arguments of the program or agent.
@@ -163,7 +160,6 @@ impl Endpoint {
             headers: Vec::new(),
             params: Map::new(),
             price: None,
-            cache_scope: None,
             command: None,
             arguments: Vec::new(),
             script: None,
@@ -182,7 +178,7 @@ impl Endpoint {
 
     /// The name of the server in cache keys.
     pub(crate) fn cache_scope(&self) -> &str {
-        self.cache_scope.as_deref().or(self.base()).unwrap_or(&self.name)
+        self.base().unwrap_or(&self.name)
     }
 
     /// The model of requests that name none.

@@ -14,12 +14,13 @@ use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
 use serde_json::{Value, json};
 
-use super::budget::{self, Amount, Budget, Ticket};
+use super::budget::{self, Amount, Ticket};
 use super::gate::Slot;
 use super::recordings::{Found, Recordings};
 use super::retry::{self, is_rate_limit};
 use super::work::Attempt;
 use super::{Engine, Listener, Work};
+use crate::backend::price::Price;
 use crate::backend::{Backend, Ready};
 use crate::pause;
 use crate::wire_api::ends::remark;
@@ -262,11 +263,10 @@ impl Engine {
     ) -> Result<(Slot, Option<Ticket>)> {
         let gate = self.gates.of(&work.target().endpoint.name);
         if let Some(budget) = &self.budget {
-            if budget.has_limit() && !backend.reports_usage() {
+            if !backend.reports_usage() {
                 return Err(budget::missing_usage_error());
             }
             self.check_price(budget, backend, work)?;
-            budget.wait_turn()?;
         }
         loop {
             let slot = gate.enter(&mut |message| listener.warn_now(message))?;
@@ -276,7 +276,9 @@ impl Engine {
             let Some(budget) = &self.budget else { return Ok((slot, None)) };
             let pause = budget.remaining_pause()?;
             if pause.is_zero() {
-                let estimate = self.estimate(backend, work, body, budget);
+                // Without a limit of its tokens a request costs as much as the average answer.
+                let average = budget.average().filter(|_| work.request().most_tokens().is_none());
+                let estimate = average.unwrap_or_else(|| self.estimate(backend, work, body.len(), Price::of).amount());
                 let ticket = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
                 return Ok((slot, Some(ticket)));
             }
@@ -287,16 +289,6 @@ impl Engine {
             }
             gate.pause_all(pause, why);
         }
-    }
-
-    /// Estimates the cost of a request: a quarter of its bytes and the tokens that it may write, or else the average answer.
-    fn estimate(&self, backend: &dyn Backend, work: &Work, body: &[u8], budget: &Budget) -> Amount {
-        let most = work.request().most_tokens();
-        budget.average().filter(|_| most.is_none()).unwrap_or_else(|| {
-            let tokens =
-                Usage { input_tokens: body.len() as u64 / 4, output_tokens: most.unwrap_or(0), ..Usage::default() };
-            Amount::of(&self.counted(&self.usage(tokens, None, work.target()), backend))
-        })
     }
 
     /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be kept then.

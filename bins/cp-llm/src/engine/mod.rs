@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cp_common::output::Severity;
 use cp_common::wire::{Message, Usage, estimated_tokens};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
 use self::attempts::SharedFailures;
@@ -185,6 +185,7 @@ impl Engine {
 }
 
 /// The estimate of requests.
+#[derive(Clone, Copy)]
 pub(crate) struct Estimate {
     pub requests: u64,
     pub input_tokens: u64,
@@ -196,21 +197,34 @@ pub(crate) struct Estimate {
     pub most_usd: Option<f64>,
 }
 
+impl Estimate {
+    /// The most that the requests may use, as far as it is known.
+    fn amount(&self) -> Amount {
+        let tokens = self.input_tokens.saturating_add(self.output_tokens.unwrap_or(0));
+        Amount { usd: self.most_usd.or(self.input_usd).unwrap_or(0.0), tokens }
+    }
+}
+
 impl Engine {
-    /// Estimates the tokens and the cost of a request.
-    pub(crate) fn estimate_request(&self, work: &Work) -> Result<Estimate> {
-        let is_free = self.is_free(self.ready(work)?.backend.as_ref());
+    /// Estimates a request: a token for four bytes, and the tokens that it may write.
+    fn estimate(&self, backend: &dyn Backend, work: &Work, bytes: usize, cost: fn(&Price, &Usage) -> f64) -> Estimate {
         let price = self.price(None, work.target());
-        let input = Usage { input_tokens: estimated_tokens(self.body(work)?.len()) as u64, ..Usage::default() };
-        let cost = |usage: &Usage| if is_free { Some(0.0) } else { price.map(|price| price.of(usage)) };
+        let cost =
+            |usage: &Usage| if self.is_free(backend) { Some(0.0) } else { price.map(|price| cost(&price, usage)) };
+        let input = Usage { input_tokens: estimated_tokens(bytes) as u64, ..Usage::default() };
         let output_tokens = work.request().most_tokens();
-        Ok(Estimate {
+        Estimate {
             requests: 1,
             input_tokens: input.input_tokens,
             output_tokens,
             input_usd: cost(&input),
             most_usd: output_tokens.and_then(|output_tokens| cost(&Usage { output_tokens, ..input })),
-        })
+        }
+    }
+
+    /// Estimates the tokens and the cost of a request.
+    pub(crate) fn estimate_request(&self, work: &Work) -> Result<Estimate> {
+        Ok(self.estimate(self.ready(work)?.backend.as_ref(), work, self.body(work)?.len(), Price::of))
     }
 }
 
@@ -218,27 +232,14 @@ impl Engine {
 impl Engine {
     /// Adds the most that a request of a batch may cost to the budget. Fails if the requests so far may exceed it.
     pub(crate) fn check_batch_budget(&self, work: &Work, bytes: usize) -> Result<()> {
-        let Some(budget) = self.budget.as_ref().filter(|budget| budget.has_limit()) else { return Ok(()) };
+        let Some(budget) = &self.budget else { return Ok(()) };
         let backend = self.ready(work)?.backend;
         self.check_price(budget, backend.as_ref(), work)?;
-        let request = work.request();
-        let most = request.most_tokens().ok_or_else(|| {
-            Error::usage("a budget needs --max-tokens: a batch cannot be stopped once it is submitted").fatal()
-        })?;
-        let mut usage = Usage { input_tokens: estimated_tokens(bytes) as u64, output_tokens: most, ..Usage::default() };
-        usage.cost_usd = self.price(None, work.target()).map(|price| price.of_batch(&usage));
-        let counted = self.counted(&usage, backend.as_ref());
-        // The second request of nothing fails if the first one used up the budget.
-        let counts = [Some(&counted), None].into_iter().try_for_each(|usage| {
-            let ticket = budget.admit(Amount::default(), &mut |_| ())?;
-            budget.settle(&ticket, usage)
-        });
-        counts.map_err(|error| match error.code() {
-            Code::BudgetExhausted => error.with("reason", "estimate").hint(
-                "nothing was submitted: raise --budget-usd or --budget-tokens, lower --max-tokens, or submit fewer rows",
-            ),
-            _ => error,
-        })
+        if work.request().most_tokens().is_none() {
+            let message = "a budget needs --max-tokens: a batch cannot be stopped once it is submitted";
+            return Err(Error::usage(message).fatal());
+        }
+        budget.count(self.estimate(backend.as_ref(), work, bytes, Price::of_batch).amount())
     }
 
     /// Records a request that is about to be submitted.

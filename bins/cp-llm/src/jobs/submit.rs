@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::provider::{Client, Protocol};
 use super::state::{Batch, BatchJob, Line, Row, State, Terms, path};
 use crate::engine::Work;
-use crate::send::{self, RequestBuilder};
+use crate::send::{RequestArgs, RequestBuilder};
 
 /// The entry of this verb in `reference`.
 pub(super) const DOC: VerbDoc = VerbDoc {
@@ -36,16 +36,14 @@ pub(super) const DOC: VerbDoc = VerbDoc {
 /// Submit prompts as a batch that their provider answers later
 #[derive(clap::Args)]
 #[group(skip)]
-#[command(mut_args(|option| if send::is_direct(&option) { option.hide(true) } else { option }))]
 pub(super) struct Args {
     #[command(flatten)]
-    send: send::Args,
+    request: RequestArgs,
 }
 
-pub(super) fn run(Args { send: args }: &Args, context: &mut Context) -> Result<()> {
-    send::refuse_direct()?;
-    let source = args.source()?;
-    let (engine, mut requests) = args.prepared(context)?;
+pub(super) fn run(Args { request: args }: &Args, context: &mut Context) -> Result<()> {
+    let source = args.source(None)?;
+    let (engine, mut requests) = args.prepared(None, context)?;
     requests.table = args.table()?;
     let client = Client::of(engine, requests.endpoint()?)?;
     let mut submit = Submit { args, client: &client, requests, drafts: Vec::new() };
@@ -53,7 +51,7 @@ pub(super) fn run(Args { send: args }: &Args, context: &mut Context) -> Result<(
 }
 
 struct Submit<'a> {
-    args: &'a send::Args,
+    args: &'a RequestArgs,
     client: &'a Client,
     requests: RequestBuilder,
     drafts: Vec<Draft>,
@@ -103,7 +101,7 @@ impl Filter for Submit<'_> {
 }
 
 /// Stores a draft as a batch, or finds the batch of the same rows. The batch is locked.
-fn store(draft: &Draft, number: usize, args: &send::Args, client: &Client, context: &Context) -> Result<Batch> {
+fn store(draft: &Draft, number: usize, args: &RequestArgs, client: &Client, context: &Context) -> Result<Batch> {
     let Client { engine, endpoint, .. } = client;
     let seed = format!("{}\n{}\n", endpoint.name, client.base().unwrap_or_default());
     let hash = Sha256::new_with_prefix(seed).chain_update(&draft.requests).chain_update(&draft.rows);
