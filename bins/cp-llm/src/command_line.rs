@@ -120,8 +120,6 @@ mod tests {
             &["-oa=secret"],
             &["-o=a=secret"],
             &["--option=a=secret"],
-            &["--header", "a: secret"],
-            &["--header=a=secret"],
             &["-o", "@secret"],
             &["-xs", "secret"],
             &["-xxssecret"],

@@ -229,17 +229,8 @@ impl Endpoint {
         let base = base_of(api.as_ref(), self.base().unwrap_or_default());
         let key = if options.needs_key { self.secret()? } else { None };
         let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable)?;
-        let (headers, command_line_headers) = (self.headers.clone(), options.headers.clone());
-        Ok(Server {
-            endpoint: self.name.clone(),
-            name: self.api.name(),
-            api,
-            base,
-            key,
-            headers,
-            command_line_headers,
-            client,
-        })
+        let (endpoint, headers) = (self.name.clone(), self.headers.clone());
+        Ok(Server { endpoint, name: self.api.name(), api, base, key, headers, client })
     }
 
     /// Reads the key. A missing key is an error if one is required.
@@ -278,8 +269,6 @@ pub(crate) struct BackendOptions {
     pub timeouts: Timeouts,
     /// The number of connections to keep open.
     pub connections: usize,
-    /// Headers from the command line.
-    pub headers: Vec<(String, String)>,
     /// True if keys are read, and a missing key is an error.
     pub needs_key: bool,
     /// The script of the stub.
@@ -294,7 +283,6 @@ impl BackendOptions {
         Self {
             timeouts: Timeouts { total, idle: None },
             connections: 1,
-            headers: Vec::new(),
             needs_key: true,
             stub_script: None,
             network: Box::new(move || permission().map(Some)),

@@ -37,8 +37,6 @@ pub(crate) struct Server {
     pub(super) key: Option<Secret>,
     /// Headers from the configuration. They do not replace headers of the wire API.
     pub(super) headers: Vec<(String, String)>,
-    /// Headers from the command line. They replace all others.
-    pub(super) command_line_headers: Vec<(String, String)>,
     pub(super) client: Client,
 }
 
@@ -58,10 +56,7 @@ impl Backend for Server {
     fn destination(&self, request: &Request) -> Option<Destination> {
         let mut headers = self.headers(request, None);
         for (name, value) in &mut headers {
-            let is_own = self.headers.iter().any(|(own, _)| own == name);
-            if self.command_line_headers.iter().any(|(command_line_headers, _)| command_line_headers == name)
-                || is_own && is_secret(name, value)
-            {
+            if self.headers.iter().any(|(own, _)| own == name) && is_secret(name, value) {
                 "[REDACTED]".clone_into(value);
             }
         }
@@ -183,20 +178,13 @@ impl Server {
         self.with_custom_headers(headers)
     }
 
-    /// Adds the headers of the endpoint, unless a header of that name is there, and replaces headers by those of the command line.
+    /// Adds the headers of the endpoint, unless a header of that name is there.
     fn with_custom_headers(&self, mut headers: Vec<(String, String)>) -> Vec<(String, String)> {
         for (name, value) in &self.headers {
             if !headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
                 headers.push((name.clone(), value.clone()));
             }
         }
-        headers.retain(|(name, _)| {
-            !self
-                .command_line_headers
-                .iter()
-                .any(|(command_line_headers, _)| command_line_headers.eq_ignore_ascii_case(name))
-        });
-        headers.extend(self.command_line_headers.iter().cloned());
         headers
     }
 
@@ -381,7 +369,7 @@ fn error_of_reply(reply: &mut Reply<'_>) -> Error {
 const CONNECTION: [&str; 4] = ["host", "connection", "content-length", "transfer-encoding"];
 
 /// Validates a header and lowercases its name. Errors never contain the value.
-pub(crate) fn header(name: &str, value: &str) -> Result<(String, String)> {
+pub(super) fn header(name: &str, value: &str) -> Result<(String, String)> {
     let shown = name.trim().to_ascii_lowercase().escape_debug().to_string();
     let Ok(name) = HeaderName::from_bytes(name.trim().as_bytes()) else {
         return Err(Error::validation(format!("`{shown}` is not the name of a header")));

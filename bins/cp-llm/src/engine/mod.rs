@@ -15,8 +15,8 @@ use cp_common::output::Severity;
 use cp_common::wire::{Message, Usage, estimated_tokens};
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
+use serde_json::Value;
 
-use self::attempts::SharedFailures;
 use self::budget::{Amount, Budget};
 use self::gate::Gates;
 use self::journal::Journal;
@@ -64,7 +64,8 @@ pub(crate) struct Engine {
     pub budget: Option<Budget>,
     /// Limits of the number of concurrent requests.
     pub gates: Gates,
-    pub shared_failures: Mutex<SharedFailures>,
+    /// The first failure that every other request would meet too.
+    pub shared_failure: Mutex<Option<Value>>,
     pub journal: Journal,
     /// The number of blocks that could not be sent as they came, by type.
     pub lowered: Mutex<Lowered>,
@@ -83,7 +84,7 @@ impl Engine {
             counts_what_is_free: false,
             budget: None,
             gates: Gates::new(1),
-            shared_failures: Mutex::default(),
+            shared_failure: Mutex::default(),
             journal: Journal::new(context, logs_content)?,
             lowered: Mutex::default(),
         })
@@ -121,7 +122,7 @@ impl Engine {
         Ok(work.request_hash(&self.recorded_body(work)?))
     }
 
-    /// The backend of the selected target.
+    /// The backend of the model.
     pub(crate) fn ready(&self, work: &Work) -> Result<Ready> {
         self.backends.of(&work.target().endpoint)
     }

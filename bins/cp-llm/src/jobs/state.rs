@@ -70,7 +70,7 @@ impl Row {
         let Prompt { system, messages, tools, model, .. } = self.prompt.clone();
         let request = Request { system: system.unwrap_or_default(), messages, tools, position, ..Request::default() };
         let target = Target { endpoint: Arc::clone(endpoint), model: model.unwrap_or_default() };
-        Work::new(self.prompt.clone(), request, target, Vec::new())
+        Work::new(self.prompt.clone(), request, target)
     }
 }
 

@@ -64,9 +64,6 @@ impl Filter for Submit<'_> {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let work = self.requests.work(&body, context.out.place())?;
-        if work.targets().len() > 1 {
-            return Err(Error::usage("a batch uses one model: fallback models are not supported").fatal());
-        }
         let Client { engine, endpoint, protocol, .. } = self.client;
         if work.target().endpoint.name != endpoint.name {
             let (here, other) = (&endpoint.name, work.target().name());

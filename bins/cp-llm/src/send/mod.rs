@@ -31,7 +31,6 @@ pub(crate) use self::options::{Args, RequestArgs};
 use self::reasoning::ReasoningDisplay;
 pub(crate) use self::request::{DryRun, RequestBuilder};
 use self::resume::EarlierRun;
-use crate::backend::endpoint::Target;
 use crate::code_block;
 use crate::engine::budget::Budget;
 use crate::engine::{Engine, Estimate, Listener, Work};
@@ -242,7 +241,7 @@ impl Send<'_> {
     }
 
     /// True if an earlier run has the answer.
-    fn is_done(&self, work: &mut Work, context: &Context) -> Result<bool> {
+    fn is_done(&self, work: &Work, context: &Context) -> Result<bool> {
         match (&self.earlier, context.out.place().index) {
             (Some(earlier), Some(index)) => earlier.has_answered(index, work, &self.engine),
             _ => Ok(false),
@@ -254,10 +253,7 @@ impl Send<'_> {
         let mut shown = false;
         let id = self.id_of(&work);
         // Only a request with an id is compared with earlier ones.
-        let named = |_| {
-            let targets: Vec<String> = work.targets().iter().map(Target::name).collect();
-            Ok::<_, Error>((targets, keys::hash(&self.engine.body(&work)?)))
-        };
+        let named = |_| Ok::<_, Error>((work.target().name(), keys::hash(&self.engine.body(&work)?)));
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
             let mut listener = Printer { context, display: &mut self.display, shown: false };
@@ -286,8 +282,8 @@ impl Filter for Send<'_> {
                 format!("the turns of the session were not sent, and the new turns are not stored in it: {how}");
             context.out.notice("session_not_used", Severity::Info, message);
         }
-        let mut work = self.requests.work(&body, context.out.place());
-        if let Ok(work) = &mut work
+        let work = self.requests.work(&body, context.out.place());
+        if let Ok(work) = &work
             && self.is_done(work, context)?
         {
             context.out.skip_item();
@@ -295,9 +291,9 @@ impl Filter for Send<'_> {
         }
         // A single text needs no concurrency.
         if self.batch.is_none() || matches!(body, Body::Text(_)) {
-            let mut work = self.checked(work, context)?;
+            let work = self.checked(work, context)?;
             if self.direct.dry_run {
-                let request = DryRun::of(&self.engine, &mut work)?;
+                let request = DryRun::of(&self.engine, &work)?;
                 let estimate = self.engine.estimate_request(&work)?;
                 self.estimate = Some(estimate::sum(self.estimate.take(), estimate));
                 return context.out.record(Kind::Item, &request);

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::request::{RequestBuilder, headers, parameters};
+use super::request::{RequestBuilder, parameters};
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::BackendOptions;
@@ -47,9 +47,9 @@ pub(crate) struct RequestArgs {
     /// The system text, or @FILE with the text of a file; @@ stands for an @
     #[arg(short, long, value_name = "TEXT|@FILE", allow_hyphen_values = true, help_heading = "Request")]
     system: Option<String>,
-    /// MODEL, ENDPOINT/MODEL or an alias; more of them are fallbacks in order
-    #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Model and backend")]
-    model: Vec<String>,
+    /// MODEL, ENDPOINT/MODEL or an alias
+    #[arg(short, long, value_name = "MODEL", help_heading = "Model and backend")]
+    model: Option<String>,
     /// A provider, an endpoint, stub, or the path of an executable
     #[arg(long, value_name = "NAME", help_heading = "Model and backend")]
     backend: Option<String>,
@@ -59,9 +59,6 @@ pub(crate) struct RequestArgs {
     /// A parameter of the request: JSON if it parses as JSON, else text
     #[arg(short, long, value_name = "KEY=VALUE", help_heading = "Request")]
     option: Vec<String>,
-    /// A header to send with each request, as NAME=VALUE or `Name: value`
-    #[arg(long, value_name = "NAME=VALUE", help_heading = "Model and backend", hide_short_help = true)]
-    header: Vec<String>,
     /// The most tokens of an answer
     #[arg(long, value_name = "N", help_heading = "Request", hide_short_help = true)]
     max_tokens: Option<u64>,
@@ -175,13 +172,12 @@ impl RequestArgs {
             Some(replay) if is_replayed => endpoints.or_default_name(|| replay.backend())?,
             _ => endpoints,
         };
-        let models = self.model.iter().filter(|model| !model.is_empty());
-        let models = models.map(|model| endpoints.target(model)).collect::<Result<_>>()?;
+        let model = self.model.as_deref().filter(|model| !model.is_empty());
+        let model = model.map(|model| endpoints.target(model)).transpose()?;
         let idle = direct.filter(|_| streams).map(|direct| duration_of("--idle-timeout", direct.idle_timeout));
         let backends = Backends::new(BackendOptions {
             timeouts: Timeouts { total: duration_of("--timeout", self.timeout)?, idle: idle.transpose()? },
             connections: jobs,
-            headers: headers(&self.header)?,
             needs_key: sends,
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
@@ -193,7 +189,7 @@ impl RequestArgs {
         // All options are validated before a file is changed.
         let requests = RequestBuilder {
             system: self.system.as_deref().map(text_or_file).transpose()?,
-            models,
+            model,
             endpoints,
             tools: self.tools.as_deref().map(tools).transpose()?,
             common: Request {
