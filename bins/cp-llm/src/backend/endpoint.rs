@@ -98,24 +98,27 @@ pub(super) enum KeySource {
     Command(String),
 }
 
-/// A table `[endpoints.NAME]`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Table {
+/// A table `[endpoints.NAME]`, as a user or a provider's row has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Table {
     pub(super) dialect: Option<ApiName>,
     pub(super) base_url: Option<String>,
     pub(super) key_env: Option<String>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) key_command: Option<String>,
+    /// The model of requests that name none.
     pub(super) model: Option<String>,
-    #[serde(default)]
+    /// Headers for each request.
     pub(super) headers: BTreeMap<String, String>,
-    #[serde(default)]
-    pub(super) params: serde_json::Map<String, serde_json::Value>,
-    pub(super) price: Option<Price>,
+    /// Default parameters of requests.
+    pub params: Map<String, Value>,
+    /// The price of tokens for all its models.
+    pub price: Option<Price>,
+    /// The path of the program, and the arguments of the program or agent.
     pub(super) command: Option<String>,
-    #[serde(default)]
     pub(super) arguments: Vec<String>,
+    /// The script of the stub.
     pub(super) script: Option<PathBuf>,
 }
 
@@ -131,39 +134,14 @@ pub(crate) struct Endpoint {
     pub(super) key: KeySource,
     /// True if a missing key is an error.
     pub(super) needs_key: bool,
-    /// The model of requests that name none.
-    pub model: Option<String>,
-    /// Headers for each request.
-    pub(super) headers: Vec<(String, String)>,
-    /// Default parameters of requests.
-    pub params: Map<String, Value>,
-    /// The price of tokens for all its models.
-    pub price: Option<Price>,
-    /// The path of the program.
-    pub(super) command: Option<String>,
-    /// The arguments of the program or agent.
-    pub(super) arguments: Vec<String>,
-    /// The script of the stub.
-    pub(super) script: Option<PathBuf>,
+    /// Its other settings.
+    pub table: Table,
 }
 
 impl Endpoint {
     /// An endpoint with default settings.
     pub(crate) fn of(name: &str, api: ApiName) -> Self {
-        Self {
-            name: name.to_owned(),
-            api,
-            base: None,
-            key: KeySource::None,
-            needs_key: false,
-            model: None,
-            headers: Vec::new(),
-            params: Map::new(),
-            price: None,
-            command: None,
-            arguments: Vec::new(),
-            script: None,
-        }
+        Self { name: name.to_owned(), api, base: None, key: KeySource::None, needs_key: false, table: Table::default() }
     }
 
     /// The base URL; `None` without a server.
@@ -173,7 +151,7 @@ impl Endpoint {
 
     /// The path of its program.
     pub(crate) fn program(&self) -> &str {
-        self.command.as_deref().unwrap_or(&self.name)
+        self.table.command.as_deref().unwrap_or(&self.name)
     }
 
     /// The name of the server in cache keys.
@@ -183,7 +161,7 @@ impl Endpoint {
 
     /// The model of requests that name none.
     pub(super) fn own_model(&self) -> Option<&str> {
-        self.model.as_deref().or(self.api.default_model())
+        self.table.model.as_deref().or(self.api.default_model())
     }
 
     /// The name of the source of its key, if it has a key. A command is not run to find out.
@@ -204,12 +182,12 @@ impl Endpoint {
         }
         Ok(match self.api {
             ApiName::Stub => {
-                let script = self.script.as_deref().or(options.stub_script.as_deref());
+                let script = self.table.script.as_deref().or(options.stub_script.as_deref());
                 Arc::new(script.map(Stub::with_script).transpose()?.unwrap_or_default())
             }
             ApiName::Llm => Arc::new(Llm::on_path(limit)?),
-            ApiName::Agent => Arc::new(ExternalBackend::agent(&self.name, &self.arguments, limit)?),
-            _ => Arc::new(ExternalBackend::at(self.program(), &self.arguments, limit)?),
+            ApiName::Agent => Arc::new(ExternalBackend::agent(&self.name, &self.table.arguments, limit)?),
+            _ => Arc::new(ExternalBackend::at(self.program(), &self.table.arguments, limit)?),
         })
     }
 
@@ -229,7 +207,7 @@ impl Endpoint {
         let base = base_of(api.as_ref(), self.base().unwrap_or_default());
         let key = if options.needs_key { self.secret()? } else { None };
         let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable)?;
-        let (endpoint, headers) = (self.name.clone(), self.headers.clone());
+        let (endpoint, headers) = (self.name.clone(), self.table.headers.clone().into_iter().collect());
         Ok(Server { endpoint, name: self.api.name(), api, base, key, headers, client })
     }
 

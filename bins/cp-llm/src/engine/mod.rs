@@ -169,7 +169,7 @@ impl Engine {
 
     /// The price of the endpoint, of the model that answered, or of the requested model: the first that is known.
     fn price(&self, answered_by: Option<&str>, Target { endpoint, model }: &Target) -> Option<Price> {
-        endpoint.price.or_else(|| self.prices.price(&[answered_by.unwrap_or(model), model]))
+        endpoint.table.price.or_else(|| self.prices.price(&[answered_by.unwrap_or(model), model]))
     }
 
     /// Refuses a model without a price if the budget is in dollars.

@@ -43,7 +43,7 @@ impl Work {
     /// Work for this target. Parameters of the prompt and of options override those of the endpoint.
     pub(crate) fn new(prompt: Prompt, mut request: Request, target: Target) -> Self {
         request.model.clone_from(&target.model);
-        let params = std::mem::replace(&mut request.params, target.endpoint.params.clone());
+        let params = std::mem::replace(&mut request.params, target.endpoint.table.params.clone());
         request.params.extend(params);
         Self { prompt, target, request, body: OnceCell::new(), receipt: RefCell::default() }
     }

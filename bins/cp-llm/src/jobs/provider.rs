@@ -112,7 +112,7 @@ impl Client {
         let engine = Engine::new(context, backends, RetryPolicy::NONE, policy.table.log_content);
         context.options = given;
         let schema = schema.map(AnswerSchema::compile).transpose()?;
-        let client = Self::of(Engine { schema, fail_on, ..engine? }, endpoint)?;
+        let client = Self::of(Engine { fail_on, schema, ..engine? }, endpoint)?;
         if client.base() == batch.job.endpoint.as_deref() {
             return Ok(client);
         }
@@ -199,8 +199,8 @@ impl Client {
             .with("batch", id.as_str())
             .with("console", console)
             .hint(format!(
-                "look for a batch of {count} requests at {console}; if it is there, take its answers or cancel it there; \
-                 then: cp-llm batch cancel {id}, and submit again"
+                "look for a batch of {count} requests at {console}; if it is there, take its answers or cancel it \
+                 there; then: cp-llm batch cancel {id}, and submit again"
             ))
             .fatal()
     }
@@ -221,7 +221,8 @@ fn count(found: &Value, name: &str) -> u64 {
     found.pointer(&format!("/request_counts/{name}")).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// The state of a batch at Anthropic. A link to results that is not below `base` is ignored, because the key is sent with the request.
+/// The state of a batch at Anthropic. A link to results that is not below `base` is ignored, because the key is sent
+/// with the request.
 fn anthropic(found: &Value, base: &str, path: &str) -> Progress {
     let answered = count(found, "succeeded");
     let done = answered + ["errored", "canceled", "expired"].map(|name| count(found, name)).iter().sum::<u64>();

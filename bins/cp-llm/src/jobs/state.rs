@@ -1,4 +1,5 @@
-//! The state file of a batch, which only grows: the batch, its rows, what became of the submission, and the outcomes of its rows.
+//! The state file of a batch, which only grows: the batch, its rows, what became of the submission, and the outcomes of
+//! its rows.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};

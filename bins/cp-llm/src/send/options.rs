@@ -108,16 +108,36 @@ pub(crate) struct Direct {
     #[arg(short = 'x', long, help_heading = "Output")]
     pub extract: bool,
     /// The longest pause in a stream
-    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "120s", help_heading = "Limits", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = seconds,
+        default_value = "120s",
+        help_heading = "Limits",
+        hide_short_help = true
+    )]
     idle_timeout: f64,
     /// The number of retries of transient failures
     #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Limits")]
     retries: u32,
     /// The longest wait before a retry
-    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "60s", help_heading = "Limits", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = seconds,
+        default_value = "60s",
+        help_heading = "Limits",
+        hide_short_help = true
+    )]
     retry_max_wait: f64,
     /// Add each answer to a recording
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], help_heading = "Recordings and cache", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["replay", "cache"],
+        help_heading = "Recordings and cache",
+        hide_short_help = true
+    )]
     record: Option<PathBuf>,
     /// Answer from a recording, and send nothing
     #[arg(
@@ -129,7 +149,14 @@ pub(crate) struct Direct {
     )]
     pub replay: Option<PathBuf>,
     /// Reuse the answers to equal requests, and store new ones
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = "Recordings and cache", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        help_heading = "Recordings and cache",
+        hide_short_help = true
+    )]
     #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
     cache: Option<Option<PathBuf>>,
     /// File of a budget shared between processes
@@ -145,7 +172,14 @@ pub(crate) struct Direct {
     )]
     pub resume: Option<PathBuf>,
     /// The number of concurrent requests
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), conflicts_with = "request_id", help_heading = "Many prompts")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1024),
+        conflicts_with = "request_id",
+        help_heading = "Many prompts"
+    )]
     pub jobs: u16,
     /// Print the request instead of sending it
     #[arg(long, help_heading = "Output")]
