@@ -2,7 +2,6 @@
 //!
 //! The audit has only hashes of prompts, because their text is content.
 
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -29,122 +28,49 @@ impl Audit for AuditWithHashes {
     }
 }
 
-/// Options of every program that take no value.
-const COMMON_FLAGS: [&str; 3] = ["--json", "--compact", "--quiet"];
+/// The options whose values say nothing about a prompt.
+const PLAIN: &str = "-m --model --backend --max-tokens --temperature --timeout --idle-timeout --retries \
+    --retry-max-wait --fail-on --tool-schemas --stub-script --record --replay --budget-usd --budget-tokens \
+    --budget-file --skip-done --jobs --request-id --input --row-failures --continue-on-error --format --fields \
+    --home --ledger --session --run --agent --confirm --limit --cursor";
+/// The verbs.
+const VERBS: [&str; 6] = ["batch", "submit", "status", "result", "cancel", "models"];
 
-/// The options of this program that take no value from the next word.
-fn flags(command: &clap::Command) -> BTreeSet<String> {
-    let own = command.get_arguments().filter(|arg| !arg.get_action().takes_values() || arg.is_require_equals_set());
-    let names = own.flat_map(|flag| {
-        [flag.get_long().map(|name| format!("--{name}")), flag.get_short().map(|letter| format!("-{letter}"))]
-    });
-    names.flatten().chain(command.get_subcommands().flat_map(flags)).collect()
-}
-
-/// Options whose value is a text or a secret, with their short forms.
-const TEXTS: [(&str, &str); 4] =
-    [("--system", "-s"), ("--option", "-o"), ("--header", "--header"), ("--schema", "--schema")];
-
-/// Replaces each text by its hash.
+/// Replaces each word by its hash, except verbs, ids of batches, and options whose values are plain.
 fn with_texts_hashed(argv: &[String]) -> Vec<String> {
     let hashed = |text: &str| format!("[{}]", keys::hash(text.as_bytes()));
-    let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
-    let mut words = argv.iter().skip(1).peekable();
-    let flags = flags(&<crate::Cli as clap::CommandFactory>::command());
-    let takes_none = |word: &str| flags.contains(word) || COMMON_FLAGS.contains(&word);
-    let mut are_ids = false;
-    while let Some(word) = words.next() {
-        // Short options without a value may be combined with another option.
-        let others = word.strip_prefix("-x").map(|others| format!("-{}", others.trim_start_matches('x')));
-        let option = others.filter(|others| others != "-").unwrap_or_else(|| word.clone());
-        if word == "--" {
-            kept.push(word.clone());
-            kept.extend(words.by_ref().map(|text| hashed(text)));
-        } else if let Some((name, text)) = text_of_option(&option) {
-            let spelt = |text: &str| format!("{}{}", &word[..word.len() - text.len()], hashed(text));
-            kept.push(text.map_or_else(|| word.clone(), spelt));
-            let next = words.next_if(|_| text.is_none());
-            let is_plain = |text: &str| match name {
-                "-s" => names_file(text),
-                "--schema" => is_one_word(text),
-                _ => false,
-            };
-            kept.extend(next.map(|text| if is_plain(text) { text.clone() } else { hashed(text) }));
-        } else if word.starts_with('-') {
-            kept.push(word.clone());
-            if !takes_none(word) && !word.contains('=') && word != "-" {
-                kept.extend(words.next().cloned());
-            }
-        } else if word == "models" || word == "batch" {
-            kept.push(word.clone());
-            // The verbs of a batch take ids, except `submit`.
-            let verb = words.next_if(|_| word == "batch").cloned();
-            are_ids = verb.as_ref().is_some_and(|verb| verb != "submit");
-            kept.extend(verb);
-        } else if are_ids {
-            kept.push(word.clone());
+    let is_plain = |option: &str| PLAIN.split_whitespace().any(|plain| plain == option.trim_end_matches('='));
+    let is_id =
+        |word: &str| word.strip_prefix("BAT-").is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let (mut option, mut are_texts) = (String::new(), false);
+    let kept = argv.iter().skip(1).map(|word| {
+        let before = std::mem::take(&mut option);
+        if are_texts || !word.starts_with('-') {
+            let is_kept = !are_texts && (is_plain(&before) || VERBS.contains(&word.as_str()) || is_id(word));
+            return if is_kept { word.clone() } else { hashed(word) };
+        }
+        are_texts = word == "--";
+        let end = if word.starts_with("--") {
+            word.find('=').map(|end| end + 1)
         } else {
-            kept.push(hashed(word));
-        }
-    }
-    kept
-}
-
-/// The option whose value is a text, and the text if it is in the same word.
-fn text_of_option(word: &str) -> Option<(&str, Option<&str>)> {
-    TEXTS.iter().find_map(|(long, short)| {
-        if word == *long || word == *short {
-            return Some((*short, None));
-        }
-        let text = word.strip_prefix(long).and_then(|rest| rest.strip_prefix('='));
-        let text = text.or_else(|| word.strip_prefix(short).filter(|_| !short.starts_with("--")))?;
-        Some((&word[..word.len() - text.len()], Some(text)))
-    })
-}
-
-/// True for a file name or a field without a description.
-fn is_one_word(value: &str) -> bool {
-    !value.contains(|c: char| c.is_whitespace() || matches!(c, ',' | ':' | '{'))
-}
-
-/// True if the value names a file. A text that begins with `@` is written with `@@`.
-fn names_file(value: &str) -> bool {
-    value.starts_with('@') && !value.starts_with("@@")
+            word.char_indices().nth(2).map(|(end, _)| end)
+        };
+        let (name, value) = word.split_at(end.unwrap_or(word.len()));
+        name.clone_into(&mut option);
+        if value.is_empty() || is_plain(name) { word.clone() } else { format!("{name}{}", hashed(value)) }
+    });
+    argv.iter().take(1).cloned().chain(kept).collect()
 }
 
 /// The command line with other limits, and with the file of standard input as a redirection. Other standard input, such as a pipe, must be
 /// provided again.
 pub(super) fn command_with_limits(usd: Option<f64>, tokens: Option<u64>) -> String {
-    let mut words = Vec::new();
-    let mut arguments = std::env::args_os();
-    let mut is_data = false;
-    // The budget file can have limits that no option names.
-    let (mut is_the_files, mut has_option) = (false, false);
+    let mut words: Vec<String> = std::env::args_os().map(|word| quoted(&word)).collect();
     let limits =
         [usd.map(|usd| format!("--budget-usd={usd}")), tokens.map(|tokens| format!("--budget-tokens={tokens}"))];
-    while let Some(word) = arguments.next() {
-        is_data |= word == "--";
-        let text = word.to_str().filter(|_| !is_data).unwrap_or_default();
-        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
-        let limit = match name {
-            "--budget-usd" => &limits[0],
-            "--budget-tokens" => &limits[1],
-            _ => {
-                is_the_files |= name == "--budget-file";
-                words.push(quoted(&word));
-                continue;
-            }
-        };
-        if value.is_none() {
-            arguments.next();
-        }
-        words.extend(limit.clone());
-        has_option = true;
-    }
-    if is_the_files && !has_option {
-        let after_the_name = words.len().min(1);
-        words.splice(after_the_name..after_the_name, limits.into_iter().flatten());
-    }
+    // The last of several limits counts.
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    words.splice(end..end, limits.into_iter().flatten());
     words.extend(input_file().map(|file| format!("<{}", quoted(file))));
     words.join(" ")
 }
@@ -181,13 +107,11 @@ mod tests {
 
     #[test]
     fn audit_hashes_texts() {
-        let argv = ["cp-llm", "--stream", "-m", "x", "-s", "be brief", "-s", "@soul.md", "hi there", "--", "-m"]
-            .map(str::to_owned);
-        let kept = with_texts_hashed(&argv);
-        assert_eq!(&kept[..5], ["cp-llm", "--stream", "-m", "x", "-s"]);
-        assert_eq!((&kept[6], &kept[7], &kept[9]), (&"-s".to_owned(), &"@soul.md".to_owned(), &"--".to_owned()));
-        assert!(kept.iter().all(|word| !word.contains("brief") && !word.contains("there")), "{kept:?}");
-        assert!(kept[10].starts_with("[sha256:"));
+        let argv = ["cp-llm", "--stream", "-m", "x", "--jobs=2", "-s", "be brief", "batch", "BAT-0af", "hi there"];
+        let kept = with_texts_hashed(&argv.map(str::to_owned));
+        assert_eq!(&kept[..6], &argv[..6]);
+        assert_eq!(&kept[7..9], &argv[7..9]);
+        assert!(kept[6].starts_with("[sha256:") && kept[9].starts_with("[sha256:"), "{kept:?}");
         for secret in [
             &["-s", "@@secret"][..],
             &["-ssecret"],
@@ -196,8 +120,6 @@ mod tests {
             &["-oa=secret"],
             &["-o=a=secret"],
             &["--option=a=secret"],
-            &["--header", "a: secret"],
-            &["--header=a=secret"],
             &["-o", "@secret"],
             &["-xs", "secret"],
             &["-xxssecret"],
@@ -212,6 +134,7 @@ mod tests {
             &["--schema", "secret: x"],
             &["--schema={secret}"],
             &["--system=secret"],
+            &["BAT-secret"],
             &["secret"],
             &["--", "secret"],
         ] {

@@ -4,7 +4,7 @@
 //!
 //! - [`send`], [`jobs`], [`models`]: the verbs, and the checks of `doctor`
 //! - [`policy`]: the prompts that may be sent, the use of the network, the budget
-//! - [`engine`]: from a prompt to a message: tries, fallbacks, budgets, recordings, the ledger
+//! - [`engine`]: from a prompt to a message: tries, budgets, recordings, the ledger
 //! - [`backend`]: servers, programs and the stub, which answer requests
 //! - [`wire_api`]: requests and answers as each provider writes them
 //! - [`code_block`]: fenced code in an answer

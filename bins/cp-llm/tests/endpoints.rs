@@ -1,7 +1,6 @@
-//! Endpoints of `config/cp.toml`: names of models, keys and fallbacks.
+//! Endpoints of `config/cp.toml`: names of models and keys.
 
 use cp_testkit::Server;
-use cp_testkit::server::{Step, json as json_answer};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
@@ -95,39 +94,6 @@ fn stub_option_overrides_all_endpoints() {
 }
 
 #[test]
-fn fallback_endpoint_is_used_after_failure_or_missing_key() {
-    let (busy, good) = (Server::playing(vec![json_answer(503, &json!({}))]), answering("fine"));
-    let text = table("busy", &busy)
-        + &table("good", &good)
-        + "[endpoints.down]\ndialect = \"openai\"\nbase_url = \"http://127.0.0.1:9/v1\"\n"
-        + "[endpoints.keyless]\ndialect = \"openai\"\nkey_env = \"NOT_SET\"\n"
-        + "[endpoints.gone]\ndialect = \"program\"\ncommand = \"/nowhere/at/all\"\n";
-    let llm = configured(&text);
-    for broken in ["busy", "down", "keyless", "gone"] {
-        let ran = llm.run(&["-m", &format!("{broken}/x,good/y"), "--retries", "0", "hi"]);
-        assert_eq!(ran.status, 0, "{broken}: {} {}", ran.stdout, ran.stderr);
-        assert!(ran.stderr.contains("falling back to good/y") && ran.stderr.contains(broken), "{}", ran.stderr);
-        assert_eq!(ran.only()["data"]["endpoint"], "good");
-        assert_ne!(llm.run(&["-m", &format!("{broken}/x"), "--retries", "0", "hi"]).status, 0, "{broken}");
-    }
-    let tries: Vec<Value> = llm.ledger().into_iter().filter(|entry| entry["event"] == "llm.response").collect();
-    let of = |at: usize| {
-        (tries[at]["data"]["endpoint"].clone(), tries[at]["data"]["model"].clone(), tries[at]["data"]["status"].clone())
-    };
-    assert_eq!(of(0), (json!("busy"), json!("x"), json!(503)));
-    assert_eq!(of(1), (json!("good"), json!("y"), json!(200)));
-    // A broken connection may have been paid for, and an invalid request fails everywhere, so neither has a fallback.
-    for (script, falls_back) in
-        [(vec![Step::Close], false), (json_answer(400, &json!({})), false), (json_answer(401, &json!({})), true)]
-    {
-        let (server, before) = (Server::playing(vec![script]), good.requests().len());
-        let llm = configured(&(table("bad", &server) + &table("good", &good)));
-        assert_eq!(llm.run(&["-m", "bad/x,good/y", "--retries", "0", "hi"]).status == 0, falls_back);
-        assert_eq!((server.requests().len(), good.requests().len() - before), (1, usize::from(falls_back)));
-    }
-}
-
-#[test]
 fn network_token_is_required_for_endpoints_of_rows() {
     let server = answering("x");
     let llm = configured(&table("near", &server));
@@ -136,7 +102,7 @@ fn network_token_is_required_for_endpoints_of_rows() {
     let with_stub = llm.set("CP_BACKEND", "stub");
     let refused = with_stub.feed(&["--rows"], row);
     assert_eq!((refused.status, &refused.first_error()["details"]["rule"]), (4, &json!("llm.network")));
-    assert_eq!(with_stub.run(&["-m", "near/x,stub/y", "hi"]).status, 4);
+    assert_eq!(with_stub.run(&["-m", "near/x", "hi"]).status, 4);
     assert_eq!(server.connections(), 0);
     let permitted = with_stub.set("CAPABILITY_NETWORK", "t");
     assert_eq!(permitted.feed(&["--rows"], row).status, 0);
@@ -233,12 +199,7 @@ fn config_errors_have_line() {
 #[test]
 fn cache_key_has_server_and_recording_key_does_not() {
     let (one, two) = (answering("one"), answering("two"));
-    let llm = configured(
-        &(table("one", &one)
-            + &table("two", &two)
-            + "[endpoints.three]\ndialect = \"openai\"\n"
-            + &format!("base_url = \"{}/v1\"\ncache_scope = \"{}/v1\"\n", two.url(), one.url())),
-    );
+    let llm = configured(&(table("one", &one) + &table("two", &two) + &table("three", &one)));
     let said = |arguments: &[&str]| answer(&llm, arguments)["content"].clone();
     for (model, text) in [("one/m", "one"), ("two/m", "two"), ("one/m", "one"), ("three/m", "one")] {
         assert_eq!(said(&["--cache", "-m", model, "hi"]), text, "{model}");

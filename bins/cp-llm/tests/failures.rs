@@ -243,19 +243,6 @@ fn ledger_has_each_attempt() {
 }
 
 #[test]
-fn fallback_model_is_used_only_for_server_errors() {
-    let server = Server::playing(vec![json_answer(529, &json!({})), messages::whole("openai", "fine")]);
-    let ran = Llm::asking("openai", &server).run(&["-m", "a,b", "--retries", "0", "hi"]);
-    assert_eq!(ran.status, 0, "{}", ran.stdout);
-    assert!(ran.stderr.contains("falling back to openai/b"), "{}", ran.stderr);
-    let models: Vec<Value> = server.requests().iter().map(|request| request.json()["model"].clone()).collect();
-    assert_eq!(models, ["a", "b"]);
-    let server = Server::playing(vec![json_answer(400, &json!({"error":{"message":"no"}}))]);
-    assert_eq!(Llm::asking("openai", &server).run(&["-m", "a,b", "--retries", "0", "hi"]).status, 2);
-    assert_eq!(server.requests().len(), 1);
-}
-
-#[test]
 fn refused_connection_and_unknown_host_are_errors() {
     let refused = Llm::new().set("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
     let ran = refused.run(&["-m", "m", "--retries", "0", "hi"]);

@@ -414,26 +414,12 @@ fn batch_submit_rejects_backend_and_options_before_reading() {
     let refused = llm.run(&["batch", "submit", "--backend", "gemini", "-m", "m", "--", "hi"]);
     assert_eq!(refused.status, 2);
     assert!(refused.only()["error"]["details"]["hint"].as_str().unwrap().contains("openai"), "{refused:?}");
-    for option in
-        [&["--stream"][..], &["--jobs", "2"], &["--cache"], &["--dry-run"], &["--rpm", "1"], &["--retries", "0"]]
-    {
+    for option in [&["--stream"][..], &["--jobs", "2"], &["--cache"], &["--dry-run"], &["--retries", "0"]] {
         let words = [&["batch", "submit", "--backend", "stub"], option, &["--", "hi"]].concat();
         let ran = llm.run(&words);
         assert_eq!(ran.status, 2, "{option:?}");
         assert!(ran.only()["error"]["message"].as_str().unwrap().contains(option[0]), "{ran:?}");
     }
-    assert_eq!(llm.run(&["batch", "submit", "--backend", "stub", "-m", "a,b", "--", "hi"]).status, 2);
     assert_eq!(llm.run(&["batch", "result", "BAT-0"]).status, 3);
     assert_eq!(llm.run(&["batch", "submit", "--backend", "stub", "--", "hi"]).status, 0);
-}
-
-#[test]
-fn batch_submit_audit_has_no_text() {
-    let llm = Llm::new();
-    let id = id_of(&llm.run(&["batch", "submit", "--backend", "stub", "--", "my words"]));
-    llm.run(&["batch", "result", &id]);
-    let audits: Vec<String> =
-        llm.ledger().iter().filter(|e| e["event"] == "command").map(|e| e["data"]["argv"].to_string()).collect();
-    assert!(!audits.concat().contains("my words") && audits.concat().contains("submit"), "{audits:?}");
-    assert!(audits[1].contains(&id), "{audits:?}");
 }

@@ -1,6 +1,5 @@
 //! Rate limits: all requests wait, concurrency is reduced, and errors of all requests end the stream.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -138,20 +137,4 @@ fn shared_errors_end_stream() {
     let named = rows(3).replace("{\"messages\"", "{\"model\":\"other\",\"messages\"");
     Llm::asking("openai", &server).feed(&["--rows"], &named);
     assert_eq!(server.requests().len(), 3);
-}
-
-#[test]
-fn missing_model_is_asked_once_before_fallback() {
-    let server = Server::replying(|request| match request.json()["model"].as_str() {
-        Some("gone") => json_answer(404, &json!({"error":{"message":"no such model"}})),
-        _ => whole("openai", "fine"),
-    });
-    let ran = Llm::asking("openai", &server).feed(&["-m", "gone,there", "--rows"], &rows(5));
-    assert_eq!((ran.status, ran.of("message").len()), (0, 5), "{}", ran.stdout);
-    let mut asked: BTreeMap<String, usize> = BTreeMap::new();
-    for request in server.requests() {
-        *asked.entry(request.json()["model"].as_str().unwrap().to_owned()).or_default() += 1;
-    }
-    assert_eq!(asked.into_iter().collect::<Vec<_>>(), [("gone".to_owned(), 1), ("there".to_owned(), 5)]);
-    assert!(ran.stderr.contains("falling back to openai/there"), "{}", ran.stderr);
 }

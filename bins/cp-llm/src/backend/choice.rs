@@ -192,7 +192,11 @@ impl Endpoints {
             return Ok(target);
         };
         let endpoint = self.named(&named.text)?;
-        if endpoint.model.is_some() || target.endpoint.name != endpoint.name { own_model(endpoint) } else { Ok(target) }
+        if endpoint.table.model.is_some() || target.endpoint.name != endpoint.name {
+            own_model(endpoint)
+        } else {
+            Ok(target)
+        }
     }
 }
 
@@ -279,7 +283,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Makes an endpoint from its table. A table with the name of a provider inherits the settings of the provider.
-fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
+fn endpoint(name: &str, mut table: Table, directory: &Path) -> Result<Endpoint> {
     let wrong = |what: String| Error::config(format!("the endpoint `{name}` {what}"));
     let known = provider::named(name).map(Provider::endpoint);
     let api = match (table.dialect, &known, name) {
@@ -299,9 +303,9 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     let known = known.filter(|known| known.api == api);
     let place = |file: PathBuf| directory.join(file);
     let keys = [
-        table.key_env.map(KeySource::Variable),
-        table.key_file.map(|file| KeySource::File(place(file))),
-        table.key_command.map(KeySource::Command),
+        table.key_env.take().map(KeySource::Variable),
+        table.key_file.take().map(|file| KeySource::File(place(file))),
+        table.key_command.take().map(KeySource::Command),
     ];
     let mut keys: Vec<KeySource> = keys.into_iter().flatten().collect();
     if keys.len() > 1 {
@@ -325,7 +329,7 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
         return Err(wrong("has a price that is not a valid amount".to_owned()));
     }
     let headers = table.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_>>();
-    let headers = headers.map_err(|e| wrong(format!("is not valid: {}", e.message())))?;
+    table.headers = headers.map_err(|e| wrong(format!("is not valid: {}", e.message())))?;
     let address = table.base_url.as_deref().map(address).transpose();
     address.map_err(|e| wrong(format!("is not valid: {}", e.message())))?;
     let is_own = table.base_url.is_some();
@@ -336,17 +340,9 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     if let Some(key) = keys.pop() {
         (endpoint.key, endpoint.needs_key) = (key, true);
     }
-    let base = table.base_url.map(|base| base.trim_end_matches('/').to_owned());
-    Ok(Endpoint {
-        base: base.or(endpoint.base).or_else(|| provider::named(api.name()).and_then(Provider::base_url)),
-        model: table.model,
-        headers,
-        params: table.params,
-        price: table.price,
-        cache_scope: table.cache_scope,
-        command: table.command.map(|command| place(command.into()).display().to_string()),
-        arguments: table.arguments,
-        script: table.script.map(place),
-        ..endpoint
-    })
+    let base = table.base_url.as_ref().map(|base| base.trim_end_matches('/').to_owned());
+    let base = base.or(endpoint.base).or_else(|| provider::named(api.name()).and_then(Provider::base_url));
+    table.command = table.command.map(|command| place(command.into()).display().to_string());
+    table.script = table.script.map(place);
+    Ok(Endpoint { base, table, ..endpoint })
 }

@@ -98,25 +98,27 @@ pub(super) enum KeySource {
     Command(String),
 }
 
-/// A table `[endpoints.NAME]`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Table {
+/// A table `[endpoints.NAME]`, as a user or a provider's row has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Table {
     pub(super) dialect: Option<ApiName>,
     pub(super) base_url: Option<String>,
     pub(super) key_env: Option<String>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) key_command: Option<String>,
+    /// The model of requests that name none.
     pub(super) model: Option<String>,
-    #[serde(default)]
+    /// Headers for each request.
     pub(super) headers: BTreeMap<String, String>,
-    #[serde(default)]
-    pub(super) params: serde_json::Map<String, serde_json::Value>,
-    pub(super) price: Option<Price>,
-    pub(super) cache_scope: Option<String>,
+    /// Default parameters of requests.
+    pub params: Map<String, Value>,
+    /// The price of tokens for all its models.
+    pub price: Option<Price>,
+    /// The path of the program, and the arguments of the program or agent.
     pub(super) command: Option<String>,
-    #[serde(default)]
     pub(super) arguments: Vec<String>,
+    /// The script of the stub.
     pub(super) script: Option<PathBuf>,
 }
 
@@ -132,42 +134,14 @@ pub(crate) struct Endpoint {
     pub(super) key: KeySource,
     /// True if a missing key is an error.
     pub(super) needs_key: bool,
-    /// The model of requests that name none.
-    pub model: Option<String>,
-    /// Headers for each request.
-    pub(super) headers: Vec<(String, String)>,
-    /// Default parameters of requests.
-    pub params: Map<String, Value>,
-    /// The price of tokens for all its models.
-    pub price: Option<Price>,
-    /// The name of the server in cache keys, if it is not the base URL.
-    pub(super) cache_scope: Option<String>,
-    /// The path of the program.
-    pub(super) command: Option<String>,
-    /// The arguments of the program or agent.
-    pub(super) arguments: Vec<String>,
-    /// The script of the stub.
-    pub(super) script: Option<PathBuf>,
+    /// Its other settings.
+    pub table: Table,
 }
 
 impl Endpoint {
     /// An endpoint with default settings.
     pub(crate) fn of(name: &str, api: ApiName) -> Self {
-        Self {
-            name: name.to_owned(),
-            api,
-            base: None,
-            key: KeySource::None,
-            needs_key: false,
-            model: None,
-            headers: Vec::new(),
-            params: Map::new(),
-            price: None,
-            cache_scope: None,
-            command: None,
-            arguments: Vec::new(),
-            script: None,
-        }
+        Self { name: name.to_owned(), api, base: None, key: KeySource::None, needs_key: false, table: Table::default() }
     }
 
     /// The base URL; `None` without a server.
@@ -177,17 +151,17 @@ impl Endpoint {
 
     /// The path of its program.
     pub(crate) fn program(&self) -> &str {
-        self.command.as_deref().unwrap_or(&self.name)
+        self.table.command.as_deref().unwrap_or(&self.name)
     }
 
     /// The name of the server in cache keys.
     pub(crate) fn cache_scope(&self) -> &str {
-        self.cache_scope.as_deref().or(self.base()).unwrap_or(&self.name)
+        self.base().unwrap_or(&self.name)
     }
 
     /// The model of requests that name none.
     pub(super) fn own_model(&self) -> Option<&str> {
-        self.model.as_deref().or(self.api.default_model())
+        self.table.model.as_deref().or(self.api.default_model())
     }
 
     /// The name of the source of its key, if it has a key. A command is not run to find out.
@@ -208,12 +182,12 @@ impl Endpoint {
         }
         Ok(match self.api {
             ApiName::Stub => {
-                let script = self.script.as_deref().or(options.stub_script.as_deref());
+                let script = self.table.script.as_deref().or(options.stub_script.as_deref());
                 Arc::new(script.map(Stub::with_script).transpose()?.unwrap_or_default())
             }
             ApiName::Llm => Arc::new(Llm::on_path(limit)?),
-            ApiName::Agent => Arc::new(ExternalBackend::agent(&self.name, &self.arguments, limit)?),
-            _ => Arc::new(ExternalBackend::at(self.program(), &self.arguments, limit)?),
+            ApiName::Agent => Arc::new(ExternalBackend::agent(&self.name, &self.table.arguments, limit)?),
+            _ => Arc::new(ExternalBackend::at(self.program(), &self.table.arguments, limit)?),
         })
     }
 
@@ -233,17 +207,8 @@ impl Endpoint {
         let base = base_of(api.as_ref(), self.base().unwrap_or_default());
         let key = if options.needs_key { self.secret()? } else { None };
         let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable)?;
-        let (headers, command_line_headers) = (self.headers.clone(), options.headers.clone());
-        Ok(Server {
-            endpoint: self.name.clone(),
-            name: self.api.name(),
-            api,
-            base,
-            key,
-            headers,
-            command_line_headers,
-            client,
-        })
+        let (endpoint, headers) = (self.name.clone(), self.table.headers.clone().into_iter().collect());
+        Ok(Server { endpoint, name: self.api.name(), api, base, key, headers, client })
     }
 
     /// Reads the key. A missing key is an error if one is required.
@@ -282,8 +247,6 @@ pub(crate) struct BackendOptions {
     pub timeouts: Timeouts,
     /// The number of connections to keep open.
     pub connections: usize,
-    /// Headers from the command line.
-    pub headers: Vec<(String, String)>,
     /// True if keys are read, and a missing key is an error.
     pub needs_key: bool,
     /// The script of the stub.
@@ -298,7 +261,6 @@ impl BackendOptions {
         Self {
             timeouts: Timeouts { total, idle: None },
             connections: 1,
-            headers: Vec::new(),
             needs_key: true,
             stub_script: None,
             network: Box::new(move || permission().map(Some)),

@@ -133,10 +133,8 @@ fn probe(provider: &'static Provider, limit: Duration) -> Option<LocalServer> {
     // A proxy cannot reach this machine's loopback.
     let client = Client::new("cp-llm", &base, Timeouts { total: limit, idle: None }, 1, |_| None).ok()?;
     let api = Box::new(OpenAi { original: false });
-    let (headers, command_line_headers) = (Vec::new(), Vec::new());
-    let endpoint = name.to_owned();
-    let server =
-        Server { endpoint, name: "openai", api, base: base.clone(), key: None, headers, command_line_headers, client };
+    let (endpoint, headers) = (name.to_owned(), Vec::new());
+    let server = Server { endpoint, name: "openai", api, base: base.clone(), key: None, headers, client };
     Some(LocalServer { name, base, models: server.models()?.ok()? })
 }
 

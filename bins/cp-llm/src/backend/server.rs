@@ -1,7 +1,7 @@
 //! A provider's server as a backend: one request over HTTP and its answer, whole or streamed.
 
 use std::fs::File;
-use std::io::{Read, Write as _};
+use std::io::Write as _;
 use std::time::Instant;
 
 use cp_common::wire::{Origin, Usage};
@@ -37,8 +37,6 @@ pub(crate) struct Server {
     pub(super) key: Option<Secret>,
     /// Headers from the configuration. They do not replace headers of the wire API.
     pub(super) headers: Vec<(String, String)>,
-    /// Headers from the command line. They replace all others.
-    pub(super) command_line_headers: Vec<(String, String)>,
     pub(super) client: Client,
 }
 
@@ -58,10 +56,7 @@ impl Backend for Server {
     fn destination(&self, request: &Request) -> Option<Destination> {
         let mut headers = self.headers(request, None);
         for (name, value) in &mut headers {
-            let is_own = self.headers.iter().any(|(own, _)| own == name);
-            if self.command_line_headers.iter().any(|(command_line_headers, _)| command_line_headers == name)
-                || is_own && is_secret(name, value)
-            {
+            if self.headers.iter().any(|(own, _)| own == name) && is_secret(name, value) {
                 "[REDACTED]".clone_into(value);
             }
         }
@@ -109,17 +104,11 @@ impl Server {
         self.get(path, LIMIT).and_then(json_of).map_err(|error| self.redacted_error(&error, None))
     }
 
-    /// Posts a streamed body of this type and length, with an idempotency key if one is given, and parses the response as JSON.
-    pub(crate) fn post_body(
-        &self,
-        path: &str,
-        kind: &str,
-        body: &mut dyn Read,
-        length: u64,
-        key: Option<&str>,
-    ) -> Result<Value> {
-        let own =
-            [("content-type", Some(kind)), ("content-length", Some(&*length.to_string())), ("idempotency-key", key)];
+    /// Posts a body of this type, with an idempotency key if one is given, and parses the response as JSON. What was
+    /// not sent is left in `body`.
+    pub(crate) fn post_body(&self, path: &str, kind: &str, body: &mut &[u8], key: Option<&str>) -> Result<Value> {
+        let length = body.len().to_string();
+        let own = [("content-type", Some(kind)), ("content-length", Some(&*length)), ("idempotency-key", key)];
         let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
         let headers = self.with_custom_headers(self.api.headers(self.key()).into_iter().chain(own).collect());
         let body = ureq::SendBody::from_reader(body);
@@ -189,20 +178,13 @@ impl Server {
         self.with_custom_headers(headers)
     }
 
-    /// Adds the headers of the endpoint, unless a header of that name is there, and replaces headers by those of the command line.
+    /// Adds the headers of the endpoint, unless a header of that name is there.
     fn with_custom_headers(&self, mut headers: Vec<(String, String)>) -> Vec<(String, String)> {
         for (name, value) in &self.headers {
             if !headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
                 headers.push((name.clone(), value.clone()));
             }
         }
-        headers.retain(|(name, _)| {
-            !self
-                .command_line_headers
-                .iter()
-                .any(|(command_line_headers, _)| command_line_headers.eq_ignore_ascii_case(name))
-        });
-        headers.extend(self.command_line_headers.iter().cloned());
         headers
     }
 
@@ -387,7 +369,7 @@ fn error_of_reply(reply: &mut Reply<'_>) -> Error {
 const CONNECTION: [&str; 4] = ["host", "connection", "content-length", "transfer-encoding"];
 
 /// Validates a header and lowercases its name. Errors never contain the value.
-pub(crate) fn header(name: &str, value: &str) -> Result<(String, String)> {
+pub(super) fn header(name: &str, value: &str) -> Result<(String, String)> {
     let shown = name.trim().to_ascii_lowercase().escape_debug().to_string();
     let Ok(name) = HeaderName::from_bytes(name.trim().as_bytes()) else {
         return Err(Error::validation(format!("`{shown}` is not the name of a header")));

@@ -2,11 +2,9 @@
 //!
 //! 1. [`Engine::message`] asks for an answer, and once more if the answer does not match the schema.
 //! 2. `answer` takes it from the recordings if they have one.
-//! 3. `ask_targets` asks one model after the other.
-//! 4. `ask_target` asks one model, with retries.
-//! 5. `attempt` sends one request: it admits the request, records it, sends it, and settles its cost.
+//! 3. `ask` asks the model, with retries.
+//! 4. `attempt` sends one request: it admits the request, records it, sends it, and settles its cost.
 
-use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,25 +12,17 @@ use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
 use serde_json::{Value, json};
 
-use super::budget::{self, Amount, Budget, Ticket};
+use super::budget::{self, Amount, Ticket};
 use super::gate::Slot;
 use super::recordings::{Found, Recordings};
 use super::retry::{self, is_rate_limit};
 use super::work::Attempt;
 use super::{Engine, Listener, Work};
+use crate::backend::price::Price;
 use crate::backend::{Backend, Ready};
 use crate::pause;
 use crate::wire_api::ends::remark;
 use crate::wire_api::{TextKind, thoughts};
-
-/// Failures that every other request would meet too.
-#[derive(Default)]
-pub(crate) struct SharedFailures {
-    /// The names of targets that failed so and have a fallback.
-    targets: BTreeSet<String>,
-    /// The first such failure that left no fallback.
-    first: Option<Value>,
-}
 
 /// A failed attempt, or the last of several.
 struct Failed {
@@ -74,9 +64,8 @@ impl Engine {
     }
 
     /// Takes the answer from the recordings if they have it; otherwise asks.
-    fn answer(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        let first = self.select_ready_target(0, work, listener)?;
-        let Some(recordings) = &self.recordings else { return self.ask_targets(first, work, listener) };
+    fn answer(&self, work: &Work, listener: &mut dyn Listener) -> Result<Message> {
+        let Some(recordings) = &self.recordings else { return self.ask(work, listener) };
         let backend = self.ready(work)?.backend;
         let request = self.recorded_body(work)?;
         let key = &recordings.key(&work.target().endpoint, &request);
@@ -87,7 +76,7 @@ impl Engine {
             }
             Found::Nothing(claim) => claim,
         };
-        let message = self.ask_targets(first, work, listener)?;
+        let message = self.ask(work, listener)?;
         recordings.add(key, backend.name(), &request, &message)?;
         Ok(message)
     }
@@ -119,48 +108,9 @@ impl Engine {
         Ok(message)
     }
 
-    /// Selects the first target from this one on that can be asked. An endpoint that is not configured, and a target with a shared failure, are
-    /// skipped while another target is left.
-    fn select_ready_target(&self, from: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<usize> {
-        for at in from.. {
-            work.select_target(at);
-            let is_last = at + 1 >= work.targets().len();
-            if !is_last && self.shared_failures().targets.contains(&work.target().name()) {
-                continue;
-            }
-            let Err(error) = self.ready(work) else { return Ok(at) };
-            let Some(next) = work.targets().get(at + 1).filter(|_| is_configuration_error(&error)) else {
-                return Err(error);
-            };
-            let (this, next) = (work.target().name(), next.name());
-            listener.warn(&format!("{this} is not available ({}); falling back to {next}", error.message()));
-        }
-        Ok(from)
-    }
-
-    /// Asks one model after the other, from this one on.
-    fn ask_targets(&self, first: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        let mut at = first;
-        loop {
-            at = self.select_ready_target(at, work, listener)?;
-            self.note_lowered(work)?;
-            let Failed { error, shown, .. } = match self.ask_target(work, listener) {
-                Ok(message) => return Ok(message),
-                Err(failed) => failed,
-            };
-            let is_for_all = affects_all_requests(&error, work);
-            at += 1;
-            let Some(next) = work.targets().get(at).filter(|_| !shown && (is_server_error(&error) || is_for_all))
-            else {
-                return Err(if is_for_all { error.fatal() } else { error });
-            };
-            let (this, next) = (work.target().name(), next.name());
-            listener.warn(&format!("{this} failed ({}); falling back to {next}", error.code()));
-        }
-    }
-
-    /// Asks one model, and retries failures that may be transient.
-    fn ask_target(&self, work: &Work, listener: &mut dyn Listener) -> Result<Message, Failed> {
+    /// Asks the model, and retries failures that may be transient.
+    fn ask(&self, work: &Work, listener: &mut dyn Listener) -> Result<Message> {
+        self.note_lowered(work)?;
         let Ready { backend, network } = self.ready(work)?;
         let body = self.body(work)?;
         let request_hash = self.request_hash(work)?;
@@ -176,7 +126,9 @@ impl Engine {
             let error = error.with("attempts", attempt);
             failed += u32::from(counts);
             let wait = self.retries.wait(&error, failed, retry::jitter()).filter(|_| !shown);
-            let Some(wait) = wait else { return Err(Failed { error, shown, counts }) };
+            let Some(wait) = wait else {
+                return Err(if affects_all_requests(&error, work) { error.fatal() } else { error });
+            };
             // The gate waits for a rate limit.
             if !is_rate_limit(&error) {
                 let seconds = wait.as_secs_f64();
@@ -229,7 +181,7 @@ impl Engine {
             Err(error) if is_rate_limit(error) => self.slow_down(work, &slot, error),
             Err(error) => {
                 if affects_all_requests(error, work) {
-                    self.note_shared_failure(error, work, shown);
+                    self.shared_failure().get_or_insert_with(|| error.to_value());
                 }
                 Ok(true)
             }
@@ -262,21 +214,22 @@ impl Engine {
     ) -> Result<(Slot, Option<Ticket>)> {
         let gate = self.gates.of(&work.target().endpoint.name);
         if let Some(budget) = &self.budget {
-            if budget.has_limit() && !backend.reports_usage() {
+            if !backend.reports_usage() {
                 return Err(budget::missing_usage_error());
             }
             self.check_price(budget, backend, work)?;
-            budget.wait_turn()?;
         }
         loop {
             let slot = gate.enter(&mut |message| listener.warn_now(message))?;
-            if let Some(first) = &self.shared_failures().first {
+            if let Some(first) = &*self.shared_failure() {
                 return Err(Error::from_value(first).fatal());
             }
             let Some(budget) = &self.budget else { return Ok((slot, None)) };
             let pause = budget.remaining_pause()?;
             if pause.is_zero() {
-                let estimate = self.estimate(backend, work, body, budget);
+                // Without a limit of its tokens a request costs as much as the average answer.
+                let average = budget.average().filter(|_| work.request().most_tokens().is_none());
+                let estimate = average.unwrap_or_else(|| self.estimate(backend, work, body.len(), Price::of).amount());
                 let ticket = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
                 return Ok((slot, Some(ticket)));
             }
@@ -287,16 +240,6 @@ impl Engine {
             }
             gate.pause_all(pause, why);
         }
-    }
-
-    /// Estimates the cost of a request: a quarter of its bytes and the tokens that it may write, or else the average answer.
-    fn estimate(&self, backend: &dyn Backend, work: &Work, body: &[u8], budget: &Budget) -> Amount {
-        let most = work.request().most_tokens();
-        budget.average().filter(|_| most.is_none()).unwrap_or_else(|| {
-            let tokens =
-                Usage { input_tokens: body.len() as u64 / 4, output_tokens: most.unwrap_or(0), ..Usage::default() };
-            Amount::of(&self.counted(&self.usage(tokens, None, work.target()), backend))
-        })
     }
 
     /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be kept then.
@@ -322,23 +265,13 @@ impl Engine {
         Ok(was_alone || self.retries.retries == 0)
     }
 
-    /// Notes a failure that every other request would meet: later requests skip this target, or fail with the first such failure.
-    fn note_shared_failure(&self, error: &Error, work: &Work, shown: bool) {
-        let name = work.target().name();
-        let mut failures = self.shared_failures();
-        if shown || work.targets().last().is_some_and(|last| last.name() == name) {
-            failures.first.get_or_insert_with(|| error.to_value());
-        } else {
-            failures.targets.insert(name);
-        }
-    }
-
-    fn shared_failures(&self) -> MutexGuard<'_, SharedFailures> {
-        self.shared_failures.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The first failure that every other request would meet too.
+    fn shared_failure(&self) -> MutexGuard<'_, Option<Value>> {
+        self.shared_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// True if every other request to the target would fail in the same way, because of the key, the credit, the model or the base URL. A model that
+/// True if every other request would fail in the same way, because of the key, the credit, the model or the base URL. A model that
 /// the prompt names itself is an error of that prompt only.
 fn affects_all_requests(error: &Error, work: &Work) -> bool {
     let is_upstream = error.details().get("origin").is_some_and(|origin| origin == "upstream");
@@ -351,16 +284,4 @@ fn affects_all_requests(error: &Error, work: &Work) -> bool {
         Code::NotFound => is_upstream && !is_named_by_prompt,
         _ => is_upstream && error.is_fatal(),
     }
-}
-
-/// True if another model may succeed, because the server failed and not the request. A connection that was opened and broke does not qualify: the
-/// answer may have been paid for.
-fn is_server_error(error: &Error) -> bool {
-    matches!(error.code(), Code::RateLimited | Code::Server | Code::Timeout)
-        || error.code() == Code::Network && error.details().get("phase").is_some_and(|phase| phase == "connect")
-}
-
-/// True if another endpoint may succeed, because this one has no key or a wrong configuration.
-fn is_configuration_error(error: &Error) -> bool {
-    matches!(error.code(), Code::Auth | Code::Config | Code::NotFound)
 }

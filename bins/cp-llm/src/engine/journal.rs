@@ -1,7 +1,6 @@
 //! The ledger entries of each attempt: its request before it is sent, and its outcome. They have hashes and counts. They have text only inside a
 //! session or run, or if policy says so. They never have headers, because those include the key.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -93,7 +92,7 @@ impl Journal {
                 }
             }
             Err(error) => {
-                let message = if self.keeps_content { error.message().to_owned() } else { without_prompt(error, work) };
+                let message = if self.keeps_content { error.message().to_owned() } else { with_words_hashed(error) };
                 entry = entry.message(&message).with("code", error.code().row().name);
                 entry = with_some(entry.with("reason", &error.details().get("reason")), "usage", usage);
             }
@@ -146,30 +145,13 @@ impl Journal {
     }
 }
 
-/// The message of an error. The words of an upstream that repeat the prompt are hashed like the prompt.
-fn without_prompt(error: &Error, work: &Work) -> String {
-    let details = error.details();
-    let Some(words) = details.get("upstream_message").and_then(Value::as_str) else {
-        return error.message().to_owned();
-    };
-    let Request { system, messages, .. } = work.request();
-    let contents = messages.iter().map(|turn| serde_json::to_string(&turn.content).unwrap_or_default());
-    let is_repeated = std::iter::once(system.clone()).chain(contents).any(|text| repeats(words, &text));
-    if is_repeated { error.message().replace(words, &keys::hash(words.as_bytes())) } else { error.message().to_owned() }
-}
-
-/// The length of a passage that two texts do not share by chance.
-const PASSAGE: usize = 16;
-
-/// True if a message has all words of a text, or a passage of it.
-fn repeats(message: &str, text: &str) -> bool {
-    let words = |text: &str| {
-        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        words.fold(" ".to_owned(), |all, word| all + &word.to_lowercase() + " ")
-    };
-    let (message, text) = (words(message), words(text));
-    let passages: HashSet<&[u8]> = message.as_bytes().windows(PASSAGE).collect();
-    (text.len() > 1 && message.contains(&text)) || text.as_bytes().windows(PASSAGE).any(|part| passages.contains(part))
+/// The message of an error. The words of an upstream, which may repeat the prompt, are hashed like the prompt.
+fn with_words_hashed(error: &Error) -> String {
+    let words = error.details().get("upstream_message").and_then(Value::as_str).map(str::to_owned);
+    words.map_or_else(
+        || error.message().to_owned(),
+        |words| error.message().replace(&words, &keys::hash(words.as_bytes())),
+    )
 }
 
 /// Adds a member if there is a value.
@@ -182,26 +164,4 @@ fn with_some(entry: Entry, name: &str, value: Option<impl Serialize>) -> Entry {
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn repeated_prompt_is_found_in_part_or_whole() {
-        let prompt = serde_json::to_string("Dear \"Ada\",\nthe patient has a fever of 39 degrees.").unwrap();
-        for message in [
-            "Invalid input: Dear \"Ada\", the patient has a fever of 39 degrees.",
-            "bad value 'the patient has a f\u{2026}'",
-            "INPUT: THE PATIENT HAS A FEVER",
-        ] {
-            assert!(repeats(message, &prompt), "{message}");
-        }
-        for message in ["", "the model is overloaded", "patient", "invalid input"] {
-            assert!(!repeats(message, &prompt), "{message}");
-        }
-        assert!(repeats("no such thing: hi there", "hi there") && !repeats("this theory", "hi the"));
-        assert!(!repeats("anything", "") && !repeats("anything", "\"\""));
-    }
 }

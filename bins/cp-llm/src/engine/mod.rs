@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cp_common::output::Severity;
 use cp_common::wire::{Message, Usage, estimated_tokens};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Context, Error, Result};
 use serde::Serialize;
+use serde_json::Value;
 
-use self::attempts::SharedFailures;
 use self::budget::{Amount, Budget};
 use self::gate::Gates;
 use self::journal::Journal;
@@ -64,7 +64,8 @@ pub(crate) struct Engine {
     pub budget: Option<Budget>,
     /// Limits of the number of concurrent requests.
     pub gates: Gates,
-    pub shared_failures: Mutex<SharedFailures>,
+    /// The first failure that every other request would meet too.
+    pub shared_failure: Mutex<Option<Value>>,
     pub journal: Journal,
     /// The number of blocks that could not be sent as they came, by type.
     pub lowered: Mutex<Lowered>,
@@ -83,7 +84,7 @@ impl Engine {
             counts_what_is_free: false,
             budget: None,
             gates: Gates::new(1),
-            shared_failures: Mutex::default(),
+            shared_failure: Mutex::default(),
             journal: Journal::new(context, logs_content)?,
             lowered: Mutex::default(),
         })
@@ -121,7 +122,7 @@ impl Engine {
         Ok(work.request_hash(&self.recorded_body(work)?))
     }
 
-    /// The backend of the selected target.
+    /// The backend of the model.
     pub(crate) fn ready(&self, work: &Work) -> Result<Ready> {
         self.backends.of(&work.target().endpoint)
     }
@@ -168,7 +169,7 @@ impl Engine {
 
     /// The price of the endpoint, of the model that answered, or of the requested model: the first that is known.
     fn price(&self, answered_by: Option<&str>, Target { endpoint, model }: &Target) -> Option<Price> {
-        endpoint.price.or_else(|| self.prices.price(&[answered_by.unwrap_or(model), model]))
+        endpoint.table.price.or_else(|| self.prices.price(&[answered_by.unwrap_or(model), model]))
     }
 
     /// Refuses a model without a price if the budget is in dollars.
@@ -185,6 +186,7 @@ impl Engine {
 }
 
 /// The estimate of requests.
+#[derive(Clone, Copy)]
 pub(crate) struct Estimate {
     pub requests: u64,
     pub input_tokens: u64,
@@ -196,21 +198,34 @@ pub(crate) struct Estimate {
     pub most_usd: Option<f64>,
 }
 
+impl Estimate {
+    /// The most that the requests may use, as far as it is known.
+    fn amount(&self) -> Amount {
+        let tokens = self.input_tokens.saturating_add(self.output_tokens.unwrap_or(0));
+        Amount { usd: self.most_usd.or(self.input_usd).unwrap_or(0.0), tokens }
+    }
+}
+
 impl Engine {
-    /// Estimates the tokens and the cost of a request.
-    pub(crate) fn estimate_request(&self, work: &Work) -> Result<Estimate> {
-        let is_free = self.is_free(self.ready(work)?.backend.as_ref());
+    /// Estimates a request: a token for four bytes, and the tokens that it may write.
+    fn estimate(&self, backend: &dyn Backend, work: &Work, bytes: usize, cost: fn(&Price, &Usage) -> f64) -> Estimate {
         let price = self.price(None, work.target());
-        let input = Usage { input_tokens: estimated_tokens(self.body(work)?.len()) as u64, ..Usage::default() };
-        let cost = |usage: &Usage| if is_free { Some(0.0) } else { price.map(|price| price.of(usage)) };
+        let cost =
+            |usage: &Usage| if self.is_free(backend) { Some(0.0) } else { price.map(|price| cost(&price, usage)) };
+        let input = Usage { input_tokens: estimated_tokens(bytes) as u64, ..Usage::default() };
         let output_tokens = work.request().most_tokens();
-        Ok(Estimate {
+        Estimate {
             requests: 1,
             input_tokens: input.input_tokens,
             output_tokens,
             input_usd: cost(&input),
             most_usd: output_tokens.and_then(|output_tokens| cost(&Usage { output_tokens, ..input })),
-        })
+        }
+    }
+
+    /// Estimates the tokens and the cost of a request.
+    pub(crate) fn estimate_request(&self, work: &Work) -> Result<Estimate> {
+        Ok(self.estimate(self.ready(work)?.backend.as_ref(), work, self.body(work)?.len(), Price::of))
     }
 }
 
@@ -218,27 +233,14 @@ impl Engine {
 impl Engine {
     /// Adds the most that a request of a batch may cost to the budget. Fails if the requests so far may exceed it.
     pub(crate) fn check_batch_budget(&self, work: &Work, bytes: usize) -> Result<()> {
-        let Some(budget) = self.budget.as_ref().filter(|budget| budget.has_limit()) else { return Ok(()) };
+        let Some(budget) = &self.budget else { return Ok(()) };
         let backend = self.ready(work)?.backend;
         self.check_price(budget, backend.as_ref(), work)?;
-        let request = work.request();
-        let most = request.most_tokens().ok_or_else(|| {
-            Error::usage("a budget needs --max-tokens: a batch cannot be stopped once it is submitted").fatal()
-        })?;
-        let mut usage = Usage { input_tokens: estimated_tokens(bytes) as u64, output_tokens: most, ..Usage::default() };
-        usage.cost_usd = self.price(None, work.target()).map(|price| price.of_batch(&usage));
-        let counted = self.counted(&usage, backend.as_ref());
-        // The second request of nothing fails if the first one used up the budget.
-        let counts = [Some(&counted), None].into_iter().try_for_each(|usage| {
-            let ticket = budget.admit(Amount::default(), &mut |_| ())?;
-            budget.settle(&ticket, usage)
-        });
-        counts.map_err(|error| match error.code() {
-            Code::BudgetExhausted => error.with("reason", "estimate").hint(
-                "nothing was submitted: raise --budget-usd or --budget-tokens, lower --max-tokens, or submit fewer rows",
-            ),
-            _ => error,
-        })
+        if work.request().most_tokens().is_none() {
+            let message = "a budget needs --max-tokens: a batch cannot be stopped once it is submitted";
+            return Err(Error::usage(message).fatal());
+        }
+        budget.count(self.estimate(backend.as_ref(), work, bytes, Price::of_batch).amount())
     }
 
     /// Records a request that is about to be submitted.

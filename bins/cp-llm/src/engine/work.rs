@@ -1,11 +1,11 @@
-//! A prompt that is ready to be sent: its request, the models to ask in order, and the encoded body.
+//! A prompt that is ready to be sent: its request, the model to ask, and the encoded body.
 
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
 use cp_common::wire::{Message, Prompt, Receipt, ToolCall, Turn, Usage};
 use cp_common::{Code, Error, Result, keys};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
@@ -15,13 +15,9 @@ use crate::wire_api::{Answer, Call, Request};
 pub(crate) struct Work {
     /// The prompt as it was read.
     pub prompt: Prompt,
-    /// The models to ask, in order; at least one.
-    targets: Vec<Target>,
-    /// The index of the selected target.
-    at: usize,
-    /// Parameters of the prompt and of options. They override the parameters of an endpoint.
-    params: Map<String, Value>,
-    /// The request to the selected target.
+    /// The model to ask.
+    target: Target,
+    /// The request to it.
     request: Request,
     /// The encoded request. It is cleared by each change of the request.
     body: OnceCell<Arc<Vec<u8>>>,
@@ -44,29 +40,22 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Work {
-    /// Work for this target, with fallbacks in order.
-    pub(crate) fn new(prompt: Prompt, request: Request, first: Target, others: Vec<Target>) -> Self {
-        let params = request.params.clone();
-        let targets = [vec![first], others].concat();
-        let mut work =
-            Self { prompt, targets, at: 0, params, request, body: OnceCell::new(), receipt: RefCell::default() };
-        work.prepare_request();
-        work
+    /// Work for this target. Parameters of the prompt and of options override those of the endpoint.
+    pub(crate) fn new(prompt: Prompt, mut request: Request, target: Target) -> Self {
+        request.model.clone_from(&target.model);
+        let params = std::mem::replace(&mut request.params, target.endpoint.table.params.clone());
+        request.params.extend(params);
+        Self { prompt, target, request, body: OnceCell::new(), receipt: RefCell::default() }
     }
 
-    /// The request to the selected target.
+    /// The request.
     pub(crate) fn request(&self) -> &Request {
         &self.request
     }
 
-    /// The models to ask, in order.
-    pub(crate) fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    /// The selected target.
+    /// The model to ask.
     pub(crate) fn target(&self) -> &Target {
-        &self.targets[self.at]
+        &self.target
     }
 
     /// The encoded request.
@@ -76,22 +65,6 @@ impl Work {
         }
         let body = Arc::new(backend.body(&self.request)?);
         Ok(Arc::clone(self.body.get_or_init(|| body)))
-    }
-
-    /// Selects one of the targets.
-    pub(crate) fn select_target(&mut self, at: usize) {
-        if at != self.at {
-            self.at = at;
-            self.prepare_request();
-        }
-    }
-
-    fn prepare_request(&mut self) {
-        let Target { endpoint, model } = &self.targets[self.at];
-        self.request.model.clone_from(model);
-        self.request.params = endpoint.params.clone();
-        self.request.params.extend(self.params.clone());
-        self.body = OnceCell::new();
     }
 
     /// Appends turns to the request.

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
-use cp_common::{Code, Context, Error, Result, signals};
+use cp_common::{Code, Context, Result, signals};
 
 use self::provider::Client;
-use self::state::{Batch, BatchJob, Progress, State};
+use self::state::{Batch, Progress, State};
 use crate::pause;
 
 /// The entries of these verbs in `reference`.
@@ -74,7 +74,7 @@ struct StatusArgs {
 fn status(args: &StatusArgs, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let mut shown = context.out.progress();
-    let mut open = if args.ids.is_empty() { Batch::all(&context.home)? } else { Vec::new() };
+    let mut open = if args.ids.is_empty() { Batch::all(&context.home, "")? } else { Vec::new() };
     for id in &args.ids {
         match Batch::find(&context.home, id) {
             Ok(batch) => open.push(batch),
@@ -85,18 +85,18 @@ fn status(args: &StatusArgs, context: &mut Context) -> Result<()> {
     loop {
         let mut running = Vec::new();
         for batch in open {
-            match progress(&batch, context) {
-                Ok(progress) if args.wait && !progress.state.is_ended() => {
-                    shown.report(|| format!("{}: {} of {} done", batch.job.id, progress.done, batch.job.count));
+            match Client::of_batch(&batch, context).and_then(|client| client.progress(&batch)) {
+                Ok(progress) if args.wait && !progress.status.is_ended() => {
+                    shown.report(|| format!("{}: {} of {} done", batch.job.job_id, progress.done, batch.job.count));
                     running.push(batch);
                 }
                 Ok(progress) => {
-                    context.out.record(Kind::Item, &BatchJob::of(&batch, progress))?;
+                    context.out.record(Kind::Item, &batch.record(progress))?;
                     context.out.item_succeeded();
                 }
                 Err(error) if error.code() == Code::Interrupted => return Err(error),
                 Err(error) if args.wait && error.code().row().retryable => {
-                    context.warn(&format!("{}: {}; asking again", batch.job.id, error.message()));
+                    context.warn(&format!("{}: {}; asking again", batch.job.job_id, error.message()));
                     running.push(batch);
                 }
                 Err(error) => context.out.item_failed(error)?,
@@ -110,20 +110,6 @@ fn status(args: &StatusArgs, context: &mut Context) -> Result<()> {
         wait = (wait * 3 / 2).min(WAITS.1);
         open = running;
     }
-}
-
-fn progress(batch: &Batch, context: &mut Context) -> Result<Progress> {
-    if batch.provider_id.is_none() {
-        return Err(unfinished(batch));
-    }
-    Client::of_job(&batch.job, context)?.provider()?.progress(batch)
-}
-
-/// The error for a batch that was not submitted completely.
-fn unfinished(batch: &Batch) -> Error {
-    Error::new(Code::Conflict, format!("the submission of {} is incomplete", batch.job.id))
-        .with("reason", "unfinished")
-        .hint("submit the same input again to continue")
 }
 
 /// The entry of this verb in `reference`.
@@ -145,14 +131,13 @@ struct CancelArgs {
 
 fn cancel(args: &CancelArgs, context: &mut Context) -> Result<()> {
     let batch = Batch::find_locked(&context.home, &args.id)?;
-    if batch.provider_id.is_none() {
+    if batch.job.provider_id.is_none() {
         // The user confirms that the provider does not have the batch, so the same input can be submitted again.
         batch.remove()?;
-        return context.out.answer(&BatchJob::of(&batch, Progress::of(State::Cancelled, "unknown", 0)));
+        return context.out.answer(&batch.record(Progress::of(State::Cancelled, 0)));
     }
-    let client = Client::of_job(&batch.job, context)?;
-    let provider = client.provider()?;
+    let client = Client::of_batch(&batch, context)?;
     let _effect = signals::effect();
-    provider.cancel(&batch)?;
-    context.out.answer(&BatchJob::of(&batch, provider.progress(&batch)?))
+    client.cancel(&batch)?;
+    context.out.answer(&batch.record(client.progress(&batch)?))
 }

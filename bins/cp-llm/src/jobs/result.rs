@@ -6,14 +6,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Seek as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
+use cp_common::output::Place;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use serde_json::{Value, json};
 
 use super::provider::Client;
-use super::state::{Batch, Item, Line, Progress, State};
-use super::unfinished;
+use super::state::{Batch, Line, Progress, Row, State};
 use crate::backend::Exchange;
 use crate::backend::server::Server;
 use crate::send::print_cut;
@@ -45,11 +45,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
         context.out.streaming()?;
     }
     for id in &args.ids {
-        let mut batch = Batch::find_locked(&context.home, id)?;
-        if batch.provider_id.is_none() {
-            return Err(unfinished(&batch));
-        }
-        print_answers(&mut batch, context)?;
+        print_answers(&mut Batch::find_locked(&context.home, id)?, context)?;
     }
     Ok(())
 }
@@ -58,8 +54,8 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
 fn print_answers(batch: &mut Batch, context: &mut Context) -> Result<()> {
     let mut known = batch.outcomes()?;
     let mut source = None;
-    for row in batch.items()? {
-        let (number, name, item) = row?;
+    for row in batch.rows()? {
+        let (number, name, row) = row?;
         signals::check()?;
         let kept = if source.is_none() { known.next()? } else { None };
         let outcome = if let Some(outcome) = kept {
@@ -72,10 +68,10 @@ fn print_answers(batch: &mut Batch, context: &mut Context) -> Result<()> {
                     none.insert(Source::open(batch, context)?)
                 }
             };
-            source.settle(number, &name, &item, batch)?
+            source.settle(number, &name, &row, batch)?
         };
-        context.out.set_place(item.place());
-        if item.index.is_some() {
+        context.out.set_place(Place { index: row.index, line: row.line });
+        if row.index.is_some() {
             context.out.streaming()?;
         }
         match outcome {
@@ -94,12 +90,7 @@ fn print_answers(batch: &mut Batch, context: &mut Context) -> Result<()> {
             _ => return Err(Error::config("a row has no outcome").in_file(&batch.path).fatal()),
         }
     }
-    if source.is_some() {
-        // All rows have outcomes.
-        batch.sync()?;
-        let _ = std::fs::remove_file(batch.path.with_extension("results"));
-    }
-    Ok(())
+    if source.is_some() { batch.sync() } else { Ok(()) }
 }
 
 /// The source of outcomes that are not in the state file yet: the results of a server, or the stub.
@@ -109,20 +100,12 @@ struct Source {
 }
 
 impl Source {
-    /// Downloads the results of a batch, which must have ended, unless they are there.
+    /// Downloads the results of a batch, which must have ended.
     fn open(batch: &Batch, context: &mut Context) -> Result<Self> {
-        let client = Client::of_job(&batch.job, context)?;
-        let provider = client.provider()?;
-        if provider.0.is_none() {
-            return Ok(Self { client, results: None });
-        }
-        let (results, draft) = (batch.path.with_extension("results"), batch.path.with_extension("part"));
-        if let Ok(file) = File::open(&results) {
-            return Ok(Self { client, results: Some(Results::of(file, batch.job.count)?) });
-        }
-        let (id, progress) = (&batch.job.id, provider.progress(batch)?);
-        if !progress.state.is_ended() {
-            return Err(Error::new(Code::Conflict, format!("{id} has not ended: {}", progress.word))
+        let client = Client::of_batch(batch, context)?;
+        let (id, progress) = (&batch.job.job_id, client.progress(batch)?);
+        if !progress.status.is_ended() {
+            return Err(Error::new(Code::Conflict, format!("{id} has not ended"))
                 .with("reason", "not_ended")
                 .hint(format!("wait for it: cp-llm batch status --wait {id}")));
         }
@@ -132,25 +115,27 @@ impl Source {
                 .with("upstream_message", failure.as_str())
                 .with("_untrusted", vec!["/upstream_message"]));
         }
-        let failed = |e| Error::io("keeping the results of the batch", e).fatal();
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft);
-        let mut file = file.map_err(failed)?;
-        provider.save_results(&progress, &mut file)?;
-        file.rewind().map_err(failed)?;
+        let Some(server) = client.server() else { return Ok(Self { client, results: None }) };
+        // The file has no name: the provider keeps the results of a run that is killed.
+        let path = batch.path.with_extension("results");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let file = file.and_then(|file| std::fs::remove_file(&path).map(|()| file));
+        let mut file = file.map_err(|e| Error::io("keeping the results of the batch", e).fatal())?;
+        progress.results.iter().try_for_each(|path| server.download(path, &mut file))?;
+        file.rewind()?;
         let found = Results::of(file, batch.job.count)?;
         if let Some(gap) = found.gap(&progress, batch.job.count) {
             return Err(Error::new(Code::Network, format!("the results of {id} are incomplete: {gap}"))
                 .with("origin", "upstream")
                 .with("reason", "cut")
-                .hint(format!("ask for them again; {} has the part that arrived", draft.display())));
+                .hint("ask for them again"));
         }
-        found.file.sync_data().and_then(|()| std::fs::rename(&draft, &results)).map_err(failed)?;
         Ok(Self { client, results: Some(found) })
     }
 
     /// Gets the outcome of a row and stores it.
-    fn settle(&self, number: u64, name: &str, item: &Item, batch: &mut Batch) -> Result<Line> {
-        let work = item.work(number, &self.client.endpoint);
+    fn settle(&self, number: u64, name: &str, row: &Row, batch: &mut Batch) -> Result<Line> {
+        let work = row.work(number, &self.client.endpoint);
         let backend = &self.client.ready.backend;
         let exchange = match (backend.server(), &self.results) {
             (Some(server), Some(results)) => results.exchange(number, server)?,
@@ -159,7 +144,7 @@ impl Source {
         signals::check()?;
         // A signal waits until the outcome is both on the ledger and in the state file.
         let _effect = signals::effect();
-        let outcome = match self.client.engine.message_of_row(&work, name, &item.request_hash, exchange)? {
+        let outcome = match self.client.engine.message_of_row(&work, name, &row.request_hash, exchange)? {
             Ok(message) => Line::Message(Box::new(message)),
             Err(error) => Line::Error(error.to_value()),
         };
@@ -206,7 +191,7 @@ impl Results {
     fn gap(&self, progress: &Progress, rows: u64) -> Option<String> {
         let found = self.lines.iter().flatten().count() as u64;
         // A provider without counts has a result for each row of a batch that succeeded.
-        let has_counts = progress.done > 0 || progress.state != State::Succeeded;
+        let has_counts = progress.done > 0 || progress.status != State::Succeeded;
         let recorded = if has_counts { progress.recorded } else { rows };
         if self.answered < progress.answered {
             Some(format!("{} of {} answers", self.answered, progress.answered))
@@ -305,7 +290,7 @@ mod tests {
             let rows = kinds.len() as u64;
             let answered = kinds.iter().filter(|kind| **kind < 2).count() as u64;
             let counts = if has_counts { (rows, answered) } else { (0, 0) };
-            let progress = Progress { answered: counts.1, ..Progress::of(State::Succeeded, "ended", counts.0) };
+            let progress = Progress { answered: counts.1, ..Progress::of(State::Succeeded, counts.0) };
             prop_assert_eq!(results(&whole, rows).gap(&progress, rows), None);
             // The last line feed may be missing.
             let cut = cut.index(whole.len());

@@ -1,4 +1,5 @@
-//! The state file of a batch, which only grows: its job, its rows, what became of the submission, and the outcomes of its rows.
+//! The state file of a batch, which only grows: the batch, its rows, what became of the submission, and the outcomes of
+//! its rows.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
@@ -11,7 +12,7 @@ use cp_common::output::Place;
 use cp_common::wire::{Message, Prompt, Reply};
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::backend::endpoint::{Endpoint, Target};
 use crate::engine::Work;
@@ -21,8 +22,8 @@ use crate::wire_api::Request;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Line {
-    Job(Box<Job>),
-    Item(Box<Item>),
+    Batch(Box<(BatchJob, Terms)>),
+    Row(Box<Row>),
     /// The provider is about to be asked to create the batch, or has certainly not created it.
     Asked(bool),
     /// The id of the batch at the provider.
@@ -31,21 +32,15 @@ pub(super) enum Line {
     Error(Value),
 }
 
-/// A batch as it was submitted, with what reading its answers needs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Job {
-    pub id: String,
-    pub backend: String,
-    /// The name of the endpoint, and the base URL of its server, if there is one.
+/// What reading the answers of a batch needs of its submission.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Terms {
+    /// The name of the endpoint.
     pub endpoint: String,
-    pub server: Option<String>,
-    pub created_at: String,
-    pub input_hash: String,
-    pub count: u64,
     pub fail_on: Vec<String>,
     pub stub_script: Option<PathBuf>,
     pub schema: Option<Value>,
-    /// The ledger, as the bytes of its path, the session and the run of the submission.
+    /// The ledger, as the bytes of its path, the session and the run.
     pub ledger: Vec<u8>,
     pub session: Option<String>,
     pub run: Option<String>,
@@ -53,7 +48,7 @@ pub(super) struct Job {
 
 /// A row: its place in the input, the hash and the length of its request, and its prompt.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Item {
+pub(super) struct Row {
     pub index: Option<u64>,
     pub line: Option<u64>,
     pub request_hash: String,
@@ -61,18 +56,14 @@ pub(super) struct Item {
     pub prompt: Prompt,
 }
 
-impl Item {
+impl Row {
     /// The row of a prompt with all options applied.
-    pub(super) fn of(work: &Work, place: Place, request_hash: String, bytes: u64) -> Self {
+    pub(super) fn of(work: &Work, place: Place, body: &[u8]) -> Self {
         let Request { system, messages, tools, model, .. } = work.request().clone();
         let system = Some(system).filter(|system| !system.is_empty());
         let prompt = Prompt { system, messages, tools, model: Some(model), ..work.prompt.clone() };
-        Self { index: place.index, line: place.line, request_hash, bytes, prompt }
-    }
-
-    /// The place in the input.
-    pub(super) fn place(&self) -> Place {
-        Place { index: self.index, line: self.line }
+        let Place { index, line } = place;
+        Self { index, line, request_hash: work.request_hash(body), bytes: body.len() as u64, prompt }
     }
 
     /// Restores the request, as far as it is needed for the answer.
@@ -80,7 +71,7 @@ impl Item {
         let Prompt { system, messages, tools, model, .. } = self.prompt.clone();
         let request = Request { system: system.unwrap_or_default(), messages, tools, position, ..Request::default() };
         let target = Target { endpoint: Arc::clone(endpoint), model: model.unwrap_or_default() };
-        Work::new(self.prompt.clone(), request, target, Vec::new())
+        Work::new(self.prompt.clone(), request, target)
     }
 }
 
@@ -127,49 +118,40 @@ impl Lines {
 
 /// A batch and its state file.
 pub(super) struct Batch {
-    pub job: Job,
+    pub job: BatchJob,
+    pub terms: Terms,
     pub path: PathBuf,
     /// The state file. It is locked by those who add to it.
     file: File,
     /// True if the provider was asked to create the batch. Without its id the outcome is unknown.
     pub was_asked: bool,
-    pub provider_id: Option<String>,
     /// The offsets of the rows and of their outcomes.
-    items: u64,
+    rows: u64,
     outcomes: u64,
 }
 
-/// The file of a batch that did not exist, or was not completed.
-pub(super) struct Vacant(PathBuf, File);
-
-impl Vacant {
-    /// Writes the job and its rows.
-    pub(super) fn fill(self, job: Job, items: &[u8]) -> Result<Batch> {
-        let Self(path, mut file) = self;
-        let head = Line::Job(Box::new(job.clone())).encoded()?;
-        let written = file.set_len(0).and_then(|()| file.write_all(&head)).and_then(|()| file.write_all(items));
-        written.and_then(|()| file.sync_all()).map_err(failed)?;
-        let (items, outcomes) = (head.len() as u64, (head.len() + items.len()) as u64);
-        Ok(Batch { job, path, file, was_asked: false, provider_id: None, items, outcomes })
-    }
-}
-
 impl Batch {
-    /// Locks the batch with this id, or a file for it.
-    pub(super) fn lock(home: &Home, id: &str) -> Result<Result<Self, Vacant>> {
-        make_directory(&directory(home))?;
-        let path = directory(home).join(format!("{id}.jsonl"));
-        let file = locked(&path, || {
-            let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path);
+    /// Locks the batch with this id. If there is none, it is made of this job and its encoded rows.
+    pub(super) fn locked(home: &Home, id: &str, new: Option<(BatchJob, Terms, &[u8])>) -> Result<Self> {
+        make_directory(&home.state("batches"))?;
+        let path = path(home, id);
+        let mut file = locked(&path, || {
+            let opened = OpenOptions::new().read(true).append(true).create(new.is_some()).mode(0o600).open(&path);
             opened.map_err(|e| Error::io("opening", e).in_file(&path).fatal())
         })?;
-        Ok(Self::load(&path, file.try_clone()?)?.ok_or(Vacant(path, file)))
+        if let Some(batch) = Self::load(&path, file.try_clone()?)? {
+            return Ok(batch);
+        }
+        let Some((job, terms, rows)) = new else { return Err(Error::not_found(format!("no batch has the id {id}"))) };
+        let head = Line::Batch(Box::new((job, terms))).encoded()?;
+        let written = file.set_len(0).and_then(|()| file.write_all(&head)).and_then(|()| file.write_all(rows));
+        written.and_then(|()| file.sync_all()).map_err(failed)?;
+        Self::load(&path, file)?.ok_or_else(|| Error::config("the batch was not stored").in_file(&path).fatal())
     }
 
     /// Finds a batch by its id or a unique prefix.
     pub(super) fn find(home: &Home, id: &str) -> Result<Self> {
-        let mut all = Self::all(home)?;
-        all.retain(|batch| batch.job.id.starts_with(id));
+        let mut all = Self::all(home, id)?;
         match (all.pop(), all.len()) {
             (Some(only), 0) => Ok(only),
             (None, _) => Err(Error::not_found(format!("no batch has the id {id}"))
@@ -180,41 +162,42 @@ impl Batch {
 
     /// Finds a batch and locks it against other processes.
     pub(super) fn find_locked(home: &Home, id: &str) -> Result<Self> {
-        let id = Self::find(home, id)?.job.id;
-        Self::lock(home, &id)?.map_err(|_| Error::not_found(format!("no batch has the id {id}")))
+        Self::locked(home, &Self::find(home, id)?.job.job_id, None)
     }
 
-    /// All batches, the newest first.
-    pub(super) fn all(home: &Home) -> Result<Vec<Self>> {
-        let entries = match std::fs::read_dir(directory(home)) {
+    /// The batches whose ids begin with a text, the newest first.
+    pub(super) fn all(home: &Home, prefix: &str) -> Result<Vec<Self>> {
+        let directory = home.state("batches");
+        let entries = match std::fs::read_dir(&directory) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory(home)).fatal())?,
+            other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory).fatal())?,
         };
-        let paths =
-            entries.flatten().map(|entry| entry.path()).filter(|path| path.extension() == Some("jsonl".as_ref()));
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let paths = names.filter_map(|name| {
+            name.strip_suffix(".jsonl").filter(|id| id.starts_with(prefix)).map(|id| path(home, id))
+        });
         let read = paths.map(|path| Self::load(&path, File::open(&path)?).map_err(|e| e.in_file(&path)));
         let mut all: Vec<Self> = read.filter_map(Result::transpose).collect::<Result<_>>()?;
-        all.sort_by(|a, b| (&b.job.created_at, &b.job.id).cmp(&(&a.job.created_at, &a.job.id)));
+        all.sort_by(|a, b| (&b.job.created_at, &b.job.job_id).cmp(&(&a.job.created_at, &a.job.job_id)));
         Ok(all)
     }
 
     /// Reads a batch; `None` if it was not completed.
     fn load(path: &Path, file: File) -> Result<Option<Self>> {
         let mut lines = Lines::open(path, 0)?;
-        let Some(Line::Job(job)) = lines.next()? else { return Ok(None) };
-        let items = lines.offset;
+        let Some(Line::Batch(head)) = lines.next()? else { return Ok(None) };
+        let ((job, terms), rows) = (*head, lines.offset);
         for _ in 0..job.count {
             if !lines.advance()? {
                 return Ok(None);
             }
         }
-        let (job, path) = (*job, path.to_owned());
-        let mut batch = Self { job, path, file, was_asked: false, provider_id: None, items, outcomes: lines.offset };
+        let mut batch = Self { job, terms, path: path.to_owned(), file, was_asked: false, rows, outcomes: 0 };
         loop {
             batch.outcomes = lines.offset;
             match lines.next()? {
                 Some(Line::Asked(asked)) => batch.was_asked = asked,
-                Some(Line::Created(id)) => batch.provider_id = Some(id),
+                Some(Line::Created(id)) => batch.job.provider_id = Some(id),
                 _ => return Ok(Some(batch)),
             }
         }
@@ -225,7 +208,7 @@ impl Batch {
         self.file.write_all(&line.encoded()?).map_err(failed)?;
         match line {
             Line::Asked(asked) => self.was_asked = *asked,
-            Line::Created(id) => self.provider_id = Some(id.clone()),
+            Line::Created(id) => self.job.provider_id = Some(id.clone()),
             _ => return Ok(()),
         }
         self.sync()
@@ -246,10 +229,10 @@ impl Batch {
     }
 
     /// Its rows, each with its number and its name in the ledger.
-    pub(super) fn items(&self) -> Result<impl Iterator<Item = Result<(u64, String, Item)>> + use<>> {
-        let (id, mut lines) = (self.job.id.clone(), Lines::open(&self.path, self.items)?);
+    pub(super) fn rows(&self) -> Result<impl Iterator<Item = Result<(u64, String, Row)>> + use<>> {
+        let (id, mut lines) = (self.job.job_id.clone(), Lines::open(&self.path, self.rows)?);
         Ok((0..self.job.count).map(move |number| match lines.next()? {
-            Some(Line::Item(item)) => Ok((number, format!("{id}#{number}"), *item)),
+            Some(Line::Row(row)) => Ok((number, format!("{id}#{number}"), *row)),
             _ => Err(Error::config(format!("{id} has no row {number}")).fatal()),
         }))
     }
@@ -259,15 +242,16 @@ impl Batch {
         Lines::open(&self.path, self.outcomes)
     }
 
-    /// The members of its ledger entry.
-    pub(super) fn ledger_facts(&self) -> Value {
-        let Job { id, backend, count, input_hash, .. } = &self.job;
-        json!({"id": id, "backend": backend, "provider_id": self.provider_id, "count": count, "input_hash": input_hash})
+    /// Its record in this state.
+    pub(super) fn record(&self, Progress { status, done, failure, .. }: Progress) -> BatchJob {
+        let untrusted = failure.iter().map(|_| "/failure".to_owned()).collect();
+        BatchJob { status, done, failure, untrusted, ..self.job.clone() }
     }
 }
 
-fn directory(home: &Home) -> PathBuf {
-    home.state("batches")
+/// The state file of a batch.
+pub(super) fn path(home: &Home, id: &str) -> PathBuf {
+    home.state("batches").join(format!("{id}.jsonl"))
 }
 
 fn failed(e: std::io::Error) -> Error {
@@ -275,7 +259,7 @@ fn failed(e: std::io::Error) -> Error {
 }
 
 /// The state of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) enum State {
@@ -294,18 +278,13 @@ pub(crate) enum State {
 impl State {
     /// True if no more answers will come.
     pub(super) const fn is_ended(self) -> bool {
-        match self {
-            Self::Pending | Self::Running => false,
-            Self::Succeeded | Self::Failed | Self::Cancelled => true,
-        }
+        !matches!(self, Self::Pending | Self::Running)
     }
 }
 
 /// The state of a batch at its provider.
 pub(super) struct Progress {
-    pub state: State,
-    /// The state in the words of the provider.
-    pub word: String,
+    pub status: State,
     pub done: u64,
     /// The number of answers, which are paid for.
     pub answered: u64,
@@ -318,74 +297,44 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn of(state: State, word: &str, done: u64) -> Self {
-        Self { state, word: word.to_owned(), done, answered: 0, recorded: done, failure: None, results: Vec::new() }
+    pub(super) fn of(status: State, done: u64) -> Self {
+        Self { status, done, answered: 0, recorded: done, failure: None, results: Vec::new() }
     }
 }
 
 /// A batch at a provider.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("x-untrusted" = ["failure"])))]
 pub(crate) struct BatchJob {
     /// The id, which is derived from the input.
-    job_id: String,
+    pub job_id: String,
     /// The status.
-    status: State,
-    /// The status in the words of the provider.
-    provider_status: String,
+    pub status: State,
     /// The id at the provider; absent until the provider has confirmed it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    provider_id: Option<String>,
+    pub provider_id: Option<String>,
     /// The backend that answers.
-    backend: String,
+    pub backend: String,
     /// The base URL of the server; absent for a backend without one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    endpoint: Option<String>,
+    pub endpoint: Option<String>,
     /// The number of requests.
-    count: u64,
+    pub count: u64,
     /// The number of finished requests, including failed ones.
-    done: u64,
+    pub done: u64,
     /// The time of the submission.
-    created_at: String,
+    pub created_at: String,
     /// The hash of the requests and their prompts.
-    input_hash: String,
+    pub input_hash: String,
     /// The file with the prompts.
-    file: String,
-    /// The command that prints the status.
-    poll: String,
-    /// The command that prints the answers.
-    result: String,
+    pub file: String,
     /// The error of the whole batch, in the words of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<String>,
+    pub failure: Option<String>,
     /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
-    untrusted: Vec<&'static str>,
-}
-
-impl BatchJob {
-    /// The record of a batch in this state.
-    pub(super) fn of(batch: &Batch, progress: Progress) -> Self {
-        let Job { id, backend, server, count, created_at, input_hash, .. } = batch.job.clone();
-        Self {
-            status: progress.state,
-            provider_status: progress.word,
-            provider_id: batch.provider_id.clone(),
-            backend,
-            endpoint: server,
-            count,
-            done: progress.done,
-            created_at,
-            input_hash,
-            file: batch.path.display().to_string(),
-            poll: format!("cp-llm batch status {id}"),
-            result: format!("cp-llm batch result {id}"),
-            untrusted: progress.failure.iter().map(|_| "/failure").collect(),
-            failure: progress.failure,
-            job_id: id,
-        }
-    }
+    pub untrusted: Vec<String>,
 }
 
 impl Reply for BatchJob {

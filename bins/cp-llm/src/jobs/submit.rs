@@ -13,10 +13,10 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, clock, keys, signals};
 use sha2::{Digest as _, Sha256};
 
-use super::provider::{BatchProvider, Client};
-use super::state::{Batch, BatchJob, Item, Job, Line};
+use super::provider::{Client, Protocol};
+use super::state::{Batch, BatchJob, Line, Row, State, Terms, path};
 use crate::engine::Work;
-use crate::send::{self, RequestBuilder};
+use crate::send::{RequestArgs, RequestBuilder};
 
 /// The entry of this verb in `reference`.
 pub(super) const DOC: VerbDoc = VerbDoc {
@@ -36,31 +36,25 @@ pub(super) const DOC: VerbDoc = VerbDoc {
 /// Submit prompts as a batch that their provider answers later
 #[derive(clap::Args)]
 #[group(skip)]
-#[command(mut_args(|option| if send::is_direct(&option) { option.hide(true) } else { option }))]
 pub(super) struct Args {
     #[command(flatten)]
-    send: send::Args,
+    request: RequestArgs,
 }
 
-pub(super) fn run(Args { send: args }: &Args, context: &mut Context) -> Result<()> {
-    send::refuse_direct()?;
-    let source = args.source()?;
-    let (engine, mut requests) = args.prepared(context)?;
+pub(super) fn run(Args { request: args }: &Args, context: &mut Context) -> Result<()> {
+    let source = args.source(None)?;
+    let (engine, mut requests) = args.prepared(None, context)?;
     requests.table = args.table()?;
     let client = Client::of(engine, requests.endpoint()?)?;
-    let provider = client.provider()?;
-    let seed = format!("{}\n{}\n", client.endpoint.name, provider.endpoint().unwrap_or_default());
-    let drafts = Drafts { hash: Sha256::new_with_prefix(seed), limits: provider.limits(), all: Vec::new() };
-    let mut submit = Submit { args, client: &client, provider, requests, drafts };
+    let mut submit = Submit { args, client: &client, requests, drafts: Vec::new() };
     filter::run(&mut submit, source, args.stream_options(), context)
 }
 
 struct Submit<'a> {
-    args: &'a send::Args,
+    args: &'a RequestArgs,
     client: &'a Client,
-    provider: BatchProvider<'a>,
     requests: RequestBuilder,
-    drafts: Drafts,
+    drafts: Vec<Draft>,
 }
 
 impl Filter for Submit<'_> {
@@ -70,20 +64,17 @@ impl Filter for Submit<'_> {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let work = self.requests.work(&body, context.out.place())?;
-        if work.targets().len() > 1 {
-            return Err(Error::usage("a batch uses one model: fallback models are not supported").fatal());
-        }
-        let here = &self.client.endpoint.name;
-        if work.target().endpoint.name != *here {
-            let message =
-                format!("all prompts of a batch must use one endpoint: {} does not use {here}", work.target().name());
+        let Client { engine, endpoint, protocol, .. } = self.client;
+        if work.target().endpoint.name != endpoint.name {
+            let (here, other) = (&endpoint.name, work.target().name());
+            let message = format!("all prompts of a batch must use one endpoint: {other} does not use {here}");
             return Err(Error::usage(message).hint("submit the prompts of each endpoint separately").fatal());
         }
-        let engine = &self.client.engine;
         engine.note_lowered(&work)?;
         let body = engine.body(&work)?;
         engine.check_batch_budget(&work, body.len())?;
-        self.drafts.add(&work, &body, context.out.place(), &self.provider)?;
+        let path = self.client.server().map(|server| server.api.path(work.request())).unwrap_or_default();
+        add(&mut self.drafts, protocol, path, &work, &body, context.out.place())?;
         context.out.defer_item();
         Ok(())
     }
@@ -92,13 +83,13 @@ impl Filter for Submit<'_> {
         // An incomplete input is not submitted.
         signals::check()?;
         self.client.engine.report_lowered(context);
-        for (number, draft) in self.drafts.all.iter().enumerate() {
-            let mut batch = self.store(draft, number, context)?;
-            if batch.provider_id.is_none() {
-                self.submit(&mut batch, draft)?;
+        for (number, draft) in self.drafts.iter_mut().enumerate() {
+            draft.requests.extend(self.client.protocol.frame[1].bytes());
+            let mut batch = store(draft, number, self.args, self.client, context)?;
+            if batch.job.provider_id.is_none() {
+                submit(&mut batch, draft, self.client)?;
             }
-            let progress = self.provider.progress(&batch)?;
-            context.out.record(Kind::Item, &BatchJob::of(&batch, progress))?;
+            context.out.record(Kind::Item, &batch.record(self.client.progress(&batch)?))?;
             (0..draft.count).for_each(|_| context.out.item_succeeded());
             context.out.flush()?;
         }
@@ -106,70 +97,69 @@ impl Filter for Submit<'_> {
     }
 }
 
-impl Submit<'_> {
-    /// Stores a draft as a batch, or finds the batch of the same rows. The batch is locked.
-    fn store(&self, draft: &Draft, number: usize, context: &Context) -> Result<Batch> {
-        let input_hash = format!("sha256:{}", hex(&draft.hash.clone().finalize()));
-        let given = self.args.request_id.as_deref();
-        let named = given.map(|id| keys::hash(format!("request {id}#{number}").as_bytes()));
-        let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
-        let id = format!("BAT-{}", &digits[..16]);
-        let vacant = match Batch::lock(&context.home, &id)? {
-            Ok(kept) if kept.job.input_hash == input_hash => return Ok(kept),
-            Ok(_) => {
-                let given = given.unwrap_or(&id);
-                return Err(Error::new(Code::Conflict, format!("the request id `{given}` was used for another input"))
-                    .with("reason", "other_arguments")
-                    .hint("use a new id for a new request")
-                    .fatal());
-            }
-            Err(vacant) => vacant,
-        };
-        let engine = &self.client.engine;
-        let job = Job {
-            id,
-            backend: self.client.ready.backend.name().to_owned(),
-            endpoint: self.client.endpoint.name.clone(),
-            server: self.provider.endpoint().map(str::to_owned),
-            created_at: clock::now(),
-            input_hash,
-            count: draft.count,
-            fail_on: engine.fail_on.clone(),
-            stub_script: self.args.stub_script.as_ref().map(std::path::absolute).transpose()?,
-            schema: engine.schema.as_ref().map(|schema| schema.text.clone()),
-            ledger: std::path::absolute(&engine.journal.path)?.into_os_string().into_vec(),
-            session: context.session(),
-            run: context.options.run.clone(),
-        };
-        vacant.fill(job, &draft.items)
+/// Stores a draft as a batch, or finds the batch of the same rows. The batch is locked.
+fn store(draft: &Draft, number: usize, args: &RequestArgs, client: &Client, context: &Context) -> Result<Batch> {
+    let Client { engine, endpoint, .. } = client;
+    let seed = format!("{}\n{}\n", endpoint.name, client.base().unwrap_or_default());
+    let hash = Sha256::new_with_prefix(seed).chain_update(&draft.requests).chain_update(&draft.rows);
+    let input_hash = format!("sha256:{}", hex(&hash.finalize()));
+    let given = args.request_id.as_deref();
+    let named = given.map(|id| keys::hash(format!("request {id}#{number}").as_bytes()));
+    let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
+    let id = format!("BAT-{}", &digits[..16]);
+    let job = BatchJob {
+        status: State::Pending,
+        provider_id: None,
+        backend: client.ready.backend.name().to_owned(),
+        endpoint: client.base().map(str::to_owned),
+        count: draft.count,
+        done: 0,
+        created_at: clock::now(),
+        input_hash: input_hash.clone(),
+        file: path(&context.home, &id).display().to_string(),
+        failure: None,
+        untrusted: Vec::new(),
+        job_id: id.clone(),
+    };
+    let terms = Terms {
+        endpoint: endpoint.name.clone(),
+        fail_on: engine.fail_on.clone(),
+        stub_script: args.stub_script.as_ref().map(std::path::absolute).transpose()?,
+        schema: engine.schema.as_ref().map(|schema| schema.text.clone()),
+        ledger: std::path::absolute(&engine.journal.path)?.into_os_string().into_vec(),
+        session: context.session(),
+        run: context.options.run.clone(),
+    };
+    let batch = Batch::locked(&context.home, &id, Some((job, terms, &draft.rows)))?;
+    if batch.job.input_hash == input_hash {
+        return Ok(batch);
     }
+    let message = format!("the request id `{}` was used for another input", given.unwrap_or(&id));
+    let error = Error::new(Code::Conflict, message).with("reason", "other_arguments");
+    Err(error.hint("use a new id for a new request").fatal())
+}
 
-    /// Creates the batch at the provider, unless it exists there.
-    fn submit(&self, batch: &mut Batch, draft: &Draft) -> Result<()> {
-        if batch.was_asked {
-            return Err(self.provider.interrupted(&batch.job));
-        }
-        for row in batch.items()? {
-            let (number, name, item) = row?;
-            self.client.engine.record_enqueued(
-                &item.work(number, &self.client.endpoint),
-                &name,
-                &item.request_hash,
-                item.bytes,
-            )?;
-        }
-        // A signal waits until a batch that is paid for is recorded.
-        let _effect = signals::effect();
-        let made = self.provider.create(batch, &draft.path, &draft.requests);
-        self.client.engine.record_submitted(&batch.ledger_facts(), made.as_ref().err())?;
-        match made {
-            Ok(()) => Ok(()),
-            Err(error) if batch.was_asked => Err(error
-                .with("batch", batch.job.id.as_str())
-                .hint("the provider may have created the batch: submit the same input again to find out")
-                .fatal()),
-            Err(error) => batch.remove().and(Err(error.fatal())),
-        }
+/// Creates the batch at the provider, unless it may exist there.
+fn submit(batch: &mut Batch, draft: &Draft, client: &Client) -> Result<()> {
+    if batch.was_asked {
+        return Err(client.interrupted(batch));
+    }
+    for row in batch.rows()? {
+        let (number, name, row) = row?;
+        let work = row.work(number, &client.endpoint);
+        client.engine.record_enqueued(&work, &name, &row.request_hash, row.bytes)?;
+    }
+    // A signal waits until a batch that is paid for is recorded.
+    let _effect = signals::effect();
+    let made = client.create(batch, &draft.path, &draft.requests);
+    client.engine.record_submitted(&batch.job, made.as_ref().err())?;
+    match made {
+        Err(error) if batch.was_asked => Err(error
+            .with("batch", batch.job.job_id.as_str())
+            .hint("the provider may have created the batch: submit the same input again to find out")
+            .fatal()),
+        Err(error) => batch.remove().and(Err(error.fatal())),
+        Ok(()) => Ok(()),
     }
 }
 
@@ -180,47 +170,35 @@ struct Draft {
     /// The path of a single request.
     path: String,
     requests: Vec<u8>,
-    items: Vec<u8>,
-    hash: Sha256,
+    /// The lines of the state file.
+    rows: Vec<u8>,
     count: u64,
 }
 
-/// Distributes rows to batches within the limits of the provider.
-struct Drafts {
-    /// The hash of the endpoint, with which the hash of each input begins.
-    hash: Sha256,
-    /// The limits of a batch: requests, bytes, and whether all requests must be to one model.
-    limits: (u64, u64, bool),
-    all: Vec<Draft>,
-}
-
-impl Drafts {
-    /// Adds a row to a draft that has room for it, or to a new one.
-    fn add(&mut self, work: &Work, body: &[u8], place: Place, provider: &BatchProvider<'_>) -> Result<()> {
-        let (rows, bytes, is_of_one_model) = self.limits;
-        let model = is_of_one_model.then(|| work.request().model.clone());
-        // 256 bytes are enough for the line around the body.
-        let fits = |draft: &Draft| {
-            let length = (draft.requests.len() + body.len() + 256) as u64;
-            draft.model == model && draft.count < rows && length <= bytes
-        };
-        let at = self.all.iter().position(fits).unwrap_or(self.all.len());
-        if at == self.all.len() {
-            let (path, hash) = (provider.path(work.request()), self.hash.clone());
-            self.all.push(Draft { model, path, requests: Vec::new(), items: Vec::new(), hash, count: 0 });
-        }
-        let draft = &mut self.all[at];
-        let line = provider.line(draft.count, &draft.path, body);
-        let item = Item::of(work, place, work.request_hash(body), body.len() as u64);
-        let item = Line::Item(Box::new(item)).encoded()?;
-        for bytes in [&line, &item] {
-            draft.hash.update(bytes);
-        }
-        draft.requests.extend(line);
-        draft.items.extend(item);
-        draft.count += 1;
-        Ok(())
+/// Adds a row to a draft that has room for it within the limits of the provider, or to a new one.
+fn add(
+    drafts: &mut Vec<Draft>,
+    protocol: &Protocol,
+    path: String,
+    work: &Work,
+    body: &[u8],
+    place: Place,
+) -> Result<()> {
+    let model = protocol.has_file.then(|| work.request().model.clone());
+    // 256 bytes are enough for the line around the body.
+    let fits = |draft: &Draft| {
+        let length = draft.requests.len() + body.len() + 256;
+        draft.model == model && draft.count < protocol.rows && length <= protocol.bytes
+    };
+    let at = drafts.iter().position(fits).unwrap_or(drafts.len());
+    if at == drafts.len() {
+        drafts.push(Draft { model, path, requests: protocol.frame[0].into(), rows: Vec::new(), count: 0 });
     }
+    let draft = &mut drafts[at];
+    draft.requests.extend(protocol.line(draft.count, &draft.path, body));
+    draft.rows.extend(Line::Row(Box::new(Row::of(work, place, body))).encoded()?);
+    draft.count += 1;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -236,18 +214,19 @@ mod tests {
     fn drafts_divide_rows_by_limits_and_model() {
         let stub = Arc::new(Endpoint::of("stub", ApiName::Stub));
         let prompt = |model: &str| Prompt { model: Some(model.to_owned()), ..Prompt::of_text("hi") };
-        let counts = |limits, models: &[&str]| {
-            let mut drafts = Drafts { hash: Sha256::new(), limits, all: Vec::new() };
+        let counts = |rows, bytes, has_file, models: &[&str]| {
+            let protocol = Protocol { rows, bytes, has_file, frame: [""; 2], path: "", console: "" };
+            let mut drafts = Vec::new();
             for model in models {
-                let item =
-                    Item { index: None, line: None, request_hash: String::new(), bytes: 0, prompt: prompt(model) };
-                drafts.add(&item.work(0, &stub), b"{}", Place::default(), &BatchProvider(None)).unwrap();
+                let row = Row { index: None, line: None, request_hash: String::new(), bytes: 0, prompt: prompt(model) };
+                let work = row.work(0, &stub);
+                add(&mut drafts, &protocol, String::new(), &work, b"{}", Place::default()).unwrap();
             }
-            drafts.all.iter().map(|draft| draft.count).collect::<Vec<_>>()
+            drafts.iter().map(|draft| draft.count).collect::<Vec<_>>()
         };
-        assert_eq!(counts((2, u64::MAX, false), &["a", "b", "a", "b", "a"]), [2, 2, 1]);
-        assert_eq!(counts((9, 600, false), &["a"; 30]).iter().sum::<u64>(), 30);
-        assert!(counts((9, 600, false), &["a"; 30]).len() > 3);
-        assert_eq!(counts((9, u64::MAX, true), &["a", "b", "a"]), [2, 1]);
+        assert_eq!(counts(2, usize::MAX, false, &["a", "b", "a", "b", "a"]), [2, 2, 1]);
+        assert_eq!(counts(9, 600, false, &["a"; 30]).iter().sum::<u64>(), 30);
+        assert!(counts(9, 600, false, &["a"; 30]).len() > 3);
+        assert_eq!(counts(9, usize::MAX, true, &["a", "b", "a"]), [2, 1]);
     }
 }

@@ -26,11 +26,11 @@ use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 
 use self::batch::{Batch, Completed, TextPiece};
-pub(crate) use self::options::{Args, is_direct, refuse_direct};
+use self::options::Direct;
+pub(crate) use self::options::{Args, RequestArgs};
 use self::reasoning::ReasoningDisplay;
 pub(crate) use self::request::{DryRun, RequestBuilder};
 use self::resume::EarlierRun;
-use crate::backend::endpoint::Target;
 use crate::code_block;
 use crate::engine::budget::Budget;
 use crate::engine::{Engine, Estimate, Listener, Work};
@@ -58,37 +58,39 @@ const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let source = args.source()?;
-    let (engine, mut requests) = args.prepared(context)?;
-    requests.table = args.table()?;
-    let writer = requests.table.as_ref().and_then(|(table, _)| args.writer(table, engine.schema.as_ref(), context));
-    if let Some(recording) = &args.replay {
+    let Args { request, direct } = args;
+    let source = request.source(Some(direct))?;
+    let (engine, mut requests) = request.prepared(Some(direct), context)?;
+    requests.table = request.table()?;
+    let writer = requests.table.as_ref().and_then(|(table, _)| request.writer(table, engine.schema.as_ref(), context));
+    if let Some(recording) = &direct.replay {
         let message = format!("the answers are from the recording {}: no model was asked", recording.display());
         context.out.notice("replayed", Severity::Info, message);
     }
     let engine = Arc::new(engine);
-    let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
-    let batch = in_parallel.then(|| Batch::new(&engine, args.jobs.into())).transpose()?;
+    let in_parallel = direct.jobs > 1 && source == Source::Input && !direct.dry_run;
+    let batch = in_parallel.then(|| Batch::new(&engine, direct.jobs.into())).transpose()?;
     let mut send = Send {
-        args,
+        request,
+        direct,
         engine,
         requests,
-        earlier: args.resume.as_deref().map(|out| EarlierRun::read(out, args.dry_run)).transpose()?,
+        earlier: direct.resume.as_deref().map(|out| EarlierRun::read(out, direct.dry_run)).transpose()?,
         batch,
-        display: args.reasoning_display(),
+        display: ReasoningDisplay::new(request.reasoning),
         writer,
         estimate: None,
         has_noted_session: false,
     };
     // No other process may resume this output while it is written.
-    if source == Source::Input && args.resume.is_none() {
+    if source == Source::Input && direct.resume.is_none() {
         earlier::hold_stdout();
     }
-    if let Some(writer) = send.writer.as_ref().filter(|_| !args.dry_run) {
+    if let Some(writer) = send.writer.as_ref().filter(|_| !direct.dry_run) {
         context.out.write_failed_lines_itself();
         context.out.raw(&writer.header())?;
     }
-    let outcome = filter::run(&mut send, source, args.stream_options(), context);
+    let outcome = filter::run(&mut send, source, request.stream_options(), context);
     if let Err(error) = &outcome {
         send.print_remaining(error, context);
     }
@@ -97,7 +99,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 struct Send<'a> {
-    args: &'a Args,
+    request: &'a RequestArgs,
+    direct: &'a Direct,
     engine: Arc<Engine>,
     requests: RequestBuilder,
     /// The run that this one resumes.
@@ -119,7 +122,7 @@ impl Send<'_> {
         // Requests in flight are paid for after a used-up budget or a closed output, but not after a refused key.
         let waits = end.code() != Code::Auth && !signals::interrupted();
         let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_LIMIT });
-        let options = self.args.stream_options().without_stop();
+        let options = self.request.stream_options().without_stop();
         // A closed output gets no more answers.
         for (pieces, answered) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
             let printed = show(pieces, &mut self.display, context).and_then(|()| match answered.outcome {
@@ -145,7 +148,7 @@ impl Send<'_> {
         batch.messages().iter().for_each(|message| context.warn(message));
         show(pieces, &mut self.display, context)?;
         if let Some(answered) = answered {
-            self.settle(answered, self.args.stream_options(), context)?;
+            self.settle(answered, self.request.stream_options(), context)?;
         }
         Ok(came)
     }
@@ -189,7 +192,7 @@ impl Send<'_> {
             print_cut(error, context)?;
         }
         let mut message = self.checked(outcome, context)?;
-        if self.args.extract {
+        if self.direct.extract {
             message.extracted = code_block::first_block(&message.content.text());
             message.mark();
             if message.extracted.is_none() && context.out.format() != Format::Json {
@@ -230,7 +233,7 @@ impl Send<'_> {
 
     /// The request id of an item: the option, with the position appended after the first item.
     fn id_of(&self, work: &Work) -> Option<String> {
-        let id = self.args.request_id.as_ref()?;
+        let id = self.request.request_id.as_ref()?;
         Some(match work.request().position {
             0 => id.clone(),
             position => format!("{id}#{position}"),
@@ -238,7 +241,7 @@ impl Send<'_> {
     }
 
     /// True if an earlier run has the answer.
-    fn is_done(&self, work: &mut Work, context: &Context) -> Result<bool> {
+    fn is_done(&self, work: &Work, context: &Context) -> Result<bool> {
         match (&self.earlier, context.out.place().index) {
             (Some(earlier), Some(index)) => earlier.has_answered(index, work, &self.engine),
             _ => Ok(false),
@@ -250,10 +253,7 @@ impl Send<'_> {
         let mut shown = false;
         let id = self.id_of(&work);
         // Only a request with an id is compared with earlier ones.
-        let named = |_| {
-            let targets: Vec<String> = work.targets().iter().map(Target::name).collect();
-            Ok::<_, Error>((targets, keys::hash(&self.engine.body(&work)?)))
-        };
+        let named = |_| Ok::<_, Error>((work.target().name(), keys::hash(&self.engine.body(&work)?)));
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
             let mut listener = Printer { context, display: &mut self.display, shown: false };
@@ -282,8 +282,8 @@ impl Filter for Send<'_> {
                 format!("the turns of the session were not sent, and the new turns are not stored in it: {how}");
             context.out.notice("session_not_used", Severity::Info, message);
         }
-        let mut work = self.requests.work(&body, context.out.place());
-        if let Ok(work) = &mut work
+        let work = self.requests.work(&body, context.out.place());
+        if let Ok(work) = &work
             && self.is_done(work, context)?
         {
             context.out.skip_item();
@@ -291,9 +291,9 @@ impl Filter for Send<'_> {
         }
         // A single text needs no concurrency.
         if self.batch.is_none() || matches!(body, Body::Text(_)) {
-            let mut work = self.checked(work, context)?;
-            if self.args.dry_run {
-                let request = DryRun::of(&self.engine, &mut work)?;
+            let work = self.checked(work, context)?;
+            if self.direct.dry_run {
+                let request = DryRun::of(&self.engine, &work)?;
                 let estimate = self.engine.estimate_request(&work)?;
                 self.estimate = Some(estimate::sum(self.estimate.take(), estimate));
                 return context.out.record(Kind::Item, &request);
@@ -319,7 +319,7 @@ impl Filter for Send<'_> {
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         while self.wait(context)? {}
         self.engine.report_lowered(context);
-        let is_rows = self.args.stream_options().kind() == Some(InputKind::Rows);
+        let is_rows = self.request.stream_options().kind() == Some(InputKind::Rows);
         if let Some(estimate) = self.estimate.as_ref().filter(|_| is_rows) {
             estimate::report(estimate, context);
         }

@@ -18,8 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::reasoning::ReasoningDisplay;
-use super::request::{RequestBuilder, headers, parameters};
+use super::request::{RequestBuilder, parameters};
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::BackendOptions;
@@ -35,32 +34,31 @@ use crate::wire_api::Request;
 
 /// Send each prompt to a model and print its message
 #[derive(clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct Args {
+    #[command(flatten)]
+    pub request: RequestArgs,
+    #[command(flatten)]
+    pub direct: Direct,
+}
+
+/// The options of requests, whether they are answered now or in a batch.
+#[derive(clap::Args)]
+pub(crate) struct RequestArgs {
     /// The system text, or @FILE with the text of a file; @@ stands for an @
     #[arg(short, long, value_name = "TEXT|@FILE", allow_hyphen_values = true, help_heading = "Request")]
     system: Option<String>,
-    /// MODEL, ENDPOINT/MODEL or an alias; more of them are fallbacks in order
-    #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Model and backend")]
-    model: Vec<String>,
+    /// MODEL, ENDPOINT/MODEL or an alias
+    #[arg(short, long, value_name = "MODEL", help_heading = "Model and backend")]
+    model: Option<String>,
     /// A provider, an endpoint, stub, or the path of an executable
     #[arg(long, value_name = "NAME", help_heading = "Model and backend")]
     backend: Option<String>,
-    /// Print the text as it comes
-    #[arg(long, help_heading = "Output")]
-    pub stream: bool,
-    /// Print the first fenced code block of the answer, not the text around it
-    #[arg(short = 'x', long, help_heading = "Output")]
-    pub extract: bool,
     /// Show the model's reasoning: on standard error, or with json as the member `thinking` of deltas
     #[arg(long, help_heading = "Output", hide_short_help = true)]
-    reasoning: bool,
+    pub reasoning: bool,
     /// A parameter of the request: JSON if it parses as JSON, else text
     #[arg(short, long, value_name = "KEY=VALUE", help_heading = "Request")]
     option: Vec<String>,
-    /// A header to send with each request, as NAME=VALUE or `Name: value`
-    #[arg(long, value_name = "NAME=VALUE", help_heading = "Model and backend", hide_short_help = true)]
-    header: Vec<String>,
     /// The most tokens of an answer
     #[arg(long, value_name = "N", help_heading = "Request", hide_short_help = true)]
     max_tokens: Option<u64>,
@@ -70,15 +68,6 @@ pub(crate) struct Args {
     /// The time limit of one attempt
     #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "600s", help_heading = "Limits")]
     timeout: f64,
-    /// The longest pause in a stream
-    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "120s", help_heading = "Limits", hide_short_help = true)]
-    idle_timeout: f64,
-    /// The number of retries of transient failures
-    #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Limits")]
-    retries: u32,
-    /// The longest wait before a retry
-    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "60s", help_heading = "Limits", hide_short_help = true)]
-    retry_max_wait: f64,
     /// Ends that are failures although the answer is whole, or was cut at --max-tokens
     #[arg(long, value_name = "REASON,…", value_delimiter = ',', help_heading = "Output", hide_short_help = true)]
     fail_on: Vec<String>,
@@ -89,10 +78,66 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Model and backend", hide_short_help = true)]
     pub stub_script: Option<PathBuf>,
     /// The schema of the answer: a file, JSON, or fields as "name, age int"
-    #[arg(long, value_name = "FILE|SCHEMA", conflicts_with = "stream", help_heading = "Request")]
+    #[arg(long, value_name = "FILE|SCHEMA", help_heading = "Request")]
     schema: Option<PathBuf>,
+    /// The most dollars to spend
+    #[arg(long, value_name = "X", overrides_with = "budget_usd", help_heading = "Limits")]
+    budget_usd: Option<f64>,
+    /// The most tokens to spend
+    #[arg(long, value_name = "N", overrides_with = "budget_tokens", help_heading = "Limits", hide_short_help = true)]
+    budget_tokens: Option<u64>,
+    /// Idempotency key: a repeated request returns the first answer
+    #[arg(long, value_name = "ID", help_heading = "Recordings and cache", hide_short_help = true)]
+    pub request_id: Option<String>,
+    #[command(flatten)]
+    table: TableOptions,
+    #[command(flatten)]
+    stream_options: StreamOptions,
+    /// The text to send, or a template for each row of a table; - adds standard input
+    #[arg(value_name = "TEXT")]
+    text: Vec<String>,
+}
+
+/// The options of requests that are answered now.
+#[derive(clap::Args)]
+pub(crate) struct Direct {
+    /// Print the text as it comes
+    #[arg(long, conflicts_with = "schema", help_heading = "Output")]
+    stream: bool,
+    /// Print the first fenced code block of the answer, not the text around it
+    #[arg(short = 'x', long, help_heading = "Output")]
+    pub extract: bool,
+    /// The longest pause in a stream
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = seconds,
+        default_value = "120s",
+        help_heading = "Limits",
+        hide_short_help = true
+    )]
+    idle_timeout: f64,
+    /// The number of retries of transient failures
+    #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Limits")]
+    retries: u32,
+    /// The longest wait before a retry
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = seconds,
+        default_value = "60s",
+        help_heading = "Limits",
+        hide_short_help = true
+    )]
+    retry_max_wait: f64,
     /// Add each answer to a recording
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], help_heading = "Recordings and cache", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["replay", "cache"],
+        help_heading = "Recordings and cache",
+        hide_short_help = true
+    )]
     record: Option<PathBuf>,
     /// Answer from a recording, and send nothing
     #[arg(
@@ -104,42 +149,52 @@ pub(crate) struct Args {
     )]
     pub replay: Option<PathBuf>,
     /// Reuse the answers to equal requests, and store new ones
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = "Recordings and cache", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        help_heading = "Recordings and cache",
+        hide_short_help = true
+    )]
     #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
     cache: Option<Option<PathBuf>>,
-    #[command(flatten, next_help_heading = "Limits")]
-    budget: BudgetOptions,
-    /// The most requests per minute
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
-    rpm: Option<u32>,
+    /// File of a budget shared between processes
+    #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
+    budget_file: Option<PathBuf>,
     /// The output of an earlier run: prompts that it answers are skipped
-    #[arg(long = "skip-done", value_name = "OUT", help_heading = "Many prompts", hide_short_help = true)]
+    #[arg(
+        long = "skip-done",
+        value_name = "OUT",
+        conflicts_with = "request_id",
+        help_heading = "Many prompts",
+        hide_short_help = true
+    )]
     pub resume: Option<PathBuf>,
     /// The number of concurrent requests
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Many prompts")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1024),
+        conflicts_with = "request_id",
+        help_heading = "Many prompts"
+    )]
     pub jobs: u16,
-    /// Idempotency key: a repeated request returns the first answer
-    #[arg(long, value_name = "ID", conflicts_with_all = ["jobs", "resume"], help_heading = "Recordings and cache", hide_short_help = true)]
-    pub request_id: Option<String>,
     /// Print the request instead of sending it
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
-    #[command(flatten)]
-    table: TableOptions,
-    #[command(flatten)]
-    stream_options: StreamOptions,
-    /// The text to send, or a template for each row of a table; - adds standard input
-    #[arg(value_name = "TEXT")]
-    text: Vec<String>,
 }
 
-impl Args {
-    /// Makes the engine and the builder of its requests.
-    pub(crate) fn prepared(&self, context: &Context) -> Result<(Engine, RequestBuilder)> {
-        let recordings = self.recordings(context)?;
+impl RequestArgs {
+    /// Makes the engine and the builder of its requests. Without direct options they are answered in a batch.
+    pub(crate) fn prepared(&self, direct: Option<&Direct>, context: &Context) -> Result<(Engine, RequestBuilder)> {
+        let recordings = direct.map(|direct| direct.recordings(context)).transpose()?.flatten();
         let is_replayed = recordings.as_ref().is_some_and(Recordings::is_replayed);
         // A replay and a dry run need no key.
-        let sends = !is_replayed && !self.dry_run;
+        let sends = !is_replayed && !direct.is_some_and(|direct| direct.dry_run);
+        let jobs = direct.map_or(1, |direct| direct.jobs.into());
+        let streams = direct.is_some_and(|direct| self.streams(direct, context));
         let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
         let schema = self.schema.as_deref().map(AnswerSchema::load).transpose()?;
         let schema_text = schema.as_ref().map(|schema| schema.text.clone());
@@ -151,12 +206,12 @@ impl Args {
             Some(replay) if is_replayed => endpoints.or_default_name(|| replay.backend())?,
             _ => endpoints,
         };
-        let models = self.model.iter().filter(|model| !model.is_empty());
-        let models = models.map(|model| endpoints.target(model)).collect::<Result<_>>()?;
+        let model = self.model.as_deref().filter(|model| !model.is_empty());
+        let model = model.map(|model| endpoints.target(model)).transpose()?;
+        let idle = direct.filter(|_| streams).map(|direct| duration_of("--idle-timeout", direct.idle_timeout));
         let backends = Backends::new(BackendOptions {
-            timeouts: self.timeouts(context)?,
-            connections: self.jobs.into(),
-            headers: headers(&self.header)?,
+            timeouts: Timeouts { total: duration_of("--timeout", self.timeout)?, idle: idle.transpose()? },
+            connections: jobs,
             needs_key: sends,
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
@@ -168,13 +223,13 @@ impl Args {
         // All options are validated before a file is changed.
         let requests = RequestBuilder {
             system: self.system.as_deref().map(text_or_file).transpose()?,
-            models,
+            model,
             endpoints,
             tools: self.tools.as_deref().map(tools).transpose()?,
             common: Request {
                 params,
                 schema: schema_text,
-                stream: self.streams(context),
+                stream: streams,
                 reasoning: self.reasoning,
                 ..Request::default()
             },
@@ -182,27 +237,28 @@ impl Args {
             table: None,
             made: AtomicU64::new(0),
         };
-        let budget = if sends { Budget::open(&self.budget, policy_usd, self.rpm)? } else { None };
-        let max_wait = duration_of("--retry-max-wait", self.retry_max_wait)?;
-        let retries = RetryPolicy { retries: self.retries, max_wait };
+        let retries = direct.map_or(Ok(RetryPolicy::NONE), Direct::retries)?;
+        let file = direct.and_then(|direct| direct.budget_file.clone());
+        let limits = BudgetOptions { usd: self.budget_usd, tokens: self.budget_tokens, file };
         let engine = Engine {
             fail_on: self.fail_on.clone(),
             schema,
             recordings,
-            counts_what_is_free: self.budget.usd.is_some(),
-            budget,
-            gates: Gates::new(self.jobs.into()),
+            counts_what_is_free: self.budget_usd.is_some(),
+            budget: if sends { Budget::open(&limits, policy_usd)? } else { None },
+            gates: Gates::new(jobs),
             ..Engine::new(context, backends, retries, logs_content)?
         };
         Ok((engine, requests))
     }
 
     /// The source of the input. Fails if two options read standard input.
-    pub(crate) fn source(&self) -> Result<Source> {
+    pub(crate) fn source(&self, direct: Option<&Direct>) -> Result<Source> {
         let source = self.table.source(&self.text)?;
-        let files = [&self.tools, &self.schema, &self.stub_script, &self.replay, &self.resume];
+        let files = [&self.tools, &self.schema, &self.stub_script].into_iter();
+        let files = files.chain(direct.into_iter().flat_map(|direct| [&direct.replay, &direct.resume]));
         let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
-        let named = files.into_iter().flatten().map(|file| file.as_os_str()).chain(system);
+        let named = files.flatten().map(|file| file.as_os_str()).chain(system);
         given::check_input(named, !matches!(source, Source::Argument(_)))?;
         Ok(source)
     }
@@ -226,19 +282,15 @@ impl Args {
         self.table.writer(table, &columns).filter(|_| context.out.format() == Format::Text)
     }
 
-    /// The display of the model's reasoning.
-    pub(super) fn reasoning_display(&self) -> ReasoningDisplay {
-        ReasoningDisplay::new(self.reasoning)
-    }
-
     /// True if text is printed as it arrives. A code block and a record of a table are only printed whole.
-    fn streams(&self, context: &Context) -> bool {
-        self.stream && !((self.extract || self.table.is_given()) && context.out.format() != Format::Json)
+    fn streams(&self, direct: &Direct, context: &Context) -> bool {
+        direct.stream && !((direct.extract || self.table.is_given()) && context.out.format() != Format::Json)
     }
+}
 
-    fn timeouts(&self, context: &Context) -> Result<Timeouts> {
-        let idle = self.streams(context).then(|| duration_of("--idle-timeout", self.idle_timeout)).transpose()?;
-        Ok(Timeouts { total: duration_of("--timeout", self.timeout)?, idle })
+impl Direct {
+    fn retries(&self) -> Result<RetryPolicy> {
+        Ok(RetryPolicy { retries: self.retries, max_wait: duration_of("--retry-max-wait", self.retry_max_wait)? })
     }
 
     /// Opens the recordings, if an option names them.
@@ -248,7 +300,7 @@ impl Args {
         }
         // These files are written to.
         for file in
-            [&self.record, &self.resume, &self.budget.file, self.cache.as_ref().unwrap_or(&None)].into_iter().flatten()
+            [&self.record, &self.resume, &self.budget_file, self.cache.as_ref().unwrap_or(&None)].into_iter().flatten()
         {
             context.home.check_writable(file)?;
         }
@@ -269,28 +321,6 @@ impl Args {
 
 /// The longest list of tools, in bytes.
 const LONGEST: u64 = 4 << 20;
-/// The options that do not apply to a batch.
-const DIRECT: &str = "--stream --dry-run --jobs --skip-done --record --replay --cache --budget-file --rpm \
-    --retries --retry-max-wait --idle-timeout";
-
-fn is_named(option: &str) -> bool {
-    DIRECT.split_whitespace().any(|direct| direct == option)
-}
-
-/// True if an option does not apply to a batch.
-pub(crate) fn is_direct(option: &clap::Arg) -> bool {
-    option.get_long().is_some_and(|name| is_named(&format!("--{name}")))
-}
-
-/// Fails if an option does not apply to a batch.
-pub(crate) fn refuse_direct() -> Result<()> {
-    let options = std::env::args_os().take_while(|word| word != "--");
-    let mut names = options.map(|word| word.to_string_lossy().split('=').next().unwrap_or_default().to_owned());
-    match names.find(|name| is_named(name)) {
-        Some(name) => Err(Error::usage(format!("{name} does not apply to a batch")).hint("leave it out")),
-        None => Ok(()),
-    }
-}
 
 /// A tool, with the member names that different programs use.
 #[derive(Deserialize)]

@@ -15,7 +15,6 @@ use serde_json::{Map, Value};
 use crate::backend::Destination;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Endpoint, Target};
-use crate::backend::server::header;
 use crate::engine::{Engine, Work};
 use crate::policy::Policy;
 use crate::wire_api::Request;
@@ -24,8 +23,8 @@ use crate::wire_api::Request;
 pub(crate) struct RequestBuilder {
     /// The system text.
     pub system: Option<String>,
-    /// The models in order.
-    pub models: Vec<Target>,
+    /// The model.
+    pub model: Option<Target>,
     /// The endpoints, for the models of prompts and the default model.
     pub endpoints: Endpoints,
     /// Tools that replace the tools of prompts.
@@ -58,8 +57,8 @@ impl RequestBuilder {
 
     /// The endpoint for prompts that name none.
     pub(crate) fn endpoint(&self) -> Result<Arc<Endpoint>> {
-        match self.models.first() {
-            Some(first) => Ok(Arc::clone(&first.endpoint)),
+        match &self.model {
+            Some(model) => Ok(Arc::clone(&model.endpoint)),
             None => self.endpoints.default_for(None),
         }
     }
@@ -86,21 +85,16 @@ impl RequestBuilder {
             // The governed text of the id is not sent.
             prompt.prompt_id = None;
         }
-        let (first, fallbacks) = self.targets(&prompt)?;
+        let target = match (&self.model, &prompt.model) {
+            (Some(target), _) => target.clone(),
+            (None, Some(model)) => self.endpoints.target(model)?,
+            (None, None) => self.endpoints.default_target()?,
+        };
         let mut request = self.request(&prompt, params);
         self.policy.permit(prompt.prompt_id.as_deref(), &request.system)?;
         // Invalid prompts do not count.
         request.position = self.made.fetch_add(1, Ordering::Relaxed);
-        Ok(Work::new(prompt, request, first, fallbacks))
-    }
-
-    /// The model for a prompt, and its fallbacks.
-    fn targets(&self, prompt: &Prompt) -> Result<(Target, Vec<Target>)> {
-        match (self.models.split_first(), &prompt.model) {
-            (Some((first, others)), _) => Ok((first.clone(), others.to_vec())),
-            (None, Some(model)) => Ok((self.endpoints.target(model)?, Vec::new())),
-            (None, None) => Ok((self.endpoints.default_target()?, Vec::new())),
-        }
+        Ok(Work::new(prompt, request, target))
     }
 
     /// Makes the request. The target sets its model.
@@ -184,24 +178,6 @@ fn value(key: &str, text: &str) -> Result<Value> {
     }
 }
 
-/// Parses headers. Errors never contain a value.
-pub(super) fn headers(given: &[String]) -> Result<Vec<(String, String)>> {
-    let mut headers: Vec<(String, String)> = Vec::with_capacity(given.len());
-    for given in given {
-        let form = "write --header NAME=VALUE or --header 'Name: value'";
-        let Some((name, value)) = given.split_once(['=', ':']) else {
-            return Err(Error::usage("a header has neither `=` nor `:`").hint(form));
-        };
-        let (name, value) =
-            header(name, value).map_err(|e| Error::usage(e.message()).hint(e.hint_text().unwrap_or(form)))?;
-        if headers.iter().any(|(known, _)| *known == name) {
-            return Err(Error::usage(format!("the header {name} is given twice")).hint("give it once"));
-        }
-        headers.push((name, value));
-    }
-    Ok(headers)
-}
-
 /// The output of a dry run.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -227,7 +203,7 @@ impl Reply for DryRun {
 
 impl DryRun {
     /// The first request for a prompt.
-    pub(super) fn of(engine: &Engine, work: &mut Work) -> Result<Self> {
+    pub(super) fn of(engine: &Engine, work: &Work) -> Result<Self> {
         engine.note_lowered(work)?;
         let backend = engine.ready(work)?.backend;
         let body = backend.body(work.request())?;
@@ -289,20 +265,5 @@ mod tests {
             assert!(!format!("{error:?}{:?}", error.hint_text()).contains("secret"), "{given}: {error:?}");
         }
         assert!(parsed(&["a=1", "a=2"]).unwrap_err().message().contains("twice"));
-    }
-
-    #[test]
-    fn header_is_validated() {
-        let parsed = |given: &str| headers(&[given.to_owned()]);
-        assert_eq!(parsed("X-A: b=c").unwrap(), [("x-a".to_owned(), "b=c".to_owned())]);
-        assert_eq!(parsed("x-a=b:c").unwrap(), [("x-a".to_owned(), "b:c".to_owned())]);
-        for given in
-            ["secret", "=secret", "a b: secret", "x: secret\r\ny: z", "x=secretß", "Host: secret", "Content-Length=5"]
-        {
-            let error = parsed(given).unwrap_err();
-            let is_repeated = format!("{error:?}").contains("secret") && given != "secret";
-            assert!(!is_repeated, "{given}: {error:?}");
-        }
-        assert!(headers(&["a=1".to_owned(), "A: 2".to_owned()]).unwrap_err().message().contains("twice"));
     }
 }

@@ -46,28 +46,18 @@ impl EarlierRun {
         Ok(Self { file: file.to_owned(), requests })
     }
 
-    /// True if the prompt with this index has a message from any of its models. Fails if the message answers another request, because the input or
-    /// an option has changed.
-    pub(super) fn has_answered(&self, index: u64, work: &mut Work, engine: &Engine) -> Result<bool> {
+    /// True if the prompt with this index has a message. Fails if the message answers another request, because the input
+    /// or an option has changed.
+    pub(super) fn has_answered(&self, index: u64, work: &Work, engine: &Engine) -> Result<bool> {
         let Some(known) = self.requests.get(&index) else { return Ok(false) };
-        let mut unknown = None;
-        for at in 0..work.targets().len() {
-            work.select_target(at);
-            match engine.request_hash(work) {
-                Ok(hash) if fingerprint(&hash) == *known => return Ok(true),
-                Ok(_) => {}
-                // The answer may be from an endpoint that is no longer configured.
-                Err(error) => unknown = Some(error),
-            }
+        if fingerprint(&engine.request_hash(work).map_err(Error::fatal)?) == *known {
+            return Ok(true);
         }
         let message = format!("the earlier output answers another request with index {index}");
-        Err(unknown
-            .unwrap_or_else(|| {
-                Error::new(Code::Conflict, message)
-                    .in_file(&self.file)
-                    .with("index", index)
-                    .hint("use the input, the model and the options of the earlier run, or a new output")
-            })
+        Err(Error::new(Code::Conflict, message)
+            .in_file(&self.file)
+            .with("index", index)
+            .hint("use the input, the model and the options of the earlier run, or a new output")
             .fatal())
     }
 }

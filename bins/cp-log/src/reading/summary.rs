@@ -22,7 +22,7 @@ const EVENTS: [(&str, &[&str]); 28] = [
     ("exec.step", &["{decision} ", "{argv_as_asked|exe/path}", " ({rule})"]),
     ("ledger.checkpoint", &["{size} entries", ", key {key}"]),
     ("ledger.open", &["{origin}"]),
-    ("llm.batch", &["{job|id}", " {status}"]),
+    ("llm.batch", &["{job|job_id}", " {status}"]),
     ("llm.request", &["{model}"]),
     (
         "llm.response",

@@ -1,4 +1,4 @@
-//! Budgets: limits of spending, for one process or for all that share a file, and of the rate of requests of this process.
+//! Budgets: limits of spending, for one process or for all that share a file.
 //! A request reserves its estimated cost before it is sent, and the actual cost is counted after its answer. A budget is
 //! exceeded by at most the requests in flight.
 
@@ -8,7 +8,7 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result, clock, signals};
@@ -16,30 +16,24 @@ use cp_common::{Code, Error, Result, clock, signals};
 pub(super) use self::file::Amount;
 use self::file::{BudgetFile, Limit, Owner, Reservation, SharedFile, Timestamp};
 use crate::command_line::command_with_limits;
-use crate::pause;
 
 /// The interval for checking whether other processes released their reservations.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The options of a budget.
-#[derive(clap::Args, Clone, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct BudgetOptions {
-    /// The most dollars to spend
-    #[arg(long = "budget-usd", value_name = "X")]
+    /// The most dollars to spend.
     pub usd: Option<f64>,
-    /// The most tokens to spend
-    #[arg(long = "budget-tokens", value_name = "N", hide_short_help = true)]
+    /// The most tokens to spend.
     pub tokens: Option<u64>,
-    /// File of a budget shared between processes
-    #[arg(long = "budget-file", value_name = "FILE", hide_short_help = true)]
+    /// The file of a budget that processes share.
     pub file: Option<PathBuf>,
 }
 
-/// A budget and a rate limit.
+/// A budget.
 pub(crate) struct Budget {
     limit: Limit,
-    /// The time between two requests.
-    pace: Duration,
     storage: Storage,
     owner: Owner,
     state: Mutex<State>,
@@ -56,8 +50,6 @@ enum Storage {
 #[derive(Default)]
 struct State {
     in_flight: u64,
-    /// The time of the next request.
-    turn: Option<Instant>,
     /// The number of answers so far, and their usage.
     answers: u32,
     answered: Amount,
@@ -80,29 +72,18 @@ enum Admission {
 
 impl Budget {
     /// The budget of a command line; `None` if nothing is limited. `policy_usd` is the limit that policy sets.
-    pub(crate) fn open(
-        options: &BudgetOptions,
-        policy_usd: Option<f64>,
-        per_minute: Option<u32>,
-    ) -> Result<Option<Self>> {
+    pub(crate) fn open(options: &BudgetOptions, policy_usd: Option<f64>) -> Result<Option<Self>> {
         if options.usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
             return Err(Error::usage("--budget-usd must be a number of dollars"));
         }
-        let is_paced = per_minute.is_some();
         let given = Limit { usd: options.usd, tokens: options.tokens };
         let storage = match &options.file {
-            None if given.is_none() && policy_usd.is_none() && !is_paced => return Ok(None),
+            None if given.is_none() && policy_usd.is_none() => return Ok(None),
             None => Storage::Memory(Mutex::default()),
             Some(file) => Storage::Shared(SharedFile::at(file)?),
         };
-        let mut budget = Self {
-            limit: given,
-            pace: per_minute.map_or(Duration::ZERO, |most| Duration::from_mins(1) / most.max(1)),
-            storage,
-            owner: Owner::this(),
-            state: Mutex::default(),
-            settled: Condvar::new(),
-        };
+        let mut budget =
+            Self { limit: given, storage, owner: Owner::this(), state: Mutex::default(), settled: Condvar::new() };
         // Limits of the command line are stored in the file; the file has the others.
         budget.limit = budget.change(|content| {
             content.count_as_spent(|owner| !owner.is_alive());
@@ -111,9 +92,9 @@ impl Budget {
             content.limit
         })?;
         budget.limit.usd = [budget.limit.usd, policy_usd].into_iter().flatten().reduce(f64::min);
-        if budget.limit.is_none() && !is_paced {
+        if budget.limit.is_none() {
             let error = Error::usage("--budget-file needs a limit, because the file has none");
-            return Err(error.hint("give --budget-usd, --budget-tokens or --rpm"));
+            return Err(error.hint("give --budget-usd or --budget-tokens"));
         }
         Ok(Some(budget))
     }
@@ -123,30 +104,10 @@ impl Budget {
         self.limit.usd.is_some()
     }
 
-    /// True if dollars or tokens are limited, so that every answer needs a usage.
-    pub(crate) fn has_limit(&self) -> bool {
-        !self.limit.is_none()
-    }
-
     /// The average cost of an answer so far.
     pub(super) fn average(&self) -> Option<Amount> {
         let state = self.lock();
         (state.answers > 0).then(|| state.answered.scaled(1.0 / f64::from(state.answers)))
-    }
-
-    /// Waits for the next turn of the rate limit.
-    pub(super) fn wait_turn(&self) -> Result<()> {
-        if self.pace.is_zero() {
-            return Ok(());
-        }
-        let now = Instant::now();
-        let turn = {
-            let mut state = self.lock();
-            let turn = state.turn.map_or(now, |turn| turn.max(now));
-            state.turn = Some(turn + self.pace);
-            turn
-        };
-        pause(turn - now)
     }
 
     /// The rest of the pause of all processes that share the file.
@@ -202,6 +163,20 @@ impl Budget {
         })
     }
 
+    /// Counts the most that a request of a batch may cost. Fails if the requests so far may exceed the budget.
+    pub(super) fn count(&self, most: Amount) -> Result<()> {
+        let spent = self.change(|content| {
+            content.spent = content.spent.plus(most);
+            content.spent
+        })?;
+        if !self.limit.is_reached(spent) {
+            return Ok(());
+        }
+        Err(self.exhausted(spent).with("reason", "estimate").hint(
+            "nothing was submitted: raise --budget-usd or --budget-tokens, lower --max-tokens, or submit fewer rows",
+        ))
+    }
+
     /// Replaces the reservation of a request by its usage, if that is known.
     pub(super) fn settle(&self, ticket: &Ticket, usage: Option<&Usage>) -> Result<()> {
         let mut state = self.lock();
@@ -222,7 +197,7 @@ impl Budget {
     /// Notes an answer without usage. Returns the error that ends the stream the first time.
     pub(super) fn report_missing_usage(&self) -> Option<Error> {
         let mut state = self.lock();
-        (self.has_limit() && !std::mem::replace(&mut state.lacks_usage, true)).then(missing_usage_error)
+        (!std::mem::replace(&mut state.lacks_usage, true)).then(missing_usage_error)
     }
 
     /// Counts requests that are still in flight as spent.

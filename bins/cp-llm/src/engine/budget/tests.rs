@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn open(options: &BudgetOptions) -> Result<Option<Budget>> {
-    Budget::open(options, None, None)
+    Budget::open(options, None)
 }
 
 fn used(tokens: u64) -> Usage {
@@ -186,14 +186,6 @@ fn other_files_are_rejected() {
 }
 
 #[test]
-fn turns_are_spaced() {
-    let paced = Budget::open(&BudgetOptions::default(), None, Some(6000)).unwrap().unwrap();
-    let start = Instant::now();
-    std::thread::scope(|scope| (0..6).for_each(|_| drop(scope.spawn(|| paced.wait_turn().unwrap()))));
-    assert!(start.elapsed() >= Duration::from_millis(50), "{:?}", start.elapsed());
-}
-
-#[test]
 fn pause_is_shared() {
     let (_directory, file) = budget_file();
     let (one, two) = (sharing(&file, Some(10)), sharing(&file, Some(10)));
@@ -211,8 +203,6 @@ fn missing_usage_is_reported_once_and_stops_requests() {
     assert_eq!(budget.report_missing_usage().unwrap().code(), Code::Config);
     assert!(budget.report_missing_usage().is_none());
     assert_eq!(budget.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::Config);
-    let paced = Budget::open(&BudgetOptions::default(), None, Some(1)).unwrap().unwrap();
-    assert!(paced.report_missing_usage().is_none(), "a rate limit needs no usage");
 }
 
 proptest! {
