@@ -12,10 +12,9 @@ use cp_egress::Network;
 
 use super::checks::check_cwd;
 use super::program::{HashCache, Pinned, ProgramLookup};
-use super::{Assessment, Caller, Ruling};
+use super::{Caller, Decision, Ruling};
 use crate::nofollow::follow;
 use crate::policy::{Policy, node_of};
-use crate::request::Command;
 use crate::rules::Finding;
 use crate::sandbox::pieces::sees;
 use crate::sandbox::plan::{Plan, Profile, Terminals};
@@ -57,20 +56,11 @@ pub(crate) fn decide_agent(
     let pinned = pin(policy, hashes, &agent)?;
     let settings = &mut policy.loaded.settings.exec;
     (settings.profile, settings.network) = (Profile::Build, agent.network);
-    let command = Command { env: agent.env, ..Command::default() };
-    let assessment = Assessment {
-        argv: agent.argv,
-        finding: Finding::contained("the sandbox contains the agent, and each program is decided about when it starts"),
-        pinned,
-        cwd,
-        timeout: agent.timeout,
-        notices: Vec::new(),
-        line: None,
-    };
-    let mut ruling = assessment.into_ruling(policy, &command)?;
-    ruling.caller = Caller::Program;
+    let finding =
+        Finding::contained("the sandbox contains the agent, and each program is decided about when it starts");
+    let decision = Decision::of(agent.argv, finding, pinned, cwd, agent.timeout);
+    let mut ruling = super::plan(policy, Decision { variables: agent.env, caller: Caller::Program, ..decision })?;
     let plan = &mut ruling.plan;
-    plan.is_contained = true;
     plan.terminals = agent.terminals;
     let view = &mut plan.view;
     for state in agent.state {
