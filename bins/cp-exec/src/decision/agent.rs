@@ -17,7 +17,7 @@ use crate::nofollow::follow;
 use crate::policy::{Policy, node_of};
 use crate::rules::Finding;
 use crate::sandbox::pieces::sees;
-use crate::sandbox::plan::{Plan, Profile, Terminals};
+use crate::sandbox::plan::{Operation, Plan, Profile, Terminals};
 
 /// The time limit of an agent without one: ten years.
 pub(crate) const UNLIMITED: Duration = Duration::from_hours(10 * 365 * 24);
@@ -64,17 +64,17 @@ pub(crate) fn decide_agent(
     plan.terminals = agent.terminals;
     let view = &mut plan.view;
     for state in agent.state {
-        let hides = |mask: &PathBuf| !state.starts_with(mask);
-        view.mask.retain(hides);
+        view.places.retain(|place| place.operation != Operation::Hidden || !state.starts_with(&place.path));
         // The states of other agents stay hidden.
         let beside = state.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
         if policy.cp_home.contains(&state) {
-            view.mask.extend(beside.map(|entry| entry.path()).filter(|path| *path != state));
+            let others = beside.map(|entry| entry.path()).filter(|path| *path != state);
+            view.add(Operation::Hidden, true, others);
         }
         let node = node_of(&state)?.ok_or_else(|| Error::not_found("no such directory").in_file(&state))?;
         view.nodes.insert(state.clone(), node);
-        view.write.push(state.clone());
-        view.execute.push(state.clone());
+        view.add(Operation::Write, true, [state.clone()]);
+        view.add(Operation::Execute, true, [state.clone()]);
         view.state.push(state);
     }
     let is_absent = |value: &str| !Path::new(value).canonicalize().is_ok_and(|shell| sees(plan, &shell));

@@ -21,7 +21,7 @@ use crate::nofollow::Node;
 use crate::policy::{Access, Degraded, Policy, RunAs, allowable, name_of, node_of};
 use crate::refusal::refuse;
 use crate::rules::Arguments;
-use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Plan, Profile, Terminals, View};
+use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Place, Plan, Profile, Terminals, View};
 
 /// Counts the runs of this process, to number their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -150,40 +150,42 @@ fn view(
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
     let (found, guarded) = policy.scan_trees(&roots, &write)?;
     mask.extend(found.hidden_pinned);
+    let mask = policy.followed(mask)?;
     let mask_found = match policy.git().filter(|_| !found.hidden.is_empty()) {
         Some(git) => without_unchanged(&git, found.hidden),
         None => found.hidden,
     };
     let mut view = View {
-        protect: policy.protected()?.into_iter().chain(found.kept_pinned).chain(limits.read_only).collect(),
-        writable: limits.writable,
-        protect_found: found.kept,
-        mask: policy.followed(mask)?,
-        mask_found,
         links: policy.bounds.links().chain(&policy.links).map(|link| (link.at.clone(), link.to.clone())).collect(),
         refuse_degraded: policy.exec().degraded == Degraded::Refuse,
         session_tmp: policy.session_tmp(),
         scratch: std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id())),
-        read,
-        write,
-        execute,
-        kept: Vec::new(),
-        state: Vec::new(),
-        nodes: BTreeMap::new(),
-        files: Vec::new(),
+        ..View::default()
     };
-    // A forbidden path stays hidden even if another list declares it.
-    let hidden: Vec<PathBuf> = view.mask.iter().chain(&view.mask_found).cloned().collect();
-    for paths in [&mut view.read, &mut view.write, &mut view.execute] {
-        paths.retain(|path| !hidden.iter().any(|mask| path.starts_with(mask)));
+    for (operation, paths) in [(Operation::Read, read), (Operation::Write, write), (Operation::Execute, execute)] {
+        // A forbidden path stays hidden even if another list declares it.
+        let is_hidden = |path: &PathBuf| mask.iter().chain(&mask_found).any(|mask| path.starts_with(mask));
+        view.add(operation, true, paths.into_iter().filter(|path| !is_hidden(path)));
     }
+    view.add(Operation::Writable, false, limits.writable);
+    view.add(Operation::ReadOnly, false, found.kept);
+    view.add(
+        Operation::ReadOnly,
+        true,
+        policy.protected()?.into_iter().chain(found.kept_pinned).chain(limits.read_only),
+    );
+    view.add(Operation::Hidden, false, mask_found);
+    view.add(Operation::Hidden, true, mask);
     Ok((view, guarded))
 }
 
 /// The device and inode of each path of a view. Fails if a path goes through a link.
 fn nodes(view: &View, pinned: &Pinned) -> Result<BTreeMap<PathBuf, Node>> {
     let mut nodes = BTreeMap::new();
-    for path in view.read.iter().chain(&view.write).chain(&view.execute).chain(&view.protect) {
+    let is_checked = |place: &&Place| {
+        place.operation <= Operation::Execute || place.operation == Operation::ReadOnly && place.is_pinned
+    };
+    for path in view.places.iter().filter(is_checked).map(|place| &place.path) {
         // A script is covered with the text that was hashed, so its inode does not matter.
         let is_script = pinned.script.as_ref().is_some_and(|script| script.path == *path);
         if !is_script && let Some(node) = node_of(path)? {

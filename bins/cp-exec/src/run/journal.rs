@@ -21,6 +21,7 @@ use super::streams::Captured;
 use crate::decision::{Ruling, StepRuling};
 use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Actor, HostCall, Policy};
+use crate::sandbox::plan::Operation;
 use crate::sandbox::report::Quarantined;
 
 /// Declared files up to this size are hashed.
@@ -117,7 +118,6 @@ impl Journal {
 
     /// The declared inputs and outputs of a command: files with their hashes, directories by name.
     fn evidence(&self, intent: &Receipt, ruling: &Ruling) -> Entry {
-        let (reads, writes) = (&ruling.plan.view.read, &ruling.plan.view.write);
         let pinned = &ruling.decision.pinned;
         let state = |path: &PathBuf| {
             if path == &pinned.path {
@@ -126,11 +126,11 @@ impl Journal {
                 state_of(path)
             }
         };
-        let declared = |paths: &[PathBuf]| paths.iter().map(state).collect::<Vec<_>>();
+        let declared = |operation| ruling.plan.view.of(operation).map(state).collect::<Vec<_>>();
         self.entry("exec.evidence")
             .with("intent", &intent.seq)
-            .with("declared_reads", &declared(reads))
-            .with("declared_writes", &declared(writes))
+            .with("declared_reads", &declared(Operation::Read))
+            .with("declared_writes", &declared(Operation::Write))
     }
 
     /// Adds the members of a command to an entry.

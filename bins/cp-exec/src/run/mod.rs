@@ -42,7 +42,7 @@ use crate::guard::settle::{OpenRun, settle};
 use crate::guard::{self, session_tmp};
 use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
-use crate::sandbox::plan::{Layer, Terminals};
+use crate::sandbox::plan::{Layer, Operation, Terminals};
 
 /// The longest grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
@@ -132,10 +132,11 @@ impl Prepared {
             Err(error) => return Err(NotRun::Lost(error)),
         }
         let view = &self.ruling.plan.view;
-        let hidden: HashSet<&Path> = view.mask.iter().chain(&view.mask_found).map(PathBuf::as_path).collect();
+        let hidden: HashSet<&Path> = view.of(Operation::Hidden).map(PathBuf::as_path).collect();
         let walk = self.policy.loaded.settings.paths.walk;
         let (store, exclude) = (Store::of_home(&self.policy.cp_home), |path: &Path| hidden.contains(path));
-        let recorded: Vec<PathBuf> = view.write.iter().filter(|path| !view.state.contains(path)).cloned().collect();
+        let recorded: Vec<PathBuf> =
+            view.of(Operation::Write).filter(|path| !view.state.contains(path)).cloned().collect();
         let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, &exclude, &store, walk));
         let run = Run {
             stdin: self.stdin.take(),

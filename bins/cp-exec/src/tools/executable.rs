@@ -14,7 +14,7 @@ use crate::refusal::refuse;
 use crate::request::ToolCall;
 use crate::rules::{Finding, Risk};
 use crate::run::streams;
-use crate::sandbox::plan::Profile;
+use crate::sandbox::plan::{Operation, Place, Profile};
 
 /// The most bytes of arguments that are also passed in argv.
 const ARGUMENT: usize = 32 * 1024;
@@ -50,11 +50,11 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
     let mut ruling = plan(policy, Decision { stdin: Some(sha256(input)), ..decision })?;
     let plan = &mut ruling.plan;
     // A tool must not write to its own directory. A description needs neither network nor files.
-    plan.view.write.retain(|path| !policy.tools.contains(path));
+    let stays = |place: &Place| !call.describe && !policy.tools.contains(&place.path);
+    plan.view.places.retain(|place| place.operation != Operation::Write || stays(place));
     if call.describe {
         plan.profile = if plan.script.is_none() { Profile::Strict } else { plan.profile };
         plan.sockets = false;
-        plan.view.write.clear();
     }
     ruling.watched.only_in(&plan.view);
     Ok((ruling, streams::stdin_from_bytes(input)?))
