@@ -7,7 +7,7 @@ use schemars::schema_for;
 fn schemas_are_those_of_the_types() {
     let here = env!("CARGO_MANIFEST_DIR");
     same_or_update(here, "item", &of_record(schema_for!(crate::tools::Item)));
-    same_or_update(here, "decision", &of_record(schema_for!(crate::verbs::check::Decision)));
+    same_or_update(here, "decision", &of_record(schema_for!(crate::verbs::check::Answer)));
     same_or_update(here, "approvals", &schema_for!(crate::verbs::approve::Approvals));
     let mut changed = schema_for!(cp_hosts::Changed);
     changed.insert("title".to_owned(), "hook_changed".into());

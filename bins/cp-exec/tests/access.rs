@@ -76,7 +76,8 @@ fn block(name: &str, policy: &str) -> String {
 fn access_under_each_policy_is_as_recorded() {
     cp_testkit::needs!("python3");
     let file = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/access/access.txt"));
-    let found: String = policies().iter().map(|(name, policy)| format!("# {}\n", block(name, policy))).collect();
+    let found =
+        policies().iter().map(|(name, policy)| format!("# {}\n", block(name, policy))).collect::<Vec<_>>().concat();
     if std::env::var_os("UPDATE").is_some() {
         fs::write(&file, &found).unwrap();
     }

@@ -15,7 +15,7 @@ restricted_commands = ["rm"]
 [[exec.rule]]
 command = "git"
 subcommands = ["push"]
-decision = "confirm"
+decision = "ask"
 reason = "publishes"
 [paths]
 read = ["."]

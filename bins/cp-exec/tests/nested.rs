@@ -15,7 +15,7 @@ restricted_commands = ["tac"]
 [[exec.rule]]
 command = "git"
 subcommands = ["push"]
-decision = "confirm"
+decision = "ask"
 reason = "publishes"
 [paths]
 read = ["."]

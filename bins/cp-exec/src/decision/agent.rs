@@ -12,13 +12,12 @@ use cp_egress::Network;
 
 use super::checks::check_cwd;
 use super::program::{HashCache, Pinned, ProgramLookup};
-use super::{Assessment, Caller, Ruling};
+use super::{Caller, Decision, Ruling};
 use crate::nofollow::follow;
 use crate::policy::{Policy, node_of};
-use crate::request::Command;
 use crate::rules::Finding;
 use crate::sandbox::pieces::sees;
-use crate::sandbox::plan::{Plan, Profile, Terminals};
+use crate::sandbox::plan::{Operation, Plan, Profile, Terminals};
 
 /// The time limit of an agent without one: ten years.
 pub(crate) const UNLIMITED: Duration = Duration::from_hours(10 * 365 * 24);
@@ -57,34 +56,25 @@ pub(crate) fn decide_agent(
     let pinned = pin(policy, hashes, &agent)?;
     let settings = &mut policy.loaded.settings.exec;
     (settings.profile, settings.network) = (Profile::Build, agent.network);
-    let command = Command { env: agent.env, ..Command::default() };
-    let assessment = Assessment {
-        argv: agent.argv,
-        finding: Finding::contained("the sandbox contains the agent, and each program is decided about when it starts"),
-        pinned,
-        cwd,
-        timeout: agent.timeout,
-        notices: Vec::new(),
-        line: None,
-    };
-    let mut ruling = assessment.into_ruling(policy, &command)?;
-    ruling.caller = Caller::Program;
+    let finding =
+        Finding::contained("the sandbox contains the agent, and each program is decided about when it starts");
+    let decision = Decision::of(agent.argv, finding, pinned, cwd, agent.timeout);
+    let mut ruling = super::plan(policy, Decision { variables: agent.env, caller: Caller::Program, ..decision })?;
     let plan = &mut ruling.plan;
-    plan.is_contained = true;
     plan.terminals = agent.terminals;
     let view = &mut plan.view;
     for state in agent.state {
-        let hides = |mask: &PathBuf| !state.starts_with(mask);
-        view.mask.retain(hides);
+        view.places.retain(|place| place.operation != Operation::Hidden || !state.starts_with(&place.path));
         // The states of other agents stay hidden.
         let beside = state.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
         if policy.cp_home.contains(&state) {
-            view.mask.extend(beside.map(|entry| entry.path()).filter(|path| *path != state));
+            let others = beside.map(|entry| entry.path()).filter(|path| *path != state);
+            view.add(Operation::Hidden, true, others);
         }
         let node = node_of(&state)?.ok_or_else(|| Error::not_found("no such directory").in_file(&state))?;
         view.nodes.insert(state.clone(), node);
-        view.write.push(state.clone());
-        view.execute.push(state.clone());
+        view.add(Operation::Write, true, [state.clone()]);
+        view.add(Operation::Execute, true, [state.clone()]);
         view.state.push(state);
     }
     let is_absent = |value: &str| !Path::new(value).canonicalize().is_ok_and(|shell| sees(plan, &shell));

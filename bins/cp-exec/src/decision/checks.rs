@@ -8,7 +8,6 @@ use std::path::{Component, Path, PathBuf};
 
 use cp_common::context::options::Origin;
 use cp_common::{Code, Error, Result};
-use serde_json::{Value, json};
 
 use super::program::ProgramLookup;
 use crate::policy::{Access, Intent, Policy, allowable, normal};
@@ -130,48 +129,19 @@ pub(super) fn check_intent(policy: &Policy, served: Option<&Served>, notices: &m
 }
 
 /// Adds the tool call that replaces a refused command to the refusal. Another agent does not have these tools.
-pub(super) fn add_tool_call_hint(
-    error: Error,
-    policy: &Policy,
-    served: Option<&Served>,
-    arguments: &Arguments<'_>,
-) -> Error {
+pub(super) fn add_tool_call_hint(error: Error, policy: &Policy, served: Option<&Served>) -> Error {
     match served.filter(|_| policy.actor.host.is_none()) {
         Some(served) if error.code() == Code::Forbidden && !(served.reads && policy.exec().intent == Intent::Off) => {
-            let call = tool_call_hint(&served.hint, arguments, policy.actor.call.is_some());
             // Without a policy the first step is to create one.
             let hint = match error.hint_text() {
                 Some(hint) if policy.loaded.file.is_none() => hint.to_owned(),
-                Some(hint) => format!("{call}; {hint}"),
-                None => call,
+                Some(hint) => format!("{}; {hint}", served.hint),
+                None => served.hint.clone(),
             };
             error.with("use", served.by.clone()).hint(hint)
         }
         _ => error,
     }
-}
-
-/// A hint with the operand of the command in its request, in the form of the caller: a row, or the input of a tool call.
-fn tool_call_hint(hint: &str, arguments: &Arguments<'_>, is_call: bool) -> String {
-    let Some((text, request)) = hint.find('{').map(|at| hint.split_at(at)) else { return hint.to_owned() };
-    let Ok(mut request) = serde_json::from_str::<Value>(request) else { return hint.to_owned() };
-    let operands = || arguments.operands().map(|operand| operand.word);
-    let operand = operands().find(|word| Path::new(word).exists()).or_else(|| operands().next());
-    if let (Some(path), Some(operand)) = (request.pointer_mut("/arguments/path"), operand) {
-        *path = operand.into();
-    }
-    if let Some(glob) = request.pointer_mut("/arguments/glob") {
-        let named = arguments.words().windows(2).find(|pair| pair[0] == "-name" || pair[0] == "-iname");
-        *glob = named.map_or("*", |pair| pair[1].as_str()).into();
-    }
-    if !is_call {
-        return format!("{text}{request}");
-    }
-    let mut input = json!({ "operation": request["operation"] });
-    for (name, value) in request["arguments"].as_object().into_iter().flatten() {
-        input[name] = value.clone();
-    }
-    format!("{text}{} {input}", request["tool"].as_str().unwrap_or_default())
 }
 
 /// The directory that a command requests, without links.

@@ -5,14 +5,13 @@ use std::path::Path;
 
 use cp_common::program::approval::{self, Spent};
 use cp_common::program::confirm::{self, issue, redeem};
-use cp_common::program::terminal;
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
 use cp_common::{Code, Error, Result, clock};
 use cp_egress::Network;
 use cp_hosts::difference;
 use serde::Serialize;
 
-use super::Ruling;
+use super::{Decision, Ruling};
 use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Confirm, Policy};
 use crate::rules::Finding;
@@ -40,16 +39,16 @@ struct Request<'a, What> {
 pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
     let plan = &ruling.plan;
     let request = Request {
-        what: (&ruling.command.argv, plan.limits),
+        what: (&ruling.decision.argv, plan.limits),
         cwd: &plan.cwd.path,
         env: KeyedHasher::of_home(&policy.cp_home).tag_all(&plan.env),
-        timeout_ms: ruling.command.timeout.as_millis(),
+        timeout_ms: ruling.decision.timeout.as_millis(),
         profile: plan.profile,
         network: &plan.network,
-        stdin: ruling.stdin.as_deref(),
+        stdin: ruling.decision.stdin.as_deref(),
         uid: rustix::process::getuid().as_raw(),
     };
-    binds(policy, &request, Some(ruling.command.pinned.sha256.clone()), None)
+    binds(policy, &request, Some(ruling.decision.pinned.sha256.clone()), None)
 }
 
 fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {
@@ -59,16 +58,21 @@ fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, tar
 
 /// The approval that a ruling requires.
 fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
-    let shown = Shown {
-        argv: ruling.command.argv.clone(),
-        variables: ruling.variables.clone(),
-        cwd: Some(ruling.plan.cwd.path.display().to_string()),
-        risk: ruling.command.finding.risk.name().to_owned(),
-        rule: ruling.command.finding.rule.clone(),
-        why: ruling.confirm.clone().unwrap_or_default(),
+    let Decision { argv, variables, cwd, finding, .. } = &ruling.decision;
+    let shown = shown(argv, variables.keys(), cwd, finding);
+    new_approval(policy, Action::Run, finding.is_final, shown, binding(policy, ruling)?)
+}
+
+fn shown<'a>(argv: &[String], variables: impl Iterator<Item = &'a String>, cwd: &Path, finding: &Finding) -> Shown {
+    Shown {
+        argv: argv.to_vec(),
+        variables: variables.cloned().collect(),
+        cwd: Some(cwd.display().to_string()),
+        risk: finding.risk.name().to_owned(),
+        rule: finding.rule.clone(),
+        why: finding.reason.clone(),
         ..Shown::default()
-    };
-    new_approval(policy, Action::Run, ruling.command.finding.is_final, shown, binding(policy, ruling)?)
+    }
 }
 
 /// The approval that a program requires when it is started.
@@ -80,15 +84,7 @@ pub(super) fn approval_of_step(
     program: Option<&str>,
     finding: &Finding,
 ) -> Result<Approval> {
-    let shown = Shown {
-        argv: argv.to_vec(),
-        variables: variables.iter().map(|(name, _)| name.clone()).collect(),
-        cwd: Some(cwd.display().to_string()),
-        risk: finding.risk.name().to_owned(),
-        rule: finding.rule.clone(),
-        why: finding.reason.clone(),
-        ..Shown::default()
-    };
+    let shown = shown(argv, variables.iter().map(|(name, _)| name), cwd, finding);
     let variables = KeyedHasher::of_home(&policy.cp_home).tag_all(variables);
     let request = ("step", argv, cwd, variables, rustix::process::getuid().as_raw());
     let binds = binds(policy, &request, program.map(str::to_owned), None)?;
@@ -156,9 +152,9 @@ fn new_approval(policy: &Policy, action: Action, is_final: bool, shown: Shown, b
 }
 
 /// Confirms a ruling, if it needs confirmation. A token is redeemed before the command starts. It is redeemed even if
-/// none is needed, because then it was issued for another request.
-pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option<&str>, typed: bool) -> Result<()> {
-    if ruling.confirm.is_none() && token.is_none() {
+/// none is needed, because then it was issued for another request. `by_person`: only a person confirms it.
+pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option<&str>, by_person: bool) -> Result<()> {
+    if ruling.decision.question().is_none() && token.is_none() {
         return Ok(());
     }
     let asked = approval_of_ruling(policy, ruling)?;
@@ -168,7 +164,7 @@ pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option
         return Ok(());
     }
     // A model cannot request a token, so a person is asked, as at a terminal.
-    if ruling.level == Confirm::Agent && policy.actor.call.is_none() && !(typed && terminal::is_there()) {
+    if policy.exec().confirm == Confirm::Agent && policy.actor.call.is_none() && !by_person {
         let Shown { rule, why, .. } = asked.shown;
         return Err(Error::new(Code::ConfirmationRequired, why.clone())
             .with("rule", rule)
@@ -191,7 +187,11 @@ pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
 
 /// Issues a token for a ruling, with its expiry. Approvals of the owner are not issued here.
 pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, String)>> {
-    if ruling.confirm.is_none() { Ok(None) } else { token_for(policy, &approval_of_ruling(policy, ruling)?) }
+    if ruling.decision.question().is_none() {
+        Ok(None)
+    } else {
+        token_for(policy, &approval_of_ruling(policy, ruling)?)
+    }
 }
 
 /// Issues a token for an approval, with its expiry.

@@ -1,7 +1,7 @@
 //! The decision about one command: if it may run, which file is executed, in which directory, and under which limits.
 //!
-//! [`crate::rules`] judges the arguments. A finding and the policy become a ruling, which holds the plan of the
-//! sandbox. This module starts no process except git, which lists the settings of its owner, and does not write to the
+//! [`crate::rules`] judges the arguments. A [`Decision`] and the policy become a [`Ruling`], which holds the plan of
+//! the sandbox. This module starts no process except git, which lists the settings of its owner, and does not write to the
 //! ledger.
 
 mod agent;
@@ -14,11 +14,13 @@ mod program;
 mod step;
 mod watched;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::program::approval::Spent;
 use cp_common::{Error, Result, words};
+use cp_egress::Network;
 
 pub(crate) use self::agent::{AgentCommand, UNLIMITED, decide_agent};
 pub(crate) use self::checks::check_modules;
@@ -28,69 +30,66 @@ use self::checks::{
 };
 pub(crate) use self::owner_git::{Listing, OwnerGit};
 pub(crate) use self::plan::check_variables;
-pub(crate) use self::plan::{Planned, plan};
+pub(crate) use self::plan::plan;
 use self::program::Pinned;
 pub(crate) use self::program::{HashCache, ProgramLookup};
 use self::step::runs_script;
-pub(crate) use self::step::{Caller, StepRuling, StepVerdict, decide_step};
+pub(crate) use self::step::{Caller, StepRuling, decide_step};
 pub(crate) use self::watched::{KnownLink, Watched, identity};
 use crate::digest::sha256;
-use crate::policy::{Confirm, Policy, Verdict};
+use crate::policy::{Policy, Verdict};
 use crate::request::{Command, Form};
 use crate::rules::{Arguments, Finding, Risk, Scope, judge, served};
 use crate::sandbox::plan::Plan;
 
-/// The decision about a command before its sandbox is planned.
+/// What was decided about a command, and why.
 #[derive(Clone)]
-pub(crate) struct Assessment {
+pub(crate) struct Decision {
     /// The command's arguments, starting with its name.
     pub argv: Vec<String>,
+    /// The command line, if the command is a shell that runs one. Each program of the line is decided about when it
+    /// starts.
+    pub line: Option<String>,
     pub finding: Finding,
     /// The file that would be executed.
     pub pinned: Pinned,
     pub cwd: PathBuf,
     pub timeout: Duration,
+    /// The variables that the request sets.
+    pub variables: BTreeMap<String, String>,
+    /// The hash of the standard input, if the request contains it.
+    pub stdin: Option<String>,
+    /// The kind of process that the command is: its starts of other programs are decided about as such.
+    pub caller: Caller,
     pub notices: Vec<String>,
-    /// The command line, if the command is a shell that runs one. Each program of the line is decided about when it
-    /// starts.
-    pub line: Option<String>,
 }
 
-impl Assessment {
-    /// True if the command must be confirmed before it starts.
-    pub(crate) fn needs_confirmation(&self) -> bool {
-        self.finding.verdict == Verdict::Confirm && self.line.is_none()
+impl Decision {
+    /// The decision about a pinned program that a request without variables and input starts.
+    pub(crate) fn of(argv: Vec<String>, finding: Finding, pinned: Pinned, cwd: PathBuf, timeout: Duration) -> Self {
+        let (line, variables, stdin, notices) = Default::default();
+        Self { argv, line, finding, pinned, cwd, timeout, variables, stdin, caller: Caller::Line, notices }
     }
 
-    pub(crate) fn into_ruling(self, policy: &Policy, command: &Command) -> Result<Ruling> {
-        let confirm = self.needs_confirmation().then(|| self.finding.reason.clone());
-        let is_line = self.line.is_some();
-        let Planned { plan, watched, git } =
-            plan(policy, command, &self.argv, &self.pinned, &self.cwd, self.timeout, is_line)?;
-        Ok(Ruling {
-            command: self,
-            caller: Caller::Line,
-            plan,
-            variables: command.env.keys().cloned().collect(),
-            confirm,
-            level: policy.exec().confirm,
-            approved: None,
-            call: policy.actor.call.clone(),
-            confirmed: None,
-            stdin: command.stdin.as_ref().map(|text| sha256(text.as_bytes())),
-            watched,
-            git,
-        })
+    /// The reason why the command must be confirmed before it starts; `None` if it is allowed.
+    pub(crate) fn question(&self) -> Option<&str> {
+        (self.finding.verdict == Verdict::Ask).then_some(self.finding.reason.as_str())
     }
-}
 
-/// Decides about a command, and plans its run.
-pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Ruling> {
-    assess(policy, hashes, command)?.into_ruling(policy, command)
+    /// The network of the command. A rule is about one command, and the programs of a line share their network.
+    pub(crate) fn network(&self, policy: &Policy) -> Network {
+        let exec = policy.exec();
+        if self.line.is_some() { exec.network.clone() } else { exec.network_of(&self.argv) }
+    }
+
+    fn for_request(self, command: &Command, notices: Vec<String>) -> Self {
+        let stdin = command.stdin.as_ref().map(|text| sha256(text.as_bytes()));
+        Self { variables: command.env.clone(), stdin, notices, ..self }
+    }
 }
 
 /// Decides about a command whose string is already parsed.
-pub(crate) fn assess(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Assessment> {
+pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Decision> {
     let cwd = requested_cwd(policy, command)?;
     match &command.form {
         Form::Words(argv) => assess_words(policy, hashes, command, argv, cwd),
@@ -106,7 +105,7 @@ fn assess_line(
     command: &Command,
     line: String,
     cwd: PathBuf,
-) -> Result<Assessment> {
+) -> Result<Decision> {
     if policy.exec().allowed_commands.is_empty() {
         return Err(refuse_all_commands(policy));
     }
@@ -118,7 +117,8 @@ fn assess_line(
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;
     let finding = Finding::contained("the sandbox contains the line, and each program is decided about when it starts");
-    Ok(Assessment { argv, finding, pinned, cwd, timeout, notices: command.notices.clone(), line: Some(line) })
+    let decision = Decision::of(argv, finding, pinned, cwd, timeout).for_request(command, command.notices.clone());
+    Ok(Decision { line: Some(line), ..decision })
 }
 
 /// Decides about one program in a directory without links.
@@ -128,7 +128,7 @@ fn assess_words(
     command: &Command,
     argv: &[String],
     cwd: PathBuf,
-) -> Result<Assessment> {
+) -> Result<Decision> {
     let arguments = Arguments::read(argv);
     let mut notices = command.notices.clone();
     // A person types commands, and has no tools that read.
@@ -138,12 +138,11 @@ fn assess_words(
     let asked = cwd.join(policy.expand(arguments.command().unwrap_or_default()));
     let is_path = arguments.command().is_some_and(|word| word.contains('/'));
     if !(is_path && asked.canonicalize().is_ok_and(|file| runs_by_path(policy, &asked, &file))) {
-        check_command_name(policy, &arguments)
-            .map_err(|error| add_tool_call_hint(error, policy, served, &arguments))?;
+        check_command_name(policy, &arguments).map_err(|error| add_tool_call_hint(error, policy, served))?;
     }
     // A tool call can replace a whole request only.
     check_intent(policy, served.filter(|_| command.words().is_some()), &mut notices)
-        .map_err(|error| add_tool_call_hint(error, policy, served, &arguments))?;
+        .map_err(|error| add_tool_call_hint(error, policy, served))?;
 
     policy.check_base()?;
     check_cwd(policy, &cwd)?;
@@ -158,7 +157,7 @@ fn assess_words(
     check_arguments(policy, &arguments, &cwd)?;
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;
-    Ok(Assessment { argv: argv.to_vec(), finding, pinned, cwd, timeout, notices, line: None })
+    Ok(Decision::of(argv.to_vec(), finding, pinned, cwd, timeout).for_request(command, notices))
 }
 
 /// The finding about the interpreter of a script.
@@ -184,31 +183,21 @@ pub(crate) fn timeout_of(policy: &Policy, asked: Option<f64>) -> Result<Duration
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// A command that may run now, or after confirmation.
+/// A command that may run now, or after confirmation, and what it may use.
 pub(crate) struct Ruling {
+    pub decision: Decision,
     /// The plan for the sandbox helper.
     pub plan: Plan,
-    /// The command that was decided about.
-    pub command: Assessment,
-    /// The kind of process that the command is: its starts of other programs are decided about as such.
-    pub caller: Caller,
-    /// The names of the variables that the request sets.
-    pub variables: Vec<String>,
-    /// The reason why confirmation is required; `None` if the command is allowed.
-    pub confirm: Option<String>,
-    pub level: Confirm,
-    /// The approval that was spent for this run.
-    pub approved: Option<Spent>,
-    /// The id of the model's tool call that requests the command.
-    pub call: Option<String>,
-    /// The hash of the token that was spent for this run.
-    pub confirmed: Option<String>,
-    /// The hash of the standard input, if the request contains it.
-    pub stdin: Option<String>,
     /// The guarded paths in the trees that the run may write.
     pub watched: Watched,
     /// The git configuration of the owner.
     pub git: Listing,
+    /// The id of the model's tool call that requests the command.
+    pub call: Option<String>,
+    /// The approval that was spent for this run.
+    pub approved: Option<Spent>,
+    /// The hash of the token that was spent for this run.
+    pub confirmed: Option<String>,
 }
 
 /// The shells for command lines; the first that exists is used.

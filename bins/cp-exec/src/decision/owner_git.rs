@@ -274,7 +274,7 @@ impl OwnerGit {
     pub(super) fn check_alias(&self, policy: &Policy, argv: &[String], cwd: &Path) -> Result<()> {
         let Some(expanded) = self.expanded(argv) else { return Ok(()) };
         let finding = judge(policy, &expanded, cwd, Scope::Single).or_refused()?;
-        if finding.verdict != Verdict::Confirm {
+        if finding.verdict != Verdict::Ask {
             return Ok(());
         }
         let reason = format!("the alias is short for `{}`: {}", expanded.join(" "), finding.reason);

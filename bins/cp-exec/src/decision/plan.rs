@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use cp_common::{Error, Result};
 
-use super::owner_git::{self, Listing, OwnerGit};
+use super::owner_git::{self, OwnerGit};
 use super::program::{Pinned, ProgramLookup};
 use super::watched::Watched;
+use super::{Caller, Decision, Ruling};
 use crate::digest::sha256;
 use crate::git_dir::without_unchanged;
 use crate::glob::name_matches;
@@ -20,38 +20,24 @@ use crate::guard::Guarded;
 use crate::nofollow::Node;
 use crate::policy::{Access, Degraded, Policy, RunAs, allowable, name_of, node_of};
 use crate::refusal::refuse;
-use crate::request::Command;
 use crate::rules::Arguments;
-use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Plan, Profile, Terminals, View};
+use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Place, Plan, Profile, Terminals, View};
 
 /// Counts the runs of this process, to number their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
-/// A plan, and the guarded paths in the trees that it may write.
-pub(crate) struct Planned {
-    pub plan: Plan,
-    pub watched: Watched,
-    pub git: Listing,
-}
-
-/// Builds the plan of a run from a policy and a pinned program.
-pub(crate) fn plan(
-    policy: &Policy,
-    command: &Command,
-    argv: &[String],
-    pinned: &Pinned,
-    cwd: &Path,
-    timeout: Duration,
-    line: bool,
-) -> Result<Planned> {
+/// Plans the run of a command that was decided about.
+pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
     let exec = policy.exec();
+    let Decision { argv, pinned, cwd, timeout, variables, .. } = &decision;
+    let line = decision.line.is_some();
     let mut git = OwnerGit::list(policy, cwd);
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
     let run_as = run_as(exec.run_as, &meta);
     let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
     let certificates = certificates();
     let set = exec.env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))).collect();
-    let env = build_environment(&search_path(policy, line), &name_of(uid), &certificates, &set, &command.env);
+    let env = build_environment(&search_path(policy, line), &name_of(uid), &certificates, &set, variables);
     let write = policy.bounds.trees(Access::Write);
     let (mut view, guarded) = view(policy, pinned, cwd, write, certificates.into_values())?;
     let watched = Watched::of(policy, &view, guarded);
@@ -59,8 +45,7 @@ pub(crate) fn plan(
     if !line && Arguments::read(argv).name() == "git" {
         git.read().check_alias(policy, argv, cwd)?;
     }
-    // A rule is about one command, and the programs of a line share their network.
-    let network = if line { exec.network.clone() } else { exec.network_of(argv) };
+    let network = decision.network(policy);
     let mut programs = Vec::new();
     if line && exec.profile == Profile::Strict {
         for (named, file) in ProgramLookup::of(policy).listed(&exec.allowed_commands) {
@@ -95,9 +80,10 @@ pub(crate) fn plan(
         cgroup: None,
         terminals: Terminals::Private,
         line,
-        is_contained: line,
+        is_contained: line || decision.caller == Caller::Program,
     };
-    Ok(Planned { plan, watched, git })
+    let call = policy.actor.call.clone();
+    Ok(Ruling { decision, plan, watched, git, call, approved: None, confirmed: None })
 }
 
 /// The value of PATH. The directory of a pinned program comes last; for the shell of a line it comes first, and after
@@ -164,40 +150,42 @@ fn view(
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
     let (found, guarded) = policy.scan_trees(&roots, &write)?;
     mask.extend(found.hidden_pinned);
+    let mask = policy.followed(mask)?;
     let mask_found = match policy.git().filter(|_| !found.hidden.is_empty()) {
         Some(git) => without_unchanged(&git, found.hidden),
         None => found.hidden,
     };
     let mut view = View {
-        protect: policy.protected()?.into_iter().chain(found.kept_pinned).chain(limits.read_only).collect(),
-        writable: limits.writable,
-        protect_found: found.kept,
-        mask: policy.followed(mask)?,
-        mask_found,
         links: policy.bounds.links().chain(&policy.links).map(|link| (link.at.clone(), link.to.clone())).collect(),
         refuse_degraded: policy.exec().degraded == Degraded::Refuse,
         session_tmp: policy.session_tmp(),
         scratch: std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id())),
-        read,
-        write,
-        execute,
-        kept: Vec::new(),
-        state: Vec::new(),
-        nodes: BTreeMap::new(),
-        files: Vec::new(),
+        ..View::default()
     };
-    // A forbidden path stays hidden even if another list declares it.
-    let hidden: Vec<PathBuf> = view.mask.iter().chain(&view.mask_found).cloned().collect();
-    for paths in [&mut view.read, &mut view.write, &mut view.execute] {
-        paths.retain(|path| !hidden.iter().any(|mask| path.starts_with(mask)));
+    for (operation, paths) in [(Operation::Read, read), (Operation::Write, write), (Operation::Execute, execute)] {
+        // A forbidden path stays hidden even if another list declares it.
+        let is_hidden = |path: &PathBuf| mask.iter().chain(&mask_found).any(|mask| path.starts_with(mask));
+        view.add(operation, true, paths.into_iter().filter(|path| !is_hidden(path)));
     }
+    view.add(Operation::Writable, false, limits.writable);
+    view.add(Operation::ReadOnly, false, found.kept);
+    view.add(
+        Operation::ReadOnly,
+        true,
+        policy.protected()?.into_iter().chain(found.kept_pinned).chain(limits.read_only),
+    );
+    view.add(Operation::Hidden, false, mask_found);
+    view.add(Operation::Hidden, true, mask);
     Ok((view, guarded))
 }
 
 /// The device and inode of each path of a view. Fails if a path goes through a link.
 fn nodes(view: &View, pinned: &Pinned) -> Result<BTreeMap<PathBuf, Node>> {
     let mut nodes = BTreeMap::new();
-    for path in view.read.iter().chain(&view.write).chain(&view.execute).chain(&view.protect) {
+    let is_checked = |place: &&Place| {
+        place.operation <= Operation::Execute || place.operation == Operation::ReadOnly && place.is_pinned
+    };
+    for path in view.places.iter().filter(is_checked).map(|place| &place.path) {
         // A script is covered with the text that was hashed, so its inode does not matter.
         let is_script = pinned.script.as_ref().is_some_and(|script| script.path == *path);
         if !is_script && let Some(node) = node_of(path)? {

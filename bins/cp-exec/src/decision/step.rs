@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use cp_common::Result;
 use cp_common::wire::Approval;
-use cp_common::{Error, Result};
 use sha2::{Digest as _, Sha256};
 
 use super::checks::{check_command_name, check_modules, check_script, check_target, runs_by_path};
@@ -56,27 +56,15 @@ pub(crate) struct StepRuling {
     pub reason: String,
 }
 
-pub(crate) enum StepVerdict {
-    Allow,
-    /// This approval is required.
-    Ask(Box<Approval>),
-    Deny(Error),
-}
-
-impl StepVerdict {
-    pub(crate) const fn is_allowed(&self) -> bool {
-        matches!(self, Self::Allow)
-    }
-}
-
-/// Decides about a start of a program. `given` is the environment of the run.
+/// Decides about a start of a program. Also returns the approval that it requires, or the error of a refusal. `given` is
+/// the environment of the run.
 pub(crate) fn decide_step(
     policy: &Policy,
     hashes: &mut HashCache,
     caller: Caller,
     request: &ExecRequest,
     given: &Given,
-) -> (StepRuling, StepVerdict) {
+) -> (StepRuling, Result<Option<Box<Approval>>>) {
     let readings = readings(request);
     let size = request.file.content.map_or(u64::MAX, |(size, ..)| size);
     let sha256 = match &request.opened {
@@ -87,16 +75,15 @@ pub(crate) fn decide_step(
     let verdict = match finding {
         Err(error) => {
             let rule = error.details().get("rule").and_then(|rule| rule.as_str()).unwrap_or("policy").to_owned();
-            (rule, error.message().to_owned(), StepVerdict::Deny(error))
+            (rule, error.message().to_owned(), Err(error))
         }
-        Ok(finding) if finding.verdict == Verdict::Confirm => {
+        Ok(finding) if finding.verdict == Verdict::Ask => {
             let variables = changed_variables(&argv[0], request, given);
             let program = sha256.as_deref();
             let approval = confirm::approval_of_step(policy, &argv, &request.cwd, &variables, program, &finding);
-            let verdict = approval.map_or_else(StepVerdict::Deny, |approval| StepVerdict::Ask(Box::new(approval)));
-            (finding.rule, finding.reason, verdict)
+            (finding.rule, finding.reason, approval.map(|approval| Some(Box::new(approval))))
         }
-        Ok(finding) => (finding.rule, finding.reason, StepVerdict::Allow),
+        Ok(finding) => (finding.rule, finding.reason, Ok(None)),
     };
     let (rule, mut reason, verdict) = verdict;
     reason.truncate(reason.floor_char_boundary(KEPT));
@@ -165,7 +152,7 @@ fn of_readings(
     };
     let strictness = |(_, finding): &(_, Result<Finding>)| match finding {
         Err(_) => 2,
-        Ok(finding) => u8::from(finding.verdict == Verdict::Confirm),
+        Ok(finding) => u8::from(finding.verdict == Verdict::Ask),
     };
     let judged = readings.into_iter().enumerate().rev().map(|(at, argv)| {
         let finding = of_reading(at, &argv);

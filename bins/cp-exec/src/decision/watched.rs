@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::git_dir::{self, Repository};
 use crate::guard::{Guarded, made_by_runs};
 use crate::policy::Policy;
-use crate::sandbox::plan::{Identity, View};
+use crate::sandbox::plan::{Identity, Operation, View};
 use crate::serde_paths::{any_bytes, path_bytes};
 
 /// A symbolic link and its target.
@@ -54,14 +54,15 @@ pub(crate) struct Watched {
 impl Watched {
     /// The guarded names and repositories in the trees that a run may write.
     pub(super) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Self {
-        let (trees, listed) = (&view.write, policy.written_by_name());
+        let (trees, listed) = (view.of(Operation::Write).cloned().collect::<Vec<_>>(), policy.written_by_name());
         let (links, hidden) = (std::mem::take(&mut found.links), std::mem::take(&mut found.hidden));
         // A hidden tree is not writable.
         let writable = |path: &PathBuf| trees.iter().any(|root| path.starts_with(root));
         found.paths.retain(writable);
         found.repositories.retain(writable);
         // A directory that is hidden or read-only as a whole needs no read-only parts.
-        let closed = |path: &Path| view.mask.iter().chain(&view.protect).any(|closed| path.starts_with(closed));
+        let restricted = || view.places.iter().filter(|place| place.is_pinned && place.operation > Operation::Writable);
+        let closed = |path: &Path| restricted().any(|place| path.starts_with(&place.path));
         let (without, within) = found.repositories.into_iter().partition(|path| closed(path));
         found.repositories = within;
         let mut own = made_by_runs(&policy.cp_home);
@@ -76,13 +77,13 @@ impl Watched {
         let mut absent = policy.pristine_and_absent();
         absent.retain(|path| trees.iter().any(|root| path.starts_with(root)));
         let files: Vec<PathBuf> = found.paths.iter().filter(|path| path.ends_with(".git")).cloned().collect();
-        let mut repositories = git_dir::find(&found.repositories, &files, trees);
-        repositories.retain(|repository| !view.mask.iter().any(|mask| repository.path.starts_with(mask)));
+        let mut repositories = git_dir::find(&found.repositories, &files, &trees);
+        repositories.retain(|repository| !view.is_within(Operation::Hidden, &repository.path));
         let known =
             found.paths.iter().filter(|path| !listed.contains(path)).filter_map(|path| identity(path)).collect();
         let link = |path: PathBuf| Some(KnownLink { link: identity(&path)?, target: fs::read_link(&path).ok()? });
         Self {
-            trees: trees.clone(),
+            trees,
             known,
             repositories,
             own,
@@ -98,19 +99,19 @@ impl Watched {
 
     /// Adds the read-only paths and the repositories of linked working trees to a view.
     pub(super) fn add_to(&self, view: &mut View) {
-        view.protect.extend(self.known.iter().map(|known| known.path.clone()));
+        view.add(Operation::ReadOnly, true, self.known.iter().map(|known| known.path.clone()));
         for repository in &self.repositories {
-            view.write.extend(repository.is_outside.then(|| repository.path.clone()));
-            view.protect.extend(repository.protected().cloned());
-            view.execute.extend(repository.hooks.iter().cloned());
-            view.kept.push(repository.path.join(git_dir::KEEP));
+            view.add(Operation::Write, true, repository.is_outside.then(|| repository.path.clone()));
+            view.add(Operation::ReadOnly, true, repository.protected().cloned());
+            view.add(Operation::Execute, true, repository.hooks.iter().cloned());
+            view.add(Operation::Empty, false, [repository.path.join(git_dir::KEEP)]);
         }
     }
 
     /// Removes trees and repositories that the view does not make writable, so that their content is not attributed to the run.
     pub(crate) fn only_in(&mut self, view: &View) {
-        self.trees.retain(|tree| view.write.contains(tree));
-        self.repositories.retain(|repository| view.write.iter().any(|root| repository.path.starts_with(root)));
+        self.trees.retain(|tree| view.of(Operation::Write).any(|root| root == tree));
+        self.repositories.retain(|repository| view.is_within(Operation::Write, &repository.path));
     }
 }
 

@@ -287,14 +287,18 @@ pub(crate) fn load(file: &Path) -> Result<Loaded> {
         Some(text) => parse(text).map_err(|e| e.in_file(file).fatal())?,
         None => Settings::default(),
     };
-    let present = text.is_some();
     Ok(Loaded {
-        settings,
-        file: present.then(|| file.to_owned()),
+        file: text.is_some().then(|| file.to_owned()),
         sha256: sha256(text.unwrap_or_default().as_bytes()),
-        owner,
-        home: home_of(owner),
+        ..Loaded::of(settings, owner)
     })
+}
+
+impl Loaded {
+    /// Settings without a file.
+    pub(crate) fn of(settings: Settings, owner: u32) -> Self {
+        Self { settings, file: None, sha256: String::new(), owner, home: home_of(owner) }
+    }
 }
 
 /// Parses the text of a policy, and checks constraints that the types do not express.
@@ -361,13 +365,18 @@ pub(crate) struct Rule {
     pub counterexamples: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+/// The verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
+    /// The command may run.
     Allow,
-    /// The command may run after confirmation. `ask` is the usual word; `confirm` is accepted as well.
-    #[serde(alias = "ask")]
-    Confirm,
+    /// The command may run after confirmation.
+    #[serde(alias = "confirm")]
+    Ask,
+    /// The command may not run.
+    #[default]
     Deny,
 }
 

@@ -47,6 +47,9 @@ const TOOLCHAINS: [&str; 13] = [
     "/opt/hostedtoolcache",
 ];
 
+/// File systems of the kernel. They hold no files of a user, and the view has a `/proc` of its own.
+const KERNEL: [&str; 2] = ["/proc", "/sys"];
+
 impl Policy {
     /// Searches all trees for names that are hidden or kept read-only, and the writable ones also for guarded names.
     pub(crate) fn scan_trees(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(MatchedPaths, Guarded)> {
@@ -54,8 +57,9 @@ impl Policy {
         let trees = guarded.iter().map(|tree| tree.to_path_buf()).collect();
         let mut walk = Walk::new(Some(self.names()), Guards::new(&[], None, trees), self.loaded.settings.paths.walk);
         let toolchains = unsearched_toolchains(&self.loaded.home, &self.bounds.forbidden, &guarded);
-        let is_unsearched = |root: &Path| toolchains.iter().any(|toolchain| root.starts_with(toolchain));
-        walk.skipped = self.masks().into_iter().chain(toolchains.iter().cloned()).collect();
+        let unsearched: Vec<PathBuf> = toolchains.into_iter().chain(KERNEL.map(PathBuf::from)).collect();
+        let is_unsearched = |root: &Path| unsearched.iter().any(|tree| root.starts_with(tree));
+        walk.skipped = self.masks().into_iter().chain(unsearched.iter().cloned()).collect();
         let roots = roots.iter().copied().filter(|root| !is_of_the_system(root) && !is_unsearched(root));
         for root in outermost(roots.chain(guarded.iter().copied())) {
             let within = guarded.iter().any(|guarded| root.starts_with(guarded)).then(MatchState::root);

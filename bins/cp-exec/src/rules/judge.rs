@@ -70,7 +70,7 @@ pub(super) fn of_data<'a>(
         rule: rule.id.clone(),
         reason: format!("`{}`: {}", arguments.name(), rule.reason),
         risk: Risk::High,
-        is_final: rule.is_final && rule.decision == Verdict::Confirm,
+        is_final: rule.is_final && rule.decision == Verdict::Ask,
         hint: rule.hint.clone(),
     })
 }
@@ -83,7 +83,7 @@ fn of_policy(rule: &Rule, arguments: &Arguments<'_>, places: &Places<'_>) -> Fin
         verdict: rule.decision,
         rule: format!("policy.{}", rule.command),
         reason,
-        risk: if rule.decision == Verdict::Confirm { Risk::High } else { Risk::Low },
+        risk: if rule.decision == Verdict::Ask { Risk::High } else { Risk::Low },
         is_final,
         hint: None,
     }
@@ -197,20 +197,20 @@ mod tests {
 
     #[test]
     fn rules_apply_in_scopes_of_their_kind() {
-        use Verdict::{Allow, Confirm, Deny};
+        use Verdict::{Allow, Ask, Deny};
         for (expected, lines) in [
             ([Deny; 3], ["sudo id", "busybox su", "mkfs.ext4 x", "git branch -M x"]),
-            ([Confirm; 3], ["git push", "npm publish", "git branch -D x", "rm -rf .."]),
+            ([Ask; 3], ["git push", "npm publish", "git branch -D x", "rm -rf .."]),
             (
-                [Confirm; 3],
+                [Ask; 3],
                 ["/usr/bin/git -C a push -f", "rm -r ../.git", "sqlite3 a 'drop table x'", "git gc --prune=now"],
             ),
-            ([Confirm, Confirm, Allow], ["git clean -fd", "git reset --hard", "git restore .", "ssh host"]),
+            ([Ask, Ask, Allow], ["git clean -fd", "git reset --hard", "git restore .", "ssh host"]),
             (
                 [Deny, Deny, Allow],
                 ["git config a.b c", "git config --unset a.b", "git submodule init", "git remote add a b"],
             ),
-            ([Confirm, Allow, Allow], ["rm -rf x", "dd of=x", "find . -delete", "rsync --delete a b"]),
+            ([Ask, Allow, Allow], ["rm -rf x", "dd of=x", "find . -delete", "rsync --delete a b"]),
             ([Allow; 3], ["cp a b", "sed -i s/a/b/ x", "git stash pop", "git commit -m push"]),
             ([Allow; 3], ["python3 -c x", "bash -c 'rm x'", "env git push", "find . -exec rm {} +"]),
         ] {

@@ -109,13 +109,10 @@ mod tests {
 
     #[test]
     fn policy_rule_with_wrong_example_fails_with_its_name() {
-        for decision in ["ask", "confirm"] {
-            let policy = format!(
-                "[[exec.rule]]\ncommand = \"git\"\nsubcommands = [\"push\"]\ndecision = \"{decision}\"\nmatch = [\"git pull\"]\n"
-            );
-            let error = crate::policy::parse(&policy).unwrap_err();
-            assert_eq!(error.message(), "exec.rule 1, about `git`: `git pull` should match and does not");
-        }
+        let policy =
+            "[[exec.rule]]\ncommand = \"git\"\nsubcommands = [\"push\"]\ndecision = \"ask\"\nmatch = [\"git pull\"]\n";
+        let error = crate::policy::parse(policy).unwrap_err();
+        assert_eq!(error.message(), "exec.rule 1, about `git`: `git pull` should match and does not");
     }
 
     #[test]

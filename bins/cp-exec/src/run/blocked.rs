@@ -1,13 +1,13 @@
 //! A guess why a command failed: its standard error names a path that the sandbox hides or keeps read-only, or a port at
 //! which a listed name cannot be reached.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_egress::Destination;
 
 use crate::policy::normal;
 use crate::refusal::allow_line;
-use crate::sandbox::plan::View;
+use crate::sandbox::plan::{Operation, View};
 
 /// The errors of a hidden and of a read-only path, in lower case.
 const OF_HIDDEN: [&str; 2] = ["permission denied", "eacces"];
@@ -42,20 +42,20 @@ fn about_port(line: &str, listed: &[Destination]) -> Option<String> {
 fn about(line: &str, path: &Path, view: &View) -> Option<String> {
     let line = line.to_lowercase();
     let has = |errors: [&str; 2]| errors.iter().any(|error| line.contains(error));
-    let is_below = |roots: &[PathBuf]| roots.iter().any(|root| path.starts_with(root));
     let shown = path.display();
-    if has(OF_HIDDEN) && (is_below(&view.mask) || is_below(&view.mask_found)) {
+    if has(OF_HIDDEN) && view.is_within(Operation::Hidden, path) {
         return Some(format!("a guess: it failed because commands cannot read {shown}, which the policy hides"));
     }
     if !has(OF_READ_ONLY) || !path.parent().is_some_and(Path::is_dir) {
         return None;
     }
-    if is_below(&view.protect) || is_below(&view.protect_found) {
+    if view.is_within(Operation::ReadOnly, path) {
         let reason = "because other programs run what it names";
         return Some(format!("a guess: it failed because {shown} is read-only for commands, {reason}"));
     }
     let advice = format!("`cp-exec allow write {shown}` makes it writable");
-    (!is_below(&view.write)).then(|| format!("a guess: it failed because {shown} is read-only for commands; {advice}"))
+    (!view.is_within(Operation::Write, path))
+        .then(|| format!("a guess: it failed because {shown} is read-only for commands; {advice}"))
 }
 
 /// The words of a line that can be paths.
@@ -71,13 +71,10 @@ mod tests {
 
     #[test]
     fn guess_names_path_of_error() {
-        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
-        let view = View {
-            write: paths(&["/p", "/var/tmp"]),
-            mask: paths(&["/p/.env"]),
-            protect: paths(&["/p/.git/config"]),
-            ..View::default()
-        };
+        let mut view = View::default();
+        view.add(Operation::Write, true, ["/p".into(), "/var/tmp".into()]);
+        view.add(Operation::Hidden, true, ["/p/.env".into()]);
+        view.add(Operation::ReadOnly, true, ["/p/.git/config".into()]);
         let guess = |text: &str| guess(text.as_bytes(), Path::new("/p/sub"), &view, &[]).unwrap_or_default();
         assert!(guess("Error: EACCES: permission denied, open '/p/.env'\n  at open").contains("hides"));
         assert!(guess("cat: ../.env: Permission denied").contains("/p/.env"));

@@ -21,6 +21,7 @@ use super::streams::Captured;
 use crate::decision::{Ruling, StepRuling};
 use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Actor, HostCall, Policy};
+use crate::sandbox::plan::Operation;
 use crate::sandbox::report::Quarantined;
 
 /// Declared files up to this size are hashed.
@@ -64,16 +65,16 @@ impl Journal {
     /// Records the intent to run a command. The entry is synced before the command starts.
     pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling) -> Result<Receipt> {
         let entry =
-            self.entry("exec.intent").with("tool", tool).with("call", &ruling.call).with("line", &ruling.command.line);
+            self.entry("exec.intent").with("tool", tool).with("call", &ruling.call).with("line", &ruling.decision.line);
         let entry = self
             .command(entry, ruling)?
-            .with("stdin", &ruling.stdin)
-            .with("timeout_ms", &u64::try_from(ruling.command.timeout.as_millis()).unwrap_or(u64::MAX))
+            .with("stdin", &ruling.decision.stdin)
+            .with("timeout_ms", &u64::try_from(ruling.decision.timeout.as_millis()).unwrap_or(u64::MAX))
             .with("profile", &ruling.plan.profile)
             .with("network", &ruling.plan.network)
-            .with("rule", &ruling.command.finding.rule)
-            .with("risk", &ruling.command.finding.risk)
-            .with("requires", &ruling.confirm)
+            .with("rule", &ruling.decision.finding.rule)
+            .with("risk", &ruling.decision.finding.risk)
+            .with("requires", &ruling.decision.question())
             .with("confirmed", &ruling.confirmed)
             .with("policy", &self.policy)
             .with("origin", self.actor.origin.name());
@@ -118,8 +119,7 @@ impl Journal {
 
     /// The declared inputs and outputs of a command: files with their hashes, directories by name.
     fn evidence(&self, intent: &Receipt, ruling: &Ruling) -> Entry {
-        let (reads, writes) = (&ruling.plan.view.read, &ruling.plan.view.write);
-        let pinned = &ruling.command.pinned;
+        let pinned = &ruling.decision.pinned;
         let state = |path: &PathBuf| {
             if path == &pinned.path {
                 serde_json::json!({ "path": path.display().to_string(), "sha256": pinned.sha256 })
@@ -127,19 +127,19 @@ impl Journal {
                 state_of(path)
             }
         };
-        let declared = |paths: &[PathBuf]| paths.iter().map(state).collect::<Vec<_>>();
+        let declared = |operation| ruling.plan.view.of(operation).map(state).collect::<Vec<_>>();
         self.entry("exec.evidence")
             .with("intent", &intent.seq)
-            .with("declared_reads", &declared(reads))
-            .with("declared_writes", &declared(writes))
+            .with("declared_reads", &declared(Operation::Read))
+            .with("declared_writes", &declared(Operation::Write))
     }
 
     /// Adds the members of a command to an entry.
     fn command(&mut self, entry: Entry, ruling: &Ruling) -> Result<Entry> {
-        let pinned = &ruling.command.pinned;
+        let pinned = &ruling.decision.pinned;
         let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
         let cwd = ruling.plan.cwd.path.display().to_string();
-        let (name, hash) = self.claim(&claims::exec_command(&ruling.command.argv, &cwd, &names))?;
+        let (name, hash) = self.claim(&claims::exec_command(&ruling.decision.argv, &cwd, &names))?;
         let interpreter = (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string());
         let exe = serde_json::json!({
             "path": pinned.path.display().to_string(),
@@ -147,7 +147,7 @@ impl Journal {
             "cached": pinned.cached,
             "interpreter": interpreter,
         });
-        let entry = entry.with("argv", &ruling.command.argv).with(name, &hash).with("cwd", &cwd).with("exe", &exe);
+        let entry = entry.with("argv", &ruling.decision.argv).with(name, &hash).with("cwd", &cwd).with("exe", &exe);
         Ok(entry.with("env", &self.keyed.tag_all(&ruling.plan.env)))
     }
 

@@ -31,8 +31,8 @@ use cp_ledger::format::approval::Said;
 use self::helper::{Helper, Run};
 use self::journal::Journal;
 pub(crate) use self::journal::quoted;
-use self::result::{EarlyEnd, Outcome, done, explain};
-pub(crate) use self::result::{FinishedRun, NotRun, Stream, Watch};
+pub(crate) use self::result::{EarlyEnd, FinishedRun, NotRun, Stream, Watch};
+use self::result::{Outcome, done, explain};
 use self::steps::Steps;
 pub(crate) use self::terminal::own_terminals;
 use crate::changes::{Baseline, Store};
@@ -42,7 +42,7 @@ use crate::guard::settle::{OpenRun, settle};
 use crate::guard::{self, session_tmp};
 use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
-use crate::sandbox::plan::{Layer, Terminals};
+use crate::sandbox::plan::{Layer, Operation, Terminals};
 
 /// The longest grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
@@ -93,7 +93,7 @@ impl Prepared {
         let mut git = std::mem::take(ruling.git.read());
         ruling.plan.view.files = std::mem::take(&mut git.files);
         let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent, git);
-        let grace = grace.unwrap_or(GRACE.min(ruling.command.timeout / 10)).min(ruling.command.timeout);
+        let grace = grace.unwrap_or(GRACE.min(ruling.decision.timeout / 10)).min(ruling.decision.timeout);
         let policy = engine.policy.clone();
         Ok(Self {
             ruling,
@@ -132,14 +132,15 @@ impl Prepared {
             Err(error) => return Err(NotRun::Lost(error)),
         }
         let view = &self.ruling.plan.view;
-        let hidden: HashSet<&Path> = view.mask.iter().chain(&view.mask_found).map(PathBuf::as_path).collect();
+        let hidden: HashSet<&Path> = view.of(Operation::Hidden).map(PathBuf::as_path).collect();
         let walk = self.policy.loaded.settings.paths.walk;
         let (store, exclude) = (Store::of_home(&self.policy.cp_home), |path: &Path| hidden.contains(path));
-        let recorded: Vec<PathBuf> = view.write.iter().filter(|path| !view.state.contains(path)).cloned().collect();
+        let recorded: Vec<PathBuf> =
+            view.of(Operation::Write).filter(|path| !view.state.contains(path)).cloned().collect();
         let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, &exclude, &store, walk));
         let run = Run {
             stdin: self.stdin.take(),
-            timeout: self.ruling.command.timeout,
+            timeout: self.ruling.decision.timeout,
             grace: self.grace,
             watch,
             repositories: session.watch(),

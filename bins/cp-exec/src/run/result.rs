@@ -61,16 +61,16 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
     match not_run {
         NotRun::Lost(error) => error,
         NotRun::EarlyEnd(EarlyEnd::TimedOut) => {
-            let seconds = ruling.command.timeout.as_secs_f64();
+            let seconds = ruling.decision.timeout.as_secs_f64();
             Error::new(
                 Code::Timeout,
-                format!("{} timed out after {seconds} s, before it had started", ruling.command.argv[0]),
+                format!("{} timed out after {seconds} s, before it had started", ruling.decision.argv[0]),
             )
             .with("timed_out", true)
             .hint("give it more time with --timeout, or with `timeout` in the request")
         }
         NotRun::EarlyEnd(EarlyEnd::Interrupted | EarlyEnd::Conflict | EarlyEnd::Guard | EarlyEnd::Evaded) => {
-            Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.command.argv[0]))
+            Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.decision.argv[0]))
         }
         NotRun::Failed(Failure { step, message, cause }) => match cause {
             Cause::Required => {
@@ -116,7 +116,7 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
     let (denied, files_changed) = (outcome.steps.denied, outcome.changes.for_result());
     let connections = outcome.connections.filter(|all| all.allowed + all.refused > 0);
     let result = ExecResult {
-        argv: ruling.command.argv.clone(),
+        argv: ruling.decision.argv.clone(),
         stdout: text(&outcome.stdout),
         stderr: text(&outcome.stderr),
         return_code: outcome.status.code,
@@ -125,8 +125,8 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         truncated,
         duration_ms: u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
         exe: Executable {
-            path: ruling.command.pinned.path.display().to_string(),
-            sha256: ruling.command.pinned.sha256.clone(),
+            path: ruling.decision.pinned.path.display().to_string(),
+            sha256: ruling.decision.pinned.sha256.clone(),
         },
         enforcement: raw(&outcome.enforcement)?,
         streams: Some(raw(&streams)?),
@@ -137,9 +137,9 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         connections,
         files_changed,
     };
-    let name = if ruling.command.line.is_some() { "the line" } else { ruling.command.argv[0].as_str() };
+    let name = if ruling.decision.line.is_some() { "the line" } else { ruling.decision.argv[0].as_str() };
     let left = outcome.enforcement.guard.len();
-    let seconds = ruling.command.timeout.as_secs_f64();
+    let seconds = ruling.decision.timeout.as_secs_f64();
     let reason = outcome.reason.as_deref();
     let is_replaced = outcome.ended == Some(EarlyEnd::Conflict);
     let failure = if left > 0 && !is_replaced {

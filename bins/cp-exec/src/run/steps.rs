@@ -21,7 +21,7 @@ use super::clients::ToolCall;
 use super::journal::Journal;
 use super::provenance::{Provenance, lineage};
 use super::result::StepsReport;
-use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, StepVerdict, decide_step};
+use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, decide_step};
 use crate::policy::{Access, HostCall, Policy};
 use crate::refusal::refuse;
 use crate::sandbox::plan::TMP;
@@ -85,14 +85,14 @@ impl Steps {
             intent: intent.seq,
             given: ruling.plan.env.iter().cloned().collect(),
             is_alone: ruling.plan.is_alone(),
-            planned: Some((ruling.caller, name, ruling.plan.argv.clone())),
+            planned: Some((ruling.decision.caller, name, ruling.plan.argv.clone())),
             git,
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             pending: Vec::new(),
             questions: Questions::default(),
             spent: Vec::new(),
-            is_agent: ruling.caller != Caller::Line,
+            is_agent: ruling.decision.caller != Caller::Line,
             budget: Budget::new(),
             answered: VecDeque::new(),
             init: None,
@@ -178,7 +178,7 @@ impl Steps {
         for request in &mut starts {
             let (mut ruling, mut verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
             let is_git = request.file.path.file_name().is_some_and(|name| name == "git");
-            if let Some(expanded) = self.git.expanded(&request.argv).filter(|_| is_git && verdict.is_allowed()) {
+            if let Some(expanded) = self.git.expanded(&request.argv).filter(|_| is_git && matches!(verdict, Ok(None))) {
                 request.argv = expanded;
                 (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
             }
@@ -188,9 +188,9 @@ impl Steps {
             match (self.answer_to(call.process, &ruling.argv), verdict) {
                 (Some(false), _) => return listener.deny(&call),
                 (Some(true), _) => rulings.push((ruling, true)),
-                (None, StepVerdict::Allow) => rulings.push((ruling, false)),
-                (None, StepVerdict::Deny(error)) => return self.deny(listener, &call, &ruling, caller, error, say),
-                (None, StepVerdict::Ask(mut approval)) => {
+                (None, Ok(None)) => rulings.push((ruling, false)),
+                (None, Err(error)) => return self.deny(listener, &call, &ruling, caller, error, say),
+                (None, Ok(Some(mut approval))) => {
                     approval.shown.ran = self.ran.iter().cloned().collect();
                     return self.ask(listener, Question { call, ruling, caller, approval: *approval }, say);
                 }

@@ -12,7 +12,7 @@ use rustix::fs::FileType;
 
 use super::mounts::MESSAGE_QUEUES;
 use super::pieces;
-use super::plan::{Network, OWN_FILES, Plan, Profile};
+use super::plan::{Network, OWN_FILES, Operation, Plan, Profile};
 use super::report::{Failure, Landlock};
 
 /// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
@@ -92,14 +92,14 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
         // The view contains nothing undeclared, so all of it can be listed.
         rules = allow(rules, Path::new("/"), AccessFs::ReadDir.into())?;
     }
-    let mut declared: Vec<(&Path, BitFlags<AccessFs>)> = Vec::new();
-    declared.extend(plan.view.read.iter().map(|path| (path.as_path(), read)));
-    declared.extend(plan.view.write.iter().map(|path| (path.as_path(), write)));
-    if plan.profile == Profile::Build {
-        declared.extend(plan.view.execute.iter().map(|path| (path.as_path(), run)));
-    }
-    for (path, rights) in declared {
-        if let Some(file) = plan.view.open(path).map_err(Refusal::Path)? {
+    for place in &plan.view.places {
+        let rights = match place.operation {
+            Operation::Read => read,
+            Operation::Write => write,
+            Operation::Execute if plan.profile == Profile::Build => run,
+            _ => continue,
+        };
+        if let Some(file) = plan.view.open(&place.path).map_err(Refusal::Path)? {
             rules = allow_file(rules, file, rights)?;
         }
     }

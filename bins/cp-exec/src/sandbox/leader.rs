@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::devices::{LEAST_PID_MAX, own_pid_limit};
-use super::plan::{HOME, Identity, Layer, Network, Plan, TMP};
+use super::plan::{HOME, Identity, Layer, Network, Operation, Plan, TMP};
 use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::Filters;
 use super::sys;
@@ -310,7 +310,7 @@ fn gap(plan: &Plan, enforcement: &Enforcement) -> Option<(Layer, String)> {
         return Some((Layer::Mount, why));
     }
     let view = &plan.view;
-    let readable = |mask: &&PathBuf| view.read.iter().chain(&view.write).any(|root| mask.starts_with(root));
-    let mask = view.mask.iter().chain(&view.mask_found).find(readable)?;
+    let is_shown = |mask: &&PathBuf| [Operation::Read, Operation::Write].iter().any(|it| view.is_within(*it, mask));
+    let mask = view.of(Operation::Hidden).find(is_shown)?;
     Some((Layer::Mount, format!("without a mount namespace {} cannot be hidden", mask.display())))
 }

@@ -10,7 +10,7 @@ use std::{fs, io};
 use rustix::fs::{FileType, Stat};
 use rustix::mount::OpenTreeFlags;
 
-use super::plan::{Plan, Profile, View};
+use super::plan::{Operation, Place, Plan, Profile, View};
 use super::report::Failure;
 use super::sys::{self, NO_SUID_NO_DEV};
 use crate::nofollow::{self, Node};
@@ -55,22 +55,24 @@ pub(super) fn detached(file: &OwnedFd) -> io::Result<OwnedFd> {
 /// True if a file without links in its path is in the view of a plan.
 pub(crate) fn sees(plan: &Plan, file: &Path) -> bool {
     let view = &plan.view;
-    let is_hidden = view.mask.iter().chain(&view.mask_found).any(|mask| file.starts_with(mask));
-    !is_hidden && wanted(plan, system(plan.profile, &[]).paths).iter().any(|(tree, _)| file.starts_with(tree))
+    !view.is_within(Operation::Hidden, file)
+        && wanted(plan, system(plan.profile, &[]).paths).iter().any(|(tree, _)| file.starts_with(tree))
 }
 
 fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
-    let view = &plan.view;
     let system = system.into_iter().map(|(path, runs)| {
         let exec = if runs { 0 } else { libc::MOUNT_ATTR_NOEXEC };
         (path, NO_SUID_NO_DEV | libc::MOUNT_ATTR_RDONLY | exec)
     });
     let mut paths: Vec<(PathBuf, u64)> = system.collect();
     let alone = [&plan.exe.path, &plan.cwd.path].into_iter().chain(&plan.programs);
-    // The strict profile executes none of these paths.
-    let execute: &[PathBuf] = if plan.profile == Profile::Strict { &[] } else { &view.execute };
-    let declared = view.write.iter().chain(&view.read).chain(execute).chain(alone);
-    paths.extend(declared.map(|path| (path.clone(), attributes(plan, path))));
+    // The strict profile executes none of its paths.
+    let of_profile = |place: &&Place| match place.operation {
+        Operation::Read | Operation::Write => true,
+        operation => operation == Operation::Execute && plan.profile == Profile::Build,
+    };
+    let declared = plan.view.places.iter().filter(of_profile).map(|place| &place.path);
+    paths.extend(declared.chain(alone).map(|path| (path.clone(), attributes(plan, path))));
     // If a path occurs twice, the system's piece is used, because its attributes are less strict: its programs must
     // be executable.
     paths.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.count_ones().cmp(&b.1.count_ones())));
@@ -87,8 +89,9 @@ fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
 
 /// The restrictions of the mount of a declared path.
 fn attributes(plan: &Plan, path: &Path) -> u64 {
-    let within = |roots: &[PathBuf]| roots.iter().any(|root| path.starts_with(root));
-    let (writes, executes) = (within(&plan.view.write), within(&plan.view.execute) || plan.exe.path.starts_with(path));
+    let view = &plan.view;
+    let writes = view.is_within(Operation::Write, path);
+    let executes = view.is_within(Operation::Execute, path) || plan.exe.path.starts_with(path);
     if plan.profile == Profile::Strict {
         // A program in a writable directory becomes a separate read-only mount. Other files beside it are not
         // executable.
@@ -99,7 +102,7 @@ fn attributes(plan: &Plan, path: &Path) -> u64 {
     }
     // A writable directory that contains execute paths cannot be noexec. There only Landlock restricts execution;
     // without Landlock each execute path is a separate mount.
-    let holds = || sys::landlock_abi() > 0 && plan.view.execute.iter().any(|held| held.starts_with(path));
+    let holds = || sys::landlock_abi() > 0 && view.of(Operation::Execute).any(|held| held.starts_with(path));
     let in_system = || PROGRAMS.iter().any(|tree| path.starts_with(tree));
     let runs = executes || holds() || in_system();
     let mut attributes = NO_SUID_NO_DEV;
@@ -319,12 +322,15 @@ pub(super) fn loaders() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Identity, Limits, Terminals, View};
+    use super::super::plan::{Identity, Limits, Terminals};
     use super::*;
 
     #[test]
     fn strict_view_executes_only_its_programs() {
         let identity = |path: &str| Identity { path: path.into(), dev: 0, ino: 0, content: None };
+        let mut view = View::default();
+        view.add(Operation::Write, true, ["/p".into()]);
+        view.add(Operation::Execute, true, ["/p/bin".into()]);
         let limits = Limits { cpu_seconds: 0, processes: 0, memory_bytes: 0, scratch_bytes: 0 };
         let plan = Plan {
             argv: Vec::new(),
@@ -339,7 +345,7 @@ mod tests {
             is_contained: true,
             network: cp_egress::Network::default(),
             sockets: true,
-            view: View { write: vec!["/p".into()], execute: vec!["/p/bin".into()], ..View::default() },
+            view,
             limits,
             run_as: None,
             require: Vec::new(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::nofollow::Node;
-use crate::serde_paths::{any_bytes, path_bytes};
+use crate::serde_paths::path_bytes;
 
 /// Everything that the helper needs to build the sandbox and start one command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,9 +84,7 @@ impl Plan {
     /// True if programs in the private `/tmp` are executable. They are not if a declared directory lies in `/tmp`,
     /// because a Landlock rule for a directory applies to everything mounted in it.
     pub(super) fn runs_from_tmp(&self) -> bool {
-        let View { read, write, execute, .. } = &self.view;
-        let mut declared = read.iter().chain(write).chain(execute);
-        self.profile == Profile::Build && !declared.any(|path| path.starts_with(TMP))
+        self.profile == Profile::Build && !self.view.shown().any(|path| path.starts_with(TMP))
     }
 
     /// The value of TMPDIR in a private view. In the build profile programs in it are executable, because build tools
@@ -112,32 +110,10 @@ const RUNNABLE: &str = "/tmp/run";
 /// The view of the file system, with the permitted access.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct View {
-    /// Files and directories that the command may read, in addition to the system's.
-    pub read: Vec<PathBuf>,
-    /// Files and directories that the command may write.
-    pub write: Vec<PathBuf>,
-    /// Files and directories that the command may execute, in addition to the system's.
-    pub execute: Vec<PathBuf>,
-    /// The directories among them with the state of an agent, whose changes are not recorded.
+    /// What is done with paths of the machine, in addition to the system's.
+    pub places: Vec<Place>,
+    /// Writable directories with the state of an agent, whose changes are not recorded.
     pub state: Vec<PathBuf>,
-    /// Read-only paths inside writable trees. No directory above them can be renamed.
-    #[serde(with = "any_bytes")]
-    pub protect: Vec<PathBuf>,
-    /// Writable paths inside read-only ones.
-    #[serde(with = "any_bytes")]
-    pub writable: Vec<PathBuf>,
-    /// Directories of this program in repositories. They are hidden if the run has its own mounts.
-    #[serde(with = "any_bytes")]
-    pub kept: Vec<PathBuf>,
-    /// Hidden paths inside readable trees. No directory above them can be renamed.
-    #[serde(with = "any_bytes")]
-    pub mask: Vec<PathBuf>,
-    /// Paths that are read-only or hidden because of their names. They need not be pinned, because the next run
-    /// searches for the names again.
-    #[serde(with = "any_bytes")]
-    pub protect_found: Vec<PathBuf>,
-    #[serde(with = "any_bytes")]
-    pub mask_found: Vec<PathBuf>,
     /// Device and inode of the paths at the time of the decision.
     pub nodes: BTreeMap<PathBuf, Node>,
     /// Links through which programs use the declared paths: path and target.
@@ -151,6 +127,53 @@ pub(crate) struct View {
     pub files: Vec<(String, Vec<u8>)>,
     /// The scratch directory that is used without a mount namespace, in which `/tmp` would be private.
     pub scratch: PathBuf,
+}
+
+/// What is done with a path. A path may be read, written and executed; of the others the last one in this order wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Operation {
+    Read,
+    Write,
+    Execute,
+    /// It is writable inside a read-only path.
+    Writable,
+    /// It is read-only inside a writable path.
+    ReadOnly,
+    /// It is empty, but readable, because programs that search a whole tree fail at an unreadable directory.
+    Empty,
+    /// It is empty and without permissions.
+    Hidden,
+}
+
+/// An operation on a path.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Place {
+    #[serde(with = "path_bytes")]
+    pub path: PathBuf,
+    pub operation: Operation,
+    /// True if no directory above it can be renamed. A path that was found by its name is found again by the next run.
+    pub is_pinned: bool,
+}
+
+impl View {
+    pub(crate) fn add(&mut self, operation: Operation, is_pinned: bool, paths: impl IntoIterator<Item = PathBuf>) {
+        self.places.extend(paths.into_iter().map(|path| Place { path, operation, is_pinned }));
+    }
+
+    /// The paths of an operation, in the order in which they were added.
+    pub(crate) fn of(&self, operation: Operation) -> impl Iterator<Item = &PathBuf> {
+        self.places.iter().filter(move |place| place.operation == operation).map(|place| &place.path)
+    }
+
+    /// The paths that are shown.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = &PathBuf> {
+        self.places.iter().filter(|place| place.operation <= Operation::Execute).map(|place| &place.path)
+    }
+
+    /// True if a path is, or lies in, one of an operation.
+    pub(crate) fn is_within(&self, operation: Operation, path: &Path) -> bool {
+        self.of(operation).any(|root| path.starts_with(root))
+    }
 }
 
 /// A file or directory, identified independently of its path.

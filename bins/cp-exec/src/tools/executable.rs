@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 
-use crate::decision::{Assessment, Caller, HashCache, Planned, ProgramLookup, Ruling, check_modules, plan, timeout_of};
+use crate::decision::{Decision, HashCache, ProgramLookup, Ruling, check_modules, plan, timeout_of};
 use crate::digest::sha256;
 use crate::glob::name_matches;
-use crate::policy::{Confirm, LONGEST, Policy, Verdict};
+use crate::policy::{LONGEST, Policy, Verdict};
 use crate::refusal::refuse;
-use crate::request::{Command, ToolCall};
+use crate::request::ToolCall;
 use crate::rules::{Finding, Risk};
 use crate::run::streams;
-use crate::sandbox::plan::Profile;
+use crate::sandbox::plan::{Operation, Place, Profile};
 
 /// The most bytes of arguments that are also passed in argv.
 const ARGUMENT: usize = 32 * 1024;
@@ -38,48 +38,26 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
     let timeout =
         if call.describe { DESCRIBE } else { timeout_of(policy, call.timeout.map(|seconds| seconds.min(LONGEST)))? };
     check_modules(policy, &policy.base, &path, &[])?;
-    let Planned { mut plan, mut watched, git } =
-        plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout, false)?;
-    // A tool must not write to its own directory. A description needs neither network nor files.
-    plan.view.write.retain(|path| !policy.tools.contains(path));
-    if call.describe {
-        plan.profile = if pinned.prefix.is_empty() { Profile::Strict } else { plan.profile };
-        plan.sockets = false;
-        plan.view.write.clear();
-    }
-    watched.only_in(&plan.view);
     let input: &[u8] = if call.describe { b"" } else { arguments.as_bytes() };
-    let stdin = streams::stdin_from_bytes(input)?;
     let asks = !call.describe && requires_approval(policy, &call.name);
     let finding = Finding {
-        verdict: if asks { Verdict::Confirm } else { Verdict::Allow },
+        verdict: if asks { Verdict::Ask } else { Verdict::Allow },
         rule: if asks { "tools.approve" } else { "tools.allow" }.to_owned(),
         reason: format!("tools.approve of the policy lists `{}`", call.name),
         ..Finding::allowed(Risk::Medium)
     };
-    let ruling = Ruling {
-        caller: Caller::Line,
-        plan,
-        variables: Vec::new(),
-        confirm: asks.then(|| finding.reason.clone()),
-        level: Confirm::Owner,
-        approved: None,
-        call: policy.actor.call.clone(),
-        confirmed: None,
-        stdin: Some(sha256(input)),
-        watched,
-        git,
-        command: Assessment {
-            argv,
-            finding,
-            pinned,
-            cwd: policy.base.clone(),
-            timeout,
-            notices: Vec::new(),
-            line: None,
-        },
-    };
-    Ok((ruling, stdin))
+    let decision = Decision::of(argv, finding, pinned, policy.base.clone(), timeout);
+    let mut ruling = plan(policy, Decision { stdin: Some(sha256(input)), ..decision })?;
+    let plan = &mut ruling.plan;
+    // A tool must not write to its own directory. A description needs neither network nor files.
+    let stays = |place: &Place| !call.describe && !policy.tools.contains(&place.path);
+    plan.view.places.retain(|place| place.operation != Operation::Write || stays(place));
+    if call.describe {
+        plan.profile = if plan.script.is_none() { Profile::Strict } else { plan.profile };
+        plan.sockets = false;
+    }
+    ruling.watched.only_in(&plan.view);
+    Ok((ruling, streams::stdin_from_bytes(input)?))
 }
 
 /// The file of a tool. A tool name is one path component, so it cannot name a file outside of the directories.

@@ -13,8 +13,8 @@ use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::decision::{self, Assessment, HashCache, confirm};
-use crate::policy::{Confirm, Policy};
+use crate::decision::{self, Decision, HashCache, confirm};
+use crate::policy::{Confirm, Policy, Verdict};
 use crate::refusal::with_members;
 use crate::request::{Command, Form, Request, of_line};
 use crate::rules::Risk;
@@ -50,28 +50,14 @@ pub(crate) struct Args {
 /// The error for other requests.
 pub(super) const COMMANDS_ONLY: &str = "only commands are decided about: requests of the tools `shell` and `bash`";
 
-/// The verdict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Decided {
-    /// The command may run.
-    Allow,
-    /// The command may run after confirmation.
-    Ask,
-    /// The command may not run.
-    #[default]
-    Deny,
-}
-
 /// A decision with its reason.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "decision"))]
-pub(crate) struct Decision {
+pub(crate) struct Answer {
     /// allow, ask or deny.
     #[serde(rename = "decision")]
-    pub verdict: Decided,
+    pub verdict: Verdict,
     /// The arguments of the command; null if the string is not a command.
     pub argv: Option<Vec<String>>,
     /// The rule that decided.
@@ -106,7 +92,7 @@ pub(crate) struct Decision {
     pub notices: Vec<String>,
 }
 
-impl Decision {
+impl Answer {
     /// The decision without the secrets of the command, because it is shown and stored like a result.
     fn without_secrets(mut self) -> Self {
         let redactor = Redactor::from_environment();
@@ -117,12 +103,12 @@ impl Decision {
     }
 }
 
-impl Reply for Decision {
+impl Reply for Answer {
     fn text(&self) -> String {
         let decision = match self.verdict {
-            Decided::Allow => "allow",
-            Decided::Ask => "ask",
-            Decided::Deny => "deny",
+            Verdict::Allow => "allow",
+            Verdict::Ask => "ask",
+            Verdict::Deny => "deny",
         };
         let hint = self.hint.as_ref().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
         format!("{decision}  {}: {}{hint}", self.rule, self.reason)
@@ -133,7 +119,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let policy = Policy::resolve(context, &[])?;
     let mut hashes = HashCache::of_home(&policy.cp_home);
     let decide = |command: Result<Command>| match command {
-        Ok(command) => decision_of(&policy, &mut hashes, command).map(|(decision, _)| decision),
+        Ok(command) => answer_about(&policy, &mut hashes, command),
         Err(error) => refused(&policy, None, error),
     };
     answer(args, decide, context)
@@ -150,27 +136,23 @@ pub(crate) fn run_inside(args: &Args, context: &mut Context) -> Result<()> {
         let line = if let Form::Line(line) = &command.form { Some(line.clone()) } else { None };
         let words = words_of(command.form)?.0;
         let reason = "the cp-exec outside decides about each program when it starts".to_owned();
-        let (verdict, rule) = (Decided::Allow, "inside".to_owned());
-        Ok(Decision { verdict, argv: Some(words), rule, reason, line, cwd: command.cwd, ..Decision::default() })
+        let (verdict, rule) = (Verdict::Allow, "inside".to_owned());
+        Ok(Answer { verdict, argv: Some(words), rule, reason, line, cwd: command.cwd, ..Answer::default() })
     };
     answer(args, decide, context)
 }
 
 /// Answers the one command, or each request on standard input.
-fn answer(
-    args: &Args,
-    mut decide: impl FnMut(Result<Command>) -> Result<Decision>,
-    context: &mut Context,
-) -> Result<()> {
+fn answer(args: &Args, mut decide: impl FnMut(Result<Command>) -> Result<Answer>, context: &mut Context) -> Result<()> {
     if args.string.is_none() && args.command.is_empty() {
         return filter::run(&mut Requests { decide }, Source::Input, args.stream, context);
     }
     let form = Form::of(args.string.as_deref(), &args.command);
     let decision = decide(Ok(Command { cwd: args.cwd.clone(), form, typed: true, ..Command::default() }))?;
-    if !args.stream.strict_exit || decision.verdict == Decided::Allow {
+    if !args.stream.strict_exit || decision.verdict == Verdict::Allow {
         return context.out.answer(&decision);
     }
-    let code = if decision.verdict == Decided::Deny { Code::Forbidden } else { Code::ConfirmationRequired };
+    let code = if decision.verdict == Verdict::Deny { Code::Forbidden } else { Code::ConfirmationRequired };
     let error = with_members(Error::new(code, decision.reason.clone()), &decision);
     context.out.refuse(&decision, error)
 }
@@ -180,7 +162,7 @@ struct Requests<D> {
     decide: D,
 }
 
-impl<D: FnMut(Result<Command>) -> Result<Decision>> Filter for Requests<D> {
+impl<D: FnMut(Result<Command>) -> Result<Answer>> Filter for Requests<D> {
     fn accepts(&self) -> &'static [Kind] {
         &[Kind::ToolCall]
     }
@@ -200,40 +182,37 @@ impl<D: FnMut(Result<Command>) -> Result<Decision>> Filter for Requests<D> {
     }
 }
 
-/// The decision about a command, and the parsed command unless it was refused.
-pub(super) fn decision_of(
-    policy: &Policy,
-    hashes: &mut HashCache,
-    command: Command,
-) -> Result<(Decision, Option<Command>)> {
-    match command.check().and_then(|()| decision::read_string(policy, command)) {
-        Err(error) => Ok((refused(policy, None, error)?, None)),
-        Ok(command) => match decision::assess(policy, hashes, &command) {
-            Err(error) => Ok((refused(policy, command.words().map(<[String]>::to_vec), error)?, Some(command))),
-            Ok(assessment) => Ok((ruled(policy, assessment), Some(command))),
-        },
+/// The answer about a command.
+pub(super) fn answer_about(policy: &Policy, hashes: &mut HashCache, command: Command) -> Result<Answer> {
+    let command = match command.check().and_then(|()| decision::read_string(policy, command)) {
+        Ok(command) => command,
+        Err(error) => return refused(policy, None, error),
+    };
+    match decision::decide(policy, hashes, &command) {
+        Ok(decision) => Ok(decided(policy, decision)),
+        Err(error) => refused(policy, command.words().map(<[String]>::to_vec), error),
     }
 }
 
-/// The decision about one command, with the token of a dry run.
-pub(super) fn preview(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Decision> {
-    let assessment = decision::assess(policy, hashes, command)?;
-    let decision = ruled(policy, assessment.clone());
-    let (confirm_token, expires_at) = confirm::token(policy, &assessment.into_ruling(policy, command)?)?.unzip();
-    Ok(Decision { confirm_token, expires_at, ..decision })
+/// The answer about one command, with the token of a dry run.
+pub(super) fn preview(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Answer> {
+    let decision = decision::decide(policy, hashes, command)?;
+    let answer = decided(policy, decision.clone());
+    let (confirm_token, expires_at) = confirm::token(policy, &decision::plan(policy, decision)?)?.unzip();
+    Ok(Answer { confirm_token, expires_at, ..answer })
 }
 
-fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
-    let asks = assessment.needs_confirmation();
+fn decided(policy: &Policy, decision: Decision) -> Answer {
     let exec = policy.exec();
+    let asks = decision.question().is_some();
     let hint = match exec.confirm {
         Confirm::Agent => confirm::CONFIRM_HINT,
         Confirm::Owner => "request it, then approve it with `cp-exec approve`",
     };
-    let network = if assessment.line.is_some() { exec.network.clone() } else { exec.network_of(&assessment.argv) };
-    let Assessment { argv, finding, pinned, cwd, notices, line, .. } = assessment;
-    Decision {
-        verdict: if asks { Decided::Ask } else { Decided::Allow },
+    let network = decision.network(policy);
+    let Decision { argv, finding, pinned, cwd, notices, line, .. } = decision;
+    Answer {
+        verdict: finding.verdict,
         argv: Some(argv),
         rule: finding.rule,
         reason: finding.reason,
@@ -247,13 +226,13 @@ fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
         network: Some((&network).into()),
         policy: policy.sha256().to_owned(),
         notices,
-        ..Decision::default()
+        ..Answer::default()
     }
     .without_secrets()
 }
 
 /// The decision for a refusal. An invalid policy is an error.
-fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<Decision> {
+fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<Answer> {
     let decided = matches!(error.code(), Code::Forbidden | Code::Validation | Code::NotFound);
     if !decided || error.is_fatal() {
         return Err(error);
@@ -261,8 +240,8 @@ fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<D
     let details = error.details();
     let rule = details.get("rule").and_then(Value::as_str).unwrap_or("request");
     let argv = argv.or_else(|| serde_json::from_value(details.get("argv")?.clone()).ok());
-    Ok(Decision {
-        verdict: Decided::Deny,
+    Ok(Answer {
+        verdict: Verdict::Deny,
         argv,
         rule: rule.to_owned(),
         reason: error.message().to_owned(),
@@ -270,7 +249,7 @@ fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<D
         code: Some(error.code().row().name),
         offset: details.get("offset").and_then(Value::as_u64),
         policy: policy.sha256().to_owned(),
-        ..Decision::default()
+        ..Answer::default()
     }
     .without_secrets())
 }

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cp_common::Context;
 use cp_common::program::{Check, Status};
-use cp_egress::Network;
+use cp_common::{Context, Result};
 
-use crate::decision::{HashCache, ProgramLookup};
-use crate::policy::{self, Confirm};
+use crate::decision::{self, HashCache};
+use crate::policy::{self, Confirm, Loaded, Policy};
+use crate::request::{Command, Form};
 use crate::run::NotRun;
 use crate::run::helper::{Helper, Run};
 use crate::sandbox;
-use crate::sandbox::plan::{Identity, Layer, Limits, Plan, Profile, Terminals, View};
+use crate::sandbox::plan::{Layer, Plan};
 use crate::sandbox::report::Enforcement;
 
 /// Checks everything that a run depends on.
@@ -28,7 +28,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
         let exec = &loaded.settings.exec;
         exec.cgroup || exec.require.contains(&Layer::Cgroup)
     });
-    match probe(wants_cgroup) {
+    match probe(wants_cgroup, context) {
         Ok(enforcement) => layers(&enforcement, wants_cgroup, &mut checks),
         Err(why) => checks.push(Check::not_fine(
             "sandbox",
@@ -75,37 +75,9 @@ fn ledger_check(context: &Context) -> Check {
     }
 }
 
-/// Runs `true` with every available layer.
-fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
-    let names = ProgramLookup { path: &["/usr/bin".into(), "/bin".into()], pins: &[], owner: 0 };
-    let path = names.resolve("true").map_err(|error| error.to_string())?;
-    let pinned = names.pin(&path, &mut HashCache::default(), &|_| false).map_err(|error| error.to_string())?;
-    let root = Path::new("/usr");
-    let meta = std::fs::metadata(root).map_err(|error| error.to_string())?;
-    let plan = Plan {
-        argv: vec!["true".to_owned()],
-        env: Vec::new(),
-        exe: pinned.exe,
-        script: None,
-        script_text: None,
-        cwd: Identity::of(root, &meta),
-        profile: Profile::Build,
-        programs: Vec::new(),
-        network: Network::default(),
-        sockets: false,
-        view: View {
-            scratch: std::env::temp_dir().join(format!("cp-exec-{}-probe", std::process::id())),
-            ..View::default()
-        },
-        limits: Limits { cpu_seconds: 5, processes: 512, memory_bytes: 1 << 30, scratch_bytes: 1 << 20 },
-        run_as: None,
-        require: Vec::new(),
-        wants_cgroup,
-        cgroup: None,
-        terminals: Terminals::Private,
-        line: false,
-        is_contained: false,
-    };
+/// Runs `true` with every available layer, under a policy of its own.
+fn probe(wants_cgroup: bool, context: &Context) -> std::result::Result<Enforcement, String> {
+    let plan = plan_of_probe(wants_cgroup, context).map_err(|error| error.to_string())?;
     let helper = Helper::start(None).map_err(|error| error.to_string())?;
     match helper.run(&plan, Run { timeout: Duration::from_secs(5), ..Run::default() }) {
         Ok(outcome) if outcome.status.code == Some(0) => Ok(outcome.enforcement),
@@ -114,6 +86,21 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         Err(NotRun::EarlyEnd(_)) => Err("`true` did not start within five seconds".to_owned()),
         Err(NotRun::Lost(error)) => Err(error.to_string()),
     }
+}
+
+fn plan_of_probe(wants_cgroup: bool, context: &Context) -> Result<Plan> {
+    let mut settings = policy::parse(
+        "[exec]\nallowed_commands = [\"true\"]\nrequire = []\ndegraded = \"allow\"\n\
+        timeout = 5\n[paths]\nread = [\"/usr\"]\nwrite = []\n",
+    )?;
+    settings.exec.cgroup = wants_cgroup;
+    let policy = Policy::of_loaded(Loaded::of(settings, rustix::process::getuid().as_raw()), context, &[])?;
+    let form = Form::Words(vec!["true".to_owned()]);
+    let command = Command { form, cwd: Some("/usr".to_owned()), ..Command::default() };
+    let decision = decision::decide(&policy, &mut HashCache::default(), &command)?;
+    let mut plan = decision::plan(&policy, decision)?.plan;
+    plan.view.session_tmp = None;
+    Ok(plan)
 }
 
 fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>) {

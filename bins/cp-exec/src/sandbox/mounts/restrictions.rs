@@ -13,7 +13,7 @@ use super::devices::kernel_files;
 use super::{NewRoot, put, take_system};
 use crate::nofollow;
 use crate::sandbox::pieces::detached;
-use crate::sandbox::plan::{Plan, View};
+use crate::sandbox::plan::{Operation, Plan, View};
 use crate::sandbox::report::Failure;
 use crate::sandbox::sys::{self, Attributes, NO_SUID_NO_DEV};
 
@@ -26,49 +26,33 @@ const HIDDEN_FILE: &str = "/.hidden-file";
 /// Makes each directory above a protected or hidden path a mount point. A directory that is not a mount point could
 /// be renamed, together with its protected content, and replaced.
 pub(super) fn pin(plan: &Plan) -> Result<(), Failure> {
-    let view = &plan.view;
-    let inside = |path: &&Path| view.write.iter().any(|root| path.starts_with(root) && *path != root);
-    let pinned = view.protect.iter().chain(&view.mask).chain(&view.read).chain(&view.write).chain(&view.execute);
-    let mut way: Vec<&Path> = pinned.flat_map(|path| path.ancestors().skip(1).filter(inside)).collect();
+    let inside = |path: &&Path| plan.view.of(Operation::Write).any(|root| path.starts_with(root) && *path != root);
+    let pinned = plan.view.places.iter().filter(|place| place.is_pinned);
+    let mut way: Vec<&Path> = pinned.flat_map(|place| place.path.ancestors().skip(1).filter(inside)).collect();
     way.sort();
     way.dedup();
     way.into_iter().try_for_each(|directory| cover(directory, None, Attributes::Set(0)))
 }
 
-/// The restriction of a path inside the declared trees. If several apply to one path, the last one in this order wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Restriction {
-    Writable,
-    ReadOnly,
-    /// Empty, but readable, because programs that search a whole tree fail at an unreadable directory.
-    Empty,
-    /// Empty and without permissions.
-    Hidden,
-}
-
-/// The restrictions of a plan, each path once and after the directory that contains it. A path whose restriction
-/// changes nothing in a restricted directory is omitted.
-fn restrictions<'a>(view: &'a View, places: &NewRoot, kernel: &'a [(PathBuf, bool)]) -> Vec<(&'a Path, Restriction)> {
-    let of = |hidden: bool| if hidden { Restriction::Hidden } else { Restriction::ReadOnly };
+/// The operations that restrict paths of declared trees, each path once and after the directory that contains it. A path
+/// whose operation changes nothing in a restricted directory is omitted.
+fn restrictions<'a>(view: &'a View, places: &NewRoot, kernel: &'a [(PathBuf, bool)]) -> Vec<(&'a Path, Operation)> {
+    let of = |hidden: bool| if hidden { Operation::Hidden } else { Operation::ReadOnly };
     let kernel = kernel.iter().map(|(path, hidden)| (path, of(*hidden)));
-    let writable = view.writable.iter().map(|path| (path, Restriction::Writable));
-    let protected = view.protect.iter().chain(&view.protect_found).map(|path| (path, Restriction::ReadOnly));
-    let masked = view.mask.iter().chain(&view.mask_found).map(|path| (path, Restriction::Hidden));
-    let hidden = view.kept.iter().map(|path| (path, Restriction::Empty)).chain(masked);
-    let mut all: BTreeMap<&Path, Restriction> = BTreeMap::new();
-    for (path, restriction) in
-        writable.chain(protected).chain(kernel).chain(hidden.filter(|(path, _)| places.shows(path)))
-    {
-        let known = all.entry(path).or_insert(restriction);
-        *known = restriction.max(*known);
+    let declared = view.places.iter().filter(|place| place.operation > Operation::Execute);
+    let declared = declared.filter(|place| place.operation < Operation::Empty || places.shows(&place.path));
+    let mut all: BTreeMap<&Path, Operation> = BTreeMap::new();
+    for (path, operation) in declared.map(|place| (&place.path, place.operation)).chain(kernel) {
+        let known = all.entry(path).or_insert(operation);
+        *known = operation.max(*known);
     }
     // The restricted directories around the current path.
-    let mut around: Vec<(&Path, Restriction)> = Vec::new();
-    all.retain(|path, restriction| {
+    let mut around: Vec<(&Path, Operation)> = Vec::new();
+    all.retain(|path, operation| {
         while around.pop_if(|(outer, _)| !path.starts_with(outer)).is_some() {}
-        let outer = around.last().map_or(Restriction::Writable, |(_, outer)| *outer);
-        let changes = *restriction != outer && outer < Restriction::Empty;
-        around.extend(changes.then_some((*path, *restriction)));
+        let outer = around.last().map_or(Operation::Writable, |(_, outer)| *outer);
+        let changes = *operation != outer && outer < Operation::Empty;
+        around.extend(changes.then_some((*path, *operation)));
         changes
     });
     all.into_iter().collect()
@@ -87,12 +71,12 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
     made().map_err(|e| Failure::setup("mask", e))?;
     let hidden = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
     let kernel = kernel_files().map_err(|e| Failure::setup("proc", e))?;
-    for (path, restriction) in restrictions(&plan.view, places, &kernel) {
-        match restriction {
-            Restriction::Writable => cover(path, None, Attributes::Clear(libc::MOUNT_ATTR_RDONLY)),
-            Restriction::ReadOnly => make_read_only(path),
-            Restriction::Empty => cover(path, Some([EMPTY_KEEP, HIDDEN_FILE]), Attributes::Set(hidden)),
-            Restriction::Hidden => cover(path, Some([EMPTY_DIRECTORY, HIDDEN_FILE]), Attributes::Set(hidden)),
+    for (path, operation) in restrictions(&plan.view, places, &kernel) {
+        match operation {
+            Operation::Writable => cover(path, None, Attributes::Clear(libc::MOUNT_ATTR_RDONLY)),
+            Operation::ReadOnly => make_read_only(path),
+            Operation::Empty => cover(path, Some([EMPTY_KEEP, HIDDEN_FILE]), Attributes::Set(hidden)),
+            _ => cover(path, Some([EMPTY_DIRECTORY, HIDDEN_FILE]), Attributes::Set(hidden)),
         }?;
     }
     let removed =

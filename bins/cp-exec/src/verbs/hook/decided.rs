@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 use crate::decision::confirm;
 use crate::hook::{Line, Rewriter, Tool, ToolEffect, Verdict, effect_of, original_of};
 use crate::hosts::shell::{HostShell, SHELL_PREFIX};
-use crate::policy::{Access, Confirm, HostCall, LONGEST};
+use crate::policy::{self, Access, Confirm, HostCall, LONGEST};
 use crate::refusal::refuse;
 use crate::request::{Command, Form};
 use crate::run::{Engine, until_answered};
 use crate::tools::{executable, filesystem};
-use crate::verbs::check::{self, Decision};
+use crate::verbs::check;
 
 /// A question about a tool call.
 pub(super) struct Question<'a> {
@@ -118,13 +118,13 @@ impl Question<'_> {
             timeout: line.timeout,
             ..Command::default()
         };
-        let (decision, _) = check::decision_of(&engine.policy, &mut engine.hashes, command)?;
-        let verdict = match decision.verdict {
-            check::Decided::Allow if contained => Verdict::Pass,
-            check::Decided::Allow => Verdict::Rewrite(self.with_command(rewriting.of(&line))),
-            check::Decided::Ask | check::Decided::Deny => return Err(denial(decision)),
+        let answer = check::answer_about(&engine.policy, &mut engine.hashes, command)?;
+        let verdict = match answer.verdict {
+            policy::Verdict::Allow if contained => Verdict::Pass,
+            policy::Verdict::Allow => Verdict::Rewrite(self.with_command(rewriting.of(&line))),
+            policy::Verdict::Ask | policy::Verdict::Deny => return Err(denial(answer)),
         };
-        Ok(HookDecision { verdict, rule: decision.rule, paths: Vec::new(), notices: decision.notices })
+        Ok(HookDecision { verdict, rule: answer.rule, paths: Vec::new(), notices: answer.notices })
     }
 
     fn with_command(&self, command: String) -> Map<String, Value> {
@@ -165,10 +165,10 @@ pub(super) fn in_one_text(error: &Error) -> String {
     format!("{}{}", error.message(), hint.unwrap_or_default())
 }
 
-fn denial(decision: Decision) -> Error {
-    let code = decision.code.and_then(Code::from_name).unwrap_or(Code::Forbidden);
-    let error = Error::new(code, decision.reason).with("rule", decision.rule);
-    match decision.hint {
+fn denial(answer: check::Answer) -> Error {
+    let code = answer.code.and_then(Code::from_name).unwrap_or(Code::Forbidden);
+    let error = Error::new(code, answer.reason).with("rule", answer.rule);
+    match answer.hint {
         Some(hint) => error.hint(hint),
         None => error,
     }

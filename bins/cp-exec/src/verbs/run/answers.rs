@@ -10,10 +10,10 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
 use crate::request::{Call, Source};
-use crate::run::{Engine, FinishedRun, Prepared, RunResult};
+use crate::run::{EarlyEnd, Engine, FinishedRun, NotRun, Prepared, RunResult};
 use crate::tools::Item;
 
-/// A request in progress.
+/// A request in progress, until its entry on the ledger and its answer.
 pub(crate) struct Task {
     pub place: Place,
     pub asked: Source,
@@ -24,21 +24,8 @@ pub(crate) struct Task {
 pub(crate) enum Work {
     /// Answered without a process, or refused.
     Answered(Result<Box<Item>>),
-    /// Ready to run.
-    Run(Box<Prepared>),
-}
-
-/// A request after its run, before its entry on the ledger and its answer.
-pub(crate) struct Finished {
-    place: Place,
-    asked: Source,
-    began: Instant,
-    what: Outcome,
-}
-
-enum Outcome {
-    Answered(Result<Box<Item>>),
-    Ran(Box<Prepared>, Box<RunResult>),
+    /// Ready to run, and its result after the run.
+    Run(Box<Prepared>, Option<Box<RunResult>>),
 }
 
 pub(super) enum Answer {
@@ -47,21 +34,17 @@ pub(super) enum Answer {
 }
 
 /// Runs the parts of a request that need neither policy nor ledger, on any thread.
-pub(crate) fn work(task: Task) -> Finished {
-    let what = match task.todo {
-        Work::Answered(answer) => Outcome::Answered(answer),
-        Work::Run(mut prepared) => {
-            let ran = prepared.run(None);
-            Outcome::Ran(prepared, Box::new(ran))
-        }
-    };
-    Finished { place: task.place, asked: task.asked, began: task.began, what }
+pub(crate) fn work(mut task: Task) -> Task {
+    if let Work::Run(prepared, ran) = &mut task.todo {
+        *ran = Some(Box::new(prepared.run(None)));
+    }
+    task
 }
 
 /// Records the outcome of a request and answers it, with the position of its line.
 pub(crate) fn answer_at(
     engine: &mut Engine,
-    finished: Finished,
+    finished: Task,
     stream: StreamOptions,
     context: &mut Context,
 ) -> Result<()> {
@@ -83,10 +66,13 @@ pub(crate) fn answer_at(
     answered
 }
 
-fn answer(engine: &mut Engine, finished: Finished, context: &mut Context) -> Result<()> {
-    let outcome = match finished.what {
-        Outcome::Answered(answer) => answer.map(Answer::Item),
-        Outcome::Ran(prepared, ran) => prepared.settle(engine, *ran).map(|done| Answer::Done(Box::new(done))),
+fn answer(engine: &mut Engine, finished: Task, context: &mut Context) -> Result<()> {
+    let outcome = match finished.todo {
+        Work::Answered(answer) => answer.map(Answer::Item),
+        Work::Run(prepared, ran) => {
+            let ran = ran.map_or(Err(NotRun::EarlyEnd(EarlyEnd::Interrupted)), |ran| *ran);
+            prepared.settle(engine, ran).map(|done| Answer::Done(Box::new(done)))
+        }
     };
     finished.asked.answer(outcome, finished.began, context)
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
 use cp_common::output::{Format, Severity, to_stderr};
 use cp_common::program::confirm::inspect;
+use cp_common::program::terminal;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Source};
 use cp_common::stream::unread;
@@ -352,9 +353,11 @@ fn ready(
     if let Some(token) = &command.confirm {
         inspect(&engine.policy.cp_home, token)?;
     }
-    let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, command)?;
-    confirm::confirm_ruling(&engine.policy, &mut ruling, command.confirm.as_deref(), command.typed)?;
-    let notices = ruling.command.notices.clone();
+    let decision = decision::decide(&engine.policy, &mut engine.hashes, command)?;
+    let mut ruling = decision::plan(&engine.policy, decision)?;
+    let by_person = command.typed && terminal::is_there();
+    confirm::confirm_ruling(&engine.policy, &mut ruling, command.confirm.as_deref(), by_person)?;
+    let notices = ruling.decision.notices.clone();
     Ok((Prepared::new(engine, "shell", ruling, stdin()?, grace)?, notices))
 }
 

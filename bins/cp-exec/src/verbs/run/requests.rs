@@ -11,7 +11,7 @@ use cp_common::stream::jobs::Jobs;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
-use super::answers::{Finished, Task, Work, answer_at, work};
+use super::answers::{Task, Work, answer_at, work};
 use super::ready;
 use crate::decision;
 use crate::decision::confirm;
@@ -49,7 +49,7 @@ pub(crate) struct Requests {
     overrides: Overrides,
     stream: StreamOptions,
     /// The pool for concurrent requests; `None` runs one after the other.
-    jobs: Option<Jobs<Task, Finished>>,
+    jobs: Option<Jobs<Task, Task>>,
     /// True if requests are only decided about.
     dry_run: bool,
     noticed: usize,
@@ -141,7 +141,7 @@ impl Requests {
         let mut outcome = Ok(());
         let never = Error::new(Code::Interrupted, "it did not start: the stream ended first");
         for task in jobs.take_back() {
-            if let Work::Run(prepared) = task.todo {
+            if let Work::Run(prepared, _) = task.todo {
                 outcome = outcome.and(prepared.abandon(&mut self.engine, &never));
             }
             context.out.item_skipped();
@@ -212,15 +212,15 @@ fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> R
         Request::Command(command) => {
             let stdin = || command.stdin.as_ref().map(|text| streams::stdin_from_bytes(text.as_bytes())).transpose();
             let (prepared, notices) = ready(engine, command, stdin, grace)?;
-            return Ok((Work::Run(Box::new(prepared)), notices));
+            return Ok((Work::Run(Box::new(prepared), None), notices));
         }
         Request::Tool(call) => {
             let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
-            confirm::confirm_ruling(&engine.policy, &mut ruling, None, false)?;
+            confirm::confirm_ruling(&engine.policy, &mut ruling, None, true)?;
             (ruling, stdin)
         }
     };
-    let notices = ruling.command.notices.clone();
+    let notices = ruling.decision.notices.clone();
     let prepared = Prepared::new(engine, "tool", ruling, Some(stdin), None)?;
-    Ok((Work::Run(Box::new(prepared)), notices))
+    Ok((Work::Run(Box::new(prepared), None), notices))
 }
