@@ -181,7 +181,7 @@ fn report_outcome(
     let is_text = context.out.format() == Format::Text;
     let is_read = outcome.is_ok();
     let error = match outcome {
-        Ok(verified) if !target.named && verified.is_foreign() => {
+        Ok(verified) if !target.must_be_ledger() && verified.is_foreign() => {
             context.out.item_skipped();
             let message = format!("{} is not a ledger", target.shown().display());
             context.out.notice("not_a_ledger", Severity::Info, message);

@@ -159,6 +159,17 @@ fn signatures_of_a_bundle_are_those_of_its_ledgers() {
         place.work.write("l.jsonl", lines);
         assert_eq!(check(&bundled(&place, "l.jsonl"), &[]).code(1).error()["code"], "E_INTEGRITY");
     }
+    // A signed ledger whose place something else has taken, in a directory and in a bundle.
+    std::fs::create_dir(place.path("signed")).unwrap();
+    std::fs::copy(place.path("l.checkpoint"), place.path("signed/l.checkpoint")).unwrap();
+    place.work.write("signed/l.jsonl", "{\"a\":1}\n");
+    let other = "{\"format\":\"cp-bundle/1\",\"files\":1}\n{\"path\":\"l.jsonl\",\"bytes\":8}\n{\"a\":1}\n";
+    place.work.write("other", other);
+    for verb in ["verify", "audit", "query", "stats"] {
+        for from in ["signed", "other"] {
+            assert!(place.run(&[verb, from]).status != 0, "{verb} {from}");
+        }
+    }
     place.work.write("plain.jsonl", "{\"a\":1}\n");
     place.run(&["bundle", "plain.jsonl"]).code(2);
     place.run(&["audit", "plain.jsonl"]).code(2);

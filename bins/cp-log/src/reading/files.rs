@@ -11,6 +11,7 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::stream::unread;
 use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::home::session_directory;
+use cp_ledger::proof::checkpoint::checkpoint_path;
 use cp_ledger::read::segments::{self, ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
 use cp_ledger::read::tail::is_ledger_file;
@@ -42,6 +43,11 @@ impl Target {
     /// A file that was named.
     pub(crate) fn named(path: &Path) -> Self {
         Self { path: path.to_owned(), named: true, operand: 0, bundle: None }
+    }
+
+    /// True if the file has to be one of a ledger: it was named, is in a bundle, or was signed.
+    pub(crate) fn must_be_ledger(&self) -> bool {
+        self.named || self.bundle.is_some() || checkpoint_path(&ledger_of(&self.path)).exists()
     }
 
     /// The ledger that the file belongs to. A segment that was named itself is read as one.
@@ -182,8 +188,8 @@ pub(crate) fn is_ledger(target: &Target) -> Result<bool> {
     if is_ledger_file(&cp_ledger::read::open(path)?) {
         return Ok(true);
     }
-    if target.named {
-        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(path));
+    if target.must_be_ledger() {
+        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(&target.shown()));
     }
     Ok(false)
 }

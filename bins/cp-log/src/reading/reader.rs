@@ -172,8 +172,8 @@ pub(crate) fn is_ledger_or_empty(file: &File, size: u64, target: &Target) -> Res
     if size == 0 || is_ledger_file(file) {
         return Ok(true);
     }
-    if target.named {
-        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(&target.path));
+    if target.must_be_ledger() {
+        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(&target.shown()));
     }
     Ok(false)
 }
