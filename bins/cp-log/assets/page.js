@@ -1,10 +1,11 @@
-// The life of the page: reads its bundle, proves it, draws what it proved, and filters its lines.
+// The life of the page: reads its ledgers, proves them, draws what it proved, and filters its lines.
 
 const ledgers = [], lines = [], blobs = new Map(), byId = new Map(), broken = [];
 
 class Line {
-  constructor(ledger, { seq, raw, proof, next }) {
-    Object.assign(this, { ledger, seq, raw, proof, next, id: `l${ledger.id}-${seq}`, entry: null, tone: "" });
+  constructor(ledger, index, raw) {
+    const seq = Number(START_OF_LINE.exec(raw)?.[1] ?? index);
+    Object.assign(this, { ledger, seq, raw, id: `l${ledger.id}-${seq}`, entry: null, tone: "" });
     try { this.entry = Line.entry(raw); } catch { /* shown as bytes */ }
     if (this.entry) this.tone = toneOf(this.entry);
     this.group = this.entry ? groupOf(this.entry.event) : "other";
@@ -33,38 +34,49 @@ class Line {
   }
 }
 
-// Reads the records of the bundle. What cannot be read is a fault.
+// Reads the files: each checkpoint stands before its ledger, the oldest segment first. What cannot be read is a fault.
+const SEGMENT = /\.\d{20}(?=\.jsonl$)/, VALUE = /^(.*)\.blobs\/([0-9a-f]{64})$/, NOTE = /\.checkpoint$/;
 function read() {
-  let records = [], ledger = null;
-  try { records = JSON.parse(find("records").textContent); } catch { /* then the last record is missing */ }
-  for (const { type, data } of records) {
-    if (type === "bundle_ledger") {
-      const id = hex(sha256(utf8.encode(String(data.origin)))).slice(0, 8);
-      const isTwice = ledgers.some((other) => other.id === id);
-      ledger = { head: data, id: isTwice ? `${id}x${ledgers.length}` : id, lines: [], bySeq: new Map() };
-      ledgers.push(ledger);
-      ledger.proof = new Proof(ledger);
-    } else if (type === "bundle_line" && ledger) {
-      const line = new Line(ledger, data);
-      for (const list of [ledger.lines, lines]) list.push(line);
-      ledger.bySeq.set(line.seq, line);
-      byId.set(line.id, line);
-      ledger.proof.line(line);
-    } else if (type === "bundle_blob" && ledger) {
-      const key = `${ledger.id} ${data.hash}`;
-      if (!data.offset) blobs.set(key, { ...data, ledger, parts: [], isMissing: data.missing, id: `l${ledger.id}` });
-      const blob = blobs.get(key);
-      try { blob.parts.push(fromBase64(data.base64)); } catch { if (blob) blob.parts = null; }
-    } else if (type !== "bundle" && type !== "summary") broken.push(["lines", `a record \`${type}\` is not known`]);
+  let files = [];
+  try { files = JSON.parse(find("records").textContent); } catch { broken.push(["lines", "the lines cannot be read"]); }
+  const notes = new Map();
+  for (const { path, lines: some = [], base64 } of files) {
+    const [, of, hash] = VALUE.exec(path) ?? [], file = of ?? path.replace(SEGMENT, "");
+    let ledger = ledgers.find((other) => other.file === file);
+    if (NOTE.test(path)) notes.set(path.replace(NOTE, ".jsonl"), `${some.join("\n")}\n`);
+    else if (of && ledger) {
+      let bytes = null;
+      try { bytes = fromBase64(base64); } catch { /* then it is none */ }
+      blobs.set(`${ledger.id} sha256:${hash}`, bytes);
+      ledger.proof.blob({ hash, bytes });
+    } else if (of) broken.push(["lines", `${path} belongs to no ledger`]);
+    else {
+      ledger ??= begin(file, some[0], notes.get(file));
+      notes.delete(file);
+      for (const raw of some) {
+        const line = new Line(ledger, ledger.lines.length, raw);
+        for (const list of [ledger.lines, lines]) list.push(line);
+        ledger.bySeq.set(line.seq, line);
+        byId.set(line.id, line);
+        ledger.proof.line(line);
+      }
+    }
   }
-  if (records.at(-1)?.type !== "summary") broken.push(["lines", "the last record is missing"]);
-  for (const blob of blobs.values()) blob.ledger.proof.blob(blob);
+  for (const file of notes.keys()) broken.push(["lines", `${file} is signed, and not here`]);
   for (const { proof } of ledgers) proof.close();
 }
+function begin(file, first, note) {
+  let origin = file;
+  try { origin = String(Line.entry(first).data.origin); } catch { /* reported with its line */ }
+  const id = hex(sha256(utf8.encode(origin))).slice(0, 8), isTwice = ledgers.some((other) => other.id === id);
+  const ledger = { file, origin, note, id: isTwice ? `${id}x${ledgers.length}` : id, lines: [], bySeq: new Map() };
+  ledgers.push(ledger);
+  ledger.proof = new Proof(ledger);
+  return ledger;
+}
 function textOfBlob(ledger, hash) {
-  const blob = blobs.get(`${ledger.id} ${hash}`);
-  const isText = blob?.parts && !blob.isMissing && blob.media_type !== "application/octet-stream";
-  return isText ? new TextDecoder().decode(joined(blob.parts)) : undefined;
+  const bytes = blobs.get(`${ledger.id} ${hash}`) ?? undefined;
+  try { return bytes && new TextDecoder("utf-8", { fatal: true }).decode(bytes); } catch { return undefined; }
 }
 
 // What the lines are about, gathered from the ledgers that hold.
@@ -292,9 +304,9 @@ class Chunk {
   }
 }
 function lay() {
-  for (const { head, id, lines: all, start } of ledgers) {
-    const name = start ? `Run ${textOf(start.entry, "run")}` : spelled(head.file);
-    const about = element("p", { class: "soft" }, `${head.file}, ${head.lines} of ${head.size} lines, ${head.origin}`);
+  for (const { file, origin, id, lines: all, start } of ledgers) {
+    const name = start ? `Run ${textOf(start.entry, "run")}` : file;
+    const about = element("p", { class: "soft" }, `${file}, ${counted(all.length, "line")}, ${origin}`);
     const section = element("section", { id: `l${id}`, "aria-label": visible(name) }, element("h3", {}, name), about);
     for (let at = 0; at < all.length; at += TOGETHER) {
       chunks.push(new Chunk(all.slice(at, at + TOGETHER)));
@@ -324,7 +336,7 @@ function draw() {
   for (const ledger of ledgers) if (!ledger.proof.faults.length) ledger.lines.forEach(gatherLine);
   const { start, end } = facts, first = lines[0]?.entry, list = [];
   const of = start?.entry.run ?? lines.find((line) => line.entry?.session)?.entry.session;
-  page.title = visible(spelled(of ?? ledgers[0]?.head.file ?? "nothing"));
+  page.title = visible(spelled(of ?? ledgers[0]?.file ?? "nothing"));
   find("name").textContent = page.title;
   find("task").append(...(start ? content(start.entry.content ?? "") : []));
   if (end) list.push(["outcome", textOf(end.entry.data, "status") || titleOf(end.entry)]);

@@ -1,4 +1,4 @@
-// Proves the ledgers of a bundle as cp-ledger(5) says: hashes, chain, tree, checkpoints and large values.
+// Proves ledgers as cp-ledger(5) says: hashes, chain, tree, checkpoints and large values.
 
 const utf8 = new TextEncoder();
 
@@ -48,7 +48,6 @@ function sha256(bytes) {
 
 const PAIRS = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, "0"));
 const hex = (bytes) => bytes.reduce((text, byte) => text + PAIRS[byte], "");
-const fromHex = (text) => Uint8Array.from(text.match(/../g) || [], (pair) => parseInt(pair, 16));
 const fromBase64 = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const isEqual = (a, b) => Boolean(a && b) && a.length === b.length && a.every((byte, i) => byte === b[i]);
 function joined(parts) {
@@ -71,38 +70,6 @@ class Tree {
     return this.peaks.length ? this.peaks.reduceRight((right, left) => parent(left, right)) : sha256(new Uint8Array());
   }
 }
-// Walks a proof from a leaf to the root, as RFC 9162, 2.1.3.2 and 2.1.4.2 say. False if its length is wrong.
-function walk(index, last, proof, step) {
-  for (const node of proof) {
-    if (last === 0) return false;
-    const isRight = index % 2 === 1 || index === last;
-    step(node, isRight);
-    if (isRight) while (index % 2 === 0 && index !== 0) { index /= 2; last = Math.floor(last / 2); }
-    [index, last] = [Math.floor(index / 2), Math.floor(last / 2)];
-  }
-  return last === 0;
-}
-function rootOf(node, index, size, proof) {
-  const step = (other, isRight) => { node = isRight ? parent(other, node) : parent(node, other); };
-  return index < size && walk(index, size - 1, proof, step) ? node : null;
-}
-// Whether the tree of the second root goes on where that of the first ended.
-function goesOn(first, one, second, two, proof) {
-  if (first === 0) return true;
-  if (first > second) return false;
-  if (first === second) return proof.length === 0 && isEqual(one, two);
-  let index = first - 1, last = second - 1;
-  while (index % 2 === 1) { index = Math.floor(index / 2); last = Math.floor(last / 2); }
-  const nodes = index === 0 ? [one, ...proof] : proof;
-  if (!nodes.length) return false;
-  let old = nodes[0], now = nodes[0];
-  const isWhole = walk(index, last, nodes.slice(1), (node, isRight) => {
-    if (isRight) old = parent(node, old);
-    now = isRight ? parent(node, now) : parent(now, node);
-  });
-  return isWhole && isEqual(old, one) && isEqual(now, two);
-}
-
 // A signed note: its text, and a line for each signature.
 function readNote(note) {
   const cut = note.indexOf("\n\n"), lines = note.slice(0, cut).split("\n");
@@ -139,107 +106,70 @@ const REFERENCE = /\{"blob":"sha256:([0-9a-f]{64})"/g;
 // The proof of one ledger. `faults` are pairs of a place in the page and a sentence.
 class Proof {
   constructor(ledger) {
-    Object.assign(this, { ledger, head: ledger.head, tree: new Tree(), lines: 0, missing: 0, uncovered: 0 });
-    Object.assign(this, { wanted: new Set(), found: new Set(), keys: [], gaps: [], faults: [], said: [], open: [] });
-    try { this.root = fromBase64(this.head.root); } catch { this.fault("its root cannot be read"); }
-    try { this.note = this.head.checkpoint ? readNote(this.head.checkpoint) : null; }
+    Object.assign(this, { ledger, tree: new Tree(), uncovered: 0 });
+    Object.assign(this, { wanted: new Set(), found: new Set(), keys: [], faults: [], said: [], open: [] });
+    try { this.note = ledger.note === undefined ? null : readNote(ledger.note); }
     catch { this.fault("its checkpoint cannot be read"); }
   }
-  fault(message, place = `l${this.ledger.id}`) { this.faults.push([place, `${this.head.file}: ${message}`]); }
+  fault(message, place = `l${this.ledger.id}`) { this.faults.push([place, `${this.ledger.file}: ${message}`]); }
   line(line) {
     const fault = (message) => { line.isChanged = true; this.fault(`line ${line.seq}: ${message}`, line.id); };
-    const { raw } = line, before = this.last, hidden = this.next;
+    const { raw, seq } = line, before = this.last;
     const start = START_OF_LINE.exec(raw), prev = PREV.exec(raw.slice(-163, -82)), tail = TAIL.exec(raw.slice(-82));
-    this.lines++;
-    [this.last, this.next] = [null, null];
+    this.last = null;
     if (!start || !prev || !tail) return fault("these bytes are not a line of a ledger");
-    const seq = Number(start[1]), hash = sha256(utf8.encode(raw.slice(0, -82)));
+    const hash = sha256(utf8.encode(raw.slice(0, -82)));
     this.last = { seq, hash: tail[1] };
     if (hex(hash) !== tail[1]) fault("its bytes are not those that were hashed");
     if (!line.entry) fault("it is not JSON");
-    if (seq !== line.seq || seq >= this.head.size) fault("it cannot be here");
     for (const [, name] of raw.matchAll(REFERENCE)) this.wanted.add(name);
     if (line.entry?.event === "ledger.open" || line.entry?.event === "ledger.checkpoint") {
       this.keys.push(readKey(String(line.entry.data?.verifier ?? ""), false));
     }
-    const first = before ? before.seq + 1 : 0;
-    if (first < seq && (before || this.lines === 1)) this.gaps.push([first, seq - 1]);
-    let follows = this.head.whole !== true;
-    if (seq === 0) follows = prev[1] === hex(sha256(utf8.encode(`cp-ledger/1\n${this.head.origin}\n`)));
-    else if (before && before.seq + 1 === seq) follows = prev[1] === before.hash;
-    else if (before) follows = follows && before.seq < seq && Boolean(hidden);
-    else if (this.lines > 1) follows = true; // the fault of the line before was reported already
-    if (!follows) fault("it does not follow from the line before it");
+    const beginning = hex(sha256(utf8.encode(`cp-ledger/1\n${this.ledger.origin}\n`)));
+    // The fault of a line before that cannot be read was reported already.
+    const expected = before ?? (this.tree.size ? null : { seq: -1, hash: beginning });
+    if (expected && (seq !== expected.seq + 1 || prev[1] !== expected.hash)) {
+      fault("it does not follow from the line before it");
+    }
     // The line of the checkpoint itself comes after what it signs.
     if (this.note && seq >= this.note.size && line.entry?.event !== "ledger.checkpoint") this.uncovered++;
-    if (this.head.whole) {
-      this.tree.push(leaf(hash));
-      if (this.note && this.tree.size === this.note.size) this.signedRoot = this.tree.root();
-      return undefined;
-    }
-    const holds = (of, at, proof) => isEqual(rootOf(leaf(of), at, this.head.size, proof.map(fromBase64)), this.root);
-    try {
-      if (!holds(hash, seq, line.proof)) fault("its proof is wrong");
-      if (!line.next) return undefined;
-      this.next = line.next.hash;
-      if (!holds(fromHex(this.next.slice(7)), seq + 1, line.next.proof)) fault("the proof behind it is wrong");
-    } catch { fault("it has no proof"); }
+    this.tree.push(leaf(hash));
+    if (this.note && this.tree.size === this.note.size) this.signedRoot = this.tree.root();
     return undefined;
   }
-  blob({ hash, parts, isMissing, id }) {
-    const name = hash.replace(/^sha256:/, "");
-    this.found.add(name);
-    if (isMissing) this.missing++;
-    else if (!parts || hex(sha256(joined(parts))) !== name) {
-      this.fault(`the bytes of the value ${hash} are not those that it is named for`, id);
+  blob({ hash, bytes }) {
+    this.found.add(hash);
+    if (!bytes || hex(sha256(bytes)) !== hash) {
+      this.fault(`the bytes of the value sha256:${hash} are not those that it is named for`);
     }
   }
   // What holds without a key.
   close() {
-    const { head, note } = this, what = `${head.file}: `;
-    if (this.lines !== head.lines) this.fault("lines are missing, or there are too many");
+    const { note, ledger } = this, what = `${ledger.file}: `;
     for (const name of this.wanted) if (!this.found.has(name)) this.fault(`the value sha256:${name} is missing`);
-    if (!head.whole) {
-      const isLast = this.last && this.last.seq + 1 === head.size;
-      if (!isLast && !this.next) this.fault("the line behind the last one is not shown to exist");
-    } else if (this.tree.size !== head.size || !isEqual(this.tree.root(), this.root)) {
-      this.fault("its lines are not those that the root is of");
-    }
-    if (this.last && this.last.seq + 1 < head.size) this.gaps.push([this.last.seq + 1, head.size - 1]);
-    const part = head.whole ? `all ${this.lines}` : `${this.lines} of ${head.size}`;
-    this.said.push(`${what}${part} lines hold: their hashes, their chain and their ${head.whole ? "tree" : "proofs"}.`);
-    if (this.gaps.length) {
-      const shown = this.gaps.slice(0, 20).map(([from, to]) => (from === to ? from : `${from} to ${to}`));
-      this.open.push(`${what}left out are lines ${shown.join(", ")}${this.gaps.length > 20 ? " and others" : ""}.`);
-    }
-    if (this.missing) this.open.push(`${what}${this.missing} large values were missing when this page was made.`);
+    this.said.push(`${what}all ${ledger.lines.length} lines hold: their hashes, their chain and their tree.`);
     if (!note) {
       this.open.push(`${what}not signed, so a writer of the ledger could have written all of it anew.`);
       return;
     }
-    if (note.origin !== head.origin) this.fault("the checkpoint is about another ledger");
-    let holds = false;
-    try {
-      const proof = () => (head.consistency || []).map(fromBase64);
-      holds = head.whole ? note.size === 0 || isEqual(this.signedRoot, note.root)
-        : note.size <= head.size && goesOn(note.size, note.root, head.size, this.root, proof());
-    } catch { /* a proof that cannot be read proves nothing */ }
-    if (!holds) this.fault("its lines are not those that were signed");
+    if (note.origin !== ledger.origin) this.fault("the checkpoint is about another ledger");
+    if (note.size !== 0 && !isEqual(this.signedRoot, note.root)) this.fault("its lines are not those that were signed");
     if (this.uncovered) this.open.push(`${what}no signature covers the last ${this.uncovered} lines.`);
   }
   // The signature: "reader", "file", "unknown" or "none", with sentences and, if one is wrong, a fault.
   async signed(given) {
-    const { note, head } = this, signature = { by: "none", said: [], open: [], faults: [] };
+    const { note, ledger } = this, signature = { by: "none", said: [], open: [], faults: [] };
     for (const one of note?.signatures ?? []) {
       const key = [given, ...this.keys].find((each) => each && each.name === one.name && each.id === one.id);
       const holds = key ? await isSigned(note, key, one.bytes) : null, name = `${one.name}+${one.id}`;
       if (signature.by === "none") signature.by = "unknown";
-      if (!key) signature.open.push(`${head.file}: signed by ${name}, whose public key is not here. Paste it above.`);
-      else if (holds === null) signature.open.push(`${head.file}: ${name} cannot be checked here: cp-log verify`);
-      else if (!holds) signature.faults.push([`l${this.ledger.id}`, `${head.file}: the signature of ${name} is wrong`]);
+      if (!key) signature.open.push(`${ledger.file}: signed by ${name}, whose public key is not here. Paste it above.`);
+      else if (holds === null) signature.open.push(`${ledger.file}: ${name} cannot be checked here: cp-log verify`);
+      else if (!holds) signature.faults.push([`l${ledger.id}`, `${ledger.file}: the signature of ${name} is wrong`]);
       else {
         const whose = key.isGiven ? "the key that you gave" : "a key that only the ledger itself names";
-        signature.said.push(`${head.file}: ${note.size} lines are signed by ${name}, ${whose}.`);
+        signature.said.push(`${ledger.file}: ${note.size} lines are signed by ${name}, ${whose}.`);
         if (signature.by !== "reader") signature.by = key.isGiven ? "reader" : "file";
       }
     }

@@ -169,7 +169,7 @@ impl Position {
                     break;
                 }
                 self.offset = raw.offset + raw.bytes.len() as u64 + 1;
-                match step(&raw, 0, &self.path, select) {
+                match step(&raw, 0, &self.target, select) {
                     Some(Step::Fault(e)) => context.out.item_failed(e)?,
                     Some(Step::Entry(view)) if !printer.print(&self.target, &view, context)? => return Ok(()),
                     _ => {}

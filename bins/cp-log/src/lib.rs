@@ -62,13 +62,8 @@ pub static PROGRAM: Program = Program {
     schemas: &[
         ("begun", include_str!("../schemas/begun.json")),
         ("blob", include_str!("../schemas/blob.json")),
-        cp_common::wire::schemas::BUNDLE[0],
-        cp_common::wire::schemas::BUNDLE[1],
-        cp_common::wire::schemas::BUNDLE[2],
-        cp_common::wire::schemas::BUNDLE[3],
         ("bundled", include_str!("../schemas/bundled.json")),
         ("checked", include_str!("../schemas/checked.json")),
-        ("checked-bundle", include_str!("../schemas/checked-bundle.json")),
         ("claim", include_str!("../schemas/claim.json")),
         cp_common::wire::schemas::RECEIPT,
         ("planned", include_str!("../schemas/planned.json")),

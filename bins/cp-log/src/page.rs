@@ -1,19 +1,14 @@
-//! `cp-log page`: one file of HTML with the records of a bundle, and a script that proves and draws them.
+//! `cp-log page`: one file of HTML with ledgers, and a script that proves and draws them.
 
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Read as _, Seek as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result};
-use cp_ledger::format::line::Hash;
-use cp_ledger::read::source::{is_stdin, lines_of};
+use cp_ledger::read::{End, Lines};
 use sha2::{Digest as _, Sha256};
 
-use crate::bundle::format::{self, Closing};
-use crate::bundle::{self, Bundled, Output, Plan};
-use crate::reading::run_ledger;
+use crate::bundle::{Item, Plan, deliver};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -33,8 +28,8 @@ pub(crate) struct Args {
     /// Write the page to this new file, and answer with its counts (default: standard output)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// A run, a session, a bundle, a ledger or a directory of ledgers; - is a bundle on standard input (default: all of home's ledgers)
-    #[arg(value_name = "RUN|SESSION|BUNDLE")]
+    /// A run, a session, a ledger, a bundle or a directory of ledgers (default: the run's, the session's, else all of home's)
+    #[arg(value_name = "RUN|SESSION|LEDGER")]
     what: Option<PathBuf>,
 }
 
@@ -48,42 +43,40 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return Err(Error::usage("standard output is a terminal, and a page is for a browser")
             .hint("give -o FILE, or redirect standard output"));
     }
-    let failed = |e: std::io::Error| Error::io("cannot keep the page in a temporary file", e).fatal();
-    // Nothing is printed until everything was read, so that a page is whole or not there.
-    let mut page = BufWriter::new(tempfile::tempfile().map_err(failed)?);
+    let plan = Plan::new(args.what.as_slice(), context)?;
     let (head, tail) = frame();
-    page.write_all(head.as_bytes()).map_err(failed)?;
-    let mut separator: &[u8] = b"[\n";
-    let closing = records(args.what.as_deref(), context, &mut |record| {
-        page.write_all(separator).and_then(|()| page.write_all(&escaped(record))).map_err(failed)?;
-        separator = b",\n";
-        Ok(())
-    })?;
-    page.write_all(b"\n]").and_then(|()| page.write_all(tail.as_bytes())).map_err(failed)?;
-    let mut page = page.into_inner().map_err(|e| failed(e.into_error()))?;
-    page.rewind().map_err(failed)?;
-    let Some(file) = &args.output else { return print(page, context).map_err(Error::fatal) };
-    let mut out = Output::new(Some(file), context)?;
-    each_part(page, &mut |part| out.write(part))?;
-    let written = out.finish()?.unwrap_or_default();
-    context.out.answer(&Bundled::new(written, closing))
-}
-
-fn print(page: File, context: &mut Context) -> Result<()> {
-    // A failure after this goes to standard error, because standard output has a page.
-    context.out.ended_with(0);
-    each_part(page, &mut |part| context.out.raw(part))
-}
-
-fn each_part(page: File, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let (mut page, mut part) = (BufReader::new(page), vec![0; 1 << 16]);
-    loop {
-        let count = page.read(&mut part).map_err(|e| Error::io("cannot read the page again", e).fatal())?;
-        if count == 0 {
-            return Ok(());
+    deliver(&plan, args.output.as_deref(), context, |out| {
+        out(head.as_bytes())?;
+        let mut separator = "[\n";
+        for item in &plan.items {
+            let path = serde_json::to_vec(&item.part.path).map_err(|e| Error::validation(e.to_string()))?;
+            out(&[separator.as_bytes(), b"{\"path\":", &escaped(&path)].concat())?;
+            if item.is_blob { value(item, out) } else { lines(item, out) }?;
+            separator = ",\n";
         }
-        each(&part[..count])?;
+        out(b"\n]")?;
+        out(tail.as_bytes())
+    })
+}
+
+/// A large value.
+fn value(item: &Item, out: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    out(b",\"base64\":\"")?;
+    item.copy(&mut |bytes| out(BASE64.encode(bytes).as_bytes()))?;
+    out(b"\"}")
+}
+
+/// The whole lines of a file.
+fn lines(item: &Item, out: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    out(b",\"lines\":[")?;
+    let mut lines = Lines::new(item.open()?, &item.source, 0, item.part.bytes);
+    let mut separator: &[u8] = b"\n";
+    while let Some(line) = lines.next()?.filter(|line| line.end != End::File) {
+        let text = serde_json::to_vec(&String::from_utf8_lossy(line.bytes));
+        out(&[separator, &escaped(&text.map_err(|e| Error::validation(e.to_string()))?)].concat())?;
+        separator = b",\n";
     }
+    out(b"]}")
 }
 
 /// What is before and behind the records. The policy of the page allows its own script and style, by their hashes.
@@ -94,10 +87,10 @@ fn frame() -> (String, &'static str) {
     (head.replace("@STYLE@", STYLE).replace("@SCRIPT@", SCRIPT), tail)
 }
 
-/// A record in the form for a script element. Only characters in strings are escaped.
-fn escaped(record: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(record.len());
-    let mut rest = record;
+/// JSON in the form for a script element. Only characters in strings are escaped.
+fn escaped(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len());
+    let mut rest = json;
     while let [first, ..] = rest {
         let (escape, length): (&[u8], usize) = match first {
             b'<' => (b"\\u003c", 1),
@@ -111,55 +104,4 @@ fn escaped(record: &[u8]) -> Vec<u8> {
         rest = &rest[length..];
     }
     out
-}
-
-/// Passes the records of a bundle, or of what would be in one.
-fn records(what: Option<&Path>, context: &mut Context, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<Closing> {
-    let mut args = bundle::Args { since: None, output: None, files: Vec::new() };
-    match what {
-        None => {}
-        Some(file) if is_stdin(file) || file.exists() => {
-            if file.is_file() || is_stdin(file) {
-                let mut lines = lines_of(file)?;
-                if is_stdin(file) || format::begins_bundle(lines.peek()?) {
-                    return unbundled(file, lines, each);
-                }
-            }
-            args.files.push(file.to_owned());
-        }
-        Some(name) => {
-            let name = name.to_string_lossy().into_owned();
-            let is_run = run_ledger(&name, context)?.is_some();
-            let options = &mut context.options;
-            *(if is_run { &mut options.run } else { &mut options.session }) = Some(name);
-        }
-    }
-    Plan::new(&args, context)?.write(&mut |line| each(line.trim_ascii_end()))
-}
-
-/// The records of a bundle, each of which must be as it was written.
-fn unbundled(
-    file: &Path,
-    mut lines: cp_ledger::read::Lines,
-    each: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<Closing> {
-    let (mut hash, mut closing) = (Sha256::new(), None);
-    while let Some(line) = lines.next()? {
-        let wrong = |why: &str| Error::validation(format!("line {} of the bundle: {why}", line.number)).in_file(file);
-        let (kind, data) = format::unsealed(line.bytes).map_err(|why| wrong(&why))?;
-        if closing.is_some() || (line.number == 1) != (kind == format::BUNDLE) {
-            return Err(wrong("a bundle begins with one head, and ends with one sum"));
-        }
-        if kind == format::SUMMARY {
-            let found: Closing = format::read(&data).map_err(|why| wrong(&why))?;
-            if found.sha256 != Hash::from_raw(&hash.clone().finalize().into()).to_string() {
-                return Err(wrong("checksum mismatch"));
-            }
-            closing = Some(found);
-        }
-        hash.update(line.bytes);
-        hash.update(b"\n");
-        each(line.bytes)?;
-    }
-    closing.ok_or_else(|| Error::validation("the bundle is not whole").in_file(file).hint("ask for it again"))
 }

@@ -23,7 +23,6 @@ fn of<T: JsonSchema>(name: &str) {
 fn schemas_are_those_of_the_types() {
     of::<crate::audit::Judged>("claim");
     of::<crate::bundle::Bundled>("bundled");
-    of::<crate::bundle::check::Checked>("checked-bundle");
     of::<crate::append::Planned>("planned");
     of::<crate::values::Found>("blob");
     of::<crate::lifecycle::Begun>("begun");

@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     };
     let mut failures = Vec::new();
     each_entry(&targets, &mut origins, &select, &mut each, &mut |target, part, error| {
-        failures.push((target.path.display().to_string(), part, error));
+        failures.push((target.shown().display().to_string(), part, error));
     })?;
     if stats.entries == 0 && failures.is_empty() {
         check_run(context)?;

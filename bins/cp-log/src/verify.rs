@@ -12,11 +12,9 @@ use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::verifier::{self, Options, Report, State};
 use cp_ledger::proof::whole::{Findings, Whole};
 use cp_ledger::proof::{Fault, Kind, NotProved};
-use cp_ledger::read::source::{is_stdin, lines_of};
-use cp_ledger::read::{Lines, segments};
+use cp_ledger::read::segments;
+use cp_ledger::read::source::is_stdin;
 
-use crate::bundle::check::check;
-use crate::bundle::format;
 use crate::reading::{Group, Origins, Target, await_input, to_prove};
 use crate::verified::{Sum, UNSIGNED, Verified};
 
@@ -25,12 +23,12 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "verify",
     class: Class::Query,
     output: "verified",
-    also: &["checked-bundle", "summary"],
-    examples: &["{} append hello && {} verify", "{} append hello && {} bundle -o b.jsonl && {} verify b.jsonl"],
+    also: &["summary"],
+    examples: &["{} append hello && {} verify", "{} append hello && {} bundle -o b && {} verify b"],
     ..VerbDoc::EMPTY
 };
 
-/// Prove that ledgers, or the ledgers of a bundle, are what was written
+/// Prove that ledgers are what was written
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Leave out the check that each line is JSON in normal form
@@ -42,10 +40,10 @@ pub(crate) struct Args {
     /// A checkpoint that the ledger must go on from (default: the one beside it, if there is one)
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// The public key that must have signed the checkpoint; of a bundle, one of the keys must have signed each ledger (repeatable)
+    /// A public key; one of those that are given must have signed the checkpoint of each ledger (repeatable)
     #[arg(long = "trust", value_name = "KEY")]
-    key: Vec<PathBuf>,
-    /// Ledgers, directories, a bundle, or - (default: the session's, else all of home's)
+    keys: Vec<PathBuf>,
+    /// Ledgers, runs, sessions, bundles, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -53,13 +51,13 @@ pub(crate) struct Args {
 /// Requirements beyond the lines themselves.
 struct Requirements {
     checkpoint: Option<PathBuf>,
-    key: Option<Verifier>,
+    keys: Vec<Verifier>,
 }
 
 impl Requirements {
     /// True if something outside its lines is demanded of each ledger.
     fn is_any(&self) -> bool {
-        self.checkpoint.is_some() || self.key.is_some()
+        self.checkpoint.is_some() || !self.keys.is_empty()
     }
 
     /// The checkpoint that a ledger has to go on from.
@@ -72,6 +70,12 @@ impl Requirements {
         Ok(found)
     }
 
+    /// The fault of a ledger that none of the given keys has signed.
+    fn unsigned(&self, why: &str) -> Option<(Kind, String)> {
+        let names: Vec<&str> = self.keys.iter().map(Verifier::name).collect();
+        (!names.is_empty()).then(|| (Kind::Unsigned, format!("not signed by {}: {why}", names.join(" or "))))
+    }
+
     /// Compares a ledger with its checkpoint: adds what the checkpoint proves, or why it proves nothing. Returns the fault if they differ.
     fn compare(
         &self,
@@ -82,18 +86,26 @@ impl Requirements {
     ) -> Option<(Kind, String)> {
         let mut not_proved = |what, why| found.not_proved.push(NotProved { what, why });
         let Some((note, checkpoint)) = signed else {
-            let fault =
-                self.key.as_ref().map(|key| (Kind::Unsigned, format!("no checkpoint is signed by {}", key.name())));
+            let fault = self.unsigned("there is no checkpoint");
             if fault.is_none() {
                 not_proved("checkpoint", UNSIGNED.to_owned());
             }
             return fault;
         };
-        let required: Vec<&Verifier> = self.key.iter().chain(whole.signer()).collect();
-        if let Some(fault) = required.iter().find_map(|key| wrong_signature(note, key)) {
+        let is_signed = |key: &&Verifier| note.is_signed_by(key) == Some(true);
+        let known: Vec<&Verifier> = self.keys.iter().chain(whole.signer()).collect();
+        if let Some(key) = known.iter().find(|key| note.is_signed_by(key) == Some(false)) {
+            return Some((Kind::Signature, format!("the signature of {} is wrong", key.name())));
+        }
+        if let Some(signer) = whole.signer().filter(|signer| !is_signed(signer)) {
+            return Some((Kind::Unsigned, format!("the checkpoint is not signed by {}", signer.name())));
+        }
+        if !self.keys.iter().any(|key| is_signed(&key))
+            && let Some(fault) = self.unsigned("the checkpoint is signed by others")
+        {
             return Some(fault);
         }
-        match required.len() {
+        match known.into_iter().filter(is_signed).count() {
             0 => not_proved("signature", "line 0 names no key, and --trust was not given".to_owned()),
             count => drop(found.proved.insert("signature", count as u64)),
         }
@@ -117,42 +129,21 @@ impl Requirements {
     }
 }
 
-fn wrong_signature(note: &Note, key: &Verifier) -> Option<(Kind, String)> {
-    match note.is_signed_by(key) {
-        Some(true) => None,
-        Some(false) => Some((Kind::Signature, format!("the signature of {} is wrong", key.name()))),
-        None => Some((Kind::Unsigned, format!("the checkpoint is not signed by {}", key.name()))),
-    }
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if args.files.is_empty() {
         await_input()?;
     }
-    let mut piped = None;
-    if let Some((file, mut lines)) = opened_operand(args)? {
-        if format::begins_bundle(lines.peek()?) {
-            return check(file, lines, &args.key, context);
-        }
-        piped = Some(lines).filter(Lines::is_stream);
-    }
     let targets = to_prove(&args.files, context)?;
     let options = Options { json: !args.no_json, closed: args.closed };
-    let key = match &args.key[..] {
-        [] => None,
-        [key] => Some(Verifier::load(key)?),
-        _ => return Err(Error::usage("--trust is repeatable only if FILE is a bundle")),
-    };
+    let keys = args.keys.iter().map(|key| Verifier::load(key)).collect::<Result<_>>()?;
     let groups = Group::all(&targets);
     Origins::of(&targets, context);
-    let requirements = Requirements { checkpoint: args.checkpoint.clone(), key };
+    let requirements = Requirements { checkpoint: args.checkpoint.clone(), keys };
     if let [group] = &groups[..]
         && let [only] = &group.files[..]
         && only.named
     {
-        let mut walk = Walk::of(group, &options, &requirements)?;
-        walk.piped = piped;
-        let verified = walk.file(only, context)?;
+        let verified = Walk::of(group, &options, &requirements)?.file(only, context)?;
         return match verified.error() {
             None => context.out.answer(&verified),
             Some(error) => context.out.refuse(&verified, error),
@@ -179,17 +170,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     first_failure.map_or(Ok(()), Err)
 }
 
-/// The reader of the only operand, where it may be a bundle.
-fn opened_operand(args: &Args) -> Result<Option<(&Path, Lines)>> {
-    match &args.files[..] {
-        [file] if args.checkpoint.is_none() => {
-            let is_readable = is_stdin(file) || file.metadata().is_ok_and(|metadata| !metadata.is_dir());
-            if is_readable { Ok(Some((file, lines_of(file)?))) } else { Ok(None) }
-        }
-        _ => Ok(None),
-    }
-}
-
 /// True if the file could be read and is one of a ledger.
 fn report_outcome(
     target: &Target,
@@ -201,9 +181,9 @@ fn report_outcome(
     let is_text = context.out.format() == Format::Text;
     let is_read = outcome.is_ok();
     let error = match outcome {
-        Ok(verified) if !target.named && verified.is_foreign() => {
+        Ok(verified) if !target.must_be_ledger() && verified.is_foreign() => {
             context.out.item_skipped();
-            let message = format!("{} is not a ledger", target.path.display());
+            let message = format!("{} is not a ledger", target.shown().display());
             context.out.notice("not_a_ledger", Severity::Info, message);
             return Ok(false);
         }
@@ -238,8 +218,6 @@ struct Walk<'a> {
     requirements: &'a Requirements,
     signed: Option<(Note, Checkpoint)>,
     whole: Whole,
-    /// The reader of the first file, if it can be read only once and was opened already.
-    piped: Option<Lines>,
     /// The end of the previous file.
     before: Option<State>,
 }
@@ -254,7 +232,7 @@ impl<'a> Walk<'a> {
         let signed = if is_stdin(&group.ledger) { None } else { requirements.checkpoint_of(&group.ledger)? };
         let wanted = signed.as_ref().map(|(_, checkpoint)| checkpoint.size);
         let whole = Whole::new(&group.ledger, group.is_part(), wanted);
-        Ok(Self { group, options, requirements, signed, whole, piped: None, before: None })
+        Ok(Self { group, options, requirements, signed, whole, before: None })
     }
 
     fn file(&mut self, target: &Target, context: &Context) -> Result<Verified> {
@@ -289,7 +267,7 @@ impl<'a> Walk<'a> {
                 not_proved("json", "--no-json was given");
             }
         }
-        Ok(Verified::new(path, report, found))
+        Ok(Verified::new(&target.shown(), report, found))
     }
 
     /// Proves the lines of the next file.
@@ -300,10 +278,7 @@ impl<'a> Walk<'a> {
         };
         // A closed segment does not grow.
         let options = Options { closed: self.options.closed || segments::is_closed(path), ..*self.options };
-        let report = match self.piped.take() {
-            Some(lines) => verifier::verify_stream(lines, self.before.take(), &options)?,
-            None => verifier::verify(path, self.before.take(), &options, &mut progress)?,
-        };
+        let report = verifier::verify(path, self.before.take(), &options, &mut progress)?;
         self.before = Some(report.end);
         Ok(report)
     }

@@ -1,7 +1,7 @@
-//! `cp-log bundle` and `verify` of a bundle: a bundle of real work is proved with its file alone, and each changed byte is found where it is.
+//! `cp-log bundle`, and the verbs that take a bundle like the directory that it was made of.
 
 use cp_testkit::{Outcome, Place};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::ledgers::Ledgers;
 use crate::work::Work;
@@ -22,187 +22,202 @@ fn signed() -> Ledgers {
     place
 }
 
+/// The bytes of a bundle.
+fn bundled(place: &Place, words: &str) -> Vec<u8> {
+    place.sh(&format!("rm -f b && cp-log bundle {words} -o b")).success();
+    place.work.bytes("b")
+}
+
+/// The lines between the files of a bundle: where each begins, and what it says.
+fn parts(bundle: &[u8]) -> Vec<(usize, Value)> {
+    let (mut at, mut parts) = (0, Vec::new());
+    while at < bundle.len() {
+        let end = at + bundle[at..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        let part: Value = serde_json::from_slice(&bundle[at..end]).unwrap();
+        let length = part["bytes"].as_u64().unwrap_or(0);
+        parts.push((at, part));
+        at = end + usize::try_from(length).unwrap();
+    }
+    parts
+}
+
+fn paths(bundle: &[u8]) -> Vec<String> {
+    parts(bundle)[1..].iter().map(|(_, part)| part["path"].as_str().unwrap().to_owned()).collect()
+}
+
 #[test]
-fn a_changed_byte_in_any_line_of_a_bundle_of_real_work_is_found_there() {
+fn bundle_is_read_like_its_directory() {
     let work = Work::new();
-    let bundle = work.0.run(&["bundle"]).success().stdout.into_bytes();
-    let proved = check(&bundle, &[]).success().data();
-    assert_eq!((&proved["holds"], proved["ledgers"].as_array().unwrap().len() > 6), (&json!(true), true));
-    let mut start = 0;
-    let lines: Vec<&[u8]> = bundle.split_inclusive(|byte| *byte == b'\n').collect();
-    for (number, line) in lines.iter().enumerate() {
-        let mut changed = bundle.clone();
-        // Another place in each, from the first byte to the last.
-        changed[start + number * 7919 % line.len()] ^= 1;
-        let found = check(&changed, &[]).code(1).error();
-        assert_eq!(found["code"], "E_INTEGRITY");
-        assert_eq!(found["details"]["line"], json!(number + 1), "{found}");
-        start += line.len();
-    }
-    for cut in [lines.len() - 1, lines.len() / 2] {
-        check(&lines[..cut].concat(), &[]).code(1);
-    }
-    let without: Vec<&[u8]> = lines.iter().enumerate().filter(|(at, _)| *at != 5).map(|(_, line)| *line).collect();
-    check(&without.concat(), &[]).code(1);
-    check(&[&bundle[..], b"{}\n"].concat(), &[]).code(1);
-}
-
-#[test]
-fn bundle_check_reports_lines_after_the_signature() {
-    let place = signed();
-    let bundle = place.run(&["bundle", "l.jsonl"]).success().stdout;
-    let public = place.path("K.pub");
-    let proved = check(bundle.as_bytes(), &["--trust", public.to_str().unwrap()]).success().data();
-    let ledger = &proved["ledgers"][0];
-    assert_eq!((&ledger["signed_by"], &ledger["whole"]), (&json!(["example.com/log"]), &json!(true)));
-    assert_eq!(
-        (&ledger["signed_size"], &ledger["size"], &ledger["after_checkpoint"]),
-        (&json!(12), &json!(13), &json!(1))
-    );
-    assert!(proved["not_proved"][0].as_str().unwrap().contains("after the checkpoint"), "{proved}");
-    place.lines(&["keygen", "other"], "");
-    let other = place.path("other.pub");
-    let refused = check(bundle.as_bytes(), &["--trust", other.to_str().unwrap()]).code(1).error();
-    assert!(refused["message"].as_str().unwrap().contains("none of the keys"), "{refused}");
-    // Two keys: one of them is enough.
-    check(bundle.as_bytes(), &["--trust", other.to_str().unwrap(), "--trust", public.to_str().unwrap()]).success();
-    place.ledger("unsigned.jsonl", 3);
-    let bundle = place.run(&["bundle", "unsigned.jsonl"]).success().stdout;
-    assert!(bundle.contains(r#""status":"unsigned""#));
-    check(bundle.as_bytes(), &[]).success();
-    check(bundle.as_bytes(), &["--trust", public.to_str().unwrap()]).code(1);
-}
-
-#[test]
-fn a_part_of_a_ledger_is_proved_line_by_line_and_shows_that_the_rest_is_there() {
-    let place = signed();
-    for run in ["a", "b", "a"] {
-        place.lines(&["append", "-f", "l.jsonl", "--run", run, "text"], "");
-    }
-    let bundle = place.run(&["bundle", "--run", "a", "l.jsonl"]).success().stdout;
-    let lines: Vec<&str> = bundle.lines().filter(|line| line.contains(r#""type":"bundle_line""#)).collect();
-    assert_eq!(lines.len(), 2);
-    assert!(lines[0].contains(r#""next":{"hash""#) && !lines[1].contains(r#""next""#));
-    let public = place.path("K.pub");
-    let proved = check(bundle.as_bytes(), &["--trust", public.to_str().unwrap()]).success().data();
-    let ledger = &proved["ledgers"][0];
-    assert_eq!((&ledger["lines"], &ledger["size"], &ledger["whole"]), (&json!(2), &json!(16), &json!(false)));
-    let mut start = 0;
-    for (number, line) in bundle.split_inclusive('\n').enumerate() {
-        for at in (0..line.len()).step_by(97) {
-            let mut changed = bundle.clone().into_bytes();
-            changed[start + at] ^= 2;
-            assert_eq!(check(&changed, &[]).code(1).error()["details"]["line"], json!(number + 1));
+    let home = work.0.home.display().to_string();
+    let bundle = bundled(&work.0, &home);
+    assert_eq!(bundled(&work.0, &home), bundle, "the same ledgers are the same bundle");
+    assert_eq!(work.0.run(&["bundle", &home]).success().stdout.into_bytes(), bundle);
+    // Besides the names of files, what times say.
+    let same = |text: String| text.replace(&home, "HERE").replace("./b", "HERE").replace("b/", "HERE/");
+    for words in ["verify", "stats", "query --merge", "query --event exec.intent --reverse", "audit"] {
+        let read = |from: &str| {
+            let ran = work.0.sh(&format!("cp-log {words} {from}")).success();
+            let lines = ran.stdout.lines().map(|line| same(line.split("\"meta\"").next().unwrap().to_owned()));
+            let mut lines: Vec<String> = lines.collect();
+            lines.sort();
+            lines
+        };
+        let expected = read(&home);
+        assert!(expected.len() > 1 || words == "stats", "{words}");
+        assert_eq!(read("b"), expected, "{words}");
+        if words != "audit" {
+            assert_eq!(read("- <b").len(), expected.len(), "{words}");
         }
-        start += line.len();
     }
-    assert_eq!(place.run(&["bundle", "--run", "none", "l.jsonl"]).code(3).closing()["error"]["code"], "E_NOT_FOUND");
+    assert_eq!(work.0.sh("cp-log bundle b -o c && cmp b c").success().stdout.lines().count(), 1);
+    work.0.sh("mkdir t && TMPDIR=$PWD/t cp-log verify b && rmdir t").success();
 }
 
 #[test]
-fn bundle_has_segments_and_blobs() {
-    let place = signed();
-    place.lines(&["rotate", "l.jsonl"], "");
-    let large = "x".repeat(5 << 20);
-    place.lines(&["append", "-f", "l.jsonl"], &large);
-    let answer = place.run(&["bundle", "l.jsonl", "-o", "b.jsonl"]).success().data();
-    assert_eq!((&answer["ledgers"], &answer["blobs"]), (&json!(1), &json!(1)));
-    assert_eq!(place.run(&["verify", "b.jsonl"]).success().data()["holds"], json!(true));
-    let bundle = place.work.read("b.jsonl");
-    assert_eq!(bundle.matches(r#""type":"bundle_blob""#).count(), 2, "a large value comes in parts");
-    let proved = check(bundle.as_bytes(), &[]).success().data();
-    assert_eq!((&proved["blobs"], &proved["ledgers"][0]["whole"]), (&json!(1), &json!(true)));
-    let parts: Vec<&str> = bundle.split_inclusive('\n').filter(|line| !line.contains(r#""offset":4194304"#)).collect();
-    check(parts.concat().as_bytes(), &[]).code(1);
-    assert_eq!(place.run(&["bundle", "l.jsonl", "-o", "b.jsonl"]).code(6).error()["code"], "E_CONFLICT");
-    std::fs::remove_dir_all(place.path("l.jsonl.blobs")).unwrap();
-    let bundle = place.run(&["bundle", "l.jsonl"]).success().stdout;
-    let proved = check(bundle.as_bytes(), &[]).success().data();
-    assert!(proved["not_proved"].to_string().contains("not there any more"), "{proved}");
+fn a_changed_byte_and_a_cut_are_found_in_every_part_of_a_bundle() {
+    let work = Work::new();
+    let bundle = bundled(&work.0, "");
+    let parts = parts(&bundle);
+    assert!(parts.len() > 6 && check(&bundle, &[]).success().records().len() > 6);
+    for (number, (start, part)) in parts.iter().enumerate() {
+        let end = parts.get(number + 1).map_or(bundle.len(), |(next, _)| *next);
+        let header = start + part.to_string().len() + 1;
+        // Another place in each; a name says nothing that is proved.
+        for at in [*start, header + number * 7919 % (end - header).max(1)] {
+            let mut changed = bundle.clone();
+            changed[at.min(bundle.len() - 1)] ^= 1;
+            let found = check(&changed, &[]);
+            assert!([1, 2].contains(&found.status), "byte {at} of {part}: {found:?}");
+        }
+        for cut in [*start, start + 5, header.min(end - 1), usize::midpoint(header, end)] {
+            if cut > parts[1].0 {
+                let found = check(&bundle[..cut], &[]).code(1).error();
+                assert_eq!(found["code"], "E_INTEGRITY");
+                assert!(found["details"]["offset"].as_u64().is_some_and(|at| at <= cut as u64), "{found}");
+            }
+        }
+    }
 }
 
 #[test]
-fn bundle_refuses_damaged_and_rolled_back_ledgers() {
+fn a_bundle_that_lies_about_its_files_is_refused() {
+    let head = |count: usize| format!("{{\"format\":\"cp-bundle/1\",\"files\":{count}}}\n");
+    let file = |path: &str, bytes: usize| format!("{}\n", json!({"path": path, "bytes": bytes}));
     let place = signed();
+    let ledger = place.work.read("l.jsonl");
+    let one = |path: &str| head(1) + &file(path, ledger.len()) + &ledger;
+    check(one("l.jsonl").as_bytes(), &[]).success();
+    check(one("deep/down/l.jsonl").as_bytes(), &[]).success();
+    for (what, bundle) in [
+        ("above", one("../l.jsonl")),
+        ("inside and above", one("a/../../l.jsonl")),
+        ("absolute", one("/tmp/l.jsonl")),
+        ("no name", one("")),
+        ("itself", one(".")),
+        ("a NUL", one("l\0.jsonl")),
+        ("too long a name", one(&format!("{}.jsonl", "x".repeat(300)))),
+        ("doubled", head(2) + &(file("l.jsonl", ledger.len()) + &ledger).repeat(2)),
+        ("a file as a directory", head(2) + &file("l.jsonl", ledger.len()) + &ledger + &file("l.jsonl/a", 0)),
+        ("shorter than it says", head(1) + &file("l.jsonl", ledger.len() + 1) + &ledger),
+        ("longer than it says", head(1) + &file("l.jsonl", ledger.len() - 1) + &ledger),
+        ("too few files", head(2) + &file("l.jsonl", ledger.len()) + &ledger),
+        ("too many files", one("l.jsonl") + &file("m.jsonl", 0)),
+        ("a length that is none", one("l.jsonl").replacen("\"bytes\":", "\"bytes\":-", 1)),
+        ("an unknown member", one("l.jsonl").replacen("{\"path\"", "{\"mode\":7,\"path\"", 1)),
+        ("a long line", head(1) + &"x".repeat(1 << 20)),
+    ] {
+        let refused = check(bundle.as_bytes(), &[]).code(1).error();
+        assert_eq!(refused["code"], "E_INTEGRITY", "{what}");
+        assert!(refused["details"]["offset"].is_u64(), "{what}: {refused}");
+        place.work.write("lies", &bundle);
+        for verb in ["verify", "audit", "query", "stats", "page", "bundle"] {
+            let ran = place.run(&[verb, "lies"]);
+            assert!(ran.status != 0, "{verb}, {what}: {ran:?}");
+        }
+        assert!(!place.root.join("l.jsonl").exists() && !std::path::Path::new("/tmp/l.jsonl").exists());
+    }
+}
+
+#[test]
+fn signatures_of_a_bundle_are_those_of_its_ledgers() {
+    let place = signed();
+    let bundle = bundled(&place, "l.jsonl");
+    place.lines(&["keygen", "other"], "");
+    let (public, other) = (place.path("K.pub").display().to_string(), place.path("other.pub").display().to_string());
+    let proved = check(&bundle, &["--trust", &public]).success();
+    assert_eq!(proved.of("item")[0]["proved"]["checkpoint"], 12, "{proved:?}");
+    assert_eq!(check(&bundle, &["--trust", &other]).code(1).error()["code"], "E_INTEGRITY");
+    check(&bundle, &["--trust", &other, "--trust", &public]).success();
+    place.ledger("unsigned.jsonl", 3);
+    let bundle = bundled(&place, "unsigned.jsonl");
+    check(&bundle, &[]).success();
+    check(&bundle, &["--trust", &public]).code(1);
+    // A ledger that was taken out, and one that is not the one that was signed.
     let text = place.work.read("l.jsonl");
-    place.work.write("l.jsonl", text.replacen("line 3", "line 4", 1));
-    assert_eq!(place.run(&["bundle", "l.jsonl"]).code(1).closing()["error"]["code"], "E_INTEGRITY");
-    assert_eq!(place.run(&["bundle", "l.jsonl", "-o", "b"]).code(1).error()["code"], "E_INTEGRITY");
-    assert!(!place.path("b").exists(), "a bundle appears whole or not at all");
     let shorter: String = text.split_inclusive('\n').take(5).collect();
-    place.work.write("l.jsonl", shorter);
-    let refused = place.run(&["bundle", "l.jsonl"]).code(1).closing();
-    assert!(refused["error"]["message"].as_str().unwrap().contains("not the one that was signed"), "{refused}");
+    for lines in [shorter, text.replacen("line 3", "line 4", 1)] {
+        place.work.write("l.jsonl", lines);
+        assert_eq!(check(&bundled(&place, "l.jsonl"), &[]).code(1).error()["code"], "E_INTEGRITY");
+    }
+    // A signed ledger whose place something else has taken, in a directory and in a bundle.
+    std::fs::create_dir(place.path("signed")).unwrap();
+    std::fs::copy(place.path("l.checkpoint"), place.path("signed/l.checkpoint")).unwrap();
+    place.work.write("signed/l.jsonl", "{\"a\":1}\n");
+    let other = "{\"format\":\"cp-bundle/1\",\"files\":1}\n{\"path\":\"l.jsonl\",\"bytes\":8}\n{\"a\":1}\n";
+    place.work.write("other", other);
+    for verb in ["verify", "audit", "query", "stats"] {
+        for from in ["signed", "other"] {
+            assert!(place.run(&[verb, from]).status != 0, "{verb} {from}");
+        }
+    }
     place.work.write("plain.jsonl", "{\"a\":1}\n");
     place.run(&["bundle", "plain.jsonl"]).code(2);
     place.run(&["audit", "plain.jsonl"]).code(2);
-    let broken = place.run(&["bundle", "l.jsonl"]).stdout;
-    check(broken.as_bytes(), &[]).code(1);
+    place.sh("cp-log bundle - <l.jsonl").failed(2, "E_VALIDATION");
 }
 
 #[test]
-fn the_bundle_of_a_run_has_what_shared_ledgers_have_of_it() {
-    let place = Place::of("cp-log");
-    place.policy("[exec]\nallowed_commands = [\"echo\"]\n");
-    for run in ["RUN-a", "RUN-b"] {
-        let file = place.home.join(format!("planes/ho1/runs/{run}.jsonl"));
-        place.run(&["append", "-f", file.to_str().unwrap(), "--run", run, "begun"]).success();
+fn bundle_has_segments_checkpoints_and_blobs_under_names_of_their_own() {
+    let place = signed();
+    place.lines(&["rotate", "l.jsonl"], "");
+    place.lines(&["append", "-f", "l.jsonl"], &"x".repeat(5 << 20));
+    std::fs::create_dir(place.path("d")).unwrap();
+    for name in ["plain", "d/l.jsonl"] {
+        place.lines(&["append", "-f", name, "text"], "");
     }
-    let shared = place.home.join("ledger/cp-exec.jsonl").display().to_string();
-    for run in ["RUN-a", "RUN-out"] {
-        place.program("cp-exec").args(["--ledger", &shared, "--run", run, "--", "echo", "hi"]).run().success();
-    }
-    let bundle = place.run(&["bundle", "--run", "RUN-a"]).success();
-    let ledgers = bundle.of("bundle_ledger");
-    let found: Vec<_> = ledgers.iter().map(|ledger| (ledger["file"].as_str().unwrap(), &ledger["whole"])).collect();
-    assert_eq!(found, [("RUN-a.jsonl", &json!(true)), ("cp-exec.jsonl", &json!(false))]);
-    let lines = bundle.of("bundle_line");
-    let of_shared = &lines[lines.len() - usize::try_from(ledgers[1]["lines"].as_u64().unwrap()).unwrap()..];
-    assert!(of_shared.len() > 1 && of_shared.iter().all(|line| line["raw"].as_str().unwrap().contains("RUN-a")));
-    assert_eq!(check(bundle.stdout.as_bytes(), &[]).success().data()["holds"], json!(true));
-    let alone = place.run(&["bundle", "--run", "RUN-b"]).success();
-    assert_eq!((alone.of("bundle_ledger").len(), &alone.closing()["data"]["skipped"]), (1, &json!(0)));
-    place.run(&["bundle", "--run", "RUN-out"]).code(3);
+    let answer = place.run(&["bundle", "l.jsonl", "plain", "d", "-o", "b"]).success().data();
+    assert_eq!((&answer["ledgers"], &answer["files"]), (&json!(3), &json!(6)), "{answer}");
+    let bundle = place.work.bytes("b");
+    let found = paths(&bundle);
+    let expected = ["l.checkpoint", "l.00000000000000000000.jsonl", "l.jsonl", "plain.jsonl", "d/l.jsonl"];
+    assert!(expected.iter().all(|name| found.iter().any(|path| path == name)), "{found:?}");
+    assert!(found.iter().any(|path| path.starts_with("l.jsonl.blobs/")), "{found:?}");
+    check(&bundle, &[]).success();
+    assert_eq!(place.run(&["bundle", "l.jsonl", "-o", "b"]).code(6).error()["code"], "E_CONFLICT");
+    std::fs::remove_dir_all(place.path("l.jsonl.blobs")).unwrap();
+    let missing = check(&bundled(&place, "l.jsonl"), &[]).code(1).error();
+    assert!(missing["message"].as_str().unwrap().contains("is missing"), "{missing}");
 }
 
 #[test]
-fn bundle_is_audited_queried_and_summed_like_its_ledgers() {
+fn bundle_of_a_run_or_a_session_has_its_ledgers_alone() {
     let work = Work::new();
+    work.0.program("cp-toolloop").args(["--backend", "stub", "other"]).run().success();
     let (ledger, _) = work.find("RUN-*.jsonl", "run_end");
     let run = ledger.file_stem().unwrap().to_str().unwrap();
-    let bundle = work.0.run(&["bundle", "--run", run]).success().stdout;
-    work.0.work.write("run.bundle", &bundle);
-    std::fs::remove_dir_all(&work.0.home).unwrap();
-    let (claims, closing) = work.audit(&["run.bundle"], 0);
-    let held = |name: &str| claims.iter().filter(|claim| claim["claim"] == name && claim["holds"] == true).count();
-    assert_eq!(held("chain"), 2, "the ledger and the bundle: {claims:?}");
-    assert_eq!(closing["data"]["broken"], 0);
-    assert!(held("receipt") > 0 && held("finished") > 0, "{claims:?}");
-    let name = |claim: &serde_json::Value| claim["ledger"].as_str().unwrap().starts_with("run.bundle");
-    assert!(claims.iter().all(name), "{claims:?}");
-    let ends = work.0.run(&["query", "run.bundle", "--event", "run_end"]).success();
-    assert_eq!(ends.closing()["data"]["count"], 1, "{ends:?}");
-    let sums = work.0.run(&["stats", "run.bundle"]).success().data();
-    assert_eq!(sums["entries"], json!(bundle.lines().filter(|line| line.contains("\"bundle_line\"")).count()));
-    // A changed word, a removed line: the bundle itself does not hold.
-    work.0.work.write("run.bundle", bundle.replacen("completed", "cancelled", 1));
-    assert_eq!(work.audit(&["run.bundle"], 1).1["error"]["code"], "E_INTEGRITY");
-    let end = bundle.lines().position(|line| line.contains("tool_result")).unwrap();
-    let without: Vec<&str> = bundle.lines().enumerate().filter(|(at, _)| *at != end).map(|(_, line)| line).collect();
-    work.0.work.write("run.bundle", without.join("\n") + "\n");
-    work.audit(&["run.bundle"], 1);
-}
-
-#[test]
-fn part_of_ledger_in_bundle_lists_its_gaps() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 9);
-    let until = place.stored("l.jsonl")[5]["ts"].as_str().unwrap().to_owned();
-    let bundle = place.run(&["bundle", "--since", &until, "l.jsonl"]).success().stdout;
-    let checked = check(bundle.as_bytes(), &[]).success().data();
-    let gaps = checked["ledgers"][0]["gaps"].as_array().unwrap();
-    let missing: u64 = gaps.iter().map(|gap| gap[1].as_u64().unwrap() - gap[0].as_u64().unwrap() + 1).sum();
-    assert_eq!(json!(9 - missing), checked["lines"], "{checked}");
-    place.work.write("part.bundle", bundle);
-    assert_eq!(place.run(&["audit", "part.bundle"]).success().closing()["data"]["broken"], 0);
+    let (exec, _) = work.find("exec.jsonl", "agent_turn");
+    let session = exec.ancestors().nth(2).unwrap().file_name().unwrap().to_str().unwrap();
+    for words in [run.to_owned(), format!("--run {run}")] {
+        assert_eq!(paths(&bundled(&work.0, &words)), [format!("{run}.jsonl")], "{words}");
+    }
+    for words in [session.to_owned(), format!("--session {session}")] {
+        let found = paths(&bundled(&work.0, &words));
+        assert!(found.len() >= 2 && found.iter().any(|path| path.ends_with("exec.jsonl")), "{found:?}");
+        assert!(found.iter().all(|path| !path.contains("RUN-")), "{found:?}");
+    }
+    let shared = work.0.home.join("ledger/cp-exec.jsonl").display().to_string();
+    assert_eq!(paths(&bundled(&work.0, &format!("{run} {shared}"))).len(), 2);
+    for words in ["none", "--run none", "--session none"] {
+        work.0.sh(&format!("cp-log bundle {words}")).failed(3, "E_NOT_FOUND");
+    }
 }

@@ -7,14 +7,13 @@ use crate::ledgers::Ledgers;
 const LINES: usize = 6;
 
 /// The verbs, and the arguments after the ledger.
-const VERBS: [(&[&str], &[&str]); 7] = [
+const VERBS: [(&[&str], &[&str]); 6] = [
     (&["query"], &[]),
     (&["query", "--reverse"], &[]),
     (&["stats"], &[]),
     (&["follow"], &["--last", "9", "--limit", "5"]),
     (&["verify"], &[]),
     (&["audit"], &[]),
-    (&["bundle", "-o", "b.bundle"], &[]),
 ];
 
 /// A change of a line that is not the line that was written.

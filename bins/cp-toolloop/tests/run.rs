@@ -224,7 +224,7 @@ fn terminal_output_ends_with_the_command_of_its_page() {
         let line = shown.lines().find(|line| line.contains(" page RUN-")).unwrap_or_else(|| panic!("{shown}"));
         place.sh(line.trim()).success();
         let page = place.work.read(line.trim().rsplit('>').next().unwrap());
-        assert_eq!(page.matches(r#""type":"bundle_ledger""#).count(), 1, "{line}");
+        assert_eq!(page.matches(r#"{"path":"#).count(), 1, "{line}");
     }
 }
 

@@ -177,7 +177,7 @@ fn judge_forged(place: &ToolLoop, at: &str) {
     place.program("cp-log").args(append).run().success();
     place.program("cp-log").args(["verify", &ledger]).run().success();
     let error = place.program("cp-log").arg("audit").run().failed(1, "E_INTEGRITY");
-    assert!(error["message"].as_str().unwrap().contains("the command 0 was not begun"), "{at}: {error}");
+    assert!(error["message"].as_str().unwrap().contains("the command that it ends (0) was not begun"), "{at}: {error}");
 }
 
 fn judge(work: &str, stop: Stop) -> Sums {

@@ -199,7 +199,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "echo hello | cp-log page -",
         ],
     ),
-    ("cp-log bundle", &[r"head -c 2000000 /dev/zero | tr '\0' x | cp-log append >/dev/null; cp-log bundle"]),
+    ("cp-log bundle", &[r"head -c 2000000 /dev/zero | tr '\0' x | cp-log append >/dev/null; cp-log bundle -o b"]),
     (
         "cp-log blob",
         &[

@@ -31,7 +31,7 @@ const ROWS: [[&str; 4]; 60] = [
     ["cp-log tip", "", "L", ""],
     ["cp-log scan", "", "- <line", "-"],
     ["cp-log audit", "", "L", ""],
-    ["cp-log bundle", "", "L", ""],
+    ["cp-log bundle", "", "-o bundle$N L", ""],
     ["cp-log page", "", "-o page$N L", ""],
     ["cp-log verify", "", "L", "f"],
     ["cp-log repair", "", "--dry-run torn", ""],

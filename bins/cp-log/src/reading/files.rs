@@ -4,22 +4,24 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::slice;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::stream::unread;
 use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::home::session_directory;
+use cp_ledger::proof::checkpoint::checkpoint_path;
 use cp_ledger::read::segments::{self, ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
 use cp_ledger::read::tail::is_ledger_file;
 use rustix::fs::FileType;
 
-use super::runs::ledger_of_run;
+use super::runs::{ledger_of_run, run_ledger};
 use super::unpacked::Unpacked;
 
 /// A file to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) path: PathBuf,
     /// True if it was named itself, not found in a directory.
@@ -27,7 +29,7 @@ pub(crate) struct Target {
     /// The index of the operand that it came from.
     operand: usize,
     /// The bundle that it was unpacked from.
-    pub(crate) bundle: Option<Unpacked>,
+    bundle: Option<Arc<Unpacked>>,
 }
 
 /// A ledger with its files, the oldest first; in the order of operands, then of paths.
@@ -43,15 +45,28 @@ impl Target {
         Self { path: path.to_owned(), named: true, operand: 0, bundle: None }
     }
 
+    /// True if the file has to be one of a ledger: it was named, is in a bundle, or was signed.
+    pub(crate) fn must_be_ledger(&self) -> bool {
+        self.named || self.bundle.is_some() || checkpoint_path(&ledger_of(&self.path)).exists()
+    }
+
     /// The ledger that the file belongs to. A segment that was named itself is read as one.
     pub(crate) fn rank(&self) -> Rank {
         Rank { operand: self.operand, ledger: self.name() }
     }
 
-    /// The name of the ledger: its path, and in a bundle its name there.
-    pub(crate) fn name(&self) -> PathBuf {
-        let ledger = ledger_of(&self.path);
-        self.bundle.as_ref().and_then(|bundle| bundle.name_of(&ledger)).unwrap_or(ledger)
+    /// The name of its ledger.
+    fn name(&self) -> PathBuf {
+        self.named_in_bundle(&ledger_of(&self.path))
+    }
+
+    /// The name of the file for people: its path, and in a bundle its name there.
+    pub(crate) fn shown(&self) -> PathBuf {
+        self.named_in_bundle(&self.path)
+    }
+
+    fn named_in_bundle(&self, file: &Path) -> PathBuf {
+        self.bundle.as_ref().map_or_else(|| file.to_owned(), |bundle| bundle.name_of(file))
     }
 
     /// The members that are appended to an entry to say where it was found. A path that is not UTF-8 is printed twice, readable and exact.
@@ -93,7 +108,8 @@ pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Ta
         Some(run) if operands.is_empty() && context.options.ledger.is_none() => Some(ledger_of_run(run, context)?),
         _ => None,
     };
-    let operands = of_run.as_ref().map_or(operands, slice::from_ref);
+    let subjects: Vec<PathBuf> = operands.iter().map(|operand| subject(operand, context)).collect::<Result<_>>()?;
+    let operands = of_run.as_ref().map_or(&subjects[..], slice::from_ref);
     let Operands { targets, lost, .. } = found(operands, context)?;
     if let Some((part, ledger)) = lost {
         let message = format!("{} is there, and its ledger {} is not", part.display(), ledger.display());
@@ -107,6 +123,22 @@ pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Ta
     let places: Vec<String> = operands.iter().map(|path| path.display().to_string()).collect();
     let place = if places.is_empty() { context.home.root().display().to_string() } else { places.join(", ") };
     Err(Error::not_found(format!("no ledger in {place}")).hint("name a ledger, or a directory with ledgers"))
+}
+
+/// The path that an operand stands for: a run by its id or name, a session by its id.
+fn subject(operand: &Path, context: &Context) -> Result<PathBuf> {
+    let is_path = operand.components().count() > 1 || operand.extension().is_some_and(|end| end == "jsonl");
+    let name = operand.to_string_lossy();
+    if is_path || is_stdin(operand) || operand.exists() || name.contains('/') {
+        return Ok(operand.to_owned());
+    }
+    if let Some(ledger) = run_ledger(&name, context)? {
+        return Ok(ledger);
+    }
+    context.home.session(&name).map(|session| session.directory).map_err(|_| {
+        Error::not_found(format!("no session, run or ledger `{name}`"))
+            .hint("cp-session list and cp-toolloop runs list them; a ledger is named by its path")
+    })
 }
 
 /// The files to read: the operands, where a directory is replaced by the ledgers below it and a ledger by its segments
@@ -146,14 +178,18 @@ fn found(operands: &[PathBuf], context: &Context) -> Result<Operands> {
 /// True if a file is a ledger. One that was named has to be.
 pub(crate) fn is_ledger(target: &Target) -> Result<bool> {
     let path = &target.path;
+    if is_stdin(path) {
+        return Err(Error::validation("what belongs to a ledger lies beside it, and standard input is not a bundle")
+            .hint("name the file of the ledger"));
+    }
     if !path.is_file() {
         return Err(Error::not_found("no such ledger").in_file(path));
     }
     if is_ledger_file(&cp_ledger::read::open(path)?) {
         return Ok(true);
     }
-    if target.named {
-        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(path));
+    if target.must_be_ledger() {
+        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(&target.shown()));
     }
     Ok(false)
 }
@@ -184,13 +220,15 @@ pub(crate) fn refuse_waiting_input() -> Result<()> {
 struct Operands {
     targets: Vec<Target>,
     operand: usize,
+    /// The bundle whose directory is listed.
+    bundle: Option<Arc<Unpacked>>,
     /// The first checkpoint, or directory of blobs, without its ledger, and that ledger.
     lost: Option<(PathBuf, PathBuf)>,
 }
 
 impl Operands {
     fn push(&mut self, path: PathBuf, named: bool) {
-        self.targets.push(Target { path, named, operand: self.operand, bundle: None });
+        self.targets.push(Target { path, named, operand: self.operand, bundle: self.bundle.clone() });
     }
 
     fn add(&mut self, path: &Path) -> Result<()> {
@@ -198,10 +236,11 @@ impl Operands {
             return self.add_directory(path);
         }
         if let Some(bundle) = Unpacked::of(path)? {
-            let ledgers = bundle.ledgers.iter().map(|(ledger, _)| ledger.clone());
-            let target = |path| Target { path, bundle: Some(bundle.clone()), named: true, operand: self.operand };
-            self.targets.extend(ledgers.map(target));
-            return Ok(());
+            let bundle = Arc::new(bundle);
+            self.bundle = Some(Arc::clone(&bundle));
+            let added = self.add_directory(bundle.directory());
+            self.bundle = None;
+            return added;
         }
         if !is_stdin(path) {
             for segment in segments_of(path)? {
@@ -222,7 +261,13 @@ impl Operands {
         paths.sort();
         for path in paths {
             if self.lost.is_none() {
-                self.lost = ledger_beside(&path).filter(|ledger| !ledger.exists()).map(|ledger| (path.clone(), ledger));
+                let shown = |path: &Path| match &self.bundle {
+                    Some(bundle) => bundle.name_of(path),
+                    None => path.to_owned(),
+                };
+                let lost =
+                    ledger_beside(&path).filter(|ledger| !ledger.exists() && !ledger.with_extension("").exists());
+                self.lost = lost.map(|ledger| (shown(&path), shown(&ledger)));
             }
             // A link would bring the same file twice, or lead out of the directory.
             let Ok(metadata) = path.symlink_metadata() else { continue };

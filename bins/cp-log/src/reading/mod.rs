@@ -24,8 +24,9 @@ pub(crate) use self::files::{
 pub(crate) use self::merge::{Merge, Place};
 pub(crate) use self::printer::Printer;
 pub(crate) use self::reader::{Direction, Reader, Step, View, is_ledger_or_empty, step};
-pub(crate) use self::runs::{check_run, ledger_of_run, run_ledger};
+pub(crate) use self::runs::{check_run, ledger_of_run};
 pub(crate) use self::select::{Filters, Select};
+pub(crate) use self::unpacked::{Head, Part, line_of};
 
 /// A part of the input that was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

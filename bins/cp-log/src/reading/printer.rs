@@ -1,5 +1,7 @@
 //! Printing lines: as records, as chosen members or as text.
 
+use std::path::PathBuf;
+
 use cp_common::output::{Format, printable};
 use cp_common::{Context, Result, json};
 
@@ -11,7 +13,7 @@ pub(crate) struct Printer {
     count: u64,
     has_more: bool,
     /// The members that are appended to the entries of a file.
-    mark: Option<(Target, Vec<u8>)>,
+    mark: Option<(PathBuf, Vec<u8>)>,
     /// The record being written; kept to reuse its memory.
     line: Vec<u8>,
 }
@@ -46,8 +48,8 @@ impl Printer {
         self.count += 1;
         self.line.clear();
         let format = context.out.format();
-        if self.mark.as_ref().is_none_or(|(of, _)| of != target) {
-            self.mark = Some((target.clone(), target.mark()));
+        if self.mark.as_ref().is_none_or(|(of, _)| *of != target.path) {
+            self.mark = Some((target.path.clone(), target.mark()));
         }
         let mark = self.mark.as_ref().map_or(&b"}"[..], |(_, mark)| mark);
         // The mark ends with the brace of the entry.

@@ -158,7 +158,7 @@ impl Reader {
             if raw.end == End::File && !is_stream {
                 continue;
             }
-            if let Some(step) = step(&raw, if self.is_resumed { 0 } else { raw.number }, &self.target.path, select)
+            if let Some(step) = step(&raw, if self.is_resumed { 0 } else { raw.number }, &self.target, select)
                 && each(step)?.is_break()
             {
                 return Ok(true);
@@ -172,8 +172,8 @@ pub(crate) fn is_ledger_or_empty(file: &File, size: u64, target: &Target) -> Res
     if size == 0 || is_ledger_file(file) {
         return Ok(true);
     }
-    if target.named {
-        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(&target.path));
+    if target.must_be_ledger() {
+        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(&target.shown()));
     }
     Ok(false)
 }
@@ -184,12 +184,12 @@ fn identity(file: &File, path: &Path) -> Result<(u64, u64)> {
 }
 
 /// The step of a line; `None` if it does not match. `number` is which line of the file it is, from 1; 0 if that is not known.
-pub(crate) fn step<'a>(raw: &Raw<'a>, number: u64, path: &Path, select: &Select) -> Option<Step<'a>> {
+pub(crate) fn step<'a>(raw: &Raw<'a>, number: u64, target: &Target, select: &Select) -> Option<Step<'a>> {
     let damaged = |what: &str| {
         let what = if number == 0 { format!("byte {}: {what}", raw.offset) } else { what.to_owned() };
         let error = Error::new(Code::Integrity, what).with("offset", raw.offset).hint("run cp-log verify for details");
         let error = if number == 0 { error } else { error.at_line(number) };
-        Some(Step::Fault(error.in_file(path)))
+        Some(Step::Fault(error.in_file(&target.shown())))
     };
     let line = if raw.end == End::Limit { None } else { Line::parse(raw.bytes) };
     let Some(line) = line else { return damaged("not a line of a ledger") };

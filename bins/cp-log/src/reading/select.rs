@@ -31,13 +31,6 @@ pub(crate) struct Filters {
     grep: Option<String>,
 }
 
-impl Filters {
-    /// Only the filter on time.
-    pub(crate) fn since(since: Option<String>) -> Self {
-        Self { since, ..Self::default() }
-    }
-}
-
 /// Prepared filters.
 pub(crate) struct Select {
     events: Vec<Vec<u8>>,
@@ -68,7 +61,7 @@ impl Select {
     }
 
     /// Prepares filters; `session` and `run` come from the options of every program.
-    pub(crate) fn new(filters: &Filters, session: Option<&str>, run: Option<&str>) -> Result<Self> {
+    fn new(filters: &Filters, session: Option<&str>, run: Option<&str>) -> Result<Self> {
         let mut equal = Vec::new();
         for (name, value) in [("agent", filters.agent.as_deref()), ("session", session), ("run", run)] {
             equal.extend(value.map(|value| (name, quoted(value))));

@@ -1,118 +1,147 @@
-//! A bundle as ledgers: its lines and large values in a directory of their own, which the verbs that read ledgers read. `verify` and
-//! `audit` prove the bundle, not these files.
+//! A bundle as a directory: a line that counts its files, then for each a line with its name and length, and its bytes.
 
 use std::fs::File;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::{Component, Path, PathBuf};
 
-use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
-use cp_common::wire::bundle::{BLOB, BUNDLE, Blob, LEDGER, LINE, Ledger, Line};
-use cp_common::{Error, Result};
-use cp_ledger::format::line::Hash;
-use cp_ledger::read::source::{is_stdin, lines_of};
-use cp_ledger::store::blob;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use cp_common::{Code, Error, Result, signals};
+use cp_ledger::read::source::{Source, beginning_of, open_source};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-/// A bundle that was unpacked. Its directory is removed with the last use of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Unpacked {
-    bundle: PathBuf,
-    directory: Arc<TempDir>,
-    /// The ledgers, and whether all lines of each are in the bundle.
-    pub(crate) ledgers: Vec<(PathBuf, bool)>,
+/// The first line of a bundle.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Head {
+    format: String,
+    files: u64,
 }
 
-#[derive(Deserialize)]
-struct Record<'a> {
-    r#type: &'a str,
-    #[serde(borrow)]
-    data: &'a RawValue,
+/// The line before the bytes of a file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Part {
+    /// Its name below the directory that the bundle stands for.
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+}
+
+impl Head {
+    pub(crate) fn of(files: usize) -> Self {
+        Self { format: "cp-bundle/1".to_owned(), files: files as u64 }
+    }
+}
+
+/// How every bundle begins.
+const BEGINNING: &[u8] = b"{\"format\":\"cp-bundle/1\",";
+
+/// The longest line between the files, in bytes.
+const LONGEST: u64 = 64 << 10;
+
+/// A record as its line.
+pub(crate) fn line_of(record: &impl Serialize) -> Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(record).map_err(|e| Error::validation(e.to_string()))?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// A bundle that was unpacked. Its directory is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Unpacked {
+    bundle: PathBuf,
+    directory: TempDir,
 }
 
 impl Unpacked {
-    /// Unpacks a file; none if it is not a bundle.
+    /// Unpacks a file or standard input; none if it is not a bundle.
     pub(crate) fn of(path: &Path) -> Result<Option<Self>> {
-        let mark = format!("\"type\":\"{BUNDLE}\"");
-        // Standard input may be open elsewhere, and what is read here would be missing there.
-        let is_regular = !is_stdin(path) && path.metadata().is_ok_and(|metadata| metadata.is_file());
-        if !is_regular || memchr::memmem::find(lines_of(path)?.peek()?, mark.as_bytes()).is_none() {
+        if beginning_of(path, BEGINNING.len())? != BEGINNING {
             return Ok(None);
         }
-        let failed = |e: std::io::Error| Error::io("unpacking the bundle", e).in_file(path);
-        let directory = Arc::new(TempDir::with_prefix("cp-log-").map_err(failed)?);
-        let mut this = Self { bundle: path.to_owned(), directory, ledgers: Vec::new() };
-        let mut input = lines_of(path)?;
-        let mut ledger = None;
-        while let Some(raw) = input.next()? {
-            let invalid = |e: serde_json::Error| Error::validation(e.to_string()).at_line(raw.number).in_file(path);
-            let record: Record<'_> = serde_json::from_slice(raw.bytes).map_err(invalid)?;
-            let data = record.data.get();
-            match (record.r#type, &mut ledger) {
-                (LEDGER, _) => {
-                    let head: Ledger = serde_json::from_str(data).map_err(invalid)?;
-                    ledger = Some(File::create(this.begin(&head).map_err(failed)?).map_err(failed)?);
-                }
-                (LINE, Some(file)) => {
-                    let line: Line<'_> = serde_json::from_str(data).map_err(invalid)?;
-                    file.write_all(format!("{}\n", line.raw).as_bytes()).map_err(failed)?;
-                }
-                (BLOB, Some(_)) => {
-                    let part: Blob<'_> = serde_json::from_str(data).map_err(invalid)?;
-                    this.store(&part).map_err(failed)?;
-                }
-                _ => {}
+        let directory =
+            TempDir::with_prefix("cp-log-").map_err(|e| Error::io("cannot unpack the bundle", e).in_file(path))?;
+        let reader: Box<dyn Read + Send> = match open_source(path)? {
+            Source::File(file, _) => Box::new(file),
+            Source::Stream(stream) => stream,
+        };
+        let mut input = Input { reader: BufReader::with_capacity(256 << 10, reader), bundle: path, offset: 0 };
+        let head: Head = input.line()?;
+        for _ in 0..head.files {
+            let part: Part = input.line()?;
+            input.file(&part, directory.path())?;
+        }
+        if !input.peek()?.is_empty() {
+            return Err(input.damaged("there is something after the last file"));
+        }
+        Ok(Some(Self { bundle: path.to_owned(), directory }))
+    }
+
+    /// The directory with its files.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The name of one of its files for people: the bundle, and the name in it.
+    pub(crate) fn name_of(&self, file: &Path) -> PathBuf {
+        file.strip_prefix(self.directory()).map_or_else(|_| file.to_owned(), |name| self.bundle.join(name))
+    }
+}
+
+/// A bundle that is read.
+struct Input<'a> {
+    reader: BufReader<Box<dyn Read + Send>>,
+    bundle: &'a Path,
+    offset: u64,
+}
+
+impl Input<'_> {
+    fn damaged(&self, what: &str) -> Error {
+        Error::new(Code::Integrity, format!("byte {} of the bundle: {what}", self.offset))
+            .with("offset", self.offset)
+            .in_file(self.bundle)
+            .hint("ask for the bundle again")
+            .fatal()
+    }
+
+    /// The bytes that come next; none at the end.
+    fn peek(&mut self) -> Result<&[u8]> {
+        signals::check()?;
+        self.reader.fill_buf().map_err(|e| Error::io("cannot read", e).in_file(self.bundle))
+    }
+
+    fn line<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let mut line = Vec::new();
+        let read = (&mut self.reader).take(LONGEST).read_until(b'\n', &mut line);
+        read.map_err(|e| Error::io("cannot read", e).in_file(self.bundle))?;
+        let found = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice(line).ok());
+        let found = found.ok_or_else(|| self.damaged("the name and the length of the next file are not here"))?;
+        self.offset += line.len() as u64;
+        Ok(found)
+    }
+
+    /// Writes the next bytes to a file, which must be below the directory and new.
+    fn file(&mut self, part: &Part, directory: &Path) -> Result<()> {
+        let path = Path::new(&part.path);
+        let is_plain = path.components().all(|one| matches!(one, Component::Normal(_)));
+        if !is_plain || path.file_name().is_none() {
+            return Err(self.damaged(&format!("`{}` is not the name of a file below a directory", part.path)));
+        }
+        let to = directory.join(path);
+        let made = std::fs::create_dir_all(to.parent().unwrap_or(directory)).and_then(|()| File::create_new(&to));
+        let mut file = made.map_err(|e| self.damaged(&format!("`{}` cannot be unpacked: {e}", part.path)))?;
+        let mut left = part.bytes;
+        while left > 0 {
+            let ready = self.peek()?;
+            if ready.is_empty() {
+                return Err(self.damaged(&format!("`{}` is cut: {left} bytes are missing", part.path)));
             }
+            let count = ready.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let written = file.write_all(&ready[..count]);
+            written.map_err(|e| Error::io("cannot unpack the bundle", e).in_file(self.bundle).fatal())?;
+            self.reader.consume(count);
+            (self.offset, left) = (self.offset + count as u64, left - count as u64);
         }
-        Ok(Some(this))
-    }
-
-    /// The path of the next ledger. Its name is that of the file, without a directory.
-    fn begin(&mut self, head: &Ledger) -> std::io::Result<PathBuf> {
-        let name = Path::new(&head.file).file_name().map_or_else(|| "ledger.jsonl".into(), PathBuf::from);
-        let mut path = self.directory.path().join(&name);
-        if path.exists() {
-            let directory = self.directory.path().join(self.ledgers.len().to_string());
-            std::fs::create_dir(&directory)?;
-            path = directory.join(&name);
-        }
-        self.ledgers.push((path.clone(), head.whole));
-        Ok(path)
-    }
-
-    /// Stores a value, or a part of one, beside the last ledger.
-    fn store(&self, part: &Blob<'_>) -> std::io::Result<()> {
-        let (Some((ledger, _)), Some(hash)) = (self.ledgers.last(), Hash::parse(&part.hash)) else { return Ok(()) };
-        let Ok(bytes) = BASE64.decode(part.base64.as_bytes()) else { return Ok(()) };
-        if part.missing {
-            return Ok(());
-        }
-        std::fs::create_dir_all(blob::directory(ledger))?;
-        File::options().create(true).append(true).open(blob::path(ledger, &hash))?.write_all(&bytes)
-    }
-
-    /// The name of one of its ledgers for people: the bundle, and the name of the ledger in it.
-    pub(crate) fn name_of(&self, ledger: &Path) -> Option<PathBuf> {
-        ledger.strip_prefix(self.directory.path()).ok().map(|name| self.bundle.join(name))
-    }
-
-    /// True if lines of a ledger are not in the bundle.
-    pub(crate) fn is_part(&self, ledger: &Path) -> bool {
-        self.ledgers.iter().any(|(path, is_whole)| path == ledger && !is_whole)
-    }
-
-    /// The bundle.
-    pub(crate) fn bundle(&self) -> &Path {
-        &self.bundle
+        Ok(())
     }
 }
-
-impl PartialEq for Unpacked {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.directory, &other.directory)
-    }
-}
-
-impl Eq for Unpacked {}

@@ -4,7 +4,6 @@
 
 mod approval;
 mod block;
-pub mod bundle;
 pub mod error;
 mod exec;
 pub mod fields;

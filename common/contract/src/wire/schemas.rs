@@ -20,13 +20,6 @@ pub const PREVIEW: (&str, &str) = ("preview", include_str!("../../schemas/previe
 pub const PASSED: (&str, &str) = ("passed", include_str!("../../schemas/passed.json"));
 /// The schema of the counts in a closing line.
 pub const SUMMARY: (&str, &str) = ("summary", include_str!("../../schemas/summary.json"));
-/// The schemas of the records of a bundle.
-pub const BUNDLE: [(&str, &str); 4] = [
-    (super::bundle::BUNDLE, include_str!("../../schemas/bundle.json")),
-    (super::bundle::LEDGER, include_str!("../../schemas/bundle_ledger.json")),
-    (super::bundle::LINE, include_str!("../../schemas/bundle_line.json")),
-    (super::bundle::BLOB, include_str!("../../schemas/bundle_blob.json")),
-];
 /// The schema of the `error` member of a line that is not `ok`.
 pub const ERROR: (&str, &str) = ("error", include_str!("../../schemas/error.json"));
 

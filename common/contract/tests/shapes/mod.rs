@@ -47,7 +47,7 @@ pub(crate) struct Summary {
     /// Of a search: number of files skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) skipped_files: Option<u64>,
-    /// Of an audit or a bundle: number of ledgers.
+    /// Of an audit: number of ledgers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ledgers: Option<u64>,
     /// Of an audit: number of claims that hold.
@@ -59,21 +59,6 @@ pub(crate) struct Summary {
     /// Of an audit: number of claims that could be neither proved nor refuted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unknown: Option<u64>,
-    /// Of a bundle: number of lines.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) lines: Option<u64>,
-    /// Of a bundle: number of large values.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) blobs: Option<u64>,
-    /// The hash of all bytes before this line.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sha256: Option<String>,
-    /// Equal to `meta.duration_ms`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) duration_ms: Option<u64>,
-    /// The hash of the bytes of this line before this member.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) sum: Option<String>,
     /// True if nothing was done because of `--dry-run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dry_run: Option<bool>,

@@ -132,20 +132,6 @@ impl Lines {
         self.is_stream() && !self.buffer[self.from..self.to].contains(&b'\n')
     }
 
-    /// The line that comes next, which stays unread. A line that is too long, or that has no line feed, is cut.
-    pub fn peek(&mut self) -> Result<&[u8]> {
-        let end = loop {
-            let unread = &self.buffer[self.from..self.to];
-            if let Some(end) = memchr::memchr(b'\n', unread) {
-                break end;
-            }
-            if unread.len() > HARD_LIMIT || !self.fill()? {
-                break self.to - self.from;
-            }
-        };
-        Ok(&self.buffer[self.from..self.from + end])
-    }
-
     /// The size of the file when reading began.
     pub fn size(&self) -> u64 {
         self.size

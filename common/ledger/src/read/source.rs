@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use cp_common::{Code, Error, Result, signals};
 use rustix::fs::{Mode, OFlags};
@@ -31,10 +32,41 @@ pub fn open_source(path: &Path) -> Result<Source> {
     if metadata.is_dir() {
         return Err(Error::validation("is a directory").in_file(path));
     }
-    if metadata.is_file() && !is_stdin(path) {
+    if is_stdin(path) {
+        let ahead = io::Cursor::new(std::mem::take(&mut *AHEAD.lock().unwrap_or_else(PoisonError::into_inner)));
+        return Ok(Source::Stream(Box::new(ahead.chain(Pipe(file)))));
+    }
+    if metadata.is_file() {
         return Ok(Source::File(file, metadata.len()));
     }
     Ok(Source::Stream(Box::new(Pipe(file))))
+}
+
+/// Bytes of standard input that were looked at, and are still to be read.
+static AHEAD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// The first bytes of a file or of standard input, which are still read afterwards; none of another pipe.
+pub fn beginning_of(path: &Path, most: usize) -> Result<Vec<u8>> {
+    let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
+    if !is_file && !is_stdin(path) {
+        return Ok(Vec::new());
+    }
+    let mut reader: Box<dyn Read> = match open_source(path)? {
+        Source::File(file, _) => Box::new(file),
+        Source::Stream(stream) => stream,
+    };
+    let (mut bytes, mut done) = (vec![0; most], 0);
+    while done < most {
+        match read_stream(&mut reader, &mut bytes[done..], path)? {
+            0 => break,
+            read => done += read,
+        }
+    }
+    bytes.truncate(done);
+    if is_stdin(path) {
+        AHEAD.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&bytes);
+    }
+    Ok(bytes)
 }
 
 fn open(path: &Path) -> Result<File> {
