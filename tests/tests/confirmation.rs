@@ -32,6 +32,7 @@ struct Write {
 #[derive(Deserialize)]
 struct Append {
     verb: String,
+    #[serde(default)]
     setup: String,
     command: String,
     #[serde(default)]
