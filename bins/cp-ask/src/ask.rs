@@ -48,7 +48,7 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     }
     if let Some(template) = &template {
         match template.instruction(!texts.is_empty(), !question.param.is_empty())? {
-            Some(instruction) if instruction.is_empty() => {}
+            Some("") => {}
             Some(instruction) => texts.insert(0, instruction),
             None => option("--template", &template.file.display().to_string()),
         }
@@ -73,8 +73,8 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     if given.is_none() || question.agent.is_some() {
         option("--agent", &agent.id);
     }
-    session.iter().for_each(|session| option("--session", session));
     option("--mode", if goes_on { "persistent" } else { "isolated" });
+    words.extend(session.iter().map(|session| format!("--session={session}")));
     words.extend(question.no_redact.then(|| "--no-redact".to_owned()));
     let prompt = compose(words, text, if is_empty || !input.is_empty() { None } else { Some(question) })?;
     if question.dry_run || question.no_log {

@@ -50,7 +50,8 @@ pub(crate) fn run(args: &Args, home: &Home) -> Result<String> {
         }
         // Each endpoint with a key, and the source that `cp-llm` reads the key from.
         Some(Action::List) | None => {
-            Ok(models::keys()?.iter().map(|(name, source)| format!("{name:<16}{source}\n")).collect())
+            let lines = models::keys()?.into_iter().map(|(name, source)| format!("{name:<16}{source}\n"));
+            Ok(lines.collect::<Vec<_>>().concat())
         }
     }
 }

@@ -47,7 +47,7 @@ pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
         let home = Home::find(None)?;
         let ids = home.all_sessions()?.into_iter().map(|session| session.id);
         // The parser takes names that live as long as this process.
-        let names = home.session_names().into_keys().chain(ids).map(|session| &*session.leak());
+        let names = home.session_names().into_values().chain(ids).map(|session| &*session.leak());
         let names = PossibleValuesParser::new(names);
         let command = arguments::command().mut_arg("session", |session| session.value_parser(names));
         out.raw(completion::candidates(&command, words).as_bytes())?;

@@ -92,8 +92,8 @@ pub(crate) fn save(name: &str, question: &Question, home: &Home) -> Result<Strin
     let Request { system, model, extract, .. } = &question.request;
     let named = [("system", system), ("model", model)].into_iter();
     let named = named.filter_map(|(name, value)| Some((name, value.as_deref()?))).chain(question.request.options());
-    let mut options: String = named.map(|(name, value)| format!(" --{name}={}", quoted(value))).collect();
-    options.push_str(if *extract { " --extract" } else { "" });
+    let named = named.map(|(name, value)| format!(" --{name}={}", quoted(value)));
+    let options = named.chain(extract.then(|| " --extract".to_owned())).collect::<Vec<_>>().concat();
     if options.contains(OPTIONS.1) {
         return Err(Error::usage(format!("an option of a template cannot contain {}", OPTIONS.1)));
     }
