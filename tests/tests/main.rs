@@ -9,8 +9,6 @@ mod confirmation;
 mod conformance;
 mod contract;
 mod cp_ask;
-mod cp_ask_daily;
-mod cp_ask_named;
 mod doors;
 mod endpoints;
 mod help;

@@ -13,27 +13,34 @@ use cp_common::wire::quoted;
 use cp_common::wire::record::{Kind, closed_line};
 use cp_common::{Code, Error, Result, signals};
 use rustix::fs::{FileType, fstat};
-use rustix::stdio::stdin;
+use rustix::stdio::{stdin, stdout};
+use rustix::termios::isatty;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tempfile::TempDir;
 
 use crate::answer::Printer;
 use crate::arguments::Question;
 use crate::conversation::{Agent, query, reopened};
 use crate::environment::variable;
 use crate::templates::Template;
-use crate::tools::Tools;
+use crate::{files, models, tools};
 
 /// Sends a question and prints the answer. Returns the exit status of the first program that failed.
-pub(crate) fn ask(question: &Question, home: &Home, out: &mut Output) -> Result<u8> {
+pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Result<u8> {
+    let template = question.template.as_deref().map(|name| Template::find(name, home)).transpose()?;
+    if let Some(template) = &template {
+        question.request.complete(template.request()?);
+    }
+    let question = &question;
+    let scratch = TempDir::with_prefix("cp-ask-").map_err(|e| Error::io("making a directory", e))?;
     let mut words: Vec<String> = ["--input=text".to_owned()].into();
     let mut option = |name: &str, value: &str| words.push(format!("{name}={value}"));
-    question.system.as_deref().map(system_text).transpose()?.iter().for_each(|system| option("--system", system));
+    question.request.system.as_deref().map(system_text).transpose()?.iter().for_each(|text| option("--system", text));
     question.prompt.iter().for_each(|prompt| option("--prompt", prompt));
-    question.file.iter().for_each(|file| option("--context", file));
+    files::of(&question.file, scratch.path())?.iter().for_each(|file| option("--context", file));
     question.attach.iter().for_each(|file| option("--attach", file));
     question.param.iter().for_each(|variable| option("--var", variable));
-    let template = question.template.as_deref().map(|name| Template::find(name, home)).transpose()?;
     let input = if question.attaches_input() { String::new() } else { read_text(question)? };
     let mut texts: Vec<&str> = question.text.iter().map(String::as_str).collect();
     if !input.trim().is_empty() {
@@ -41,44 +48,53 @@ pub(crate) fn ask(question: &Question, home: &Home, out: &mut Output) -> Result<
     }
     if let Some(template) = &template {
         match template.instruction(!texts.is_empty(), !question.param.is_empty())? {
+            Some("") => {}
             Some(instruction) => texts.insert(0, instruction),
             None => option("--template", &template.file.display().to_string()),
         }
     }
     let is_empty = texts.is_empty() && template.is_none();
     let text = texts.join("\n\n");
-    let agent = Agent::of(question.agent.as_deref(), home)?;
-    let named = question.session.as_deref().map(reopened).transpose()?.or_else(|| variable("CP_SESSION"));
-    let goes_on = question.goes_on || question.session.is_some();
+    let named = question.session.as_deref().map(reopened).transpose()?;
+    let agent_id = named.as_ref().map(|(_, agent)| agent.as_str());
+    let agent = Agent::of(question.agent.as_deref().or(agent_id), home)?;
+    let given = variable("CP_SESSION").filter(|_| !question.no_log && named.is_none());
+    let goes_on = question.goes_on || named.is_some();
     // A signal is reported by the steps, and does not interrupt the cleaning.
     let _effect = signals::effect();
-    let session = match &named {
-        Some(session) => session.clone(),
-        None if goes_on => agent.continued()?,
-        None => agent.single()?,
+    let session = match (&given, &named) {
+        (Some(session), _) | (_, Some((session, _))) => Some(session.clone()),
+        _ if question.no_log => None,
+        _ if question.dry_run => agent.current().filter(|_| goes_on),
+        _ if goes_on => Some(agent.continued()?),
+        _ => None,
     };
-    // A session that is named has its own agent.
-    if named.is_none() || question.agent.is_some() {
+    // A session that is given has its own agent.
+    if given.is_none() || question.agent.is_some() {
         option("--agent", &agent.id);
     }
-    option("--session", &session);
     option("--mode", if goes_on { "persistent" } else { "isolated" });
-    let call = || {
-        if let Some(name) = &question.name {
-            query(&["rename", &session, name])?;
-        }
-        let prompt = compose(words, text, if is_empty || !input.is_empty() { None } else { Some(question) })?;
-        answer(question, &session, &agent, &prompt, out)
-    };
-    let outcome = call();
-    if named.is_none() && !goes_on {
-        match outcome {
-            Ok(0) => agent.keep(&session)?,
-            // A person can go on in this session.
-            Ok(status) if status == Code::HumanRequired.row().exit => {}
-            // The failure of the call is reported, not that of the cleaning.
-            _ => drop(agent.discard(&session)),
-        }
+    words.extend(session.iter().map(|session| format!("--session={session}")));
+    words.extend(question.no_redact.then(|| "--no-redact".to_owned()));
+    let prompt = compose(words, text, if is_empty || !input.is_empty() { None } else { Some(question) })?;
+    if question.dry_run || question.no_log {
+        return answer(question, session.as_deref(), scratch.path(), &prompt, out);
+    }
+    let session = session.map_or_else(|| agent.start(question.name.as_deref()), Ok)?;
+    if let Some(name) = question.name.as_ref().filter(|_| goes_on || given.is_some()) {
+        query(&["rename", &session, name])?;
+    }
+    let outcome = answer(question, Some(&session), scratch.path(), &prompt, out);
+    if given.is_some() {
+        return outcome;
+    }
+    match outcome {
+        Ok(0) => agent.keep(&session)?,
+        // A person can go on in this session.
+        Ok(status) if goes_on || status == Code::HumanRequired.row().exit => {}
+        Err(_) if goes_on => {}
+        // The failure of the call is reported, not that of the cleaning.
+        _ => drop(query(&["end", &session])),
     }
     outcome
 }
@@ -87,13 +103,13 @@ pub(crate) fn ask(question: &Question, home: &Home, out: &mut Output) -> Result<
 fn system_text(given: &str) -> Result<String> {
     let file = Path::new(given);
     let is_word = !given.contains(char::is_whitespace);
-    if given.starts_with('@') || file.is_dir() {
+    if given.starts_with('@') || file.is_dir() || !is_word && !file.is_file() {
         return Ok(given.to_owned());
     }
-    if file.is_file() || is_word && file.exists() {
+    if file.exists() {
         return Ok(format!("@{given}"));
     }
-    if is_word && (given.contains('/') || [".md", ".txt"].iter().any(|end| given.ends_with(end))) {
+    if given.contains('/') || [".md", ".txt"].iter().any(|end| given.ends_with(end)) {
         let error = Error::not_found(format!("{given}: no such file"));
         return Err(error.hint(format!("write @@{given} to send it as text")));
     }
@@ -134,7 +150,8 @@ pub(crate) fn read_text(question: &Question) -> Result<String> {
     Ok(text.to_owned())
 }
 
-/// Composes the prompt. The text of a person is an argument, so that it is not marked as untrusted; other text is standard input.
+/// Composes the prompt. The text of a person is an argument, so that it is not marked as untrusted; other text is
+/// standard input.
 fn compose(mut words: Vec<String>, text: String, typed: Option<&Question>) -> Result<Vec<u8>> {
     let is_argument = typed.is_some() && text.len() < LONGEST_ARGUMENT;
     words.push("--".to_owned());
@@ -157,34 +174,39 @@ fn say_redacted(part: &Value) {
 }
 
 /// Returns the program that answers, with its arguments.
-fn program(question: &Question, tools: Option<&Tools>) -> Result<Command> {
-    let mut request = question.request();
-    request.extend(question.schema.iter().map(|schema| format!("--schema={schema}")));
-    let mut command = Command::new(find(if tools.is_some() { "cp-toolloop" } else { "cp-llm" })?);
-    if let Some(tools) = tools {
-        let backend = question.tool_backend.clone().or_else(|| variable("CP_TOOL_BACKEND"));
-        command.args(tools.words()).args(backend.map(|backend| format!("--tool-backend={backend}")));
-        if !request.is_empty() {
-            let words: Vec<String> = request.iter().map(|word| quoted(word)).collect();
+fn program(question: &Question, scratch: &Path) -> Result<Command> {
+    let request = question.request.options().map(|(name, value)| format!("--{name}={value}"));
+    let mut command = Command::new(find(if question.tools.is_some() { "cp-toolloop" } else { "cp-llm" })?);
+    command.args(["--format", "json"]).args(question.backend.iter().map(|backend| format!("--backend={backend}")));
+    if let Some(given) = &question.tools {
+        command.args(tools::words(Path::new(given), scratch)?);
+        command.args(question.tool_backend.iter().map(|backend| format!("--tool-backend={backend}")));
+        let words: Vec<String> = request.map(|word| quoted(&word)).collect();
+        if !words.is_empty() {
             command.arg(format!("--llm=cp-llm {}", words.join(" ")));
         }
     } else {
-        command.args(request).args(question.extract.then_some("--extract"));
+        let flags = [("--extract", question.request.extract), ("--dry-run", question.dry_run)];
+        command.args(request).args(flags.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag));
     }
-    command.args(question.model.iter().map(|model| format!("--model={model}")));
-    command.args(question.backend.iter().map(|backend| format!("--backend={backend}")));
+    if question.no_log {
+        // The ledger is removed with its directory.
+        command.arg("--ledger").arg(scratch.join("ledger.jsonl")).env_remove("CP_SESSION");
+    }
     Ok(command)
 }
 
 /// Lets the model answer, stores the turn and prints the answer. Returns the exit status.
-fn answer(question: &Question, session: &str, agent: &Agent, prompt: &[u8], out: &mut Output) -> Result<u8> {
-    let mut printer = Printer::new(out);
-    let tools = question.tools.as_deref().map(|tools| Tools::of(Path::new(tools))).transpose()?;
-    let mut command = program(question, tools.as_ref())?;
-    command.args(["--session", session, "--format", "json"]);
+fn answer(question: &Question, session: Option<&str>, scratch: &Path, prompt: &[u8], out: &mut Output) -> Result<u8> {
     // A block and JSON are printed when they are complete.
-    let streams = printer.is_terminal && !question.extract && question.schema.is_none();
-    command.args(streams.then_some("--stream"));
+    let is_whole = question.request.extract || question.request.schema.is_some() || question.dry_run;
+    let streams = (question.stream || isatty(stdout())) && !is_whole;
+    let mut printer = Printer::new(out, streams);
+    let mut command = program(question, scratch)?;
+    let composed: Value = serde_json::from_slice(prompt).unwrap_or_default();
+    let model = models::of(question, composed["data"]["model"].as_str());
+    command.args(model.map(|model| format!("--model={model}"))).args(streams.then_some("--stream"));
+    command.args(session.map(|session| format!("--session={session}")));
     let mut model = Child::start(&mut command, Grace::default())?;
     model.feed(prompt)?;
     let mut records = Vec::new();
@@ -195,8 +217,18 @@ fn answer(question: &Question, session: &str, agent: &Agent, prompt: &[u8], out:
     }
     let status = model.wait()?;
     signals::check()?;
-    let stored = ask_with("cp-session", &["tee", "--session", session], &records, []);
-    let outcome = if status.success() { stored.and_then(|_| printer.finish()) } else { Ok(()) };
-    printer.close(&agent.id)?;
+    if printer.failed == Some(Code::Config)
+        && let Some(hint) = models::missing_key(question)
+        && !printer.hints.iter().any(|hint| hint.contains("give -m ollama/"))
+    {
+        printer.hints = vec![hint];
+    }
+    let session = session.filter(|_| !question.dry_run);
+    let stored = session.map(|session| ask_with("cp-session", &["tee", "--session", session], &records, []));
+    let outcome = if status.success() { stored.transpose().and_then(|_| printer.finish()) } else { Ok(()) };
+    printer.close();
+    if question.usage {
+        printer.say_usage();
+    }
     outcome.map(|()| status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1)))
 }

@@ -1,14 +1,13 @@
 //! `-C`: a command line that the model proposes. On a terminal it runs after confirmation; elsewhere it is printed.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use cp_common::coprocess::{ask_with, find};
 use cp_common::output::{Output, to_stderr};
+use cp_common::program::terminal;
 use cp_common::wire::Message;
-use cp_common::{Code, Error, Result, signals};
+use cp_common::{Code, Error, Result};
 use cp_redact::Redactor;
 use rustix::stdio::stdout;
 use rustix::termios::isatty;
@@ -16,6 +15,7 @@ use serde_json::Value;
 
 use crate::arguments::Question;
 use crate::ask::read_text;
+use crate::models;
 
 const INSTRUCTION: &str = "Answer with one command line for a POSIX shell on Linux that does what is asked: a single line, no explanation, \
     no fence. If no command does it, answer with a line that begins with #.";
@@ -26,9 +26,9 @@ pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
     let text: Vec<&str> = text.iter().map(String::as_str).filter(|text| !text.trim().is_empty()).collect();
     let (text, _) = Redactor::from_environment().redact_text(&text.join("\n\n"));
     let mut words = vec![format!("--system={INSTRUCTION}"), "--input=text".to_owned()];
-    words.extend(question.model.iter().map(|model| format!("--model={model}")));
+    words.extend(models::of(question, None).map(|model| format!("--model={model}")));
     words.extend(question.backend.iter().map(|backend| format!("--backend={backend}")));
-    words.extend(question.request());
+    words.extend(question.request.options().map(|(name, value)| format!("--{name}={value}")));
     let message: Message = ask_with("cp-llm", &words, text.as_bytes(), [])?.data()?;
     let command = command_in(&message.content.text());
     if command.is_empty() || command.starts_with('#') {
@@ -41,17 +41,16 @@ pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
     let hint = Some(member("hint")).filter(|hint| member("decision") == "deny" && !hint.is_empty());
     let policy = format!("policy: {}, {}\n", member("decision"), member("reason"));
     let policy = policy + &hint.map(|hint| format!("  Hint: {hint}\n")).unwrap_or_default();
-    let terminal = File::options().read(true).write(true).open("/dev/tty");
-    let Some(terminal) = terminal.ok().filter(|_| isatty(stdout())) else {
+    if !isatty(stdout()) || !terminal::is_there() {
         to_stderr(&policy);
         out.raw(format!("{command}\n").as_bytes())?;
         return Ok(0);
-    };
+    }
     to_stderr(&format!("{command}\n{policy}"));
     if member("decision") != "allow" {
         return Ok(Code::Forbidden.row().exit);
     }
-    if !is_confirmed(&terminal)? {
+    if terminal::confirms("Run it? [y/N] ")? != Some(true) {
         return Err(Error::new(Code::Forbidden, "nothing was run"));
     }
     let mut run = Command::new(find("cp-exec")?);
@@ -75,13 +74,4 @@ fn is_format(c: char) -> bool {
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
         | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0001}'..='\u{e007f}')
-}
-
-fn is_confirmed(mut terminal: &File) -> Result<bool> {
-    let failed = |e| Error::io("asking at the terminal", e);
-    terminal.write_all(b"Run it? [y/N] ").map_err(failed)?;
-    signals::wait_readable(std::os::fd::AsFd::as_fd(terminal), None)?;
-    let mut answer = String::new();
-    BufReader::new(terminal).read_line(&mut answer).map_err(failed)?;
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }

@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::ask_with;
 use cp_common::home::config::Config;
-use cp_common::home::{Home, lock, make_directory, sessions, write_whole};
-use cp_common::{Error, Result, clock};
+use cp_common::home::{Home, lock, make_directory, sessions};
+use cp_common::{Error, Result};
 use serde_json::Value;
-
-use crate::environment::variable;
 
 /// The sessions of an agent.
 pub(crate) struct Agent {
@@ -26,8 +24,7 @@ impl Agent {
             None => Config::load(&home.config_file())?.text("agent", None).unwrap_or_default(),
         };
         if !sessions::is_id(&id) {
-            let error = Error::usage(format!("'{id}' is not a valid agent id"));
-            return Err(error.hint("use letters, digits, _ and -"));
+            return Err(Error::usage(format!("'{id}' is not a valid agent id: use letters, digits, _ and -")));
         }
         Ok(Self { id, home: home.clone() })
     }
@@ -44,35 +41,7 @@ impl Agent {
         let _lock = self.lock()?;
         let is_open =
             |session: &String| query(&["show", "--session", session]).is_ok_and(|shown| shown["ended"] == false);
-        if let Some(session) = self.current().filter(is_open) {
-            return Ok(session);
-        }
-        let session = self.start()?;
-        self.point(&session)?;
-        Ok(session)
-    }
-
-    /// Starts a session for one call. If more such sessions exist than `CP_ASK_KEEP` allows, the oldest are deleted.
-    pub(crate) fn single(&self) -> Result<String> {
-        let keep = variable("CP_ASK_KEEP").map_or(Ok(0), |keep| {
-            keep.parse::<usize>().map_err(|_| Error::usage(format!("CP_ASK_KEEP must be a number, not '{keep}'")))
-        })?;
-        let session = self.start()?;
-        let _lock = self.lock()?;
-        let list = self.home.state("current").join(format!("{}.single", self.id));
-        let text = std::fs::read_to_string(&list).unwrap_or_default();
-        let mut listed: Vec<&str> = text.lines().chain([session.as_str()]).collect();
-        if keep > 0 && listed.len() > keep {
-            let current = self.current();
-            for old in listed.drain(..listed.len() - keep) {
-                // A session with more turns than one call makes was continued.
-                if Some(old) != current.as_deref() && turns(old).is_ok_and(|turns| turns <= 2) {
-                    let _ = delete(old);
-                }
-            }
-        }
-        write_whole(&list, (listed.join("\n") + "\n").as_bytes())?;
-        Ok(session)
+        self.current().filter(is_open).map_or_else(|| self.renewed(), Ok)
     }
 
     /// Makes this the current session.
@@ -81,31 +50,23 @@ impl Agent {
         self.point(session)
     }
 
-    /// Discards a session that was started for a call which failed: it is deleted, or ended if a model was asked.
-    pub(crate) fn discard(&self, session: &str) -> Result<()> {
-        if turns(session)? > 0 {
-            return Ok(());
-        }
-        let ledgers = self.home.session(session)?.directory.join("ledger");
-        let files = ledgers.read_dir().into_iter().flatten().flatten();
-        let has_request = |text: Vec<u8>| String::from_utf8_lossy(&text).contains("\"event\":\"llm.request\"");
-        if files.map(|file| file.path()).any(|file| std::fs::read(file).is_ok_and(has_request)) {
-            return query(&["end", session]).map(drop);
-        }
-        delete(session)
-    }
-
     /// Starts a new current session. Returns the old one and the new one.
     pub(crate) fn reset(&self) -> Result<(Option<String>, String)> {
         let _lock = self.lock()?;
-        let old = self.current();
-        let session = self.start()?;
-        self.point(&session)?;
-        Ok((old, session))
+        Ok((self.current(), self.renewed()?))
     }
 
-    fn start(&self) -> Result<String> {
-        text_of(&query(&["start", "--agent", &self.id])?, "session_id")
+    fn renewed(&self) -> Result<String> {
+        let session = self.start(None)?;
+        self.point(&session)?;
+        Ok(session)
+    }
+
+    /// Starts a session.
+    pub(crate) fn start(&self, name: Option<&str>) -> Result<String> {
+        let name = name.map(|name| format!("--name={name}"));
+        let words: Vec<&str> = ["start", "--agent", &self.id].into_iter().chain(name.as_deref()).collect();
+        text_of(&query(&words)?, "session_id")
     }
 
     fn directory(&self) -> PathBuf {
@@ -134,14 +95,13 @@ impl Agent {
         self.replace_link(&self.directory().join("agent.jsonl"), &session.directory.join("ledger/llm.jsonl"), "../..")
     }
 
-    /// Makes a link that stays valid if the home is moved. A file of that name is kept under another name.
+    /// Makes a link that stays valid if the home is moved.
     fn replace_link(&self, link: &Path, target: &Path, up: &str) -> Result<()> {
         let failed = |e| Error::io("linking", e).in_file(link);
         let target =
             target.strip_prefix(self.home.root()).map_or_else(|_| target.to_owned(), |t| Path::new(up).join(t));
         if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
-            let time: String = clock::now().chars().filter(char::is_ascii_digit).collect();
-            std::fs::rename(link, link.with_extension(format!("{time}.jsonl"))).map_err(failed)?;
+            return Err(Error::validation("this is no link").in_file(link).hint("move it away"));
         }
         let new = link.with_extension("jsonl.new");
         let _ = std::fs::remove_file(&new);
@@ -149,29 +109,19 @@ impl Agent {
     }
 }
 
-/// Returns the id of a session that is named. A session that has ended is opened again.
-pub(crate) fn reopened(named: &str) -> Result<String> {
+/// Returns the id of a session that is named, and its agent. A session that has ended is opened again.
+pub(crate) fn reopened(named: &str) -> Result<(String, String)> {
     let shown = query(&["show", named])?;
     let session = text_of(&shown, "session_id")?;
     if shown["ended"] == true {
         query(&["reopen", &session])?;
     }
-    Ok(session)
+    Ok((session, text_of(&shown, "agent")?))
 }
 
 /// Asks `cp-session`.
 pub(crate) fn query(words: &[&str]) -> Result<Value> {
     ask_with("cp-session", words, b"", [])?.data()
-}
-
-fn turns(session: &str) -> Result<u64> {
-    Ok(query(&["count", "--session", session])?["count"].as_u64().unwrap_or_default())
-}
-
-fn delete(session: &str) -> Result<()> {
-    let preview = query(&["delete", session, "--dangerous", "--dry-run"])?;
-    let confirm = format!("--confirm={}", text_of(&preview, "confirm_token")?);
-    query(&["delete", session, "--dangerous", &confirm]).map(drop)
 }
 
 fn text_of(answer: &Value, member: &str) -> Result<String> {

@@ -6,6 +6,7 @@
 //! - [`keys`], [`models`], [`templates`], [`logs`]: the commands of these names
 //! - [`answer`]: prints the records of an answer
 //! - [`conversation`]: the session of a call, and the current one of an agent
+//! - [`files`]: the files of `-f`
 //! - [`tools`]: the tools of a question
 //! - [`mod@execute`]: commands that another program carries out
 //! - [`environment`]: the variables of the programs
@@ -17,6 +18,7 @@ mod command_line;
 mod conversation;
 mod environment;
 mod execute;
+mod files;
 mod keys;
 mod logs;
 mod models;
@@ -25,6 +27,7 @@ mod tools;
 
 use std::ffi::OsString;
 
+use clap::builder::PossibleValuesParser;
 use cp_common::home::Home;
 use cp_common::output::{Output, to_stderr};
 use cp_common::program::completion;
@@ -40,7 +43,14 @@ use crate::execute::execute;
 /// Runs a command line and returns its exit status.
 pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
     if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
-        out.raw(completion::candidates(&arguments::command(), words).as_bytes())?;
+        // The names of the sessions are offered besides their ids.
+        let home = Home::find(None)?;
+        let ids = home.all_sessions()?.into_iter().map(|session| session.id);
+        // The parser takes names that live as long as this process.
+        let names = home.session_names().into_values().chain(ids).map(|session| &*session.leak());
+        let names = PossibleValuesParser::new(names);
+        let command = arguments::command().mut_arg("session", |session| session.value_parser(names));
+        out.raw(completion::candidates(&command, words).as_bytes())?;
         return Ok(0);
     }
     match arguments::parse(arguments)? {
@@ -56,7 +66,11 @@ pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
                 return Ok(Code::Usage.row().exit);
             }
             let home = Home::find(None)?;
-            if question.command { command_line::propose(&question, out) } else { ask::ask(&question, &home, out) }
+            match &question.save {
+                Some(name) => out.raw(templates::save(name, &question, &home)?.as_bytes()).map(|()| 0),
+                None if question.command => command_line::propose(&question, out),
+                None => ask::ask(*question, &home, out),
+            }
         }
     }
 }
@@ -68,16 +82,7 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
             templates::create_starters(&home)?;
             return execute("cp-shell", &["init", "--format", "text"], rest);
         }
-        Verb::Config(rest) => {
-            if rest.words.is_empty() {
-                let config = home.path("config");
-                out.raw(
-                    format!("home = {}\nconfiguration = {}\n", home.root().display(), config.display()).as_bytes(),
-                )?;
-                out.flush()?;
-            }
-            return execute("cp-shell", &["config", "--format", "text"], rest);
-        }
+        Verb::Config(rest) => return execute("cp-shell", &["config", "--format", "text"], rest),
         Verb::Doctor(rest) => return execute("cp-shell", &["doctor", "--format", "text"], rest),
         Verb::Chat(rest) => return execute("cp-shell", &["--interactive"], rest),
         Verb::Session(rest) => {
@@ -93,9 +98,7 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         Verb::Models(args) => return models::run(args, &home, out),
         Verb::Keys(args) => keys::run(&args, &home)?,
         Verb::Templates { name } => templates::show(name.as_deref(), &home)?,
-        Verb::Completions { shell, format: _ } => {
-            completion::script("cp-ask", &shell).script.replace(" --format raw", "")
-        }
+        Verb::Completions { shell } => completion::script("cp-ask", &shell).script.replace(" --format raw", ""),
         Verb::Help => arguments::usage(),
     };
     out.raw(text.as_bytes()).map(|()| 0)

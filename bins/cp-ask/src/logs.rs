@@ -28,7 +28,7 @@ pub(crate) fn list(args: &Args) -> Result<String> {
     command.args(["query", "--event", "llm.request", "--event", "llm.response", "--reverse", "--format", "json"]);
     let mut ledger = Child::start(command.stderr(Stdio::null()), Grace::default())?;
     let sought = args.search.as_deref().map(str::to_lowercase);
-    let (mut answers, mut lines) = (HashMap::<String, Vec<Value>>::new(), Vec::new());
+    let (mut answers, mut lines) = (HashMap::<String, Option<Value>>::new(), Vec::new());
     while lines.len() < args.limit {
         let Some(line) = ledger.next_line()? else { break };
         let record = Record::parse(line)?;
@@ -37,15 +37,15 @@ pub(crate) fn list(args: &Args) -> Result<String> {
         }
         let Some("entry") = record.kind_name.as_deref() else { continue };
         let entry: Value = record.read()?;
-        let request = format!("{}{}", entry["data"]["request_hash"], entry["session"]);
+        // What belongs to no conversation cannot be continued.
+        let Some(session) = entry["session"].as_str() else { continue };
+        let request = format!("{}{session}", entry["data"]["request_hash"]);
         if entry["event"] == "llm.response" {
-            answers.entry(request).or_default().push(entry);
+            // A request that is repeated has several answers; in this order the latest comes first.
+            answers.entry(request).or_insert(Some(entry));
             continue;
         }
-        // A request that is repeated has several answers; in this order the latest comes first.
-        let mut answered = answers.remove(&request).unwrap_or_default().into_iter();
-        let Some(answer) = answered.next() else { continue };
-        answers.insert(request, answered.collect());
+        let Some(answer) = answers.get_mut(&request).and_then(Option::take) else { continue };
         let question = question_of(&entry["content"]);
         let is_sought = |text: &str| sought.as_deref().is_none_or(|sought| text.to_lowercase().contains(sought));
         if is_sought(&question) || is_sought(&words_of(&answer["content"])) {

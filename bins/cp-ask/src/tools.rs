@@ -6,54 +6,38 @@ use std::path::{Path, PathBuf};
 use cp_common::context::given;
 use cp_common::{Error, Result};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::environment::variable;
 
 /// The longest list of tools, in bytes.
 const LONGEST: u64 = 4 << 20;
 
-/// Tools for the loop.
-pub(crate) struct Tools {
-    path: PathBuf,
-    /// The names of a list, separated by commas, and the directory that the list was rewritten to.
-    list: Option<(String, TempDir)>,
-}
-
-impl Tools {
-    /// Reads the tools.
-    pub(crate) fn of(path: &Path) -> Result<Self> {
-        if path.extension().is_none_or(|end| end != "json") {
-            return Ok(Self { path: path.to_owned(), list: None });
-        }
-        let wrong = |what: String| {
-            let error = Error::usage(format!("not a list of tools: {what}")).in_file(path);
-            error.hint(r#"each is {"name", "description", "parameters"}"#)
-        };
-        let listed: Value = serde_json::from_slice(&given::bytes(path, LONGEST)?).map_err(|e| wrong(e.to_string()))?;
-        let listed = listed.get("tools").unwrap_or(&listed).as_array().ok_or_else(|| wrong("no array".to_owned()))?;
-        let tools: Vec<&Value> = listed.iter().map(|tool| tool.get("function").unwrap_or(tool)).collect();
-        let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
-        let failed = |e| Error::io("writing the list of tools", e);
-        let scratch = TempDir::with_prefix("cp-ask-").map_err(failed)?;
-        let written = || -> std::io::Result<()> {
-            std::fs::create_dir(scratch.path().join("bin"))?;
-            for name in &names {
-                if let Some(file) = executable(name, path.parent().unwrap_or(Path::new(""))) {
-                    symlink(file.canonicalize()?, scratch.path().join("bin").join(name))?;
-                }
+/// Returns the options of the loop. A list is rewritten to a directory, beside links to the executables of its tools.
+pub(crate) fn words(path: &Path, scratch: &Path) -> Result<Vec<String>> {
+    if path.extension().is_none_or(|end| end != "json") {
+        return Ok(vec![format!("--tools={}", path.display())]);
+    }
+    let wrong = |what: String| {
+        let error = Error::usage(format!("not a list of tools: {what}")).in_file(path);
+        error.hint(r#"each is {"name", "description", "parameters"}"#)
+    };
+    let listed: Value = serde_json::from_slice(&given::bytes(path, LONGEST)?).map_err(|e| wrong(e.to_string()))?;
+    let listed = listed.get("tools").unwrap_or(&listed).as_array().ok_or_else(|| wrong("no array".to_owned()))?;
+    let tools: Vec<&Value> = listed.iter().map(|tool| tool.get("function").unwrap_or(tool)).collect();
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    let list = scratch.join("tools.json");
+    let write = || -> std::io::Result<()> {
+        std::fs::create_dir(scratch.join("bin"))?;
+        for name in &names {
+            if let Some(file) = executable(name, path.parent().unwrap_or(Path::new(""))) {
+                symlink(file.canonicalize()?, scratch.join("bin").join(name))?;
             }
-            std::fs::write(scratch.path().join("tools.json"), json!(tools).to_string())
-        };
-        written().map_err(failed)?;
-        Ok(Self { path: scratch.path().join("tools.json"), list: Some((names.join(","), scratch)) })
-    }
-
-    /// Returns the options of the loop. An empty name allows no tool.
-    pub(crate) fn words(&self) -> Vec<String> {
-        let allowed = self.list.iter().map(|(names, _)| format!("--allow={names}"));
-        [format!("--tools={}", self.path.display())].into_iter().chain(allowed).collect()
-    }
+        }
+        std::fs::write(&list, json!(tools).to_string())
+    };
+    write().map_err(|e| Error::io("writing the list of tools", e))?;
+    // An empty name allows no tool.
+    Ok(vec![format!("--tools={}", list.display()), format!("--allow={}", names.join(","))])
 }
 
 /// Returns the executable of a tool: in `CP_TOOLS_DIR`, else in `bin` beside the list, else beside the list.

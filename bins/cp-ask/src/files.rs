@@ -1,0 +1,83 @@
+//! The files of `-f`: a file, the text files below a directory, those that match a glob, or a text at a URL.
+
+use std::path::Path;
+use std::process::Command;
+
+use cp_common::context::given;
+use cp_common::coprocess::on_path;
+use cp_common::output::to_stderr;
+use cp_common::{Code, Error, Result};
+use ignore::WalkBuilder;
+use ignore::overrides::OverrideBuilder;
+
+/// The most files that one argument may stand for.
+const MOST: usize = 500;
+/// The longest text, in bytes.
+const LONGEST: u64 = 4 << 20;
+
+/// Finds the files. What is fetched is put into a directory.
+pub(crate) fn of(arguments: &[String], scratch: &Path) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    for name in arguments {
+        let file = Path::new(name);
+        if ["http://", "https://"].iter().any(|scheme| name.starts_with(scheme)) {
+            files.push(fetched(name, scratch)?);
+        } else if file.is_dir() {
+            files.extend(below(name, name, "**")?);
+        } else if let Some(at) = name.find(['*', '?', '[']).filter(|_| !file.exists()) {
+            let end = name[..at].rfind('/').map_or(0, |slash| slash + 1);
+            let directory = if end == 0 { "./" } else { &name[..end] };
+            files.extend(below(name, directory, &name[end..])?);
+        } else {
+            files.push(name.clone());
+        }
+    }
+    Ok(files)
+}
+
+/// Fetches a text with curl into a file with the name of its URL.
+fn fetched(url: &str, scratch: &Path) -> Result<String> {
+    let absent = || Error::not_found("curl fetches the text at a URL, and is not installed").in_file(Path::new(url));
+    let curl = on_path("curl").ok_or_else(absent)?;
+    let file = scratch.join(url.replace('/', "_"));
+    let words = ["-fsSL", "--proto", "=http,https", "--max-time", "60", "-o"];
+    let ran = Command::new(curl).args(words).arg(&file).args(["--", url]).output();
+    let ran = ran.map_err(|e| Error::io("starting curl", e))?;
+    if !ran.status.success() {
+        let said = String::from_utf8_lossy(&ran.stderr);
+        return Err(Error::new(Code::Network, said.trim()).in_file(Path::new(url)));
+    }
+    Ok(file.display().to_string())
+}
+
+/// Lists the text files below a directory that match a pattern. What git ignores and what is hidden is left out.
+fn below(name: &str, directory: &str, pattern: &str) -> Result<Vec<String>> {
+    let wrong = |e: ignore::Error| Error::usage(format!("not a glob: {e}")).in_file(Path::new(name));
+    let mut globs = OverrideBuilder::new(directory);
+    globs.add(&format!("/{pattern}")).map_err(wrong)?;
+    let globs = globs.build().map_err(wrong)?;
+    let mut walk = WalkBuilder::new(directory);
+    let (mut names, mut others) = (Vec::new(), 0);
+    for entry in walk.require_git(false).sort_by_file_name(Ord::cmp).build() {
+        let entry = entry.map_err(|e| Error::io("listing", std::io::Error::other(e)).in_file(Path::new(name)))?;
+        let file = entry.path();
+        if !entry.file_type().is_some_and(|kind| kind.is_file()) || !globs.matched(file, false).is_whitelist() {
+            continue;
+        }
+        // A longer file is refused by name when it is read.
+        let is_long = entry.metadata().is_ok_and(|found| found.len() > LONGEST);
+        if is_long || std::str::from_utf8(&given::bytes(file, LONGEST)?).is_ok_and(|text| !text.contains('\0')) {
+            names.push(file.strip_prefix("./").unwrap_or(file).display().to_string());
+        } else {
+            others += 1;
+        }
+    }
+    if others > 0 {
+        to_stderr(&format!("cp-ask: {name}: files that are not text and are not sent: {others}\n"));
+    }
+    match names.len() {
+        0 => Err(Error::not_found("no text files").in_file(Path::new(name))),
+        1..=MOST => Ok(names),
+        found => Err(Error::validation(format!("{found} files, the limit is {MOST}")).in_file(Path::new(name))),
+    }
+}
