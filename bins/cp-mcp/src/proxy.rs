@@ -12,10 +12,10 @@ use cp_common::coprocess::Child;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::lines::{LINE_LIMIT, Lines, Next};
 use cp_common::{Code, Context, Error, Result};
-use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_name, name_of, not_fatal, unavailable};
+use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_cp_mcp, is_name, name_of, not_fatal, unavailable};
 use serde_json::{Value, json};
 
-use crate::gate::{self, GateOptions, Server};
+use crate::gate::{self, Server};
 use crate::stdio::{Event, Post};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -43,9 +43,6 @@ pub(crate) struct Args {
     /// A file of MCP servers, as .mcp.json, that has the command and variables of the server
     #[arg(long, value_name = "FILE", requires = "name", hide_short_help = true)]
     mcp_config: Option<PathBuf>,
-    /// Ask for no approval, because the client does: cp-toolloop passes this option
-    #[arg(long, hide_short_help = true)]
-    client_approves: bool,
     /// The server and its arguments, after `--` (default: the command in the policy or in --mcp-config)
     #[arg(value_name = "SERVER")]
     server: Vec<String>,
@@ -66,8 +63,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         None => Spec { name: name.to_owned(), argv: launcher.argv(name, given)?, ..Spec::default() },
     };
     let table = launcher.table(name)?;
-    let options = GateOptions { client_approves: args.client_approves };
-    gate::run(name, options, |post, _| Process::start(&spec, &table, &launcher, post), context)
+    gate::run(name, |post| Process::start(&spec, &table, &launcher, post), context)
 }
 
 /// The server of a file, with the command that was given if there is one.
@@ -83,7 +79,7 @@ fn configured(name: &str, file: &Path, given: Option<Vec<String>>, context: &Con
 }
 
 /// A server process. One thread reads its output and another writes its input, because the server may stop reading.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     outbox: Option<SyncSender<Vec<u8>>>,
     /// The number of bytes that it has not read.
@@ -94,7 +90,7 @@ struct Process {
 }
 
 impl Process {
-    fn start(spec: &Spec, table: &Table, launcher: &Launcher, post: Post) -> Result<Self> {
+    pub(crate) fn start(spec: &Spec, table: &Table, launcher: &Launcher, post: Post) -> Result<Self> {
         let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec, table))?;
         let (mut input, output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
         let (outbox, lines): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
@@ -163,8 +159,11 @@ impl Server for Process {
     }
 
     fn described(&self) -> Value {
-        let sandbox = if self.table.sandbox == Sandbox::None { "none" } else { "tool" };
-        json!({ "name": self.spec.name, "command": self.spec.argv, "sandbox": sandbox })
+        // Our own bridge confines its server itself.
+        let is_outside = self.table.sandbox == Sandbox::None || is_cp_mcp(&self.spec);
+        let env: Vec<&String> = self.table.env.iter().chain(self.spec.env.keys()).collect();
+        let sandbox = if is_outside { "none" } else { "tool" };
+        json!({ "name": self.spec.name, "command": self.spec.argv, "env": env, "sandbox": sandbox })
     }
 
     fn end(&mut self, left: Result<()>) -> Error {

@@ -12,8 +12,10 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::offers::{Offer, ServerOffers};
+
 /// The most waiting events. Beyond it the pipe of the client blocks.
-const WAITING: usize = 64;
+pub(crate) const WAITING: usize = 64;
 
 /// An event.
 pub(crate) enum Event {
@@ -63,22 +65,39 @@ fn read(client: &Post, longest: usize) -> Result<()> {
     }
 }
 
-/// A message to the client.
-#[derive(Serialize)]
+/// A message to the client; or what the servers of `call` offer.
+#[derive(Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("x-untrusted" = ["message"])))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["message", "servers", "tools"])))]
 pub(crate) struct Item<'a> {
     /// The message.
-    #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, serde_json::Value>"))]
-    message: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<std::collections::BTreeMap<String, serde_json::Value>>"))]
+    message: Option<&'a RawValue>,
+    /// The servers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    servers: Vec<ServerOffers>,
+    /// Their tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Offer>,
     /// JSON Pointers to untrusted members.
     #[serde(rename = "_untrusted")]
-    untrusted: [&'static str; 1],
+    untrusted: Vec<&'static str>,
+}
+
+impl Item<'_> {
+    /// What servers offer.
+    pub(crate) fn of_servers(servers: Vec<ServerOffers>, tools: Vec<Offer>) -> Self {
+        Self { servers, tools, untrusted: vec!["/servers", "/tools"], ..Self::default() }
+    }
 }
 
 impl Reply for Item<'_> {
     fn text(&self) -> String {
-        self.message.get().to_owned()
+        match self.message {
+            Some(message) => message.get().to_owned(),
+            None => self.tools.iter().map(Offer::text).collect::<Vec<_>>().join("\n"),
+        }
     }
 }
 
@@ -97,7 +116,7 @@ pub(crate) fn write(line: &[u8], context: &mut Context) -> Result<()> {
         return context.out.raw(line);
     }
     let message = serde_json::from_slice(line).map_err(|e| Error::validation(format!("a message: {e}")))?;
-    context.out.record(Kind::Item, &Item { message, untrusted: ["/message"] })
+    context.out.record(Kind::Item, &Item { message: Some(message), untrusted: vec!["/message"], ..Item::default() })
 }
 
 fn in_records(context: &Context) -> bool {

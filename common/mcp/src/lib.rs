@@ -9,4 +9,4 @@ pub use self::message::{
     METHOD_NOT_FOUND, MODERN, Message, Meta, PARSE_ERROR, Party, UNSUPPORTED_VERSION, failure, notification, parse,
     read, request, result,
 };
-pub use self::tool::{Annotations, Call, CallResult, LeftOut, Media, Page, Tool, is_tool_name};
+pub use self::tool::{Annotations, Call, CallResult, Media, Page, Tool, is_tool_name};

@@ -17,39 +17,6 @@ pub struct Page {
     /// The cursor of the next page; `None` for the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-    /// Metadata of the page.
-    #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
-    pub meta: Option<Box<RawValue>>,
-}
-
-/// A tool that cp-mcp leaves out of a list: an element of [`LeftOut::META`] in the metadata of the page.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
-    /// The name of the tool.
-    pub name: String,
-    /// Why it is left out.
-    pub why: String,
-    /// The approval that would offer it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approval: Option<String>,
-}
-
-impl LeftOut {
-    /// The name of the metadata member.
-    pub const META: &str = "cp/left_out";
-}
-
-impl Page {
-    /// The tools that cp-mcp has left out of this page.
-    pub fn left_out(&self) -> Vec<LeftOut> {
-        #[derive(Deserialize)]
-        struct Meta {
-            #[serde(rename = "cp/left_out")]
-            left_out: Vec<LeftOut>,
-        }
-        let meta = self.meta.as_ref().and_then(|meta| serde_json::from_str::<Meta>(meta.get()).ok());
-        meta.map(|meta| meta.left_out).unwrap_or_default()
-    }
 }
 
 /// True if a tool may have this name: letters, digits, `_`, `.` and `-`.

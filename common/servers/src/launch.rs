@@ -1,8 +1,8 @@
 //! Starts servers: in the sandbox of cp-exec under their own policy, or outside if the policy allows it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use cp_common::coprocess::{self, Child, Grace, command_words};
@@ -21,17 +21,12 @@ const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 /// How long a server has to exit after its input is closed, and again after SIGTERM.
 const GRACE: Grace = Grace { after_input: Duration::from_millis(500), after_term: Duration::from_millis(500) };
 
-/// How long `cp-mcp` has to exit: it stops its own server first.
-const PROXY_GRACE: Grace = Grace { after_input: Duration::from_secs(3), after_term: Duration::from_secs(3) };
-
 /// The age at which an abandoned scratch home is removed. No server takes longer to start.
 const ABANDONED: Duration = Duration::from_hours(1);
 
 /// Starts servers under the policy of a home.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// The name of the client for servers.
-    pub client: &'static str,
     policy: Policy,
     home: Home,
     base: PathBuf,
@@ -67,7 +62,6 @@ impl Launcher {
             flags.extend(value.iter().flat_map(|value| [flag.to_owned(), value.clone()]));
         }
         Ok(Self {
-            client: context.program,
             policy: Policy::load(context)?,
             home: context.home.resolved(),
             base: context.base()?,
@@ -103,29 +97,21 @@ impl Launcher {
     }
 
     /// The rule by which each call of a server's tool requires approval, and the reason; `None` if it requires no approval.
-    pub fn approval_rule(&self, table: &Table, tool: &str, is_destructive: bool) -> Option<(&'static str, String)> {
+    pub fn approval_rule(
+        &self,
+        server: &str,
+        table: &Table,
+        tool: &str,
+        is_destructive: bool,
+    ) -> Option<(&'static str, String)> {
         let listed = self.policy.whole.get("tools").and_then(|tools| tools.get("approve")?.as_array());
         let mut patterns = listed.into_iter().flatten().filter_map(toml::Value::as_str);
-        if patterns.any(|pattern| matches(pattern, tool)) {
+        // cp-toolloop offers it by the second name if another tool has the first one.
+        if patterns.any(|pattern| matches(pattern, tool) || matches(pattern, &format!("{server}_{tool}"))) {
             return Some(("tools.approve", format!("tools.approve of the policy lists `{tool}`")));
         }
         let is_asked = table.approve.unwrap_or(is_destructive);
         is_asked.then(|| ("tool.approve", format!("{tool} requires approval of each call")))
-    }
-
-    /// Starts `cp-mcp proxy` for a server, or the server's own command if that is `cp-mcp`.
-    pub fn start_proxy(&self, spec: &Spec) -> Result<Child> {
-        let mut command = if is_cp_mcp(spec) {
-            self.bridge(&spec.expanded()?)
-        } else {
-            let mut command = Command::new(coprocess::find("cp-mcp")?);
-            command.args(&self.handed_on).args(["proxy", "--client-approves", "--server", &spec.name]);
-            command.args(spec.config.iter().flat_map(|file| [OsStr::new("--mcp-config"), file.as_os_str()]));
-            command.arg("--").args(&spec.argv);
-            command
-        };
-        let child = Child::start(command.current_dir(&self.base).stderr(Stdio::piped()), PROXY_GRACE);
-        Ok(child.map_err(|e| not_fatal(&e))?.called(format!("the server {}", spec.name)))
     }
 
     /// Starts a server, whose standard error is copied to ours. A server in the sandbox has a scratch home, which must exist until the
@@ -165,7 +151,8 @@ impl Launcher {
     fn located(&self, mut argv: Vec<String>) -> Result<Vec<String>> {
         let program = argv.first_mut().ok_or_else(|| Error::usage("the command is empty"))?;
         let path = if program.contains('/') {
-            Some(coprocess::find(program)?)
+            // A resumed run may be in another directory.
+            Some(coprocess::find(&self.base.join(&*program).display().to_string())?)
         } else {
             let listed = self.policy.whole.get("exec").and_then(|exec| exec.get("path")?.as_array());
             let mut listed = listed.into_iter().flatten().filter_map(toml::Value::as_str);
@@ -271,7 +258,7 @@ mod tests {
     fn program_without_slash_is_found_on_path() {
         let (policy, base) = (Policy::default(), PathBuf::from("/"));
         let home = Home::find(Some(&base)).unwrap();
-        let launcher = Launcher { client: "a-test", policy, base, home, flags: Vec::new(), handed_on: Vec::new() };
+        let launcher = Launcher { policy, base, home, flags: Vec::new(), handed_on: Vec::new() };
         let argv = |program: &str| launcher.argv("s", Some(vec![program.to_owned(), "-x".to_owned()]));
         let found = argv("sh").unwrap();
         assert!(found[0].starts_with('/') && found[0].ends_with("/sh") && found[1] == "-x", "{found:?}");

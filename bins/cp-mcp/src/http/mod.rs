@@ -15,7 +15,7 @@ use cp_servers::{Launcher, is_name};
 
 use self::endpoint::{Address, Headers};
 use self::remote::Remote;
-use crate::gate::{self, GateOptions};
+use crate::gate;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "connect",
@@ -61,6 +61,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     };
     address.permit(&name, &table)?;
     let headers = args.header_file.as_deref().map(Headers::of_file).transpose()?.unwrap_or_default();
-    let start = |post, context: &Context| Remote::open(&name, &address, headers.clone(), &table, post, context);
-    gate::run(&name, GateOptions::default(), start, context)
+    let is_quiet = context.options.quiet;
+    gate::run(&name, |post| Remote::open(&name, &address, headers.clone(), &table, post, is_quiet), context)
 }

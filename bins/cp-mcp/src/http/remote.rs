@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use cp_common::stream::lines::LINE_LIMIT;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Error, Result};
 use cp_http::client::{Client, Timeouts};
 use cp_http::{Stop, stopped_by};
 use cp_mcp_wire::{Failure, METHOD_NOT_FOUND};
@@ -59,18 +59,18 @@ impl Remote {
         headers: Headers,
         table: &Table,
         post: Post,
-        context: &Context,
+        is_quiet: bool,
     ) -> Result<Self> {
         let timeouts = Timeouts { total: table.call_limit(), idle: None };
         // A server on this machine is reached without a proxy.
         let variable = |name: &str| if address.is_loopback { None } else { std::env::var(name).ok() };
         let link = Arc::new(Link {
             name: name.to_owned(),
-            client: Client::new(context.program, &address.url, timeouts, MOST, variable)?,
+            client: Client::new("cp-mcp", &address.url, timeouts, MOST, variable)?,
             url: Mutex::new(address.url.clone()),
             headers,
             limits: (table.call_limit(), table.start_limit()),
-            is_quiet: context.options.quiet,
+            is_quiet,
             post,
             session: Mutex::new(Session::default()),
             under_way: Mutex::new(HashMap::new()),

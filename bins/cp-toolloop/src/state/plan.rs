@@ -10,7 +10,7 @@ use cp_common::wire::Prompt;
 use cp_common::{Context, Result, clock};
 use serde::{Deserialize, Serialize};
 
-use crate::mcp::Spec;
+use crate::tools::servers::ServerOptions;
 use crate::tools::tool::Tool;
 
 /// A run's plan. It does not change; a resume may only give it new [`Limits`].
@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     /// The directories in which cp-exec finds the executables.
     pub(crate) directories: Vec<PathBuf>,
     /// The MCP servers.
-    pub(crate) mcp: Vec<Spec>,
+    pub(crate) mcp: ServerOptions,
     pub(crate) model: ModelCommand,
     pub(crate) limits: Limits,
     pub(crate) fail_on_tool_error: bool,

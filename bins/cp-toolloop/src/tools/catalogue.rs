@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
 
-use crate::mcp::{Servers, Started};
+use crate::parts::executor::Executor;
 use crate::tools::builtin;
-use crate::tools::tool::Allowed;
-use crate::tools::tool::{Origin, Tool};
+use crate::tools::servers::Server;
+use crate::tools::tool::{Allowed, Origin, Tool};
 
 /// The tools that are offered, and those that are left out.
 #[derive(Default)]
@@ -20,9 +20,9 @@ pub(crate) struct Catalogue {
     /// The directories in which cp-exec finds the executables.
     pub(crate) directories: Vec<PathBuf>,
     /// The servers that were started to list their tools.
-    pub(crate) servers: Option<Servers>,
+    pub(crate) servers: Option<Executor>,
     /// The descriptions of these servers.
-    pub(crate) started: Vec<Started>,
+    pub(crate) started: Vec<Server>,
     /// The instructions of the servers, by server name.
     pub(crate) instructions: Vec<(String, String)>,
     /// The error of the first server that failed. A run requires all of its servers.

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use cp_common::{Context, Error, Result};
 
-use crate::mcp::{Offers, Servers, Spec};
+use crate::parts::executor::Executor;
 use crate::tools::catalogue::Catalogue;
-use crate::tools::tool::Allowed;
-use crate::tools::tool::Candidate;
+use crate::tools::servers::{Offer, Offers, ServerOptions};
+use crate::tools::tool::{Allowed, Candidate};
 use crate::tools::{builtin, description, find};
 
 /// The sources of tools on the command line.
@@ -17,7 +17,7 @@ use crate::tools::{builtin, description, find};
 pub(crate) struct Sources {
     /// Directories, executables and JSON catalogues.
     pub(crate) places: Vec<PathBuf>,
-    pub(crate) mcp: Vec<Spec>,
+    pub(crate) mcp: ServerOptions,
     pub(crate) allowed: Allowed,
     /// When servers must have listed their tools, if the run has a deadline.
     pub(crate) until: Option<Instant>,
@@ -44,8 +44,10 @@ impl Sources {
         }
         add_executables(&mut found, candidates, context)?;
         if !self.mcp.is_empty() {
-            let mut servers = Servers::of(context)?;
-            self.mcp.iter().for_each(|spec| add_server(&mut found, &mut servers, spec, self.until));
+            let mut servers = Executor::of_servers(&self.mcp);
+            let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+            let offers = servers.offers(left, context)?;
+            add_offers(&mut found, offers);
             found.servers = Some(servers);
         }
         builtin::all(&self.allowed, context)?.into_iter().for_each(|tool| found.add(tool));
@@ -71,48 +73,48 @@ fn add_executables(found: &mut Catalogue, candidates: Vec<Candidate>, context: &
     Ok(())
 }
 
-/// Adds the tools of a server. If a name is taken, the name of the server becomes its prefix.
-fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: Option<Instant>) {
-    let server = &spec.name;
-    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    let Offers { tools, left_out, started, instructions, approve } = match servers.offers(spec, left) {
-        Ok(offers) => offers,
-        Err(e) => {
-            found.leave_out(format!("server {server}"), e.message());
-            found.failure.get_or_insert(e);
-            return;
-        }
-    };
-    found.started.push(started);
-    for tool in left_out {
-        let approval = tool.approval.map(|id| format!("; `cp-exec approve {id}` shows and approves it"));
-        found.leave_out(format!("{server}: {}", tool.name), tool.why + &approval.unwrap_or_default());
-    }
-    let before = found.tools.len();
-    let names: Vec<String> = tools.iter().map(|offer| description::offered_name(&offer.name, &tools)).collect();
-    for (offer, name) in tools.into_iter().zip(names) {
-        let own = offer.name.clone();
-        let is_taken = builtin::NAMES.contains(&name.as_str()) || found.has(&name);
-        let prefixed = description::offered_name(&format!("{server}_{name}"), &[]);
-        let is_allowed = found.allowed.allows(&name) || found.allowed.allows(&own);
-        // `--allow` with the prefix means this tool even if its own name is free.
-        let is_meant = !is_allowed && found.allowed.allows(&prefixed);
-        let name = if is_meant || is_taken { prefixed } else { name };
-        if !is_meant && !(is_allowed && (!is_taken || found.allowed.allows(&name))) {
+/// Adds the tools that servers offer. If a name is taken, the name of the server becomes its prefix.
+fn add_offers(found: &mut Catalogue, Offers { servers, tools }: Offers) {
+    for server in servers {
+        if let Some(failure) = server.failure() {
+            found.leave_out(format!("server {}", server.name), failure.message());
+            found.failure.get_or_insert(failure);
             continue;
         }
-        match description::of_offer(name.clone(), offer, server, approve) {
-            Ok((tool, unchecked)) => {
-                found.add_allowed(tool);
-                let notice =
-                    |pattern| format!("{server}: {name}: the pattern {pattern} has a lookaround and is not checked");
-                found.notices.extend(unchecked.into_iter().map(notice));
-            }
-            Err(why) => found.leave_out(format!("{server}: {own}"), why),
+        for (name, why, approval) in &server.left_out {
+            let approval = approval.as_ref().map(|id| format!("; `cp-exec approve {id}` shows and approves it"));
+            found.leave_out(format!("{}: {name}", server.name), format!("{why}{}", approval.unwrap_or_default()));
         }
+        let before = found.tools.len();
+        let its: Vec<&Offer> = tools.iter().filter(|tool| tool.server == server.name).collect();
+        its.iter().for_each(|offer| add_offer(found, offer, &its));
+        if found.tools.len() > before {
+            found.instructions.extend(server.instructions.clone().map(|text| (server.name.clone(), text)));
+        }
+        found.started.push(server);
     }
-    if found.tools.len() > before {
-        found.instructions.extend(instructions.map(|text| (server.clone(), text)));
+}
+
+fn add_offer(found: &mut Catalogue, offer: &Offer, others: &[&Offer]) {
+    let (server, own) = (&offer.server, &offer.name);
+    let name = description::offered_name(own, others);
+    let is_taken = builtin::NAMES.contains(&name.as_str()) || found.has(&name);
+    let prefixed = description::offered_name(&format!("{server}_{name}"), &[]);
+    let is_allowed = found.allowed.allows(&name) || found.allowed.allows(own);
+    // `--allow` with the prefix means this tool even if its own name is free.
+    let is_meant = !is_allowed && found.allowed.allows(&prefixed);
+    let name = if is_meant || is_taken { prefixed } else { name };
+    if !is_meant && !(is_allowed && (!is_taken || found.allowed.allows(&name))) {
+        return;
+    }
+    match description::of_offer(name.clone(), offer) {
+        Ok((tool, unchecked)) => {
+            found.add_allowed(tool);
+            let notice =
+                |pattern| format!("{server}: {name}: the pattern {pattern} has a lookaround and is not checked");
+            found.notices.extend(unchecked.into_iter().map(notice));
+        }
+        Err(why) => found.leave_out(format!("{server}: {own}"), why),
     }
 }
 

@@ -81,11 +81,12 @@ impl Tool {
         }
     }
 
-    /// The name by which cp-exec finds it.
-    pub(crate) fn exec_name(&self) -> String {
+    /// The name by which its executor finds it.
+    pub(crate) fn name_in_executor(&self) -> String {
         match &self.origin {
             Origin::Executable { path, link, .. } => name_in_exec(path, link.as_deref()),
-            Origin::Builtin | Origin::Mcp { .. } => self.name.clone(),
+            Origin::Mcp { server, tool } => format!("{server}/{tool}"),
+            Origin::Builtin => self.name.clone(),
         }
     }
 }

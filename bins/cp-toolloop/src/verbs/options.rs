@@ -1,14 +1,13 @@
 //! Options that several verbs have.
 
 use cp_common::context::options::seconds;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use cp_common::program::require_text;
 use cp_common::{Context, Error, Result, coprocess};
 
-use crate::mcp::Spec;
 use crate::state::plan::{ModelCommand, is_ours, takes_command};
+use crate::tools::servers::ServerOptions;
 use crate::tools::sources::Sources;
 use crate::tools::tool::Allowed;
 
@@ -49,14 +48,8 @@ impl ToolOptions {
         self.check()?;
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
-        let mut mcp = self.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<Vec<_>>>()?;
-        for file in &self.mcp_config {
-            mcp.extend(Spec::of_file(file, context)?);
-        }
-        let names: BTreeSet<&str> = mcp.iter().map(|spec| spec.name.as_str()).collect();
-        if names.len() < mcp.len() {
-            return Err(Error::usage("two MCP servers have one name").hint("give one of them another name"));
-        }
+        let files = self.mcp_config.iter().map(std::path::absolute).collect::<Result<_, _>>()?;
+        let mcp = ServerOptions { mcp: self.mcp.clone(), files };
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
         Ok(Sources { places, mcp, allowed, until: None })
     }
@@ -155,13 +148,12 @@ pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
 }
 
 /// The events of a run.
-pub(super) const EVENTS: [&str; 13] = [
+pub(super) const EVENTS: [&str; 12] = [
     "run_start",
     "run_resumed",
     "iteration",
     "message",
     "tool_call",
-    "mcp.server",
     "tool_result",
     "approval.asked",
     "approval.granted",

@@ -12,13 +12,14 @@ use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
+use cp_servers::is_name;
 
 use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_seconds};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::{Engine, Event};
-use crate::mcp::{Servers, Spec, is_name};
 use crate::parts::Parts;
 use crate::parts::approver::Approver;
+use crate::parts::executor::Executor;
 use crate::parts::replay::Replay;
 use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
@@ -28,6 +29,7 @@ use crate::state::step_log::StepLog;
 use crate::state::tally::Total;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::description;
+use crate::tools::servers::ServerOptions;
 use crate::tools::sources::Sources;
 use crate::tools::tool::Tool;
 
@@ -156,7 +158,7 @@ struct Runs<'a> {
 /// The settings that all runs of a command share.
 struct Ready {
     catalogue: Catalogue,
-    mcp: Vec<Spec>,
+    mcp: ServerOptions,
     model: ModelCommand,
 }
 
@@ -296,7 +298,7 @@ fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathB
     Ok(std::path::absolute(file)?)
 }
 
-fn start(plan: Plan, servers: Option<Servers>, total: &mut Total, context: &mut Context) -> Result<()> {
+fn start(plan: Plan, servers: Option<Executor>, total: &mut Total, context: &mut Context) -> Result<()> {
     let files = RunFiles::of(&plan.run, context);
     let approver = Approver::new(plan.approver.as_deref(), context)?;
     // A missing program is an error before the run is stored.

@@ -11,10 +11,10 @@ use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
 use super::options::ToolOptions;
-use crate::mcp::Started;
 use crate::tools::builtin::NAMES;
 use crate::tools::catalogue::Broken;
 use crate::tools::description::description_warning;
+use crate::tools::servers::Server;
 use crate::tools::sources::Sources;
 use crate::tools::tool::{Origin, Tool};
 
@@ -52,7 +52,7 @@ pub(crate) struct Item {
     left_out: Option<String>,
     /// A server of tools.
     #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<Started>,
+    server: Option<Server>,
     /// ok, broken, or `no_tool` for an executable that does not claim to be a tool.
     status: &'static str,
     /// Why it is left out.
@@ -65,7 +65,7 @@ impl Reply for Item {
         match (&self.tool, &self.server, &self.left_out, &self.why) {
             (Some(tool), ..) => tool.text(),
             (None, Some(server), ..) => {
-                let Started { name, command, server_name, server_version, protocol, .. } = server;
+                let Server { name, command, server_name, server_version, protocol, .. } = server;
                 let command = command.join(" ");
                 printable_line(&format!(
                     "server {name}: {server_name} {server_version}, protocol {protocol}: {command}"
@@ -85,7 +85,7 @@ impl Item {
         Self { left_out: Some(broken.what), why: Some(broken.why), status, ..Self::default() }
     }
 
-    fn ok(tool: Option<Tool>, server: Option<Started>) -> Self {
+    fn ok(tool: Option<Tool>, server: Option<Server>) -> Self {
         Self { tool, server, status: "ok", ..Self::default() }
     }
 }
