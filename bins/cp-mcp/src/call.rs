@@ -1,4 +1,5 @@
-//! `cp-mcp call`: the executor of tool calls at servers. It takes `tool_call` records, and answers with `tool_result` records.
+//! `cp-mcp call`: the executor of tool calls at servers. It takes `tool_call` records, and answers with `tool_result`
+//! records.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -112,8 +112,8 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
         Offer { server: self.gate.name.clone(), name, description, input_schema, hints }
     }
 
-    /// Finds out which version of the protocol the server supports. A server that ignores the request of the version without a handshake,
-    /// or fails the handshake after it, is started again, because it may remember that request.
+    /// Finds out which version of the protocol the server supports. A server that ignores the request of the version
+    /// without a handshake, or fails the handshake after it, is started again, because it may remember that request.
     fn open(&mut self) -> Result<()> {
         match self.ask("server/discover", &json!({ "_meta": self.meta() })) {
             Ok(Ok(found)) => {
@@ -264,7 +264,8 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         server
     }
 
-    /// Records the server that was started. A client in this process waits for its version; a run has the hashes of its files.
+    /// Records the server that was started. A client in this process waits for its version; a run has the hashes of its
+    /// files.
     pub(super) fn note_server(&mut self) -> Result<()> {
         if self.server.is_none() || self.caller.is_some() && self.greeting().is_none() {
             return Ok(());
