@@ -89,7 +89,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
     /// Starts the server, and returns what it offers.
     pub(crate) fn offers(&mut self) -> Result<(ServerOffers, Vec<Offer>)> {
         self.open()?;
-        let page = match self.ask("tools/list", &json!({ "_meta": self.meta() }))? {
+        let page = match self.ask("tools/list", &self.params())? {
             Ok(page) => self.decode::<Page>(&page)?,
             Err(failure) if failure.code == METHOD_NOT_FOUND => Page::default(),
             Err(failure) => return Err(self.refused("tools/list", &failure)),
@@ -115,7 +115,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
     /// Finds out which version of the protocol the server supports. A server that ignores the request of the version
     /// without a handshake, or fails the handshake after it, is started again, because it may remember that request.
     fn open(&mut self) -> Result<()> {
-        match self.ask("server/discover", &json!({ "_meta": self.meta() })) {
+        match self.ask("server/discover", &self.params()) {
             Ok(Ok(found)) => {
                 // The version is known even if the rest of the result is not valid.
                 let greeting = self.decode::<Greeting>(&found).unwrap_or_default();
@@ -224,6 +224,11 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
         while !matches!(self.inbox.recv(), Ok(Event::ServerLeft(_)) | Err(_)) {}
         self.gate.handshake = None;
         Ok(())
+    }
+
+    /// Parameters that have only the metadata. Servers refuse one that is null.
+    fn params(&self) -> Value {
+        self.meta().map_or_else(|| json!({}), |meta| json!({ "_meta": meta }))
     }
 
     fn meta(&self) -> Option<Meta> {
