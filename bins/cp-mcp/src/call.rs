@@ -10,11 +10,11 @@ use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Error, Result, signals};
+use cp_mcp_wire::{OfferingServer, Offers};
 use cp_servers::{Launcher, Spec, is_cp_mcp};
 use serde::Deserialize;
 
 use crate::gate::{self, OwnGate};
-use crate::offers::ServerOffers;
 use crate::proxy::Process;
 use crate::stdio::{Item, Post};
 
@@ -23,13 +23,13 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "tool_result",
     also: &["item", "summary"],
-    examples: &["{} call --mcp 'cp=cp-mcp serve' --json </dev/null"],
+    examples: &["{} call --list --mcp 'cp=cp-mcp serve' --json </dev/null"],
     input: &[Input::Records],
     events: gate::EVENTS,
     ..VerbDoc::EMPTY
 };
 
-/// Start servers, list their tools, and run the tool calls of records
+/// Start servers, and run the tool calls of records
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// An MCP server, its name and its command (repeatable)
@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// A file of MCP servers in the form of .mcp.json (repeatable)
     #[arg(long, value_name = "FILE")]
     mcp_config: Vec<PathBuf>,
+    /// Start all servers first, and print what they offer
+    #[arg(long)]
+    list: bool,
     #[command(flatten)]
     stream: StreamOptions,
 }
@@ -55,17 +58,18 @@ struct Run {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let specs = specs(args, context)?;
     let launcher = Launcher::of(context)?;
+    let specs = specs(args, &launcher)?;
     let mut servers = Vec::new();
     for spec in &specs {
-        let (table, launcher) = (launcher.table(&spec.name)?, &launcher);
+        let (table, launcher) = (launcher.table(&spec.name), &launcher);
         let start = move |post: Post| Process::start(spec, &table, launcher, post);
         servers.push(OwnGate::new(&spec.name, is_cp_mcp(spec), start, context)?);
     }
     context.out.streaming()?;
     let mut calls = Calls { servers };
-    let done = calls.list(context).and_then(|()| filter::run(&mut calls, Source::Input, args.stream, context));
+    let listed = if args.list { calls.list(context) } else { Ok(()) };
+    let done = listed.and_then(|()| filter::run(&mut calls, Source::Input, args.stream, context));
     // A signal must not interrupt the exit of the servers.
     let _effect = signals::effect();
     let stopped = calls.servers.iter_mut().map(OwnGate::stop).collect::<Vec<_>>();
@@ -73,11 +77,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 /// The servers of the options.
-fn specs(args: &Args, context: &Context) -> Result<Vec<Spec>> {
+fn specs(args: &Args, launcher: &Launcher) -> Result<Vec<Spec>> {
     require_text("--mcp-config", args.mcp_config.iter().map(PathBuf::as_path))?;
-    let mut specs = args.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<Vec<_>>>()?;
+    let mut specs = args.mcp.iter().map(|server| Spec::parse(server, launcher)).collect::<Result<Vec<_>>>()?;
     for file in &args.mcp_config {
-        specs.extend(Spec::of_file(file, context)?);
+        specs.extend(Spec::of_file(file, launcher)?);
     }
     let names: BTreeSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
     if names.len() < specs.len() {
@@ -89,21 +93,21 @@ fn specs(args: &Args, context: &Context) -> Result<Vec<Spec>> {
 impl<F: FnMut(Post) -> Result<Process>> Calls<F> {
     /// Prints what the servers offer, in one record.
     fn list(&mut self, context: &mut Context) -> Result<()> {
-        let (mut servers, mut tools) = (Vec::new(), Vec::new());
+        let mut all = Offers::default();
         for server in &mut self.servers {
             match server.offers() {
-                Ok((offers, its)) => {
-                    servers.push(offers);
-                    tools.extend(its);
+                Ok((offering, tools)) => {
+                    all.servers.push(offering);
+                    all.tools.extend(tools);
                 }
                 Err(error) if error.is_fatal() => return Err(error),
                 Err(error) => {
-                    let named = serde_json::Map::from_iter([("name".to_owned(), server.name().into())]);
-                    servers.push(ServerOffers { server: named, error: error.to_value(), ..ServerOffers::default() });
+                    let (name, error) = (server.name().to_owned(), error.to_value());
+                    all.servers.push(OfferingServer { name, error, ..OfferingServer::default() });
                 }
             }
         }
-        context.out.record(Kind::Item, &Item::of_servers(servers, tools))?;
+        context.out.record(Kind::Item, &Item::of_servers(all))?;
         context.out.flush()
     }
 

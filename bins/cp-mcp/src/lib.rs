@@ -8,7 +8,6 @@
 mod call;
 mod gate;
 mod http;
-mod offers;
 mod proxy;
 mod record;
 mod serve;

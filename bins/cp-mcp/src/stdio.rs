@@ -4,15 +4,14 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;
 
-use cp_common::output::Format;
+use cp_common::output::{Format, printable_line};
 use cp_common::stream::lines::{LINE_LIMIT, Lines, Next};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
+use cp_mcp_wire::{Offer, Offers};
 use serde::Serialize;
 use serde_json::value::RawValue;
-
-use crate::offers::{Offer, ServerOffers};
 
 /// The most waiting events. Beyond it the pipe of the client blocks.
 pub(crate) const WAITING: usize = 64;
@@ -74,12 +73,8 @@ pub(crate) struct Item<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<std::collections::BTreeMap<String, serde_json::Value>>"))]
     message: Option<&'a RawValue>,
-    /// The servers.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    servers: Vec<ServerOffers>,
-    /// Their tools.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Offer>,
+    #[serde(flatten)]
+    offers: Option<Offers>,
     /// JSON Pointers to untrusted members.
     #[serde(rename = "_untrusted")]
     untrusted: Vec<&'static str>,
@@ -87,17 +82,18 @@ pub(crate) struct Item<'a> {
 
 impl Item<'_> {
     /// What servers offer.
-    pub(crate) fn of_servers(servers: Vec<ServerOffers>, tools: Vec<Offer>) -> Self {
-        Self { servers, tools, untrusted: vec!["/servers", "/tools"], ..Self::default() }
+    pub(crate) fn of_servers(offers: Offers) -> Self {
+        Self { offers: Some(offers), untrusted: vec!["/servers", "/tools"], ..Self::default() }
     }
 }
 
 impl Reply for Item<'_> {
     fn text(&self) -> String {
-        match self.message {
-            Some(message) => message.get().to_owned(),
-            None => self.tools.iter().map(Offer::text).collect::<Vec<_>>().join("\n"),
-        }
+        let tools =
+            self.offers.iter().flat_map(|offers| &offers.tools).map(|Offer { server, name, description, .. }| {
+                printable_line(&format!("{server}/{name:<24} {}", description.lines().next().unwrap_or_default()))
+            });
+        self.message.map_or_else(|| tools.collect::<Vec<_>>().join("\n"), |message| message.get().to_owned())
     }
 }
 

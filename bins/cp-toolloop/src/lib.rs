@@ -28,7 +28,6 @@ mod tools {
     pub(crate) mod catalogue;
     pub(crate) mod description;
     pub(crate) mod find;
-    pub(crate) mod servers;
     pub(crate) mod sources;
     pub(crate) mod tool;
 }

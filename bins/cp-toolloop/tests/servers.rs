@@ -129,7 +129,7 @@ fn invalid_policy_table_is_an_error_with_hint() {
     let place = ToolLoop::new();
     for (table, message, hint) in [
         ("netwrok = \"host\"", "unknown key `netwrok`", "network"),
-        ("sandbox = \"no\"", "unknown variant", ""),
+        ("sandbox = \"no\"", "unknown value `no`", "none"),
         ("env = [\"ANTHROPIC_API_KEY\"]", "ANTHROPIC_API_KEY", "another name"),
     ] {
         place.policy(&format!("[mcp.s]\n{table}\n"));

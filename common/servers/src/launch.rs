@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cp_common::coprocess::{self, Child, Grace, command_words};
+use cp_common::coprocess::{self, Child, Grace};
 use cp_common::home::{Home, make_directory, resolved, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
@@ -13,7 +13,7 @@ use cp_common::{Code, Context, Error, Result};
 use crate::hints::check_fetch;
 use crate::narrowed::narrowed;
 use crate::policy::{LIFETIME, Policy, Sandbox, Table, matches};
-use crate::spec::{Configured, Spec, is_name, read};
+use crate::spec::Spec;
 
 /// The variables of a server outside the sandbox.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
@@ -31,7 +31,7 @@ pub struct Launcher {
     home: Home,
     base: PathBuf,
     /// The ledger option and other options for cp-exec.
-    flags: Vec<String>,
+    flags: Vec<OsString>,
     /// The options for `cp-mcp`.
     handed_on: Vec<OsString>,
 }
@@ -48,36 +48,37 @@ impl Drop for ScratchHome {
 impl Launcher {
     /// A launcher with the policy, base directory and ledger of this context.
     pub fn of(context: &Context) -> Result<Self> {
-        let mut flags = vec!["--origin".to_owned(), context.origin().name().to_owned()];
+        let options = &context.options;
         let ledger = std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?;
         if let Some(directory) = ledger.parent() {
             make_directory(directory)?;
         }
-        flags.extend(["--ledger".to_owned(), ledger.display().to_string()]);
-        if let Some(root) = &context.options.root {
-            flags.extend(["--root".to_owned(), std::path::absolute(root)?.display().to_string()]);
-        }
-        let named = [("--session", &context.options.session), ("--run", &context.options.run)];
-        for (flag, value) in named {
-            flags.extend(value.iter().flat_map(|value| [flag.to_owned(), value.clone()]));
-        }
+        let root = options.root.as_ref().map(std::path::absolute).transpose()?;
+        let named = [
+            ("--origin", Some(context.origin().name().into())),
+            ("--ledger", Some(ledger.into_os_string())),
+            ("--root", root.map(PathBuf::into_os_string)),
+            ("--session", options.session.as_ref().map(OsString::from)),
+            ("--run", options.run.as_ref().map(OsString::from)),
+        ];
+        let given = named.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?]));
         Ok(Self {
             policy: Policy::load(context)?,
             home: context.home.resolved(),
             base: context.base()?,
-            flags,
+            flags: given.flatten().collect(),
             handed_on: context.handed_on(),
         })
     }
 
     /// The table of a server in the policy.
-    pub fn table(&self, name: &str) -> Result<Table> {
+    pub fn table(&self, name: &str) -> Table {
         self.policy.table(name)
     }
 
     /// The command of a server: the given one, or that of the policy.
     pub fn argv(&self, name: &str, given: Option<Vec<String>>) -> Result<Vec<String>> {
-        let listed = self.table(name)?.command;
+        let listed = self.table(name).command;
         let listed = listed.map(|command| coprocess::command_words(&command)).transpose()?;
         let [listed, given] = [listed, given].map(|argv| argv.map(|argv| self.located(argv)).transpose());
         match (listed?, given?) {
@@ -104,7 +105,7 @@ impl Launcher {
         tool: &str,
         is_destructive: bool,
     ) -> Option<(&'static str, String)> {
-        let listed = self.policy.whole.get("tools").and_then(|tools| tools.get("approve")?.as_array());
+        let listed = self.policy.tools.get("approve").and_then(toml::Value::as_array);
         let mut patterns = listed.into_iter().flatten().filter_map(toml::Value::as_str);
         // cp-toolloop offers it by the second name if another tool has the first one.
         if patterns.any(|pattern| matches(pattern, tool) || matches(pattern, &format!("{server}_{tool}"))) {
@@ -117,7 +118,7 @@ impl Launcher {
     /// Starts a server, whose standard error is copied to ours. A server in the sandbox has a scratch home, which must exist until the
     /// server has answered.
     pub fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
-        let table = self.table(&spec.name)?;
+        let table = self.table(&spec.name);
         let spec = spec.expanded()?;
         let (mut command, home) = match table.sandbox {
             _ if is_cp_mcp(&spec) => (self.bridge(&spec), None),
@@ -154,7 +155,7 @@ impl Launcher {
             // A resumed run may be in another directory.
             Some(coprocess::find(&self.base.join(&*program).display().to_string())?)
         } else {
-            let listed = self.policy.whole.get("exec").and_then(|exec| exec.get("path")?.as_array());
+            let listed = self.policy.exec.get("path").and_then(toml::Value::as_array);
             let mut listed = listed.into_iter().flatten().filter_map(toml::Value::as_str);
             let ours = program.starts_with("cp-").then(|| coprocess::find(program).ok()).flatten();
             ours.or_else(|| coprocess::on_path(program))
@@ -217,32 +218,6 @@ fn outside(spec: &Spec, env: &[String]) -> Result<Command> {
 /// An error that is not fatal, because the failure of a server does not end the run.
 pub fn not_fatal(error: &Error) -> Error {
     Error::new(error.code(), error.message())
-}
-
-impl Spec {
-    /// Parses `NAME=COMMAND`, or `NAME` of a server whose command is in the policy.
-    pub fn parse(text: &str, context: &Context) -> Result<Self> {
-        let (name, command) = text.split_once('=').map_or((text, None), |(name, command)| (name, Some(command)));
-        if !is_name(name) {
-            return Err(Error::usage(format!("--mcp {text}: the name must be 1 to 64 letters, digits, _ and -"))
-                .hint("write --mcp NAME='/path/to/server arguments'"));
-        }
-        let given = command.map(command_words).transpose()?;
-        Ok(Self { name: name.to_owned(), argv: Launcher::of(context)?.argv(name, given)?, ..Self::default() })
-    }
-
-    /// The servers of a file.
-    pub fn of_file(path: &Path, context: &Context) -> Result<Vec<Self>> {
-        let launcher = Launcher::of(context)?;
-        let file = std::path::absolute(path)?;
-        let configured = read(path)?.into_iter().map(|Configured { name, argv, env }| {
-            if !is_name(&name) {
-                return Err(Error::config(format!("the server `{name}`: a name is 1 to 64 letters, digits, _ and -")));
-            }
-            Ok(Self { argv: launcher.argv(&name, Some(argv))?, name, env, config: Some(file.clone()) })
-        });
-        configured.map(|spec| spec.map_err(|e: Error| e.in_file(path))).collect()
-    }
 }
 
 #[cfg(test)]

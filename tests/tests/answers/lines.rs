@@ -29,9 +29,9 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     (
         "cp-mcp call",
         &[
-            "cp-mcp call --mcp 'cp=cp-mcp serve' --json </dev/null",
+            "cp-mcp call --list --mcp 'cp=cp-mcp serve' --json </dev/null",
             r#"call cp/cp_check '{"command":"ls"}' | cp-mcp call --mcp 'cp=cp-mcp serve' --json"#,
-            "cp-mcp call --mcp s=/bin/false --json </dev/null",
+            "cp-mcp call --list --mcp s=/bin/false --json </dev/null",
             "cp-mcp call",
         ],
     ),

@@ -114,7 +114,12 @@ const MORE: [[&str; 4]; 17] = [
         "--check --from $OPENAI_BASE_URL",
     ],
     ["cp-mcp serve", "", "--format json <called", "--format json"],
-    ["cp-mcp call", "", "--format json --mcp 'cp=cp-mcp serve' </dev/null", "--format json --mcp 'cp=cp-mcp serve'"],
+    [
+        "cp-mcp call",
+        "",
+        "--format json --list --mcp 'cp=cp-mcp serve' </dev/null",
+        "--format json --list --mcp 'cp=cp-mcp serve'",
+    ],
     ["cp-mcp proxy", "", "--format json --server cat -- /bin/cat </dev/null", "--format json --server cat -- /bin/cat"],
     ["cp-mcp connect", "", "--format json http://127.0.0.1:1/ </dev/null", "--format json http://127.0.0.1:1/"],
 ];

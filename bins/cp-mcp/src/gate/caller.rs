@@ -1,6 +1,5 @@
 //! The client of the gate if it is in this process: one request at a time, in either version of the protocol.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -9,17 +8,16 @@ use cp_common::program::VERSION;
 use cp_common::wire::{Block, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use cp_mcp_wire::{
-    Call, CallResult, Failure, Greeting, HANDSHAKES, Initialize, LEGACY, METHOD_NOT_FOUND, MODERN, Meta, Page, Party,
-    Tool, request,
+    Call, CallResult, Failure, Greeting, HANDSHAKES, Hints, Initialize, LEGACY, METHOD_NOT_FOUND, MODERN, Meta, Offer,
+    OfferingServer, Page, Party, Tool, request,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::message::{Id, id_of, message};
+use super::message::message;
 use super::{Gate, Server};
-use crate::offers::{Hints, Offer, ServerOffers};
 use crate::stdio::{Event, Post, WAITING};
 
 /// How often a wait checks for a signal.
@@ -34,7 +32,7 @@ const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 const LARGEST_SCRIPT: u64 = 16 << 20;
 
 /// The result of a request, or the failure that the server answers; the error is the gate's own.
-type Answer = Result<Result<Box<RawValue>, Failure>>;
+pub(super) type Answer = Result<Result<Box<RawValue>, Failure>>;
 
 /// What the gate knows of the client in this process.
 #[derive(Default)]
@@ -49,18 +47,8 @@ pub(super) struct Caller {
     greeting: Option<Greeting>,
     is_modern: bool,
     last: u64,
-    answers: BTreeMap<Id, Answer>,
-}
-
-impl Caller {
-    pub(super) fn answered(&mut self, id: &RawValue, answer: Answer) {
-        self.answers.insert(id_of(id), answer);
-    }
-
-    /// The metadata of a request without a handshake.
-    fn meta(&self) -> Option<Meta> {
-        self.is_modern.then(|| Meta { version: MODERN.to_owned(), client: party(), capabilities: json!({}) })
-    }
+    /// The answer to the last request.
+    pub(super) answer: Option<Answer>,
 }
 
 fn party() -> Party {
@@ -87,7 +75,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
     }
 
     /// Starts the server, and returns what it offers.
-    pub(crate) fn offers(&mut self) -> Result<(ServerOffers, Vec<Offer>)> {
+    pub(crate) fn offers(&mut self) -> Result<(OfferingServer, Vec<Offer>)> {
         self.open()?;
         let page = match self.ask("tools/list", &self.params())? {
             Ok(page) => self.decode::<Page>(&page)?,
@@ -95,10 +83,11 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
             Err(failure) => return Err(self.refused("tools/list", &failure)),
         };
         let tools = page.tools.into_iter().map(|tool| self.offer(tool)).collect();
-        let Value::Object(server) = self.gate.described_server() else { return Err(self.invalid("its description")) };
-        let instructions = self.gate.greeting().and_then(|greeting| greeting.instructions.clone());
-        let left_out = self.gate.listing.as_ref().map(super::Listing::left_out).unwrap_or_default();
-        Ok((ServerOffers { server, instructions, left_out, error: Value::Null }, tools))
+        let described = serde_json::from_value::<OfferingServer>(self.gate.described_server());
+        let mut server = described.map_err(|e| self.invalid(&e.to_string()))?;
+        server.instructions = self.gate.greeting().and_then(|greeting| greeting.instructions.clone());
+        server.left_out = self.gate.listing.as_ref().map(super::Listing::left_out).unwrap_or_default();
+        Ok((server, tools))
     }
 
     fn offer(&self, Tool { name, description, input_schema, annotations }: Tool) -> Offer {
@@ -106,6 +95,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
             idempotent: annotations.is_idempotent(),
             approve: self.gate.approval_rule(&name, annotations).is_some(),
             read_only: annotations.is_read_only(),
+            timeout: None,
         };
         let none = || RawValue::from_string(NO_ARGUMENTS.to_owned()).unwrap_or_default();
         let input_schema = input_schema.unwrap_or_else(none);
@@ -153,7 +143,9 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
     }
 
     fn greeted(&mut self, greeting: Greeting) -> Result<()> {
-        self.gate.caller.iter_mut().for_each(|caller| caller.greeting = Some(greeting.clone()));
+        if let Some(caller) = &mut self.gate.caller {
+            caller.greeting = Some(greeting);
+        }
         self.gate.note_server()
     }
 
@@ -163,8 +155,11 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
         self.gate.note_server()
     }
 
-    /// Makes a call of one of the server's tools.
+    /// Makes a call of one of the server's tools. The first one starts the server, unless it was listed.
     pub(crate) fn call(&mut self, call: &ToolCall, tool: &str) -> Result<ToolResult> {
+        if self.gate.greeting().is_none() {
+            self.open()?;
+        }
         let began = Instant::now();
         self.gate.caller.iter_mut().for_each(|caller| (caller.call, caller.receipt) = (Some(call.id.clone()), None));
         let answer = self.ask("tools/call", &Call { name: tool, arguments: Some(&call.input), meta: self.meta() });
@@ -204,7 +199,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
         let line = request(id, method, params).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         gate.receive_from_client(line.trim_end().as_bytes())?;
         loop {
-            if let Some(answer) = gate.caller.as_mut().and_then(|caller| caller.answers.remove(&id.to_string())) {
+            if let Some(answer) = gate.caller.as_mut().and_then(|caller| caller.answer.take()) {
                 return answer;
             }
             signals::check()?;
@@ -231,8 +226,10 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
         self.meta().map_or_else(|| json!({}), |meta| json!({ "_meta": meta }))
     }
 
+    /// The metadata of a request without a handshake.
     fn meta(&self) -> Option<Meta> {
-        self.gate.caller.as_ref().and_then(Caller::meta)
+        let is_modern = self.gate.caller.as_ref().is_some_and(|caller| caller.is_modern);
+        is_modern.then(|| Meta { version: MODERN.to_owned(), client: party(), capabilities: json!({}) })
     }
 
     fn decode<T: DeserializeOwned>(&self, result: &RawValue) -> Result<T> {

@@ -8,7 +8,7 @@ use cp_common::wire::{Action, Approval, Binds, Level, Receipt, Scope, Shown};
 use cp_common::{Code, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
 use cp_mcp_wire::{Annotations, Party};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -253,40 +253,9 @@ pub(super) fn refused(error: &Error) -> Value {
     json!({ "code": error.code().row().name, "rule": error.details().get("rule"), "why": error.message() })
 }
 
-/// The members of a result that control the next request.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct ResultFlow {
-    pub(super) is_error: bool,
-    input_requests: BTreeMap<String, Request>,
-    request_state: Option<Box<RawValue>>,
-}
-
-#[derive(Deserialize)]
-struct Request {
-    method: String,
-}
-
-impl ResultFlow {
-    /// Reads these members of a result.
-    pub(super) fn of(result: &RawValue) -> Self {
-        serde_json::from_str(result.get()).unwrap_or_default()
-    }
-
-    /// True if the result sends a request of this method to the client.
-    pub(super) fn requests(&self, method: &str) -> bool {
-        self.input_requests.values().any(|request| request.method == method)
-    }
-
-    /// Keeps the state by which the client may continue this call without a second approval.
-    pub(super) fn keep_state(&self, call: &Call, states: &mut States) {
-        states.extend(self.request_state.as_ref().map(|state| continuation_key(call, state)));
-    }
-}
-
 /// The approved calls that may be continued, by the hash of the call and its state.
 pub(super) type States = HashSet<String>;
 
-fn continuation_key(call: &Call, state: &RawValue) -> String {
+pub(super) fn continuation_key(call: &Call, state: &RawValue) -> String {
     keys::hash(json!([call.tool, call.arguments.get(), state.get()]).to_string().as_bytes())
 }

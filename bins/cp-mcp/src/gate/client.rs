@@ -159,6 +159,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         let members: Members = serde_json::from_str(params.map_or("null", RawValue::get)).unwrap_or_default();
         let Some(key) = members.get("requestId").map(|id| id_of(id)) else { return Ok(()) };
         self.held.retain(|line| !matches!(parse(line), Some(Message::Request { id, .. }) if id_of(id) == key));
+        self.server.iter_mut().for_each(|server| server.abandon(&key));
         let Some(pending) = self.pending.remove(&key) else { return Ok(()) };
         self.record_result(pending.call.as_ref(), true, None)
     }

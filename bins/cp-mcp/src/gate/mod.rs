@@ -16,7 +16,7 @@ use cp_common::keys::random;
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_mcp_wire::{Failure, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
-use cp_servers::{Launcher, Table};
+use cp_servers::{Launcher, Table, is_name};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -41,6 +41,11 @@ pub(crate) const EVENTS: &[&str] = &[
     "approval.spent",
 ];
 
+/// Parses the name of a server.
+pub(crate) fn server_name(text: &str) -> Result<String, &'static str> {
+    if is_name(text) { Ok(text.to_owned()) } else { Err("a name is 1 to 64 letters, digits, _ and -") }
+}
+
 /// The most starts of a server that answers no request.
 const STARTS: u32 = 3;
 
@@ -52,10 +57,13 @@ pub(crate) trait Server {
     /// Sends a line, without its line feed, and does not wait until the server reads it.
     fn send(&mut self, line: &[u8]) -> Result<()>;
 
-    /// True if the server limits the time of its requests itself.
-    fn keeps_time(&self) -> bool {
+    /// True if each request has a time limit, and not only the start.
+    fn limits_requests(&self) -> bool {
         false
     }
+
+    /// Ends the wait for the response to a request, if there is one.
+    fn abandon(&mut self, _id: &str) {}
 
     /// Ends its input, and stops it if it does not exit within its grace period.
     fn close(&mut self) -> Result<()>;
@@ -153,7 +161,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             name: name.to_owned(),
             start,
             post,
-            table: launcher.table(name)?,
+            table: launcher.table(name),
             launcher,
             journal: Journal::new(context)?,
             redactor: Redactor::from_environment(),
@@ -233,13 +241,13 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
 
     /// The time limit of a request: for a call the policy's, if it has one, and for a handshake the start limit.
     fn limit_of(&self, method: &str) -> Option<Duration> {
+        let has_limit = self.caller.is_some() || self.table.timeout.is_some();
         match method {
-            _ if self.server.as_ref().is_some_and(Server::keeps_time) => None,
             // The rest of the time is for the handshake.
             "server/discover" if self.caller.is_some() => Some(self.table.start_limit() / 3),
             "initialize" | "server/discover" | "tools/list" => Some(self.table.start_limit()),
-            "tools/call" if self.caller.is_some() || self.table.timeout.is_some() => Some(self.table.call_limit()),
-            _ => None,
+            "tools/call" if has_limit => Some(self.table.call_limit()),
+            _ => self.server.as_ref().filter(|server| server.limits_requests()).map(|_| self.table.call_limit()),
         }
     }
 
@@ -259,10 +267,13 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         let ids: Vec<Id> =
             self.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(id, _)| id.clone()).collect();
         for pending in ids.iter().filter_map(|id| self.pending.remove(id)).collect::<Vec<_>>() {
+            self.server.iter_mut().for_each(|server| server.abandon(&id_of(&pending.id)));
             let cancelled = json!({ "requestId": pending.id, "reason": "timed out" }).to_string();
             let cancelled = RawValue::from_string(cancelled).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-            // A server that has exited needs no notification.
-            let _ = self.send(&message(None, "notifications/cancelled", Some(&cancelled)));
+            // A handshake is never cancelled, and a server that has exited needs no notification.
+            if pending.method != "initialize" {
+                let _ = self.send(&message(None, "notifications/cancelled", Some(&cancelled)));
+            }
             let error = self.timed_out(&pending.method);
             self.fail(&pending, &error)?;
         }
@@ -330,7 +341,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     /// Answers a request of the client.
     fn answer(&mut self, id: &RawValue, outcome: Result<&RawValue, Failure>) {
         match &mut self.caller {
-            Some(caller) => caller.answered(id, Ok(outcome.map(ToOwned::to_owned))),
+            Some(caller) => caller.answer = Some(Ok(outcome.map(ToOwned::to_owned))),
             None => self.write_to_client(&response(id, &outcome)),
         }
     }
@@ -338,7 +349,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     /// Refuses a request of the client.
     fn refuse(&mut self, id: &RawValue, method: &str, error: &Error) {
         match &mut self.caller {
-            Some(caller) => caller.answered(id, Err(Error::from_value(&error.to_value()))),
+            Some(caller) => caller.answer = Some(Err(Error::from_value(&error.to_value()))),
             None => self.write_to_client(&refusal(id, method, error)),
         }
     }

@@ -1,10 +1,10 @@
 //! Messages of the server: responses to requests, and its own requests and notifications.
 
 use cp_common::{Code, Error, Result};
-use cp_mcp_wire::{Failure, METHOD_NOT_FOUND, Message, parse};
+use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, parse};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::calls::ResultFlow;
+use super::calls::continuation_key;
 use super::message::{Id, Line, Members, check_media, id_of, message, redact, redact_members, response};
 use super::tools::Pages;
 use super::{Gate, Own, Pending, Server};
@@ -129,15 +129,15 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         let redacted = redact_members(redactor, result);
         let result = redacted.as_deref().unwrap_or(result);
         if let Some(started) = call {
-            let flow = ResultFlow::of(result);
-            if flow.requests(SAMPLING) && !self.table.sampling {
+            let read: CallResult = serde_json::from_str(result.get()).unwrap_or_default();
+            if read.requests(SAMPLING) && !self.table.sampling {
                 return self.fail(pending, &Error::new(Code::Forbidden, self.no_sampling()));
             }
-            if let Err(error) = check_media(result) {
+            if let Err(error) = check_media(&read) {
                 return self.fail(pending, &error);
             }
-            flow.keep_state(&started.call, &mut self.states);
-            self.record_result(Some(started), flow.is_error, Some(result))?;
+            self.states.extend(read.request_state.map(|state| continuation_key(&started.call, &state)));
+            self.record_result(Some(started), read.is_error, Some(result))?;
         }
         self.answer(id, Ok(result));
         Ok(())

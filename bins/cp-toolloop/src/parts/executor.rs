@@ -9,9 +9,10 @@ use cp_common::coprocess::{self, Child, Grace, Part, unexpected};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
+use cp_mcp_wire::Offers;
 use serde_json::json;
 
-use crate::tools::servers::{Offers, ServerOptions};
+use crate::state::plan::ServerOptions;
 
 /// How long cp-mcp has to exit: it stops its servers first.
 const GRACE: Grace = Grace { after_input: Duration::from_secs(3), after_term: Duration::from_secs(3) };
@@ -38,12 +39,26 @@ impl Executor {
 
     /// cp-mcp for these servers.
     pub(crate) fn of_servers(options: &ServerOptions) -> Self {
-        Self { program: "cp-mcp", words: options.words(), part: None, is_early: false }
+        let servers = options.mcp.iter().map(|server| format!("--mcp={server}").into());
+        let files = options.files.iter().flat_map(|file| ["--mcp-config".into(), file.into()]);
+        Self { program: "cp-mcp", words: servers.chain(files).collect(), part: None, is_early: false }
     }
 
     /// Starts the servers, and returns what they offer within a time limit.
     pub(crate) fn offers(&mut self, limit: Option<Duration>, context: &Context) -> Result<Offers> {
-        let (part, offers) = self.start_servers(limit, context)?;
+        if self.words.is_empty() {
+            return Ok(Offers::default());
+        }
+        let mut part = self.start_servers(&["--list"], context)?;
+        if let Some(limit) = limit
+            && !part.wait(limit)?
+        {
+            return Err(Error::new(Code::Timeout, "the MCP servers did not list their tools before --deadline").fatal());
+        }
+        let offers = part.receive(|name, record| match record.kind {
+            Some(Kind::Item) => record.read(),
+            _ => Err(unexpected(name, record)),
+        })?;
         (self.part, self.is_early) = (Some(part), true);
         Ok(offers)
     }
@@ -52,7 +67,7 @@ impl Executor {
     pub(crate) fn start(&mut self, call: &ToolCall, lock: Option<i32>, context: &Context) -> Result<()> {
         let mut part = match self.part.take() {
             Some(part) => part,
-            None if self.program == "cp-mcp" => self.start_servers(None, context)?.0,
+            None if self.program == "cp-mcp" => self.start_servers(&[], context)?,
             None => self.start_tools(lock, context)?,
         };
         if std::mem::take(&mut self.is_early) {
@@ -95,20 +110,9 @@ impl Executor {
         Part::start(&argv)
     }
 
-    /// cp-mcp, which prints what its servers offer before it reads calls.
-    fn start_servers(&self, limit: Option<Duration>, context: &Context) -> Result<(Part, Offers)> {
+    fn start_servers(&self, more: &[&str], context: &Context) -> Result<Part> {
         let mut command = Command::new(coprocess::find(self.program)?);
-        command.args(["call", "--closed", "--format", "json"]).args(context.handed_on()).args(&self.words);
-        let mut part = Part::of(Child::start(command.stderr(Stdio::piped()), GRACE)?);
-        if let Some(limit) = limit
-            && !part.wait(limit)?
-        {
-            return Err(Error::new(Code::Timeout, "the MCP servers did not list their tools before --deadline").fatal());
-        }
-        let offers = part.receive(|name, record| match record.kind {
-            Some(Kind::Item) => record.read(),
-            _ => Err(unexpected(name, record)),
-        })?;
-        Ok((part, offers))
+        command.args(["call", "--closed", "--format", "json"]).args(more).args(context.handed_on()).args(&self.words);
+        Ok(Part::of(Child::start(command.stderr(Stdio::piped()), GRACE)?))
     }
 }

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::tools::servers::Offer;
 use crate::tools::tool::Candidate;
-use crate::tools::tool::{Hints, Origin, Tool};
+use crate::tools::tool::{Origin, Tool};
 use crate::tools::{arguments, builtin};
+use cp_mcp_wire::{Hints, Offer};
 
 /// The schema of a tool without one.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;

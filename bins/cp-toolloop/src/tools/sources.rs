@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use cp_common::{Context, Error, Result};
+use cp_mcp_wire::{Offer, Offers};
 
-use crate::parts::executor::Executor;
 use crate::tools::catalogue::Catalogue;
-use crate::tools::servers::{Offer, Offers, ServerOptions};
 use crate::tools::tool::{Allowed, Candidate};
 use crate::tools::{builtin, description, find};
 
@@ -17,15 +15,13 @@ use crate::tools::{builtin, description, find};
 pub(crate) struct Sources {
     /// Directories, executables and JSON catalogues.
     pub(crate) places: Vec<PathBuf>,
-    pub(crate) mcp: ServerOptions,
     pub(crate) allowed: Allowed,
-    /// When servers must have listed their tools, if the run has a deadline.
-    pub(crate) until: Option<Instant>,
 }
 
 impl Sources {
-    /// Resolves all tools. A file without a sidecar runs once with `--describe`, in the tightest sandbox.
-    pub(crate) fn resolve(&self, context: &Context) -> Result<Catalogue> {
+    /// Resolves all tools, with those that servers offer. A file without a sidecar runs once with `--describe`, in the
+    /// tightest sandbox.
+    pub(crate) fn resolve(&self, offers: Offers, context: &Context) -> Result<Catalogue> {
         let mut found = Catalogue { allowed: self.allowed.clone(), ..Catalogue::default() };
         let mut candidates = Vec::new();
         for place in &self.places {
@@ -43,13 +39,7 @@ impl Sources {
             found.add_directory(candidate.path.parent().unwrap_or(&candidate.path));
         }
         add_executables(&mut found, candidates, context)?;
-        if !self.mcp.is_empty() {
-            let mut servers = Executor::of_servers(&self.mcp);
-            let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
-            let offers = servers.offers(left, context)?;
-            add_offers(&mut found, offers);
-            found.servers = Some(servers);
-        }
+        add_offers(&mut found, offers);
         builtin::all(&self.allowed, context)?.into_iter().for_each(|tool| found.add(tool));
         Ok(found)
     }
@@ -75,23 +65,25 @@ fn add_executables(found: &mut Catalogue, candidates: Vec<Candidate>, context: &
 
 /// Adds the tools that servers offer. If a name is taken, the name of the server becomes its prefix.
 fn add_offers(found: &mut Catalogue, Offers { servers, tools }: Offers) {
-    for server in servers {
-        if let Some(failure) = server.failure() {
+    for mut server in servers {
+        if !server.error.is_null() {
+            let failure = Error::from_value(&server.error);
             found.leave_out(format!("server {}", server.name), failure.message());
             found.failure.get_or_insert(failure);
             continue;
         }
-        for (name, why, approval) in &server.left_out {
-            let approval = approval.as_ref().map(|id| format!("; `cp-exec approve {id}` shows and approves it"));
+        for (name, why, approval) in std::mem::take(&mut server.left_out) {
+            let approval = approval.map(|id| format!("; `cp-exec approve {id}` shows and approves it"));
             found.leave_out(format!("{}: {name}", server.name), format!("{why}{}", approval.unwrap_or_default()));
         }
         let before = found.tools.len();
         let its: Vec<&Offer> = tools.iter().filter(|tool| tool.server == server.name).collect();
-        its.iter().for_each(|offer| add_offer(found, offer, &its));
-        if found.tools.len() > before {
-            found.instructions.extend(server.instructions.clone().map(|text| (server.name.clone(), text)));
+        for offer in &its {
+            add_offer(found, offer, &its);
         }
-        found.started.push(server);
+        let instructions = server.instructions.take().filter(|_| found.tools.len() > before);
+        found.instructions.extend(instructions.map(|text| (server.name.clone(), text)));
+        found.servers.push(server);
     }
 }
 

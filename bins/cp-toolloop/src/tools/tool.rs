@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::output::printable_line;
 use cp_common::wire::{Reply, ToolSpec};
+use cp_mcp_wire::Hints;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -51,24 +52,6 @@ pub(crate) enum Origin {
         /// The name of the tool at the server.
         tool: String,
     },
-}
-
-/// The hints of a tool for its calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Hints {
-    /// A second call has no further effect.
-    #[serde(default)]
-    pub(crate) idempotent: bool,
-    /// Each call requires approval.
-    #[serde(default)]
-    pub(crate) approve: bool,
-    /// The tool changes nothing.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) read_only: bool,
-    /// The time limit of a call, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) timeout: Option<f64>,
 }
 
 impl Tool {

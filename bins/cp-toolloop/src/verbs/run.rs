@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, text_or_file};
 use cp_common::output::Severity;
@@ -29,8 +29,6 @@ use crate::state::step_log::StepLog;
 use crate::state::tally::Total;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::description;
-use crate::tools::servers::ServerOptions;
-use crate::tools::sources::Sources;
 use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
@@ -158,7 +156,8 @@ struct Runs<'a> {
 /// The settings that all runs of a command share.
 struct Ready {
     catalogue: Catalogue,
-    mcp: ServerOptions,
+    /// The servers that have listed their tools, for the first run.
+    servers: Option<Executor>,
     model: ModelCommand,
 }
 
@@ -187,8 +186,7 @@ impl Filter for Runs<'_> {
         }
         let place = context.out.place();
         let mut plan = ready.plan(self.args, prompt, context)?;
-        // The servers that listed their tools are used for the first run.
-        let servers = ready.catalogue.servers.take();
+        let servers = ready.servers.take();
         let Some(index) = place.index else { return start(plan, servers, &mut self.total, context) };
         let files = RunFiles::of(&plan.run, context);
         // The recording is kept until the answer has been printed.
@@ -235,21 +233,20 @@ impl Filter for Runs<'_> {
 
 impl Ready {
     fn of(args: &Args, context: &Context) -> Result<Self> {
-        let until = args.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-        let sources = Sources { until, ..args.tools.sources(context)? };
         let model = args.model.command(context)?;
         if args.budget_file.is_some() && !model.asking().is_some_and(keeps_budgets) {
             return Err(
                 Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
             );
         }
-        let mut catalogue = sources.resolve(context)?;
+        let limit = args.deadline.map(Duration::from_secs_f64);
+        let (mut catalogue, servers) = args.tools.resolve(limit, context)?;
         if let Some(failure) = catalogue.failure.take() {
             return Err(failure);
         }
         catalogue.check_allowed()?;
         catalogue.report(context);
-        Ok(Self { mcp: sources.mcp, catalogue, model })
+        Ok(Self { catalogue, servers: Some(servers), model })
     }
 
     fn plan(&self, args: &Args, prompt: Prompt, context: &Context) -> Result<Plan> {
@@ -267,7 +264,7 @@ impl Ready {
             },
             tools: catalogue.tools.clone(),
             directories: catalogue.directories.clone(),
-            mcp: self.mcp.clone(),
+            mcp: args.tools.servers()?,
             model: self.model.clone(),
             limits: Limits {
                 max_iterations: args.max_iterations,
