@@ -236,6 +236,23 @@ mod tests {
     }
 
     #[test]
+    fn long_answer_is_stored_and_cut() {
+        let place = std::env::temp_dir().join(format!("cp-mcp-answer-{}", std::process::id()));
+        let ledger = place.join("l.jsonl");
+        let text = "é".repeat(LONGEST);
+        let answer = Answer::of_text(text.clone(), false).shortened(&ledger).unwrap();
+        let value = answer.into_value(true);
+        let shown = value["content"][0]["text"].as_str().unwrap();
+        assert!(shown.len() <= LONGEST && text.starts_with(shown) && value["structuredContent"]["output"] == shown);
+        assert_eq!(
+            (&value["content"][1]["size"], &value["structuredContent"]["bytes"]),
+            (&json!(text.len()), &json!(text.len()))
+        );
+        assert_eq!(value["content"][1]["uri"], value["structuredContent"]["resource"]);
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
     fn resource_pages_are_complete_and_other_uris_are_refused() {
         let place = std::env::temp_dir().join(format!("cp-mcp-pages-{}", std::process::id()));
         let ledger = place.join("l.jsonl");

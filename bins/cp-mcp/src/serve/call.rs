@@ -7,17 +7,17 @@ use std::time::Instant;
 
 use cp_common::program::approval::{answered, bound, description, grant};
 use cp_common::program::confirm::{issue, redeem};
-use cp_common::wire::{Approval, Code, Grant, How, Level};
+use cp_common::wire::{Approval, Code, Grant, How, Level, ToolCall};
 use cp_common::{Error, Result, signals};
 use cp_ledger::format::approval::Said;
 use cp_mcp_wire::{notification, result};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
 use super::protocol::{Client, FormAction, complete, form_action};
-use super::shared::{Allowance, Shared, Stop};
-use super::tools::{BASH, Run};
+use super::shared::{Allowance, Shared, Stop, Verb};
+use super::tools::ToolAction;
 use crate::stdio::Event;
 
 /// A call of a client.
@@ -28,8 +28,8 @@ pub(super) struct Call {
     pub input_hash: String,
     /// The length of the arguments, in bytes.
     pub bytes: usize,
-    /// What it runs, or the error in its arguments.
-    pub run: Result<Run>,
+    /// The operation, or the error in its arguments.
+    pub operation: Result<ToolAction>,
     pub consent: Consent,
     pub client: Client,
     /// The token for progress notifications.
@@ -57,7 +57,7 @@ pub(super) fn carry_out(call: &Call, ticket: &Ticket, shared: &Shared) {
     // A signal must not interrupt the cleanup of started processes.
     let effect = signals::effect();
     let line = recorded(call, &ticket.stop, shared).map(|answer| {
-        let value = answer.into_value(call.run.as_ref().is_ok_and(Run::has_text));
+        let value = answer.into_value(call.operation.as_ref().is_ok_and(ToolAction::has_text));
         result(&call.id, &complete(value, call.client.is_modern(), None))
     });
     drop(effect);
@@ -104,53 +104,69 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
         }
     };
     looked();
-    let run = call.run.as_ref().map_err(|error| Error::from_value(&error.to_value()))?;
-    // Prompts run one after the other, because they share the allowance.
-    let lock = || shared.allowance.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut allowance = (run.program == "cp-llm").then(lock);
-    let options = allowance.as_ref().map_or(Ok(Vec::new()), |allowance| allowance.options())?;
-    let mut attempt = || shared.programs.run(run, &call.id(), &options, stop, &mut looked);
-    let mut consent = &call.consent;
-    // Each start of a command line repeats its effects, so the approval is settled before it starts again.
-    if *consent != Consent::Nothing
-        && let Some(paused) = shared.paused(&run.input)
-    {
-        if let Some(answer) = settled(paused, consent, &call.client, shared, stop)? {
-            return Ok(Some(answer));
-        }
-        shared.keep_paused(&run.input, None);
-        consent = &Consent::Nothing;
-    }
-    let data = match attempt() {
-        Err(error) if error.code() == Code::HumanRequired => {
-            let kept = (run.tool == Some(BASH)).then(|| error.to_value());
-            if let Some(answer) = settled(error, consent, &call.client, shared, stop)? {
-                if kept.is_some() {
-                    shared.keep_paused(&run.input, kept);
+    match call.operation.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
+        ToolAction::Do { tool, input } => {
+            let made = call.made(tool, input)?;
+            let mut attempt = || shared.executor.call(Verb::Do, &made, stop, &mut looked);
+            let (line, mut consent) = (made.input.get(), &call.consent);
+            // Each start of a command line repeats its effects, so the approval is settled before it starts again.
+            if *consent != Consent::Nothing
+                && let Some(paused) = shared.paused(line)
+            {
+                if let Some(answer) = settled(paused, consent, &call.client, shared, stop)? {
+                    return Ok(Some(answer));
                 }
-                return Ok(Some(answer));
+                shared.keep_paused(line, None);
+                consent = &Consent::Nothing;
             }
-            attempt()?
+            let result = match attempt() {
+                Err(error) if error.code() == Code::HumanRequired => {
+                    let kept = (*tool == "bash").then(|| error.to_value());
+                    match settled(error, consent, &call.client, shared, stop)? {
+                        Some(answer) => {
+                            if kept.is_some() {
+                                shared.keep_paused(line, kept);
+                            }
+                            return Ok(Some(answer));
+                        }
+                        None => attempt()?,
+                    }
+                }
+                result => result?,
+            };
+            Ok(result.map(Answer::of_result))
         }
-        data => data?,
-    };
-    let Some(data) = data else { return Ok(None) };
-    if let Some(allowance) = &mut allowance {
-        allowance.pay(&data);
+        ToolAction::Check { tool, input } => {
+            let made = call.made(tool, input)?;
+            let decision: Option<Value> = shared.executor.call(Verb::Check, &made, stop, &mut looked)?;
+            Ok(decision.map(Answer::of_data))
+        }
+        ToolAction::Ask { program: "cp-llm", words, input, .. } => {
+            // Prompts run one after the other, because they share the allowance.
+            let mut allowance = shared.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+            let words: Vec<String> = allowance.options()?.into_iter().chain(words.iter().cloned()).collect();
+            let message = shared.executor.ask("cp-llm", &words, input, false, stop, &mut looked)?;
+            if let Some(message) = &message {
+                allowance.pay(message);
+            }
+            Ok(message.map(Answer::of_message))
+        }
+        ToolAction::Ask { program, words, input, all } => {
+            Ok(shared.executor.ask(program, words, input, *all, stop, &mut looked)?.map(Answer::of_data))
+        }
     }
-    Ok(Some(match run.program {
-        "cp-llm" => Answer::of_message(data),
-        _ if run.is_of_result() => {
-            Answer::of_result(serde_json::from_value(data).map_err(|e| Error::validation(e.to_string()))?)
-        }
-        _ => Answer::of_data(data),
-    }))
 }
 
 impl Call {
     /// Its id as a text.
     fn id(&self) -> String {
         serde_json::from_str(self.id.get()).unwrap_or_else(|_| self.id.get().to_owned())
+    }
+
+    /// The call for cp-exec.
+    fn made(&self, tool: &str, input: &impl serde::Serialize) -> Result<ToolCall> {
+        let input = to_raw_value(input).map_err(|e| Error::validation(e.to_string()))?;
+        Ok(ToolCall { id: self.id(), name: tool.to_owned(), input, timeout: None, untrusted: Vec::new() })
     }
 
     fn tell(&self, token: &Value, seconds: u64, shared: &Shared) {
@@ -163,7 +179,7 @@ impl Call {
 
 impl Allowance {
     /// The remaining amounts, as options of cp-llm.
-    fn options(&self) -> Result<Vec<String>> {
+    fn options(self) -> Result<Vec<String>> {
         if self.usd.is_some_and(|usd| usd <= 0.0) || self.tokens == Some(0) {
             return Err(Error::new(Code::BudgetExhausted, "the budget of this server is spent")
                 .hint("start cp-mcp serve with a larger --budget-usd or --budget-tokens"));

@@ -109,7 +109,9 @@ impl Server<'_> {
             let _ = inbox.recv_timeout(GRACE);
         }
         let Some(shared) = &self.shared else { return Ok(()) };
-        shared.journal().sync()
+        let finished = shared.executor.finish();
+        shared.journal().sync()?;
+        finished
     }
 
     fn line(&mut self, line: &[u8]) -> Result<()> {
@@ -225,14 +227,14 @@ impl Server<'_> {
         let input = Value::Object(arguments.clone()).to_string();
         let input_hash = keys::hash(input.as_bytes());
         let consent = Consent::of(&params, &mut arguments);
-        let run = self.tools.run(&name, arguments, &self.root);
+        let operation = self.tools.operation(&name, arguments, &self.root);
         let progress = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
         self.waiting.push_back(Call {
             id: id.to_owned(),
             name,
             input_hash,
             bytes: input.len(),
-            run,
+            operation,
             consent,
             client,
             progress,

@@ -1,8 +1,9 @@
-//! The state that all calls share: their session, the channel to the client, and the options of the programs that run
-//! calls.
+//! The state that all calls share: their session, the channel to the client, and the programs that run calls: cp-exec as idle coprocesses, and
+//! programs that are started once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,17 +12,17 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cp_common::coprocess::{Child, Grace, find};
+use cp_common::coprocess::{Child, Grace, Part, find};
 use cp_common::home::Home;
 use cp_common::program::confirm::LIFETIME;
-use cp_common::wire::Code;
-use cp_common::wire::record::Record;
+use cp_common::wire::record::{Kind, Record};
+use cp_common::wire::{Code, ToolCall};
 use cp_common::{Context, Error, Result, clock, coprocess};
 use cp_mcp_wire::request;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
 
 use super::protocol::{Client, FormAction};
-use super::tools::Run;
 use crate::record::Journal;
 use crate::stdio::{Event, Post};
 
@@ -40,7 +41,7 @@ pub(crate) struct Allowance {
 
 /// The state that all calls share.
 pub(super) struct Shared {
-    pub programs: Programs,
+    pub executor: Executor,
     pub home: Home,
     /// The ledger, whose blobs store long answers.
     pub ledger: PathBuf,
@@ -74,7 +75,7 @@ impl Shared {
             &json!({ "host": host, "host_session": id, "client": { "name": name, "version": version }, "protocol": client.version }),
         )?;
         Ok(Self {
-            programs: Programs::new(context, format!("{host}/{id}/")),
+            executor: Executor::new(context, format!("{host}/{id}/")),
             home: context.home.clone(),
             ledger: journal.path().to_owned(),
             allowance: Mutex::new(allowance),
@@ -151,65 +152,131 @@ const LOOK_AT_PROGRAM: Duration = Duration::from_millis(20);
 /// True if a call was cancelled.
 pub(super) type Stop = AtomicBool;
 
-/// The options of all programs.
-pub(super) struct Programs {
+/// The verb of a coprocess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// Run the call.
+    Do,
+    /// Decide about the call.
+    Check,
+}
+
+/// An idle coprocess, and the policy that it has read.
+struct Warm {
+    verb: Verb,
+    policy: Stamp,
+    part: Part,
+}
+
+/// The identity of a file's content; `None` without a file.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+/// The idle coprocesses, and the options of all programs.
+pub(super) struct Executor {
+    idle: Mutex<Vec<Warm>>,
     flags: Vec<OsString>,
     /// The client, for `--hosted` of cp-exec.
     hosted: String,
+    policy: PathBuf,
 }
 
-impl Programs {
-    fn new(context: &Context, hosted: String) -> Self {
+impl Executor {
+    /// An executor in this context. The first call starts the first coprocess.
+    pub(super) fn new(context: &Context, hosted: String) -> Self {
         let mut flags = context.handed_on();
         if !context.options.quiet {
             flags.push("--quiet".into());
         }
-        flags.extend(["--format", "json"].map(OsString::from));
-        Self { flags, hosted }
+        Self { idle: Mutex::default(), flags, hosted, policy: context.home.policy_file() }
     }
 
-    /// Runs a program, with more options. Returns the first record of a call, or else the records of a stream as `items`;
-    /// `None` if it was cancelled, after its processes were killed.
-    pub(super) fn run(
+    /// Runs a call by a coprocess; `None` if it was cancelled, after its processes were killed.
+    pub(super) fn call<T: DeserializeOwned>(
         &self,
-        run: &Run,
-        id: &str,
-        options: &[String],
+        verb: Verb,
+        call: &ToolCall,
+        stop: &Stop,
+        looked: &mut dyn FnMut(),
+    ) -> Result<Option<T>> {
+        let mut warm = self.warm(verb)?;
+        warm.part.send(Kind::ToolCall, call)?;
+        while !warm.part.wait(LOOK_AT_PROGRAM)? {
+            looked();
+            if stop.load(Relaxed) {
+                return Ok(None);
+            }
+        }
+        let outcome = warm.part.receive(|_, record| record.read());
+        if outcome.as_ref().is_ok() || outcome.as_ref().is_err_and(|error| !error.is_fatal()) {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(warm);
+        }
+        outcome.map(Some)
+    }
+
+    /// An idle coprocess, or a new one. A coprocess reads the policy when it starts, so a changed policy requires a new one.
+    fn warm(&self, verb: Verb) -> Result<Warm> {
+        let meta = std::fs::metadata(&self.policy).ok();
+        let policy = meta.map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = idle.extract_if(.., |warm| warm.policy != policy || !warm.part.child().is_running());
+        old.for_each(drop);
+        if let Some(at) = idle.iter().position(|warm| warm.verb == verb) {
+            return Ok(idle.swap_remove(at));
+        }
+        drop(idle);
+        let mut command = Command::new(find("cp-exec")?);
+        match verb {
+            Verb::Do => command.args(["--hosted", &self.hosted]),
+            Verb::Check => command.arg("check"),
+        };
+        // Its standard error repeats its answers.
+        command.arg("--closed").args(&self.flags).stderr(Stdio::piped());
+        Ok(Warm { verb, policy, part: Part::of(Child::start(&mut command, Grace::default())?) })
+    }
+
+    /// Runs a program and returns its answer, with the records of a stream as `items`; `None` if the call was cancelled.
+    pub(super) fn ask(
+        &self,
+        program: &str,
+        words: &[String],
+        input: &str,
+        all: bool,
         stop: &Stop,
         looked: &mut dyn FnMut(),
     ) -> Result<Option<Value>> {
-        let mut command = Command::new(find(run.program)?);
-        command.args(self.flags(run.all)).args(&run.words).args(options).stderr(Stdio::null());
-        if run.is_of_result() {
-            command.args(["--hosted", &self.hosted]);
-        }
-        let mut child = Child::start(&mut command, Grace::default())?.called(run.program);
-        child.feed(&run.sent(id)?)?;
-        let mut items = Vec::new();
-        let last = loop {
+        let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        let (before, operands) = words.split_at(end);
+        let mut command = Command::new(find(program)?);
+        command.args(before).args(self.flags(all)).args(["--format", "json"]).args(operands).stderr(Stdio::null());
+        let mut child = Child::start(&mut command, Grace::default())?.called(program);
+        child.feed(input.as_bytes())?;
+        let (mut items, mut last) = (Vec::new(), None);
+        loop {
             while !child.wait_line(LOOK_AT_PROGRAM)? {
                 looked();
                 if stop.load(Relaxed) {
                     return Ok(None);
                 }
             }
-            let Some(line) = child.next_line()? else { return Err(child.gone()) };
+            let Some(line) = child.next_line()? else { break };
             let record = Record::parse(line)?;
-            let said = if record.ok { record.read::<Value>() } else { Err(record.failure()) };
             if record.closed {
-                break said;
+                last = Some(if record.ok {
+                    data(&record)?
+                } else {
+                    return Err(record.failure().with_absent("part", program));
+                });
+            } else {
+                items.push(if record.ok { data(&record)? } else { json!({ "error": record.failure().to_value() }) });
             }
-            items.push(said);
-        };
-        if run.tool.is_some() && !items.is_empty() {
-            return items.swap_remove(0).map(Some);
         }
-        let mut last = last.map_err(|error| error.with_absent("part", run.program))?;
-        if !items.is_empty() || last.get("total").is_some() {
-            let item = |said: Result<Value>| said.unwrap_or_else(|error| json!({ "error": error.to_value() }));
-            last["items"] = items.into_iter().map(item).collect();
+        let Some(last) = last else { return Err(child.gone()) };
+        if items.is_empty() && last.get("total").is_none() {
+            return Ok(Some(last));
         }
-        Ok(Some(last))
+        let mut answer = Map::from_iter([("items".to_owned(), items.into())]);
+        answer.extend(last.as_object().cloned().unwrap_or_default());
+        Ok(Some(answer.into()))
     }
 
     /// The options that pass on the context, without the session if the program reads all sessions.
@@ -220,4 +287,15 @@ impl Programs {
         }
         flags
     }
+
+    /// Ends the input of the coprocesses, and waits until they exit.
+    pub(super) fn finish(&self) -> Result<()> {
+        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        idle.into_iter().try_for_each(|warm| warm.part.finish())
+    }
+}
+
+fn data(record: &Record<'_>) -> Result<Value> {
+    let data = record.data.ok_or_else(|| Error::validation("an answer without data"))?;
+    serde_json::from_str(data.get()).map_err(|e| Error::validation(e.to_string()))
 }

@@ -6,21 +6,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use cp_common::spelling::nearest;
-use cp_common::wire::ToolCall;
-use cp_common::wire::record::{Kind, closed_line};
 use cp_common::{Code, Context, Error, Result, coprocess, words};
 use cp_policy::prompts::Prompts;
 use cp_policy::template;
 use cp_schema::Schema;
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 /// The tools for `tools/list`. [`output_schema`] replaces `"$output"`.
 const TOOLS: &str = include_str!("tools.json");
-
-/// The tool of cp-exec that runs a command line.
-pub(super) const BASH: &str = "bash";
 
 /// The default limit of a query.
 const ENTRIES: u64 = 50;
@@ -36,36 +30,24 @@ struct Tool {
     arguments: OnceLock<std::result::Result<Schema, String>>,
 }
 
-/// The run of a program that carries out a call.
+/// The action of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Run {
-    pub program: &'static str,
-    pub words: Vec<String>,
-    /// The arguments of a call of cp-exec, or the standard input of another program.
-    pub input: String,
-    /// The tool of cp-exec.
-    pub tool: Option<&'static str>,
-    /// True if it reads all sessions.
-    pub all: bool,
+pub(super) enum ToolAction {
+    /// A tool of cp-exec.
+    Do { tool: &'static str, input: Map<String, Value> },
+    /// A decision of cp-exec about a command.
+    Check { tool: &'static str, input: Map<String, Value> },
+    /// A run of a program: its arguments, its input, and whether it reads all sessions.
+    Ask { program: &'static str, words: Vec<String>, input: String, all: bool },
 }
 
-impl Run {
-    /// True if its answer is the result of a call of cp-exec, and not a decision about it.
-    pub(super) fn is_of_result(&self) -> bool {
-        self.tool.is_some() && self.words.is_empty()
-    }
-
+impl ToolAction {
     /// True if its answer is text, and not data.
     pub(super) fn has_text(&self) -> bool {
-        self.is_of_result() || self.program == "cp-llm"
-    }
-
-    /// The bytes for its standard input.
-    pub(super) fn sent(&self, id: &str) -> Result<Vec<u8>> {
-        let Some(tool) = self.tool else { return Ok(self.input.clone().into_bytes()) };
-        let input = RawValue::from_string(self.input.clone()).map_err(|e| Error::validation(e.to_string()))?;
-        let (id, name) = (id.to_owned(), tool.to_owned());
-        closed_line(Kind::ToolCall.name(), &ToolCall { id, name, input, timeout: None, untrusted: Vec::new() })
+        match self {
+            Self::Do { .. } | Self::Ask { program: "cp-llm", .. } => true,
+            Self::Check { .. } | Self::Ask { .. } => false,
+        }
     }
 }
 
@@ -110,8 +92,8 @@ impl Tools {
         self.0.iter().any(|tool| tool.name == name)
     }
 
-    /// What a call runs, after a check of its arguments.
-    pub(super) fn run(&self, name: &str, arguments: Map<String, Value>, root: &Path) -> Result<Run> {
+    /// The action of a call, after a check of its arguments.
+    pub(super) fn operation(&self, name: &str, arguments: Map<String, Value>, root: &Path) -> Result<ToolAction> {
         let Some(tool) = self.0.iter().find(|tool| tool.name == name) else {
             return Err(Error::not_found(format!("there is no tool `{name}`")));
         };
@@ -142,54 +124,57 @@ fn output_schema() -> Value {
     })
 }
 
-fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Run {
-    let tool = match name {
-        "cp_check" => checked_tool(&arguments),
-        "cp_run" => command_tool(&arguments),
-        _ => "filesystem",
+fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> ToolAction {
+    let files = |operation: &str, mut input: Map<String, Value>| {
+        input.insert("operation".to_owned(), operation.into());
+        ToolAction::Do { tool: "filesystem", input }
     };
-    let operation = match name {
+    match name {
+        "cp_check" => ToolAction::Check { tool: checked_tool(&arguments), input: arguments },
         "cp_read" => {
             let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
-            Some(if root.join(path).is_dir() { "list_directory" } else { "read_file" })
+            let is_directory = root.join(path).is_dir();
+            files(if is_directory { "list_directory" } else { "read_file" }, arguments)
         }
-        "cp_write" => Some("write_file"),
-        "cp_edit" => Some("edit_file"),
-        _ => None,
-    };
-    arguments.extend(operation.map(|operation| ("operation".to_owned(), operation.into())));
-    let (program, verb) = match name {
-        "cp_ledger_query" => ("cp-log", "query"),
-        "cp_verify" => ("cp-log", "verify"),
-        "cp_session_search" => ("cp-session", "search"),
-        "cp_prompt" => ("cp-llm", "--input=text"),
+        "cp_write" => files("write_file", arguments),
+        "cp_edit" => files("edit_file", arguments),
+        "cp_run" => ToolAction::Do { tool: command_tool(&arguments), input: arguments },
+        "cp_prompt" => {
+            let mut words = Vec::new();
+            // A leading `@` would name a file.
+            let text = |text: String| if text.starts_with('@') { format!("@{text}") } else { text };
+            words.extend(taken(&mut arguments, "system").map(|system| format!("--system={}", text(system))));
+            words.extend(taken(&mut arguments, "model").map(|model| format!("--model={model}")));
+            words.push("--input=text".to_owned());
+            let input = taken(&mut arguments, "prompt").unwrap_or_default();
+            ToolAction::Ask { program: "cp-llm", words, input, all: false }
+        }
         _ => {
-            let words = (name == "cp_check").then(|| "check".to_owned()).into_iter().collect();
-            let input = Value::Object(arguments).to_string();
-            return Run { program: "cp-exec", words, input, tool: Some(tool), all: false };
+            let (program, verb) = match name {
+                "cp_session_search" => ("cp-session", "search"),
+                "cp_verify" => ("cp-log", "verify"),
+                _ => ("cp-log", "query"),
+            };
+            let mut words = vec![verb.to_owned()];
+            let operand = taken(&mut arguments, "query");
+            let all = arguments.remove("all") == Some(true.into()) || verb == "search";
+            if arguments.remove("newest_first") == Some(true.into()) {
+                words.push("--reverse".to_owned());
+            }
+            if verb != "verify" {
+                arguments.entry("limit").or_insert(ENTRIES.into());
+            }
+            let value = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            words.extend(arguments.into_iter().map(|(name, given)| format!("--{name}={}", value(given))));
+            words.extend(operand.into_iter().flat_map(|operand| ["--".to_owned(), operand]));
+            ToolAction::Ask { program, words, input: String::new(), all }
         }
-    };
-    let mut words = vec![verb.to_owned()];
-    let [input, operand] = ["prompt", "query"].map(|name| arguments.remove(name));
-    let all = arguments.remove("all") == Some(true.into()) || verb == "search";
-    words.extend((arguments.remove("newest_first") == Some(true.into())).then(|| "--reverse".to_owned()));
-    if ["query", "search"].contains(&verb) {
-        arguments.entry("limit").or_insert(ENTRIES.into());
     }
-    words.extend(arguments.into_iter().map(|(name, given)| {
-        let value = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
-        // A leading `@` would name a file.
-        let escape = if name == "system" && value.starts_with('@') { "@" } else { "" };
-        format!("--{name}={escape}{value}")
-    }));
-    let text = |value: Value| value.as_str().map(str::to_owned);
-    words.extend(operand.and_then(text).into_iter().flat_map(|operand| ["--".to_owned(), operand]));
-    Run { program, words, input: input.and_then(text).unwrap_or_default(), tool: None, all }
 }
 
 /// The tool of cp-exec that runs a command: words start one program, a shell runs a line.
 fn command_tool(arguments: &Map<String, Value>) -> &'static str {
-    if arguments.contains_key("command") { BASH } else { "shell" }
+    if arguments.contains_key("command") { "bash" } else { "shell" }
 }
 
 /// The tool of cp-exec that decides about a command before it runs. The program of a line with one command is known; the programs of other
@@ -198,6 +183,13 @@ fn checked_tool(arguments: &Map<String, Value>) -> &'static str {
     match arguments.get("command").and_then(Value::as_str) {
         Some(line) if words::split(line).is_ok() => "shell",
         _ => command_tool(arguments),
+    }
+}
+
+fn taken(arguments: &mut Map<String, Value>, name: &str) -> Option<String> {
+    match arguments.remove(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
     }
 }
 
@@ -247,9 +239,9 @@ pub(super) fn prompt_text(name: &str, arguments: &BTreeMap<String, String>, cont
 mod tests {
     use super::*;
 
-    fn run(name: &str, arguments: Value) -> Result<Run> {
+    fn operation(name: &str, arguments: Value) -> Result<ToolAction> {
         let Value::Object(arguments) = arguments else { panic!("{arguments}") };
-        Tools::of(&[]).unwrap().run(name, arguments, Path::new("/"))
+        Tools::of(&[]).unwrap().operation(name, arguments, Path::new("/"))
     }
 
     #[test]
@@ -277,50 +269,39 @@ mod tests {
     }
 
     #[test]
-    fn arguments_become_run_or_error_with_path() {
-        let input_of = |name, arguments| serde_json::from_str::<Value>(&run(name, arguments).unwrap().input).unwrap();
-        let read = input_of("cp_read", json!({"path": "etc/hostname", "line": 2}));
-        assert_eq!(read, json!({"path": "etc/hostname", "line": 2, "operation": "read_file"}));
-        assert_eq!(input_of("cp_read", json!({"path": "etc"}))["operation"], "list_directory");
-        for (name, arguments, program, words, all) in [
-            (
-                "cp_ledger_query",
-                json!({"event": "-x", "newest_first": true, "all": true}),
-                "cp-log",
-                "query --reverse --event=-x --limit=50",
-                true,
-            ),
-            ("cp_verify", json!({}), "cp-log", "verify", false),
-            (
-                "cp_session_search",
-                json!({"query": "--help", "limit": 3}),
-                "cp-session",
-                "search --limit=3 -- --help",
-                true,
-            ),
-            ("cp_prompt", json!({"prompt": "p", "system": "@/x"}), "cp-llm", "--input=text --system=@@/x", false),
-        ] {
-            let run = run(name, arguments).unwrap();
-            assert_eq!((run.program, run.words.join(" ").as_str(), run.all), (program, words, all));
-            assert_eq!(
-                (run.input.as_str(), run.has_text()),
-                if name == "cp_prompt" { ("p", true) } else { ("", false) }
-            );
-        }
-        for (arguments, tool, checked) in [
+    fn arguments_become_action_or_error_with_path() {
+        let read = operation("cp_read", json!({"path": "etc/hostname", "line": 2})).unwrap();
+        let ToolAction::Do { tool: "filesystem", input } = read else { panic!("{read:?}") };
+        assert_eq!(Value::Object(input), json!({"path": "etc/hostname", "line": 2, "operation": "read_file"}));
+        let listed = operation("cp_read", json!({"path": "etc"})).unwrap();
+        assert!(matches!(listed, ToolAction::Do { input, .. } if input["operation"] == "list_directory"));
+        let query = operation("cp_ledger_query", json!({"event": "-x", "newest_first": true, "all": true})).unwrap();
+        let ToolAction::Ask { program: "cp-log", words, all: true, .. } = query else { panic!("{query:?}") };
+        assert_eq!(words, ["query", "--reverse", "--event=-x", "--limit=50"]);
+        let search = operation("cp_session_search", json!({"query": "--help", "limit": 3})).unwrap();
+        assert!(matches!(search, ToolAction::Ask { words, .. } if words == ["search", "--limit=3", "--", "--help"]));
+        for (arguments, run, check) in [
             (json!({"command": "a | b"}), "bash", "bash"),
             (json!({"command": "a b"}), "bash", "shell"),
             (json!({"argv": ["a"]}), "shell", "shell"),
         ] {
-            let tools = ["cp_run", "cp_check"].map(|name| run(name, arguments.clone()).unwrap().tool);
-            assert_eq!(tools, [Some(tool), Some(checked)], "{arguments}");
+            for (name, expected) in [("cp_run", run), ("cp_check", check)] {
+                let (ToolAction::Do { tool, .. } | ToolAction::Check { tool, .. }) =
+                    operation(name, arguments.clone()).unwrap()
+                else {
+                    panic!("{name}")
+                };
+                assert_eq!(tool, expected, "{name} {arguments}");
+            }
         }
+        let prompt = operation("cp_prompt", json!({"prompt": "p", "system": "@/etc/passwd"})).unwrap();
+        assert!(matches!(prompt, ToolAction::Ask { words, .. } if words[0] == "--system=@@/etc/passwd"));
         for (name, arguments, place) in [
             ("cp_read", json!({}), "the arguments: "),
             ("cp_read", json!({"path": 1}), "/path: "),
             ("cp_run", json!({"command": "x", "shell": true}), "the arguments: "),
         ] {
-            let error = run(name, arguments).unwrap_err();
+            let error = operation(name, arguments).unwrap_err();
             assert!(error.message().starts_with(place), "{error}");
         }
     }
