@@ -2,8 +2,10 @@
 //!
 //! The client is at standard input and output, and only the protocol is written there. One thread reads the client's lines, and the main
 //! thread handles them and writes ([`stdio`]). [`serve`] answers by running our programs; [`gate`] checks and records the calls to another
-//! server, which is a process ([`proxy`]) or reached over HTTP ([`http`]).
+//! server, which is a process ([`proxy`]) or reached over HTTP ([`http`]). For [`call`] the client is in this process, and the streams have
+//! records.
 
+mod call;
 mod gate;
 mod http;
 mod proxy;
@@ -15,6 +17,7 @@ mod stdio;
 mod schemas;
 
 use cp_common::program::{Credentials, Program};
+use cp_common::wire::schemas as wire;
 use cp_common::{Context, Result};
 
 /// The description of this program.
@@ -22,11 +25,11 @@ pub static PROGRAM: Program = Program {
     name: "cp-mcp",
     about: "bridge these programs and the Model Context Protocol",
     risk_tier: "T2",
-    verbs: &[serve::DOC, proxy::DOC, http::DOC],
+    verbs: &[serve::DOC, call::DOC, proxy::DOC, http::DOC],
     groups: &[],
     doctor: &[],
     environment: &[],
-    schemas: &[("item", include_str!("../schemas/item.json"))],
+    schemas: &[wire::TOOL_RESULT, ("item", include_str!("../schemas/item.json"))],
     checks: |_| Vec::new(),
     credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
@@ -43,6 +46,7 @@ pub struct Cli {
 #[derive(clap::Subcommand)]
 enum Verb {
     Serve(serve::Args),
+    Call(call::Args),
     Proxy(proxy::Args),
     Connect(http::Args),
 }
@@ -51,6 +55,7 @@ enum Verb {
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Serve(args) => serve::run(&args, context),
+        Verb::Call(args) => call::run(&args, context),
         Verb::Proxy(args) => proxy::run(&args, context),
         Verb::Connect(args) => http::run(&args, context),
     }

@@ -1,6 +1,5 @@
 //! `cp-mcp proxy`: a server that is started here, in the sandbox, behind the gate.
 
-use std::path::{Path, PathBuf};
 use std::process::ChildStdout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +11,10 @@ use cp_common::coprocess::Child;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::lines::{LINE_LIMIT, Lines, Next};
 use cp_common::{Code, Context, Error, Result};
-use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_name, name_of, not_fatal, unavailable};
+use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_cp_mcp, name_of, not_fatal, unavailable};
 use serde_json::{Value, json};
 
-use crate::gate::{self, GateOptions, Server};
+use crate::gate::{self, Server};
 use crate::stdio::{Event, Post};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -38,15 +37,9 @@ const UNREAD: usize = 2 * LINE_LIMIT;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The server's name in the policy, [mcp.N] (default: the file or package that SERVER starts)
-    #[arg(long = "server", value_name = "NAME")]
+    #[arg(long = "server", value_name = "NAME", value_parser = gate::server_name)]
     name: Option<String>,
-    /// A file of MCP servers, as .mcp.json, that has the command and variables of the server
-    #[arg(long, value_name = "FILE", requires = "name", hide_short_help = true)]
-    mcp_config: Option<PathBuf>,
-    /// Ask for no approval, because the client does: cp-toolloop passes this option
-    #[arg(long, hide_short_help = true)]
-    client_approves: bool,
-    /// The server and its arguments, after `--` (default: the command in the policy or in --mcp-config)
+    /// The server and its arguments, after `--` (default: the command in the policy)
     #[arg(value_name = "SERVER")]
     server: Vec<String>,
 }
@@ -56,34 +49,15 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Some(name) = args.name.as_deref().or(found.as_deref()) else {
         return Err(Error::usage("the server has no name").hint("cp-mcp proxy --server NAME -- SERVER ARGUMENTS"));
     };
-    if !is_name(name) {
-        return Err(Error::usage(format!("--server {name}: a name is 1 to 64 letters, digits, _ and -")));
-    }
     let launcher = Launcher::of(context)?;
     let given = (!args.server.is_empty()).then(|| args.server.clone());
-    let spec = match &args.mcp_config {
-        Some(file) => configured(name, file, given, context)?,
-        None => Spec { name: name.to_owned(), argv: launcher.argv(name, given)?, ..Spec::default() },
-    };
-    let table = launcher.table(name)?;
-    let options = GateOptions { client_approves: args.client_approves };
-    gate::run(name, options, |post, _| Process::start(&spec, &table, &launcher, post), context)
-}
-
-/// The server of a file, with the command that was given if there is one.
-fn configured(name: &str, file: &Path, given: Option<Vec<String>>, context: &Context) -> Result<Spec> {
-    let servers = Spec::of_file(file, context)?;
-    let spec = servers.into_iter().find(|spec| spec.name == name);
-    let spec = spec.ok_or_else(|| Error::not_found(format!("the file has no server {name}")).in_file(file))?;
-    if given.is_some_and(|given| given != spec.argv) {
-        let message = format!("the file has another command for the server {name}");
-        return Err(Error::new(Code::Conflict, message).in_file(file).with("command", spec.argv));
-    }
-    Ok(spec)
+    let spec = Spec { name: name.to_owned(), argv: launcher.argv(name, given)?, ..Spec::default() };
+    let table = launcher.table(name);
+    gate::run(name, |post| Process::start(&spec, &table, &launcher, post), context)
 }
 
 /// A server process. One thread reads its output and another writes its input, because the server may stop reading.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     outbox: Option<SyncSender<Vec<u8>>>,
     /// The number of bytes that it has not read.
@@ -94,7 +68,7 @@ struct Process {
 }
 
 impl Process {
-    fn start(spec: &Spec, table: &Table, launcher: &Launcher, post: Post) -> Result<Self> {
+    pub(crate) fn start(spec: &Spec, table: &Table, launcher: &Launcher, post: Post) -> Result<Self> {
         let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec, table))?;
         let (mut input, output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
         let (outbox, lines): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
@@ -163,8 +137,11 @@ impl Server for Process {
     }
 
     fn described(&self) -> Value {
-        let sandbox = if self.table.sandbox == Sandbox::None { "none" } else { "tool" };
-        json!({ "name": self.spec.name, "command": self.spec.argv, "sandbox": sandbox })
+        // Our own bridge confines its server itself.
+        let is_outside = self.table.sandbox == Sandbox::None || is_cp_mcp(&self.spec);
+        let env: Vec<&String> = self.table.env.iter().chain(self.spec.env.keys()).collect();
+        let sandbox = if is_outside { "none" } else { "tool" };
+        json!({ "name": self.spec.name, "command": self.spec.argv, "env": env, "sandbox": sandbox })
     }
 
     fn end(&mut self, left: Result<()>) -> Error {

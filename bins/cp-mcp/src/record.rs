@@ -1,6 +1,6 @@
 //! The ledger entries of this program: clients, servers, each call before it is made, and its result.
 
-use cp_common::wire::{Approval, Receipt};
+use cp_common::wire::{Approval, AskedBy, Receipt};
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::approval::Said;
 use cp_ledger::{Entry, Ledger, Sync, effect_path};
@@ -25,6 +25,22 @@ impl Journal {
             session: context.session(),
             run: context.options.run.clone(),
         })
+    }
+
+    /// Records what follows on the ledger of a run.
+    pub(crate) fn follow(&mut self, run: &str, ledger: &std::path::Path) {
+        (self.run, self.path, self.ledger) = (Some(run.to_owned()), ledger.to_owned(), None);
+    }
+
+    /// True if a run makes the calls.
+    pub(crate) const fn is_of_run(&self) -> bool {
+        self.run.is_some()
+    }
+
+    /// Who asks for an approval.
+    pub(crate) fn asked_by(&self, call_id: Option<String>) -> AskedBy {
+        let (program, agent) = ("cp-mcp".to_owned(), self.agent.clone());
+        AskedBy { program, agent, run: self.run.clone(), session: self.session.clone(), call_id }
     }
 
     /// Appends an event to the ledger.

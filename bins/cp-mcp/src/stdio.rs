@@ -4,16 +4,17 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;
 
-use cp_common::output::Format;
+use cp_common::output::{Format, printable_line};
 use cp_common::stream::lines::{LINE_LIMIT, Lines, Next};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
+use cp_mcp_wire::{Offer, Offers};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 /// The most waiting events. Beyond it the pipe of the client blocks.
-const WAITING: usize = 64;
+pub(crate) const WAITING: usize = 64;
 
 /// An event.
 pub(crate) enum Event {
@@ -63,22 +64,36 @@ fn read(client: &Post, longest: usize) -> Result<()> {
     }
 }
 
-/// A message to the client.
-#[derive(Serialize)]
+/// A message to the client; or what the servers of `call` offer.
+#[derive(Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("x-untrusted" = ["message"])))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["message", "servers", "tools"])))]
 pub(crate) struct Item<'a> {
     /// The message.
-    #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, serde_json::Value>"))]
-    message: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<std::collections::BTreeMap<String, serde_json::Value>>"))]
+    message: Option<&'a RawValue>,
+    #[serde(flatten)]
+    offers: Option<Offers>,
     /// JSON Pointers to untrusted members.
     #[serde(rename = "_untrusted")]
-    untrusted: [&'static str; 1],
+    untrusted: Vec<&'static str>,
+}
+
+impl Item<'_> {
+    /// What servers offer.
+    pub(crate) fn of_servers(offers: Offers) -> Self {
+        Self { offers: Some(offers), untrusted: vec!["/servers", "/tools"], ..Self::default() }
+    }
 }
 
 impl Reply for Item<'_> {
     fn text(&self) -> String {
-        self.message.get().to_owned()
+        let tools =
+            self.offers.iter().flat_map(|offers| &offers.tools).map(|Offer { server, name, description, .. }| {
+                printable_line(&format!("{server}/{name:<24} {}", description.lines().next().unwrap_or_default()))
+            });
+        self.message.map_or_else(|| tools.collect::<Vec<_>>().join("\n"), |message| message.get().to_owned())
     }
 }
 
@@ -97,7 +112,7 @@ pub(crate) fn write(line: &[u8], context: &mut Context) -> Result<()> {
         return context.out.raw(line);
     }
     let message = serde_json::from_slice(line).map_err(|e| Error::validation(format!("a message: {e}")))?;
-    context.out.record(Kind::Item, &Item { message, untrusted: ["/message"] })
+    context.out.record(Kind::Item, &Item { message: Some(message), untrusted: vec!["/message"], ..Item::default() })
 }
 
 fn in_records(context: &Context) -> bool {

@@ -184,47 +184,6 @@ fn each_reading_tool_answers_in_text_and_structure_alike_and_the_ledger_says_who
 }
 
 #[test]
-fn a_long_result_comes_as_a_link_to_all_of_it() {
-    for (library, era) in all() {
-        let place = governed();
-        let mut client = Client::new(&place, library, era, None, &["serve"]);
-        let told = client.call("cp_run", json!({"argv": ["seq", "100000"]}));
-        let content = told["result"]["content"].as_array().unwrap();
-        let link = content.iter().find(|part| part["type"] == "resource_link");
-        let link = link.unwrap_or_else(|| panic!("{library:?} {era:?}: {}", &told.to_string()[..2000]));
-        assert!(text(&told).len() < 200_000, "{library:?}");
-        // It comes in pages: behind each of them but the last is the address of the next.
-        let (mut whole, mut next) = (String::new(), link["uri"].clone());
-        while next.is_string() {
-            let contents = client.step(&json!({"do": "read", "uri": next}))["result"]["contents"].clone();
-            whole.push_str(contents[0]["text"].as_str().unwrap_or_else(|| panic!("{library:?} {era:?}: {contents}")));
-            next = contents[1]["uri"].clone();
-        }
-        assert!(whole.ends_with("\n99999\n100000\n"), "{library:?} {era:?}: {} bytes", whole.len());
-        client.end();
-    }
-}
-
-#[test]
-fn prompts_are_listed_and_one_that_nobody_has_is_an_error_of_the_protocol() {
-    for (library, era) in all() {
-        let place = governed();
-        place.home.write("souls/helper.md", "You are brief.\n");
-        place.home.write("config/agents.json", json!({"helper": {"soul": "souls/helper.md"}}).to_string());
-        let mut client = Client::new(&place, library, era, None, &["serve"]);
-        let listed = client.step(&json!({"do": "prompts"}));
-        let names: Vec<&Value> =
-            listed["result"]["prompts"].as_array().unwrap().iter().map(|prompt| &prompt["name"]).collect();
-        assert!(!names.is_empty(), "{library:?} {era:?}: {listed}");
-        let got = client.step(&json!({"do": "prompt", "name": names[0], "arguments": {}}));
-        assert!(got["result"]["messages"].to_string().contains("You are brief."), "{library:?} {era:?}: {got}");
-        let none = client.step(&json!({"do": "prompt", "name": "nobody", "arguments": {}}));
-        assert_eq!(none["error"]["code"], -32602, "{library:?} {era:?}: {none}");
-        client.end();
-    }
-}
-
-#[test]
 fn a_call_that_is_cancelled_is_gone_with_all_that_it_started() {
     for (library, era) in all() {
         let place = governed();
@@ -267,29 +226,5 @@ fn approved_call_runs_only_after_approval() {
             assert!(questions.iter().all(|question| question.as_str().unwrap().contains("touch")), "{shown}");
             client.end();
         }
-    }
-}
-
-#[test]
-fn what_only_its_owner_may_allow_is_never_asked_of_a_client() {
-    for (library, era) in all() {
-        let place = governed();
-        place.policy(&POLICY.replace("\"agent\"", "\"owner\""));
-        let mut client = Client::new(&place, library, era, Some("accept"), &["serve"]);
-        let call = json!({"argv": ["touch", "made"]});
-        let told = client.call("cp_run", call.clone());
-        let shown = format!("{library:?} {era:?}: {told}");
-        assert!(told["questions"] == json!([]) && told["result"]["isError"] == true, "{shown}");
-        assert!(!place.work.join("made").exists(), "{shown}");
-        let told = text(&told);
-        let id = told.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').find(|word| word.starts_with("APR-"));
-        let id = id.unwrap_or_else(|| panic!("{library:?} {era:?}: {told}"));
-        let mut terminal = place.program("cp-exec").args(["approve", id]).terminal(80);
-        terminal.wait_for("Allow it? y = yes, n = no: ");
-        terminal.send("yes\r");
-        terminal.end();
-        client.call("cp_run", call);
-        assert!(place.work.join("made").exists(), "{library:?} {era:?}");
-        client.end();
     }
 }

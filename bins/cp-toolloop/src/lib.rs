@@ -1,11 +1,9 @@
 //! Let a model use tools until it is done: within limits, recorded, and resumable after a stop at any point.
 //!
 //! The [`verbs`] plan a run; the [`engine`] asks the model and runs its calls, by the coprocesses in [`parts`]; each step is written to the
-//! [`state`], from which a run is resumed; [`tools`] are the tools of the model, some of them from MCP servers ([`mcp`]). Each module uses
-//! only the modules after it.
+//! [`state`], from which a run is resumed; [`tools`] are the tools of the model. Each module uses only the modules after it.
 
 mod engine;
-mod mcp;
 mod parts;
 #[cfg(test)]
 mod schemas;

@@ -84,7 +84,7 @@ fn server_with_handshake_is_called_and_restarted_after_its_exit() {
     let ran = call(&place, &server, &inputs.map(|input| ("echo", input)));
     let (results, text) = (ran.results(), "hi\n[image, image/png: not shown]");
     assert_eq!([&results[0], &results[1], &results[4]], [text; 3], "{ran:?}");
-    assert_eq!(results[2], "stopped after 1.5 seconds");
+    assert!(results[2].contains("did not answer within 1.5 s"), "{ran:?}");
     assert!(results[3].contains("ended before it answered"), "{ran:?}");
     let failed: Vec<bool> = ran.of("tool_result").iter().map(|result| result["is_error"] == true).collect();
     assert_eq!(failed, [false, true, true, true, false]);
@@ -129,7 +129,7 @@ fn server_that_reads_nothing_or_floods_delays_a_call_only_until_its_limit() {
         let began = Instant::now();
         let ran = call(&place, &server, &[("one", "{}"), ("one", &long), ("one", &format!(" {long}"))]);
         let results = ran.results();
-        let is_failure = |text: &String| text.starts_with("stopped after 0.5 s") || text.contains("does not read");
+        let is_failure = |text: &String| text.contains("did not answer within 0.5 s") || text.contains("does not read");
         assert!(results.len() == 3 && results.iter().all(is_failure), "{calls}: {results:?}");
         assert!(began.elapsed() < Duration::from_secs(30), "{calls}: {:?}", began.elapsed());
     }
@@ -165,13 +165,4 @@ fn changed_tool_is_left_out_with_reason_until_it_is_approved() {
     assert!(why.contains("changed its description") && why.contains("`cp-exec approve APR-"), "{why}");
     let ran = call(&place, &server, &[("t", "{}")]);
     assert_eq!(ran.results(), ["Tool not permitted: t"], "{ran:?}");
-}
-
-#[test]
-fn secrets_in_results_of_servers_are_redacted() {
-    cp_testkit::needs!("python3");
-    let place = ToolLoop::new();
-    let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
-    let server = with_one(&place, &format!("    return {{'content': [{{'type': 'text', 'text': 'see {key}'}}]}}"));
-    assert_eq!(call(&place, &server, &[("one", "{}")]).results(), ["see [REDACTED:github_token]"]);
 }

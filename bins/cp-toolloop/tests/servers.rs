@@ -1,10 +1,9 @@
 //! MCP servers that others wrote, really called; and what the policy says about servers.
 
 use cp_testkit::{counterpart, packages, required};
-use std::path::PathBuf;
 
 use crate::toolloop::{Results, ToolLoop};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The command line of a reference server.
 fn reference(name: &str) -> Option<String> {
@@ -12,46 +11,6 @@ fn reference(name: &str) -> Option<String> {
     let file = packages().join(format!("node_modules/@modelcontextprotocol/server-{name}/dist/index.js"));
     let server = required(&format!("the MCP server {name} (.ci/run installs it)"), file.is_file());
     server.then(|| format!("{} {}", node.display(), file.display()))
-}
-
-/// Makes the calls, one answer of the model each, and gives their results.
-fn calls(place: &ToolLoop, server: &str, calls: &[(&str, Value)]) -> Vec<(String, bool)> {
-    let lines: Vec<String> =
-        calls.iter().map(|(name, input)| json!({"tool_calls": [{"name": name, "input": input}]}).to_string()).collect();
-    place.script(&lines.iter().map(String::as_str).collect::<Vec<_>>());
-    let ran = place.run(&["--mcp", server, "x"]);
-    assert_eq!(ran.status, 0, "{ran:?}");
-    let result = |data: &Value| (data["content"].as_str().unwrap().to_owned(), data["is_error"] == true);
-    ran.of("tool_result").iter().map(result).collect()
-}
-
-#[test]
-fn everything_server_is_called_in_sandbox() {
-    let Some(command) = reference("everything") else { return };
-    let place = ToolLoop::new();
-    let text = "a \"b\" 'c' \\ \n\t{\"d\": [1]} ä 👍 $HOME `id`";
-    let results = calls(
-        &place,
-        &format!("all={command}"),
-        &[
-            ("echo", json!({"message": text})),
-            ("get-sum", json!({"a": 2, "b": 3})),
-            ("get-sum", json!({"a": "2"})),
-            ("trigger-long-running-operation", json!({"duration": 1, "steps": 3})),
-            ("get-structured-content", json!({"location": "Chicago"})),
-            ("get-tiny-image", json!({})),
-            ("get-env", json!({})),
-        ],
-    );
-    assert_eq!(results[0], (format!("Echo: {text}"), false));
-    assert_eq!(results[1], ("The sum of 2 and 3 is 5.".to_owned(), false));
-    assert!(results[2].1 && results[2].0.contains("do not fit its schema"), "{results:?}");
-    assert!(!results[3].1 && results[3].0.contains("completed"), "{results:?}");
-    assert!(!results[4].1 && results[4].0.contains("temperature"), "{results:?}");
-    assert!(results[5].0.contains("[image, image/png]"), "{results:?}");
-    let environment: Value = serde_json::from_str(&results[6].0).unwrap();
-    assert!(environment.get("CP_HOME").is_none() && environment.get("PATH").is_some(), "{environment}");
-    assert_ne!(environment["HOME"], json!(place.root.join("work")), "its home is a scratch directory");
 }
 
 #[test]
@@ -70,50 +29,6 @@ fn image_of_tool_reaches_model() {
     assert_eq!((&source["type"], &source["media_type"]), (&json!("base64"), &json!("image/png")), "{ran:?}");
     assert!(source["data"].as_str().unwrap().starts_with("iVBORw0KGgo"), "{ran:?}");
     assert_eq!(place.run(&["--replay", "r.jsonl"]).of("tool_result"), ran.of("tool_result"));
-}
-
-#[test]
-fn filesystem_server_writes_only_in_policy_paths() {
-    let Some(command) = reference("filesystem") else { return };
-    let place = ToolLoop::new();
-    place.root.directory("aside");
-    let (inside, aside) = (place.root.join("work/a.txt"), place.root.join("aside/a.txt"));
-    // Its arguments allow it to write both; the sandbox does not.
-    let server = format!("fs={command} {} {}", place.root.join("work").display(), place.root.join("aside").display());
-    let write = |path: &PathBuf| json!({"path": path, "content": "two\nlines\n"});
-    let wanted = [
-        ("write_file", write(&inside)),
-        ("read_text_file", json!({"path": inside})),
-        ("write_file", write(&aside)),
-        ("read_text_file", json!({"path": "/etc/passwd"})),
-    ];
-    // It says that writing destroys.
-    place.policy("[mcp.fs]\napprove = false\n");
-    let results = calls(&place, &server, &wanted);
-    assert!(!results[0].1 && results[1] == ("two\nlines\n".to_owned(), false), "{results:?}");
-    assert!(results[2].1 && !aside.exists(), "{results:?}");
-    assert!(results[3].1, "{results:?}");
-    place.policy(&format!("[mcp.fs]\napprove = false\nwrite = [\"{}\"]\n", place.root.join("aside").display()));
-    let results = calls(&place, &server, &wanted);
-    assert!(!results[2].1 && aside.exists(), "{results:?}");
-}
-
-#[test]
-fn memory_server_gets_variable_of_policy() {
-    let Some(command) = reference("memory") else { return };
-    let place = ToolLoop::new();
-    let server = format!("memory={command}");
-    place.policy("[mcp.memory]\nenv = [\"MEMORY_FILE_PATH\"]\n");
-    let entity = json!({"entities": [{"name": "Ada", "entityType": "person", "observations": ["writes programs"]}]});
-    let lines = [
-        json!({"tool_calls": [{"name": "create_entities", "input": entity}]}).to_string(),
-        json!({"tool_calls": [{"name": "read_graph", "input": {}}]}).to_string(),
-    ];
-    place.script(&[&lines[0], &lines[1]]);
-    let file = place.root.join("work/memory.jsonl");
-    let ran = place.command(&["--mcp", &server, "x"]).env("MEMORY_FILE_PATH", &file).run();
-    assert!(ran.status == 0 && ran.results()[1].contains("writes programs"), "{ran:?}");
-    assert!(std::fs::read_to_string(&file).unwrap().contains("Ada"));
 }
 
 /// A server that answers a call with what `answer` evaluates to.
@@ -210,23 +125,11 @@ fn server_command_comes_from_policy() {
 }
 
 #[test]
-fn only_tools_of_policy_are_offered() {
-    cp_testkit::needs!("python3");
-    let place = ToolLoop::new();
-    let server = format!("s={}", server(&place, "'ok'"));
-    place.script(&[r#"{"tool_calls":[{"name":"look"}]}"#]);
-    place.policy("[mcp.s]\ntools = [\"lo*\"]\n");
-    assert_eq!(place.run(&["--mcp", &server, "x"]).results(), ["ok"]);
-    place.policy("[mcp.s]\ntools = []\n");
-    assert_eq!(place.run(&["--mcp", &server, "x"]).results(), ["Tool not permitted: look"]);
-}
-
-#[test]
 fn invalid_policy_table_is_an_error_with_hint() {
     let place = ToolLoop::new();
     for (table, message, hint) in [
         ("netwrok = \"host\"", "unknown key `netwrok`", "network"),
-        ("sandbox = \"no\"", "unknown variant", ""),
+        ("sandbox = \"no\"", "unknown value `no`", "none"),
         ("env = [\"ANTHROPIC_API_KEY\"]", "ANTHROPIC_API_KEY", "another name"),
     ] {
         place.policy(&format!("[mcp.s]\n{table}\n"));

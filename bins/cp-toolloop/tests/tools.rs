@@ -177,14 +177,6 @@ for line in sys.stdin:
 }
 
 #[test]
-fn program_that_is_not_a_server_is_left_out() {
-    let place = ToolLoop::new();
-    let ran = place.run(&["tools", "--mcp", "t=/bin/true"]);
-    assert_eq!(names(&ran.closing()), ["filesystem", "system", "shell", "bash"]);
-    assert_eq!(ran.closing()["data"]["items"][4]["status"], "broken", "{ran:?}");
-}
-
-#[test]
 fn tool_name_and_description_cannot_forge_lines() {
     let place = ToolLoop::new();
     let description = "\\u001b[31mred\\u009b2J\\nsecond";

@@ -2,6 +2,7 @@
 //! data types; it does not read, write or start anything.
 
 mod message;
+mod offers;
 mod tool;
 
 pub use self::message::{
@@ -9,4 +10,5 @@ pub use self::message::{
     METHOD_NOT_FOUND, MODERN, Message, Meta, PARSE_ERROR, Party, UNSUPPORTED_VERSION, failure, notification, parse,
     read, request, result,
 };
-pub use self::tool::{Annotations, Call, CallResult, LeftOut, Media, Page, Tool, is_tool_name};
+pub use self::offers::{Hints, Offer, OfferingServer, Offers};
+pub use self::tool::{Annotations, Call, CallResult, Media, Page, Tool, is_tool_name};

@@ -8,48 +8,11 @@ use serde_json::value::RawValue;
 
 use super::message::Meta;
 
-/// A page of `tools/list`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// The result of `tools/list`, without pages.
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Page {
-    /// The tools of the page.
+    /// The tools.
     pub tools: Vec<Tool>,
-    /// The cursor of the next page; `None` for the last page.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_cursor: Option<String>,
-    /// Metadata of the page.
-    #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
-    pub meta: Option<Box<RawValue>>,
-}
-
-/// A tool that cp-mcp leaves out of a list: an element of [`LeftOut::META`] in the metadata of the page.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
-    /// The name of the tool.
-    pub name: String,
-    /// Why it is left out.
-    pub why: String,
-    /// The approval that would offer it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approval: Option<String>,
-}
-
-impl LeftOut {
-    /// The name of the metadata member.
-    pub const META: &str = "cp/left_out";
-}
-
-impl Page {
-    /// The tools that cp-mcp has left out of this page.
-    pub fn left_out(&self) -> Vec<LeftOut> {
-        #[derive(Deserialize)]
-        struct Meta {
-            #[serde(rename = "cp/left_out")]
-            left_out: Vec<LeftOut>,
-        }
-        let meta = self.meta.as_ref().and_then(|meta| serde_json::from_str::<Meta>(meta.get()).ok());
-        meta.map(|meta| meta.left_out).unwrap_or_default()
-    }
 }
 
 /// True if a tool may have this name: letters, digits, `_`, `.` and `-`.
@@ -144,6 +107,9 @@ pub struct CallResult {
     /// The requests that the client must answer before the server can continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_requests: Option<Value>,
+    /// The state by which the client continues the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_state: Option<Box<RawValue>>,
 }
 
 /// An image or audio block: its media type, and its bytes in base64.
@@ -190,6 +156,12 @@ impl CallResult {
     /// True if the server needs an answer from the client first.
     pub fn is_input_required(&self) -> bool {
         self.result_type.as_deref() == Some("input_required")
+    }
+
+    /// True if it sends a request of this method to the client.
+    pub fn requests(&self, method: &str) -> bool {
+        let mut requests = self.input_requests.as_ref().and_then(Value::as_object).into_iter().flatten();
+        requests.any(|(_, request)| request["method"] == method)
     }
 
     /// The result as text: the structured content if there are no blocks, and a placeholder for each block that is not text. The

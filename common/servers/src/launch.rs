@@ -1,11 +1,11 @@
 //! Starts servers: in the sandbox of cp-exec under their own policy, or outside if the policy allows it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use cp_common::coprocess::{self, Child, Grace, command_words};
+use cp_common::coprocess::{self, Child, Grace};
 use cp_common::home::{Home, make_directory, resolved, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
@@ -13,7 +13,7 @@ use cp_common::{Code, Context, Error, Result};
 use crate::hints::check_fetch;
 use crate::narrowed::narrowed;
 use crate::policy::{LIFETIME, Policy, Sandbox, Table, matches};
-use crate::spec::{Configured, Spec, is_name, read};
+use crate::spec::Spec;
 
 /// The variables of a server outside the sandbox.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
@@ -21,22 +21,17 @@ const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 /// How long a server has to exit after its input is closed, and again after SIGTERM.
 const GRACE: Grace = Grace { after_input: Duration::from_millis(500), after_term: Duration::from_millis(500) };
 
-/// How long `cp-mcp` has to exit: it stops its own server first.
-const PROXY_GRACE: Grace = Grace { after_input: Duration::from_secs(3), after_term: Duration::from_secs(3) };
-
 /// The age at which an abandoned scratch home is removed. No server takes longer to start.
 const ABANDONED: Duration = Duration::from_hours(1);
 
 /// Starts servers under the policy of a home.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// The name of the client for servers.
-    pub client: &'static str,
     policy: Policy,
     home: Home,
     base: PathBuf,
     /// The ledger option and other options for cp-exec.
-    flags: Vec<String>,
+    flags: Vec<OsString>,
     /// The options for `cp-mcp`.
     handed_on: Vec<OsString>,
 }
@@ -53,37 +48,37 @@ impl Drop for ScratchHome {
 impl Launcher {
     /// A launcher with the policy, base directory and ledger of this context.
     pub fn of(context: &Context) -> Result<Self> {
-        let mut flags = vec!["--origin".to_owned(), context.origin().name().to_owned()];
+        let options = &context.options;
         let ledger = std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?;
         if let Some(directory) = ledger.parent() {
             make_directory(directory)?;
         }
-        flags.extend(["--ledger".to_owned(), ledger.display().to_string()]);
-        if let Some(root) = &context.options.root {
-            flags.extend(["--root".to_owned(), std::path::absolute(root)?.display().to_string()]);
-        }
-        let named = [("--session", &context.options.session), ("--run", &context.options.run)];
-        for (flag, value) in named {
-            flags.extend(value.iter().flat_map(|value| [flag.to_owned(), value.clone()]));
-        }
+        let root = options.root.as_ref().map(std::path::absolute).transpose()?;
+        let named = [
+            ("--origin", Some(context.origin().name().into())),
+            ("--ledger", Some(ledger.into_os_string())),
+            ("--root", root.map(PathBuf::into_os_string)),
+            ("--session", options.session.as_ref().map(OsString::from)),
+            ("--run", options.run.as_ref().map(OsString::from)),
+        ];
+        let given = named.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?]));
         Ok(Self {
-            client: context.program,
             policy: Policy::load(context)?,
             home: context.home.resolved(),
             base: context.base()?,
-            flags,
+            flags: given.flatten().collect(),
             handed_on: context.handed_on(),
         })
     }
 
     /// The table of a server in the policy.
-    pub fn table(&self, name: &str) -> Result<Table> {
+    pub fn table(&self, name: &str) -> Table {
         self.policy.table(name)
     }
 
     /// The command of a server: the given one, or that of the policy.
     pub fn argv(&self, name: &str, given: Option<Vec<String>>) -> Result<Vec<String>> {
-        let listed = self.table(name)?.command;
+        let listed = self.table(name).command;
         let listed = listed.map(|command| coprocess::command_words(&command)).transpose()?;
         let [listed, given] = [listed, given].map(|argv| argv.map(|argv| self.located(argv)).transpose());
         match (listed?, given?) {
@@ -103,35 +98,27 @@ impl Launcher {
     }
 
     /// The rule by which each call of a server's tool requires approval, and the reason; `None` if it requires no approval.
-    pub fn approval_rule(&self, table: &Table, tool: &str, is_destructive: bool) -> Option<(&'static str, String)> {
-        let listed = self.policy.whole.get("tools").and_then(|tools| tools.get("approve")?.as_array());
+    pub fn approval_rule(
+        &self,
+        server: &str,
+        table: &Table,
+        tool: &str,
+        is_destructive: bool,
+    ) -> Option<(&'static str, String)> {
+        let listed = self.policy.tools.get("approve").and_then(toml::Value::as_array);
         let mut patterns = listed.into_iter().flatten().filter_map(toml::Value::as_str);
-        if patterns.any(|pattern| matches(pattern, tool)) {
+        // cp-toolloop offers it by the second name if another tool has the first one.
+        if patterns.any(|pattern| matches(pattern, tool) || matches(pattern, &format!("{server}_{tool}"))) {
             return Some(("tools.approve", format!("tools.approve of the policy lists `{tool}`")));
         }
         let is_asked = table.approve.unwrap_or(is_destructive);
         is_asked.then(|| ("tool.approve", format!("{tool} requires approval of each call")))
     }
 
-    /// Starts `cp-mcp proxy` for a server, or the server's own command if that is `cp-mcp`.
-    pub fn start_proxy(&self, spec: &Spec) -> Result<Child> {
-        let mut command = if is_cp_mcp(spec) {
-            self.bridge(&spec.expanded()?)
-        } else {
-            let mut command = Command::new(coprocess::find("cp-mcp")?);
-            command.args(&self.handed_on).args(["proxy", "--client-approves", "--server", &spec.name]);
-            command.args(spec.config.iter().flat_map(|file| [OsStr::new("--mcp-config"), file.as_os_str()]));
-            command.arg("--").args(&spec.argv);
-            command
-        };
-        let child = Child::start(command.current_dir(&self.base).stderr(Stdio::piped()), PROXY_GRACE);
-        Ok(child.map_err(|e| not_fatal(&e))?.called(format!("the server {}", spec.name)))
-    }
-
     /// Starts a server, whose standard error is copied to ours. A server in the sandbox has a scratch home, which must exist until the
     /// server has answered.
     pub fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
-        let table = self.table(&spec.name)?;
+        let table = self.table(&spec.name);
         let spec = spec.expanded()?;
         let (mut command, home) = match table.sandbox {
             _ if is_cp_mcp(&spec) => (self.bridge(&spec), None),
@@ -165,9 +152,10 @@ impl Launcher {
     fn located(&self, mut argv: Vec<String>) -> Result<Vec<String>> {
         let program = argv.first_mut().ok_or_else(|| Error::usage("the command is empty"))?;
         let path = if program.contains('/') {
-            Some(coprocess::find(program)?)
+            // A resumed run may be in another directory.
+            Some(coprocess::find(&self.base.join(&*program).display().to_string())?)
         } else {
-            let listed = self.policy.whole.get("exec").and_then(|exec| exec.get("path")?.as_array());
+            let listed = self.policy.exec.get("path").and_then(toml::Value::as_array);
             let mut listed = listed.into_iter().flatten().filter_map(toml::Value::as_str);
             let ours = program.starts_with("cp-").then(|| coprocess::find(program).ok()).flatten();
             ours.or_else(|| coprocess::on_path(program))
@@ -232,32 +220,6 @@ pub fn not_fatal(error: &Error) -> Error {
     Error::new(error.code(), error.message())
 }
 
-impl Spec {
-    /// Parses `NAME=COMMAND`, or `NAME` of a server whose command is in the policy.
-    pub fn parse(text: &str, context: &Context) -> Result<Self> {
-        let (name, command) = text.split_once('=').map_or((text, None), |(name, command)| (name, Some(command)));
-        if !is_name(name) {
-            return Err(Error::usage(format!("--mcp {text}: the name must be 1 to 64 letters, digits, _ and -"))
-                .hint("write --mcp NAME='/path/to/server arguments'"));
-        }
-        let given = command.map(command_words).transpose()?;
-        Ok(Self { name: name.to_owned(), argv: Launcher::of(context)?.argv(name, given)?, ..Self::default() })
-    }
-
-    /// The servers of a file.
-    pub fn of_file(path: &Path, context: &Context) -> Result<Vec<Self>> {
-        let launcher = Launcher::of(context)?;
-        let file = std::path::absolute(path)?;
-        let configured = read(path)?.into_iter().map(|Configured { name, argv, env }| {
-            if !is_name(&name) {
-                return Err(Error::config(format!("the server `{name}`: a name is 1 to 64 letters, digits, _ and -")));
-            }
-            Ok(Self { argv: launcher.argv(&name, Some(argv))?, name, env, config: Some(file.clone()) })
-        });
-        configured.map(|spec| spec.map_err(|e: Error| e.in_file(path))).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -271,7 +233,7 @@ mod tests {
     fn program_without_slash_is_found_on_path() {
         let (policy, base) = (Policy::default(), PathBuf::from("/"));
         let home = Home::find(Some(&base)).unwrap();
-        let launcher = Launcher { client: "a-test", policy, base, home, flags: Vec::new(), handed_on: Vec::new() };
+        let launcher = Launcher { policy, base, home, flags: Vec::new(), handed_on: Vec::new() };
         let argv = |program: &str| launcher.argv("s", Some(vec![program.to_owned(), "-x".to_owned()]));
         let found = argv("sh").unwrap();
         assert!(found[0].starts_with('/') && found[0].ends_with("/sh") && found[1] == "-x", "{found:?}");

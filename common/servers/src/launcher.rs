@@ -1,88 +1,27 @@
 //! Programs that start a server, such as interpreters and fetchers of packages: what they start names the server.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
 
 use crate::spec::{LONGEST_NAME, is_in_names};
 
-/// A program that starts another one, which an operand names.
+/// Programs that start another one, as `launchers.toml` describes them.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Starter {
-    /// Its name; digits and dots at the end of a name are a version.
-    name: &'static str,
-    /// The words before the operand.
-    verbs: &'static [&'static str],
-    /// Options with a value that names the package, or the module.
-    named_by: &'static [&'static str],
-    /// Other options with a value.
-    with_value: &'static [&'static str],
-    /// True if it fetches packages.
+    names: Vec<String>,
+    verbs: Vec<String>,
+    named_by: Vec<String>,
+    with_value: Vec<String>,
+    /// True if they fetch packages.
     fetches: bool,
 }
 
-const NPM: Starter = Starter {
-    name: "npx",
-    verbs: &["exec", "x", "dlx"],
-    named_by: &["-p", "--package"],
-    with_value: &["-c", "--call", "-w", "--workspace"],
-    fetches: true,
-};
-const UV: Starter = Starter {
-    name: "uvx",
-    verbs: &["tool", "run"],
-    named_by: &["--from", "--spec"],
-    with_value: &["--with", "--python", "-p", "--directory", "--project", "--index", "--index-url", "--env-file"],
-    fetches: true,
-};
-const NODE: Starter = Starter {
-    name: "node",
-    verbs: &["run"],
-    named_by: &[],
-    with_value: &["-r", "--require", "--import", "--loader", "--env-file"],
-    fetches: false,
-};
-const PYTHON: Starter =
-    Starter { name: "python", verbs: &[], named_by: &["-m"], with_value: &["-W", "-X"], fetches: false };
-const DOCKER: Starter = Starter {
-    name: "docker",
-    verbs: &["run", "container"],
-    named_by: &[],
-    with_value: &[
-        "-e",
-        "--env",
-        "--env-file",
-        "-v",
-        "--volume",
-        "--mount",
-        "--name",
-        "--network",
-        "-p",
-        "--publish",
-        "-u",
-        "--user",
-        "-w",
-        "--workdir",
-    ],
-    fetches: false,
-};
-
-const STARTERS: [Starter; 17] = [
-    NPM,
-    Starter { name: "npm", ..NPM },
-    Starter { name: "pnpm", ..NPM },
-    Starter { name: "pnpx", ..NPM },
-    Starter { name: "bunx", ..NPM },
-    UV,
-    Starter { name: "uv", ..UV },
-    Starter { name: "pipx", ..UV },
-    NODE,
-    Starter { name: "bun", ..NODE },
-    Starter { name: "deno", ..NODE },
-    Starter { name: "ruby", ..NODE },
-    Starter { name: "bash", ..PYTHON },
-    Starter { name: "sh", ..PYTHON },
-    PYTHON,
-    DOCKER,
-    Starter { name: "podman", ..DOCKER },
-];
+static STARTERS: LazyLock<BTreeMap<String, Vec<Starter>>> =
+    LazyLock::new(|| toml::from_str(include_str!("launchers.toml")).unwrap_or_default());
 
 /// What a command starts.
 pub(crate) struct Started<'a> {
@@ -99,19 +38,21 @@ pub(crate) fn started(argv: &[String]) -> Option<Started<'_>> {
     let (program, arguments) = argv.split_first()?;
     let called = Path::new(program).file_name()?.to_str()?;
     let bare = called.trim_end_matches(|sign: char| sign.is_ascii_digit() || sign == '.');
-    let starter = STARTERS.iter().find(|starter| starter.name == called || starter.name == bare)?;
+    let is_named = |starter: &&Starter| starter.names.iter().any(|name| [called, bare].contains(&name.as_str()));
+    let starter = STARTERS.values().flatten().find(is_named)?;
+    let is_in = |list: &[String], word: &str| list.iter().any(|listed| listed == word);
     let (mut words, mut named, mut operand) = (arguments.iter().map(String::as_str), None, None);
     while let Some(word) = words.next() {
         let (option, value) = word.split_once('=').map_or((word, None), |(option, value)| (option, Some(value)));
-        if starter.named_by.contains(&option) {
+        if is_in(&starter.named_by, option) {
             named = named.or(value.or_else(|| words.next()));
             // What follows a module are its arguments.
             if starter.named_by == ["-m"] {
                 break;
             }
-        } else if starter.with_value.contains(&word) {
+        } else if is_in(&starter.with_value, word) {
             words.next();
-        } else if !word.starts_with('-') && !starter.verbs.contains(&word) {
+        } else if !word.starts_with('-') && !is_in(&starter.verbs, word) {
             operand = Some(word);
             break;
         }

@@ -1,5 +1,6 @@
 //! MCP servers on this machine: their policy, and how they are started.
 
+mod given;
 mod hints;
 mod launch;
 mod launcher;

@@ -16,11 +16,11 @@ pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Home)
         ("paths".to_owned(), toml::Value::Table(paths(policy, table, &spec.argv, &program, home))),
         ("project".to_owned(), toml::Value::Table(projects(policy))),
     ]);
-    whole.iter().map(|(name, value)| format!("{name} = {}\n", inline(value))).collect::<Vec<_>>().concat()
+    toml::to_string(&whole).unwrap_or_default()
 }
 
 fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Table {
-    let mut exec = section(policy, "exec");
+    let mut exec = policy.exec.clone();
     exec.remove("env_allow");
     let mut env = exec.remove("env_set").and_then(|set| set.try_into::<toml::Table>().ok()).unwrap_or_default();
     let variables = table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into())));
@@ -39,7 +39,7 @@ fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Tab
 
 /// The grants for projects, less their networks, because a server has its own.
 fn projects(policy: &Policy) -> toml::Table {
-    let mut projects = section(policy, "project");
+    let mut projects = policy.project.clone();
     for (_, project) in &mut projects {
         project.as_table_mut().and_then(|project| project.remove("network"));
     }
@@ -47,7 +47,7 @@ fn projects(policy: &Policy) -> toml::Table {
 }
 
 fn paths(policy: &Policy, table: &Table, argv: &[String], program: &str, home: &Home) -> toml::Table {
-    let mut paths = section(policy, "paths");
+    let mut paths = policy.paths.clone();
     let mut add = |key: &str, absent: &[&str], more: Vec<String>| {
         let listed = paths.remove(key).and_then(|list| list.try_into::<Vec<String>>().ok());
         let mut all = listed.unwrap_or_else(|| absent.iter().map(|&path| path.to_owned()).collect());
@@ -60,10 +60,6 @@ fn paths(policy: &Policy, table: &Table, argv: &[String], program: &str, home: &
     add("execute", &[], vec![program.to_owned()]);
     add("forbidden", &[], home.private().map(|part| format!("{}/**", part.display())).collect());
     paths
-}
-
-fn section(policy: &Policy, name: &str) -> toml::Table {
-    policy.whole.get(name).and_then(toml::Value::as_table).cloned().unwrap_or_default()
 }
 
 /// Expands each leading `~`, because it would later mean the home of another user.
@@ -79,24 +75,6 @@ fn expanded(policy: &Policy, value: toml::Value) -> toml::Value {
             toml::Value::Table(table.into_iter().map(|(name, value)| (name, expanded(policy, value))).collect())
         }
         other => other,
-    }
-}
-
-/// A value as TOML on one line.
-fn inline(value: &toml::Value) -> String {
-    let word = |text: &str| serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f");
-    match value {
-        toml::Value::String(text) => word(text),
-        toml::Value::Integer(number) => number.to_string(),
-        // The debug form has a decimal point, which TOML requires for floats.
-        toml::Value::Float(number) => format!("{number:?}"),
-        toml::Value::Boolean(yes) => yes.to_string(),
-        toml::Value::Datetime(time) => time.to_string(),
-        toml::Value::Array(list) => format!("[{}]", list.iter().map(inline).collect::<Vec<_>>().join(", ")),
-        toml::Value::Table(table) => {
-            let members = table.iter().map(|(name, value)| format!("{} = {}", word(name), inline(value)));
-            format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
-        }
     }
 }
 
@@ -128,7 +106,7 @@ mod tests {
              [paths]\nread = [\".\", \"~/a \\\"b\\\"\"]\nforbidden = [\"**/.env\"]\n\
              [mcp.s]\nnetwork = \"loopback\"\nwrite = [\"/data\"]\n",
         );
-        let table = policy.table("s").unwrap();
+        let table = policy.table("s");
         let spec = Spec { argv: vec!["/opt/x/server".to_owned(), "--all".to_owned()], ..Spec::default() };
         let text = narrowed(&policy, &table, &spec, &Home::find(Some(Path::new("/home/me/cp"))).unwrap());
         let parsed: toml::Table = toml::from_str(&text).unwrap();

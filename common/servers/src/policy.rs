@@ -1,37 +1,23 @@
 //! `[mcp.NAME]` of the policy: the command of a server, and its permissions.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
 use cp_egress::Network;
+use cp_policy::table;
 use serde::Deserialize;
 
 /// How long a server may run in the sandbox, which is the limit of cp-exec.
 pub const LIFETIME: Duration = Duration::from_hours(24);
-/// The keys of a table.
-const KEYS: [&str; 12] = [
-    "command",
-    "url",
-    "sandbox",
-    "network",
-    "env",
-    "read",
-    "write",
-    "timeout",
-    "start_timeout",
-    "approve",
-    "tools",
-    "sampling",
-];
 /// The default time limit of a call.
 const CALL: Duration = Duration::from_mins(1);
 /// The default time limit for starting and listing tools.
 const START: Duration = Duration::from_secs(30);
 /// The prefixes of variables with the keys of model providers.
 const KEYS_OF_MODELS: [&str; 4] = ["ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_API"];
+
 /// The table of a server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -78,12 +64,19 @@ impl Table {
         self.tools.as_ref().is_none_or(|tools| tools.iter().any(|pattern| matches(pattern, tool)))
     }
 
-    /// The error in its time limits.
-    fn wrong_time(&self) -> Option<String> {
+    /// Refuses time limits that no server can have, and the keys of model providers.
+    fn check(&self, name: &str) -> Result<()> {
+        let wrong = |what: String| Error::config(format!("[mcp.{name}] {what}"));
         let most = LIFETIME.as_secs_f64();
-        let times = [("timeout", self.timeout), ("start_timeout", self.start_timeout)];
-        let wrong = times.into_iter().find(|(_, time)| time.is_some_and(|time| !(time > 0.0 && time <= most)));
-        wrong.map(|(key, _)| format!("{key} must be more than 0 and at most {most} seconds"))
+        let mut times = [("timeout", self.timeout), ("start_timeout", self.start_timeout)].into_iter();
+        if let Some((key, _)) = times.find(|(_, time)| time.is_some_and(|time| !(time > 0.0 && time <= most))) {
+            return Err(wrong(format!("{key} must be more than 0 and at most {most} seconds")));
+        }
+        match self.env.iter().find(|variable| is_key_of_model(variable)) {
+            Some(key) => Err(wrong(format!("env lists {key}, and servers must not get the keys of model providers"))
+                .hint("give the server a key of its own under another name")),
+            None => Ok(()),
+        }
     }
 }
 
@@ -98,11 +91,14 @@ pub enum Sandbox {
     None,
 }
 
-/// The part of the policy that concerns servers.
+/// The part of the policy that concerns servers. The tables of other programs are copied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
-    file: PathBuf,
-    pub(crate) whole: toml::Table,
+    servers: BTreeMap<String, Table>,
+    pub(crate) exec: toml::Table,
+    pub(crate) paths: toml::Table,
+    pub(crate) project: toml::Table,
+    pub(crate) tools: toml::Table,
     /// The home directory of the policy's owner, if another user runs this program.
     pub(crate) tilde: Option<String>,
 }
@@ -110,16 +106,14 @@ pub(crate) struct Policy {
 impl Policy {
     /// Reads the policy. Without a file the built-in policy applies.
     pub(crate) fn load(context: &Context) -> Result<Self> {
-        let file = context.home.policy_file();
-        let text = match std::fs::read_to_string(&file) {
-            Ok(text) => text,
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
-                return Ok(Self { file, ..Self::default() });
-            }
-            Err(e) => return Err(Error::config(format!("cannot read: {e}")).in_file(&file).fatal()),
-        };
-        let whole = toml::from_str(&text).map_err(|e| Error::config(e.message()).in_file(&file).fatal())?;
-        let meta = file.metadata().map_err(|e| Error::io("reading the policy", e).in_file(&file).fatal())?;
+        let (home, file) = (&context.home, context.home.policy_file());
+        let servers: BTreeMap<String, Table> = table(home, "mcp")?;
+        for (name, table) in &servers {
+            table.check(name).map_err(|e| e.in_file(&file).fatal())?;
+        }
+        let [exec, paths, project, tools] = ["exec", "paths", "project", "tools"].map(|name| table(home, name));
+        let mut policy = Self { servers, exec: exec?, paths: paths?, project: project?, tools: tools?, tilde: None };
+        let Ok(meta) = file.metadata() else { return Ok(policy) };
         let owner = meta.uid();
         // A group with the number of the owner is the owner's private group.
         let shared = meta.mode() & 0o020 != 0 && meta.gid() != 0 && meta.gid() != owner;
@@ -127,36 +121,23 @@ impl Policy {
             let fix = format!("chmod go-w {}", file.display());
             return Err(Error::config("others can write the policy").in_file(&file).hint(fix).fatal());
         }
-        let tilde = if owner == rustix::process::getuid().as_raw() { None } else { home_of(owner) };
-        Ok(Self { file, whole, tilde })
+        policy.tilde = if owner == rustix::process::getuid().as_raw() { None } else { home_of(owner) };
+        Ok(policy)
     }
 
     /// A policy of a test.
     #[cfg(test)]
     pub(crate) fn of_text(text: &str) -> Self {
-        Self { whole: toml::from_str(text).unwrap_or_default(), ..Self::default() }
+        let mut whole: toml::Table = toml::from_str(text).unwrap();
+        let servers = whole.remove("mcp").and_then(|table| table.try_into().ok()).unwrap_or_default();
+        let mut part = |name: &str| whole.remove(name).and_then(|table| table.try_into().ok()).unwrap_or_default();
+        let [exec, paths, project, tools] = ["exec", "paths", "project", "tools"].map(&mut part);
+        Self { servers, exec, paths, project, tools, tilde: None }
     }
 
     /// The table of a server. The default is the sandbox, without a name of the network.
-    pub(crate) fn table(&self, name: &str) -> Result<Table> {
-        let Some(found) = self.whole.get("mcp").and_then(|mcp| mcp.get(name)) else { return Ok(Table::default()) };
-        let wrong = |what: String| Error::config(format!("[mcp.{name}] {what}")).in_file(&self.file).fatal();
-        if let Some(unknown) = found.as_table().and_then(|table| table.keys().find(|key| !KEYS.contains(&key.as_str())))
-        {
-            let near = nearest(unknown, KEYS).map(|near| format!("did you mean `{near}`?"));
-            return Err(wrong(format!("unknown key `{unknown}`"))
-                .with("key", unknown.as_str())
-                .hint(near.unwrap_or_else(|| format!("valid keys: {}", KEYS.join(", ")))));
-        }
-        let table: Table = found.clone().try_into().map_err(|e: toml::de::Error| wrong(e.message().to_owned()))?;
-        if let Some(what) = table.wrong_time() {
-            return Err(wrong(what));
-        }
-        match table.env.iter().find(|variable| is_key_of_model(variable)) {
-            Some(key) => Err(wrong(format!("env lists {key}, and servers must not get the keys of model providers"))
-                .hint("give the server a key of its own under another name")),
-            None => Ok(table),
-        }
+    pub(crate) fn table(&self, name: &str) -> Table {
+        self.servers.get(name).cloned().unwrap_or_default()
     }
 }
 

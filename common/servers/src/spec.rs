@@ -1,11 +1,8 @@
-//! A server on the command line, or in a file in the form of `.mcp.json` (`--mcp-config`).
+//! A server: its name, its command and its variables.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use cp_common::{Code, Error, Result};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::policy::is_key_of_model;
 
@@ -13,18 +10,16 @@ use crate::policy::is_key_of_model;
 pub const LONGEST_NAME: usize = 64;
 
 /// A server on the command line or in a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
     /// Its name.
     pub name: String,
     /// Its command.
     pub argv: Vec<String>,
     /// The variables in its file.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Its file, if it is from one. Variables in its command and environment are not expanded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config: Option<PathBuf>,
+    /// True if it is from a file. Variables in its command and environment are not expanded.
+    pub is_of_file: bool,
 }
 
 /// True if a server or tool can have this name, which every provider accepts, and which is not a path.
@@ -40,76 +35,12 @@ pub fn is_in_names(byte: u8) -> bool {
 impl Spec {
     /// This server, with its variables expanded.
     pub(crate) fn expanded(&self) -> Result<Self> {
-        if self.config.is_none() {
+        if !self.is_of_file {
             return Ok(self.clone());
         }
         let argv = self.argv.iter().map(|word| expanded(word)).collect::<Result<_>>()?;
         let env = self.env.iter().map(|(name, value)| Ok((name.clone(), expanded(value)?)));
         Ok(Self { argv, env: env.collect::<Result<_>>()?, ..self.clone() })
-    }
-}
-
-#[derive(Deserialize)]
-struct File {
-    #[serde(rename = "mcpServers", alias = "servers")]
-    servers: BTreeMap<String, Listed>,
-}
-
-/// A server in the file.
-#[derive(Deserialize)]
-struct Listed {
-    #[serde(rename = "type")]
-    transport: Option<String>,
-    url: Option<Value>,
-    command: Option<String>,
-    #[serde(default)]
-    args: Vec<String>,
-    #[serde(default)]
-    env: BTreeMap<String, String>,
-    #[serde(default)]
-    disabled: bool,
-}
-
-/// The command of a server in the file. Variables are not expanded, because records must not have their values.
-pub(crate) struct Configured {
-    pub(crate) name: String,
-    pub(crate) argv: Vec<String>,
-    pub(crate) env: BTreeMap<String, String>,
-}
-
-/// Reads the servers of a file.
-pub(crate) fn read(path: &Path) -> Result<Vec<Configured>> {
-    let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::not_found("the file of MCP servers does not exist").in_file(path),
-        _ => Error::io("reading the MCP servers", e).in_file(path),
-    })?;
-    let file: File = serde_json::from_str(&text).map_err(|e| {
-        Error::config(format!("not a list of MCP servers: {e}"))
-            .in_file(path)
-            .hint("write {\"mcpServers\":{\"NAME\":{\"command\":\"/path/to/server\",\"args\":[]}}}")
-    })?;
-    let enabled = file.servers.into_iter().filter(|(_, listed)| !listed.disabled);
-    enabled.map(|(name, listed)| configured(name, listed).map_err(|e| e.in_file(path))).collect()
-}
-
-fn configured(name: String, listed: Listed) -> Result<Configured> {
-    let Listed { transport, url, command, args, env, disabled: _ } = listed;
-    let transport = transport.as_deref().unwrap_or(if url.is_some() { "http" } else { "stdio" });
-    if !matches!(transport, "stdio" | "local") {
-        let message = format!("the server {name} has the type {transport}, which is not supported: only stdio is");
-        return Err(Error::config(message).with("server", name).hint("a bridge such as mcp-remote makes it a command"));
-    }
-    let Some(command) = command else {
-        return Err(Error::config(format!("the server {name} has no command")).with("server", name));
-    };
-    let mut argv = vec![expanded(&command)?];
-    argv.extend(args);
-    for word in argv.iter().chain(env.values()) {
-        expanded(word).map_err(|e| Error::new(e.code(), format!("the server {name}: {}", e.message())))?;
-    }
-    match env.keys().find(|variable| is_key_of_model(variable)) {
-        Some(key) => Err(refused(key).with("server", name)),
-        None => Ok(Configured { name, argv, env }),
     }
 }
 
@@ -137,7 +68,7 @@ pub(crate) fn expanded(text: &str) -> Result<String> {
     Ok(done + rest)
 }
 
-fn refused(variable: &str) -> Error {
+pub(crate) fn refused(variable: &str) -> Error {
     Error::new(Code::Forbidden, format!("{variable} is not given: servers must not get the keys of model providers"))
         .hint("give the server a key of its own under another name")
 }

@@ -27,6 +27,15 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "cp-mcp call",
+        &[
+            "cp-mcp call --list --mcp 'cp=cp-mcp serve' --json </dev/null",
+            r#"call cp/cp_check '{"command":"ls"}' | cp-mcp call --mcp 'cp=cp-mcp serve' --json"#,
+            "cp-mcp call --list --mcp s=/bin/false --json </dev/null",
+            "cp-mcp call",
+        ],
+    ),
+    (
         "cp-mcp proxy",
         &[
             r#"{ echo '{"jsonrpc":"2.0","method":"hello"}'; sleep 0.5; } | cp-mcp proxy --json --server cat -- /bin/cat"#,

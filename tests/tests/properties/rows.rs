@@ -89,7 +89,7 @@ const ROWS: [[&str; 4]; 60] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 16] = [
+const MORE: [[&str; 4]; 17] = [
     ["cp-exec agent", "", "--format json -- true", "--format json -- sleep 30"],
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
@@ -114,6 +114,12 @@ const MORE: [[&str; 4]; 16] = [
         "--check --from $OPENAI_BASE_URL",
     ],
     ["cp-mcp serve", "", "--format json <called", "--format json"],
+    [
+        "cp-mcp call",
+        "",
+        "--format json --list --mcp 'cp=cp-mcp serve' </dev/null",
+        "--format json --list --mcp 'cp=cp-mcp serve'",
+    ],
     ["cp-mcp proxy", "", "--format json --server cat -- /bin/cat </dev/null", "--format json --server cat -- /bin/cat"],
     ["cp-mcp connect", "", "--format json http://127.0.0.1:1/ </dev/null", "--format json http://127.0.0.1:1/"],
 ];

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
 use cp_common::program::approval::{answered, command_line, find, new as new_approval, pause, take};
-use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Receipt, Scope, Shown};
-use cp_common::{Code, Context, Error, Result, keys};
+use cp_common::wire::{Action, Approval, Binds, Level, Receipt, Scope, Shown};
+use cp_common::{Code, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
-use cp_mcp_wire::Party;
-use serde::{Deserialize, Serialize};
+use cp_mcp_wire::{Annotations, Party};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ impl Call {
     }
 }
 
-impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
+impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     /// Requests the tools of the server, with the `_meta` of the client's request.
     pub(super) fn list(&mut self, params: Option<&RawValue>) -> Result<()> {
         let mut members: Members =
@@ -68,7 +68,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
 
     /// Compares a complete list with the pinned tools, or pins all of them if the server has no pins yet.
     pub(super) fn accept_listing(&mut self, mut listing: Listing) -> Result<()> {
-        if let Some(pins) = load_pins(self.name, self.context)? {
+        if let Some(pins) = load_pins(&self.name, &self.home)? {
             for tool in &mut listing.tools {
                 if pins.get(&tool.name).is_none_or(|pin| pin.hash != tool.pin.hash) {
                     tool.availability = self.review_change(tool, &pins)?;
@@ -79,7 +79,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             let hashes: BTreeMap<_, _> = tools().map(|tool| (&tool.name, &tool.pin.hash)).collect();
             self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": hashes }))?;
             let pins = tools().map(|tool| (tool.name.clone(), tool.pin.clone())).collect();
-            keep_pins(self.name, &pins, self.context)?;
+            keep_pins(&self.name, &pins, &self.home)?;
         }
         for tool in listing.tools.iter_mut().filter(|tool| !self.table.allows(&tool.name)) {
             tool.availability = Availability::NotAllowed;
@@ -87,7 +87,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         for (name, reason) in &listing.refused {
             let warning = format!("the tool `{name}` of the server {} is left out: {reason}", self.name);
             if self.warned.insert(warning.clone()) {
-                self.context.warn(&warning);
+                self.warnings.push(warning);
             }
         }
         self.listing = Some(listing);
@@ -115,13 +115,13 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": hashes }))?;
             let mut pins = pins.clone();
             pins.insert(tool.name.clone(), tool.pin.clone());
-            keep_pins(self.name, &pins, self.context)?;
+            keep_pins(&self.name, &pins, &self.home)?;
             return Ok(Availability::Offered);
         }
-        let line = command_line(&self.context.home, &approval.resume);
+        let line = command_line(&self.home, &approval.resume);
         if self.warned.insert(approval.id.clone()) {
             let other = "another server needs another name, --server NAME";
-            self.context.warn(&format!("{why}; to see and accept it: {line}; {other}"));
+            self.warnings.push(format!("{why}; to see and accept it: {line}; {other}"));
         }
         Ok(Availability::Changed(why, Box::new(approval)))
     }
@@ -129,7 +129,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     /// Decides about a call. The error is the reason of a refusal.
     pub(super) fn decide(&mut self, call: &Call) -> Result<()> {
         let forbidden = |why: String, rule: &str| Error::new(Code::Forbidden, why).with("rule", rule);
-        let name = self.name;
+        let name = &self.name;
         if !self.table.allows(&call.tool) {
             let why = format!("the policy does not allow the tool {} of the server {name}", call.tool);
             return Err(
@@ -150,30 +150,24 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     fn decide_about(&mut self, tool: &mut ListedTool, call: &Call) -> Result<()> {
         if let Availability::Changed(..) = tool.availability {
             // The change may have been approved since.
-            let pins = load_pins(self.name, self.context)?.unwrap_or_default();
+            let pins = load_pins(&self.name, &self.home)?.unwrap_or_default();
             let is_kept = pins.get(&tool.name).is_some_and(|pin| pin.hash == tool.pin.hash);
             tool.availability = if is_kept { Availability::Offered } else { self.review_change(tool, &pins)? };
         }
         if let Availability::Changed(why, approval) = &tool.availability {
-            let line = command_line(&self.context.home, &approval.resume);
+            let line = command_line(&self.home, &approval.resume);
             let hint = format!("`{line}` in a terminal shows and approves the change; then repeat the call");
             return Err(Error::new(Code::Conflict, why.clone()).with("rule", "mcp.pinned").hint(hint));
         }
         tool.check(&call.arguments)?;
-        if self.options.client_approves {
-            return Ok(());
-        }
-        let Some((rule, why)) = self.launcher.approval_rule(&self.table, &tool.name, tool.annotations.is_destructive())
-        else {
-            return Ok(());
-        };
+        let Some((rule, why)) = self.approval_rule(&tool.name, tool.annotations) else { return Ok(()) };
         if call.state.as_ref().is_some_and(|state| self.states.remove(&continuation_key(call, state))) {
             return Ok(());
         }
         let shown = Shown {
             tool: Some(format!("{}: {}", self.name, tool.name)),
             input: serde_json::from_str(call.arguments.get()).ok(),
-            cwd: self.context.base().ok().map(|base| base.display().to_string()),
+            cwd: self.base.clone(),
             risk: "medium".to_owned(),
             rule: rule.to_owned(),
             why,
@@ -184,13 +178,13 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             request: keys::hash(request.as_bytes()),
             program: self.server.as_ref().map(|server| keys::hash(server.described().to_string().as_bytes())),
             target: None,
-            policy: std::fs::read(self.context.home.policy_file()).ok().map(|text| keys::hash(&text)),
+            policy: std::fs::read(self.home.policy_file()).ok().map(|text| keys::hash(&text)),
         };
         let approval = self.approval(Level::Agent, shown, binds)?;
         if self.is_granted(&approval)? {
             return Ok(());
         }
-        Err(pause(&self.context.home, &approval)?)
+        Err(pause(&self.home, &approval)?)
     }
 
     /// Records the result of a call.
@@ -203,24 +197,30 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         let Some(StartedCall { call, receipt, began }) = started else { return Ok(()) };
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let hash = result.map(|result| keys::hash(result.get().as_bytes()));
-        let end = json!({ "call": receipt.seq, "tool": call.tool, "is_error": is_error, "sha256": hash, "duration_ms": duration_ms });
+        let mut end = json!({ "call": receipt.seq, "tool": call.tool, "is_error": is_error, "sha256": hash, "duration_ms": duration_ms });
+        if let Some(id) = self.caller.as_ref().and_then(|caller| caller.call.as_ref()) {
+            end["call_id"] = json!(id);
+        }
         self.journal.note("mcp.result", &end).map(drop)
     }
 
+    /// The rule by which each call of a tool requires approval here, and the reason. One of our own bridges asks itself.
+    pub(super) fn approval_rule(&self, tool: &str, annotations: Annotations) -> Option<(&'static str, String)> {
+        let is_bridge = self.caller.as_ref().is_some_and(|caller| caller.is_bridge);
+        (!is_bridge)
+            .then(|| self.launcher.approval_rule(&self.name, &self.table, tool, annotations.is_destructive()))?
+    }
+
     fn approval(&self, level: Level, shown: Shown, binds: Binds) -> Result<Approval> {
-        let asked_by = AskedBy {
-            program: "cp-mcp".to_owned(),
-            agent: self.context.agent(None),
-            run: self.context.options.run.clone(),
-            session: self.context.session(),
-            call_id: None,
-        };
-        new_approval(asked_by, Action::Server, level, &[Scope::Once], shown, binds)
+        let call_id = self.caller.as_ref().and_then(|caller| caller.call.clone());
+        // Only a run keeps a decision for all of it.
+        let scopes: &[Scope] = if call_id.is_some() { &[Scope::Once, Scope::Run] } else { &[Scope::Once] };
+        new_approval(self.journal.asked_by(call_id), Action::Server, level, scopes, shown, binds)
     }
 
     /// True if the approval was granted; this spends the grant. Otherwise the approval is requested.
     fn is_granted(&mut self, approval: &Approval) -> Result<bool> {
-        let home = self.context.home.clone();
+        let home = self.home.clone();
         if let Some(spent) = take(&home, approval)? {
             answered(&home, &approval.id)?;
             self.journal.approval(ApprovalEvent::Spent(&spent.grant), approval)?;
@@ -241,6 +241,9 @@ pub(super) struct Entry<'a> {
     pub(super) client: &'a Option<Party>,
     pub(super) tool: &'a str,
     pub(super) arguments: &'a RawValue,
+    /// The id of the call in its run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) call_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) refused: Option<Value>,
 }
@@ -250,40 +253,9 @@ pub(super) fn refused(error: &Error) -> Value {
     json!({ "code": error.code().row().name, "rule": error.details().get("rule"), "why": error.message() })
 }
 
-/// The members of a result that control the next request.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct ResultFlow {
-    pub(super) is_error: bool,
-    input_requests: BTreeMap<String, Request>,
-    request_state: Option<Box<RawValue>>,
-}
-
-#[derive(Deserialize)]
-struct Request {
-    method: String,
-}
-
-impl ResultFlow {
-    /// Reads these members of a result.
-    pub(super) fn of(result: &RawValue) -> Self {
-        serde_json::from_str(result.get()).unwrap_or_default()
-    }
-
-    /// True if the result sends a request of this method to the client.
-    pub(super) fn requests(&self, method: &str) -> bool {
-        self.input_requests.values().any(|request| request.method == method)
-    }
-
-    /// Keeps the state by which the client may continue this call without a second approval.
-    pub(super) fn keep_state(&self, call: &Call, states: &mut States) {
-        states.extend(self.request_state.as_ref().map(|state| continuation_key(call, state)));
-    }
-}
-
 /// The approved calls that may be continued, by the hash of the call and its state.
 pub(super) type States = HashSet<String>;
 
-fn continuation_key(call: &Call, state: &RawValue) -> String {
+pub(super) fn continuation_key(call: &Call, state: &RawValue) -> String {
     keys::hash(json!([call.tool, call.arguments.get(), state.get()]).to_string().as_bytes())
 }

@@ -4,18 +4,18 @@ use std::time::Instant;
 
 use cp_common::json::check;
 use cp_common::stream::lines::LINE_LIMIT;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Error, Result};
 use cp_mcp_wire::{Failure, Initialize, Message, Meta, PARSE_ERROR, parse, read as read_line};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::calls::{Call, Entry, StartedCall, refused};
-use super::message::{Members, id_of, message, refusal, response};
+use super::message::{Members, id_of, message, response};
 use super::{Gate, Own, Pending, STARTS, Server};
 use crate::stdio::Post;
 
-impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
+impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     /// Handles a line of the client.
     pub(super) fn receive_from_client(&mut self, line: &[u8]) -> Result<()> {
         if matches!(self.own, Some((Own::Handshake, _))) {
@@ -38,7 +38,10 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                 let _ = self.send(&response(id, &outcome));
                 Ok(())
             }
-            Err((id, failure)) => self.write_to_client(&response(id.unwrap_or(RawValue::NULL), &Err(failure))),
+            Err((id, failure)) => {
+                self.answer(id.unwrap_or(RawValue::NULL), Err(failure));
+                Ok(())
+            }
         }
     }
 
@@ -60,7 +63,10 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     fn handle_request(&mut self, line: &[u8], id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<()> {
         match self.pass_request(line, id, method, params) {
             Err(error) if error.is_fatal() => Err(error),
-            Err(error) => self.write_to_client(&refusal(id, method, &error)),
+            Err(error) => {
+                self.refuse(id, method, &error);
+                Ok(())
+            }
             Ok(()) => Ok(()),
         }
     }
@@ -95,18 +101,23 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                 let Some(listing) = self.listing.take() else { return Ok(()) };
                 let listed = listing.result(&self.redactor)?;
                 self.listing = Some(listing);
-                return self.write_to_client(&response(id, &Ok(&listed)));
+                self.answer(id, Ok(&listed));
+                return Ok(());
             }
             "tools/call" => {
                 let requested = Call::of(params)?;
                 let decided = self.decide(&requested);
                 let Call { tool, arguments, .. } = &requested;
-                let (server, client, error) = (self.name, &self.client, decided.as_ref().err());
-                let entry = Entry { server, client, tool, arguments, refused: error.map(refused) };
+                let (server, client, error) = (self.name.as_str(), &self.client, decided.as_ref().err());
+                let call_id = self.caller.as_ref().and_then(|caller| caller.call.as_deref());
+                let entry = Entry { server, client, tool, arguments, call_id, refused: error.map(refused) };
                 let receipt = match decided {
                     Ok(()) => self.journal.intend("mcp.call", &entry)?,
+                    // The call is made again after the approval.
+                    Err(error) if call_id.is_some() && error.code() == Code::HumanRequired => return Err(error),
                     Err(error) => return self.journal.note("mcp.refused", &entry).and(Err(error)),
                 };
+                self.caller.iter_mut().for_each(|caller| caller.receipt = Some(receipt.clone()));
                 call = Some(StartedCall { call: requested, receipt, began: Instant::now() });
             }
             _ => {}
@@ -127,7 +138,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             #[serde(rename = "_meta")]
             meta: Meta,
         }
-        if self.client.is_some() && method != "initialize" {
+        if self.caller.is_some() || self.client.is_some() && method != "initialize" {
             return Ok(());
         }
         let params = params.map_or("null", RawValue::get);
@@ -138,7 +149,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             let Ok(Params { meta }) = serde_json::from_str(params) else { return Ok(()) };
             (meta.client, meta.version)
         };
-        let (server, client) = (self.name, self.client.insert(client));
+        let (server, client) = (&self.name, self.client.insert(client));
         let session = json!({ "server": server, "client": client, "protocol": protocol });
         self.journal.note("mcp.session", &session).map(drop)
     }
@@ -148,6 +159,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         let members: Members = serde_json::from_str(params.map_or("null", RawValue::get)).unwrap_or_default();
         let Some(key) = members.get("requestId").map(|id| id_of(id)) else { return Ok(()) };
         self.held.retain(|line| !matches!(parse(line), Some(Message::Request { id, .. }) if id_of(id) == key));
+        self.server.iter_mut().for_each(|server| server.abandon(&key));
         let Some(pending) = self.pending.remove(&key) else { return Ok(()) };
         self.record_result(pending.call.as_ref(), true, None)
     }

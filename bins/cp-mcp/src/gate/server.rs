@@ -1,11 +1,11 @@
 //! Messages of the server: responses to requests, and its own requests and notifications.
 
-use cp_common::{Code, Context, Error, Result};
-use cp_mcp_wire::{Failure, Message, parse};
+use cp_common::{Code, Error, Result};
+use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, parse};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::calls::ResultFlow;
-use super::message::{Id, Line, Members, check_media, id_of, message, redact, redact_members, refusal, response};
+use super::calls::continuation_key;
+use super::message::{Id, Line, Members, check_media, id_of, message, redact, redact_members, response};
 use super::tools::Pages;
 use super::{Gate, Own, Pending, Server};
 use crate::stdio::Post;
@@ -15,7 +15,7 @@ const SAMPLING: &str = "sampling/createMessage";
 /// The code of clients for a sampling request that the user rejects.
 const REJECTED: i64 = -1;
 
-impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
+impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     /// Handles a line of the server. Banners and responses to unknown requests are ignored.
     pub(super) fn receive_from_server(&mut self, line: &[u8]) -> Result<()> {
         let line = match self.lines.read(line) {
@@ -30,13 +30,24 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                 let _ = self.send(&response(id, &Err(failure)));
                 Ok(())
             }
-            Some(Message::Request { id, method, params }) => self.write_to_client(&message(Some(id), &method, params)),
+            Some(Message::Request { id, method, .. }) if self.caller.is_some() => {
+                let pong = RawValue::from_string("{}".to_owned()).unwrap_or_default();
+                let unsupported = || Failure::new(METHOD_NOT_FOUND, "not supported");
+                let outcome = if method == "ping" { Ok(&*pong) } else { Err(unsupported()) };
+                let _ = self.send(&response(id, &outcome));
+                Ok(())
+            }
+            Some(Message::Request { id, method, params }) => {
+                self.write_to_client(&message(Some(id), &method, params));
+                Ok(())
+            }
             Some(Message::Notification { method, params }) => {
                 if method == "notifications/tools/list_changed" {
                     self.listing = None;
                 }
                 let redacted = params.and_then(|params| redact_members(&self.redactor, params));
-                self.write_to_client(&message(None, &method, redacted.as_deref().or(params)))
+                self.write_to_client(&message(None, &method, redacted.as_deref().or(params)));
+                Ok(())
             }
             None => Ok(()),
         }
@@ -58,13 +69,14 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     /// Answers a request of the client with an error.
     pub(super) fn fail(&mut self, Pending { id, method, call, .. }: &Pending, error: &Error) -> Result<()> {
         self.record_result(call.as_ref(), true, None)?;
-        self.write_to_client(&refusal(id, method, error))
+        self.refuse(id, method, error);
+        Ok(())
     }
 
     /// Gives up the request of the gate itself, and fails the tool requests that wait for its response.
     pub(super) fn fail_own(&mut self, error: &Error) -> Result<()> {
         self.own = None;
-        self.refuse_held(|id, method| refusal(id, method, error))
+        self.refuse_held(|gate, id, method| gate.refuse(id, method, error))
     }
 
     fn is_own(&self, id: &str) -> bool {
@@ -110,29 +122,31 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                 let redacted = to_raw_value(&failure).ok().and_then(|raw| redact(redactor, &raw));
                 let failure = redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure);
                 self.record_result(call.as_ref(), true, None)?;
-                return self.write_to_client(&response(id, &Err(failure)));
+                self.answer(id, Err(failure));
+                return Ok(());
             }
         };
         let redacted = redact_members(redactor, result);
         let result = redacted.as_deref().unwrap_or(result);
         if let Some(started) = call {
-            let flow = ResultFlow::of(result);
-            if flow.requests(SAMPLING) && !self.table.sampling {
+            let read: CallResult = serde_json::from_str(result.get()).unwrap_or_default();
+            if read.requests(SAMPLING) && !self.table.sampling {
                 return self.fail(pending, &Error::new(Code::Forbidden, self.no_sampling()));
             }
-            if let Err(error) = check_media(result) {
+            if let Err(error) = check_media(&read) {
                 return self.fail(pending, &error);
             }
-            flow.keep_state(&started.call, &mut self.states);
-            self.record_result(Some(started), flow.is_error, Some(result))?;
+            self.states.extend(read.request_state.map(|state| continuation_key(&started.call, &state)));
+            self.record_result(Some(started), read.is_error, Some(result))?;
         }
-        self.write_to_client(&response(id, &Ok(result)))
+        self.answer(id, Ok(result));
+        Ok(())
     }
 
     fn page(&mut self, mut members: Members, mut pages: Pages, outcome: Result<&RawValue, Failure>) -> Result<()> {
         let added = match outcome {
             Ok(page) => pages.add(page),
-            Err(failure) => return self.refuse_held(|id, _| response(id, &Err(failure.clone()))),
+            Err(failure) => return self.refuse_held(|gate, id, _| gate.answer(id, Err(failure.clone()))),
         };
         let listed = match added {
             Ok(Some(cursor)) => {
@@ -145,7 +159,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         };
         match listed {
             Err(error) if error.is_fatal() => Err(error),
-            Err(error) => self.refuse_held(|id, method| refusal(id, method, &error)),
+            Err(error) => self.refuse_held(|gate, id, method| gate.refuse(id, method, &error)),
             Ok(()) => {
                 self.is_fresh = true;
                 let released = self.release();
@@ -156,11 +170,11 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     }
 
     /// Refuses the held tool requests, and handles the other held lines.
-    fn refuse_held(&mut self, refused: impl Fn(&RawValue, &str) -> String) -> Result<()> {
+    fn refuse_held(&mut self, refuse: impl Fn(&mut Self, &RawValue, &str)) -> Result<()> {
         for line in std::mem::take(&mut self.held) {
             match parse(&line) {
                 Some(Message::Request { id, method, .. }) if method.starts_with("tools/") => {
-                    self.write_to_client(&refused(id, &method))?;
+                    refuse(self, id, &method);
                 }
                 _ => self.receive_from_client(&line)?,
             }
@@ -177,7 +191,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             // The server has worked before, so a hint about its start would mislead.
             error = Error::new(error.code(), error.message());
         }
-        self.context.warn(error.message());
+        self.warnings.push(error.message().to_owned());
         self.listing = None;
         for pending in std::mem::take(&mut self.pending).into_values() {
             self.fail(&pending, &error)?;

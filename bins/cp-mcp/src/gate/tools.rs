@@ -5,12 +5,12 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
-use cp_common::home::write_whole;
+use cp_common::home::{Home, write_whole};
 use cp_common::output::printable_line;
 use cp_common::wire::Approval;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Error, Result};
 use cp_ledger::format::canonical::hash_value;
-use cp_mcp_wire::{Annotations, LeftOut, Tool, is_tool_name};
+use cp_mcp_wire::{Annotations, Tool, is_tool_name};
 use cp_redact::Redactor;
 use cp_schema::Schema;
 use serde::{Deserialize, Serialize};
@@ -97,33 +97,23 @@ impl Pages {
 }
 
 impl Listing {
-    /// The result for the client: the tools that it may call, on one page, and the reasons for which others are left out.
+    /// The result for the client: the tools that it may call, on one page.
     pub(super) fn result(&self, redactor: &Redactor) -> Result<Box<RawValue>> {
         let offered = self.tools.iter().filter(|tool| matches!(tool.availability, Availability::Offered));
         let tools: Vec<Box<RawValue>> = offered.map(|tool| tool.shown(redactor)).collect();
         let encoded = |e: serde_json::Error| Error::new(Code::Unknown, e.to_string());
         let mut members = self.members.clone();
         members.insert("tools".to_owned(), to_raw_value(&tools).map_err(encoded)?);
+        to_raw_value(&members).map_err(encoded)
+    }
+
+    /// The tools that are left out although the policy allows them: the name, the reason, and the approval that would offer it.
+    pub(super) fn left_out(&self) -> Vec<(String, String, Option<String>)> {
         let changed = self.tools.iter().filter_map(|tool| match &tool.availability {
-            Availability::Changed(why, approval) => {
-                Some(LeftOut { name: tool.name.clone(), why: why.clone(), approval: Some(approval.id.clone()) })
-            }
+            Availability::Changed(why, approval) => Some((tool.name.clone(), why.clone(), Some(approval.id.clone()))),
             Availability::Offered | Availability::NotAllowed => None,
         });
-        let refused =
-            self.refused.iter().map(|(name, why)| LeftOut { name: name.clone(), why: why.clone(), approval: None });
-        let left_out: Vec<LeftOut> = changed.chain(refused).collect();
-        let meta = members.get("_meta").and_then(|meta| serde_json::from_str::<Members>(meta.get()).ok());
-        let mut meta = meta.unwrap_or_default();
-        // The server must not write this member.
-        let is_forged = meta.remove(LeftOut::META).is_some();
-        if !left_out.is_empty() {
-            meta.insert(LeftOut::META.to_owned(), to_raw_value(&left_out).map_err(encoded)?);
-        }
-        if is_forged || !left_out.is_empty() {
-            members.insert("_meta".to_owned(), to_raw_value(&meta).map_err(encoded)?);
-        }
-        to_raw_value(&members).map_err(encoded)
+        changed.chain(self.refused.iter().map(|(name, why)| (name.clone(), why.clone(), None))).collect()
     }
 }
 
@@ -230,8 +220,8 @@ fn text_of_part(value: Option<&Value>) -> String {
 }
 
 /// What is kept of a server; none where nothing is.
-pub(super) fn load_pins(server: &str, context: &Context) -> Result<Option<Pins>> {
-    let file = pins_file(server, context);
+pub(super) fn load_pins(server: &str, home: &Home) -> Result<Option<Pins>> {
+    let file = pins_file(server, home);
     match std::fs::read(&file) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
             Error::new(Code::Integrity, format!("cannot be read: {e}"))
@@ -244,13 +234,13 @@ pub(super) fn load_pins(server: &str, context: &Context) -> Result<Option<Pins>>
 }
 
 /// Keeps the tools of a server.
-pub(super) fn keep_pins(server: &str, pins: &Pins, context: &Context) -> Result<()> {
+pub(super) fn keep_pins(server: &str, pins: &Pins, home: &Home) -> Result<()> {
     let bytes = serde_json::to_vec(pins).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-    write_whole(&pins_file(server, context), &bytes)
+    write_whole(&pins_file(server, home), &bytes)
 }
 
-fn pins_file(server: &str, context: &Context) -> PathBuf {
-    context.home.path("state/mcp").join(format!("{server}.json"))
+fn pins_file(server: &str, home: &Home) -> PathBuf {
+    home.path("state/mcp").join(format!("{server}.json"))
 }
 
 #[cfg(test)]

@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cp_common::output::line_to_stderr;
 use cp_common::{Code, Error, Result};
 use cp_http::client::{Client, Reply};
 use cp_http::sse::Parser;
 use cp_http::{Stop, stopped_by};
-use cp_mcp_wire::{Failure, INTERNAL_ERROR, failure};
+use cp_mcp_wire::{Failure, INTERNAL_ERROR, Message, failure, parse};
 use serde_json::value::RawValue;
 
-use super::client_message::ClientMessage;
 use super::endpoint::Headers;
+use crate::gate::id_of;
 use crate::stdio::{Event, Post};
 
 /// The most redirects that are followed.
@@ -26,6 +26,25 @@ pub(super) const CHUNK: usize = 64 << 10;
 /// The most time for which the stream of server messages is read.
 const LISTENING: Duration = Duration::from_hours(24 * 365);
 
+/// A message of the client, as far as the transport reads it.
+#[derive(Default)]
+pub(super) struct ClientMessage {
+    /// The id of a request, as JSON.
+    pub(super) id: Option<String>,
+    /// The method; empty in a response.
+    pub(super) method: String,
+}
+
+impl ClientMessage {
+    pub(super) fn of(line: &[u8]) -> Self {
+        match parse(line) {
+            Some(Message::Request { id, method, .. }) => Self { id: Some(id_of(id)), method },
+            Some(Message::Notification { method, .. }) => Self { id: None, method },
+            Some(Message::Answer { .. }) | None => Self::default(),
+        }
+    }
+}
+
 /// The connection to one server.
 pub(super) struct Link {
     pub(super) name: String,
@@ -33,8 +52,6 @@ pub(super) struct Link {
     /// The URL, which a redirect changes.
     pub(super) url: Mutex<String>,
     pub(super) headers: Headers,
-    /// The time limits of a call and of a start.
-    pub(super) limits: (Duration, Duration),
     pub(super) is_quiet: bool,
     pub(super) post: Post,
     pub(super) session: Mutex<Session>,
@@ -59,26 +76,13 @@ pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    /// The time limit of a request.
-    pub(super) fn limit(&self, method: &str) -> Duration {
-        match method {
-            "initialize" | "tools/list" => self.limits.1,
-            _ => self.limits.0,
-        }
-    }
-
-    /// The client with this deadline.
-    pub(super) fn until(&self, end: Instant) -> Client {
-        self.client.within(end.saturating_duration_since(Instant::now()))
-    }
-
     /// Sends a message, and follows redirects on the same server.
-    pub(super) fn send<'a>(&self, client: &'a Client, line: &[u8], session: &Session) -> Result<Reply<'a>> {
+    pub(super) fn send(&self, line: &[u8], session: &Session) -> Result<Reply<'_>> {
         let mut headers = self.headed(session, ACCEPTED);
         headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
         for _ in 0..REDIRECTS {
             let url = locked(&self.url).clone();
-            let reply = client.post(&url, &headers, line)?;
+            let reply = self.client.post(&url, &headers, line)?;
             let moved = reply.header("location").filter(|_| matches!(reply.status, 307 | 308));
             match moved.and_then(|to| same_server(&url, &to)) {
                 Some(to) => *locked(&self.url) = to,
@@ -96,16 +100,6 @@ impl Link {
             headers.extend(value.map(|value| (name.to_owned(), value.to_owned())));
         }
         headers
-    }
-
-    /// The failure for an error of the transport.
-    pub(super) fn failed(&self, request: &ClientMessage, error: &Error) -> Failure {
-        if error.code() != Code::Timeout || error.details().get("phase") == Some(&"connect".into()) {
-            return failed(error);
-        }
-        let limit = self.limit(&request.method).as_secs_f64();
-        let late = Error::new(Code::Timeout, format!("the server {} has not answered within {limit} s", self.name));
-        failed(&late.hint(format!("timeout and start_timeout in [mcp.{}] of the policy give it more time", self.name)))
     }
 
     /// Passes a line to the client, with secrets redacted. A line feed in JSON is replaced by a space.

@@ -1,7 +1,6 @@
 //! `cp-mcp connect`: a server over streamable HTTP behind the gate. Each message of the client is an HTTP request of its own, which a
 //! handshake precedes.
 
-mod client_message;
 mod endpoint;
 mod link;
 mod post;
@@ -11,11 +10,11 @@ use std::path::PathBuf;
 
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result};
-use cp_servers::{Launcher, is_name};
+use cp_servers::Launcher;
 
 use self::endpoint::{Address, Headers};
 use self::remote::Remote;
-use crate::gate::{self, GateOptions};
+use crate::gate;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "connect",
@@ -35,7 +34,7 @@ pub(crate) struct Args {
     #[arg(required_unless_present = "name")]
     url: Option<String>,
     /// The server's name in the policy, [mcp.N] (default: the host of the URL, with - for dots)
-    #[arg(long = "server", value_name = "NAME")]
+    #[arg(long = "server", value_name = "NAME", value_parser = gate::server_name)]
     name: Option<String>,
     /// A file of headers for each request, one `Name: value` a line, that only its owner can read
     #[arg(long, value_name = "F")]
@@ -48,10 +47,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         (None, Some(address)) => address.name()?,
         (name, _) => name.clone().unwrap_or_default(),
     };
-    if !is_name(&name) {
-        return Err(Error::usage(format!("--server {name}: a name is 1 to 64 letters, digits, _ and -")));
-    }
-    let table = Launcher::of(context)?.table(&name)?;
+    let table = Launcher::of(context)?.table(&name);
     let address = match given {
         Some(address) => address,
         None => Address::of(table.url.as_deref().ok_or_else(|| {
@@ -61,6 +57,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     };
     address.permit(&name, &table)?;
     let headers = args.header_file.as_deref().map(Headers::of_file).transpose()?.unwrap_or_default();
-    let start = |post, context: &Context| Remote::open(&name, &address, headers.clone(), &table, post, context);
-    gate::run(&name, GateOptions::default(), start, context)
+    let is_quiet = context.options.quiet;
+    gate::run(&name, |post| Remote::open(&name, &address, headers.clone(), &table, post, is_quiet), context)
 }

@@ -1,7 +1,5 @@
 //! One message of the client: its HTTP request, and the response or the reason of a failure.
 
-use std::time::{Duration, Instant};
-
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result};
 use cp_http::client::Reply;
@@ -9,50 +7,33 @@ use cp_mcp_wire::{Failure, Greeting, Message, parse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::client_message::ClientMessage;
-use super::link::{CHUNK, Link, Session, failed, locked};
+use super::link::{CHUNK, ClientMessage, Link, Session, failed, locked};
 use crate::gate::id_of;
 
 impl Link {
     /// Sends a message of the client, and passes on the response or the failure. True if the message was accepted.
     pub(super) fn exchange(&self, line: &[u8], request: &ClientMessage) -> bool {
-        let end = Instant::now() + self.limit(&request.method);
         if request.method == "initialize" {
             *locked(&self.session) = Session::default();
         }
-        let done = self.answered(line, request, end);
+        let done = self.answered(line, request);
         // A cancelled request gets no response.
         if cp_http::is_ended() {
             return false;
         }
-        if let Err(why) = &done {
-            self.tell(request, why);
-            if Instant::now() >= end {
-                self.give_up(request);
-            }
-        }
-        done.is_ok()
+        done.map_err(|why| self.tell(request, &why)).is_ok()
     }
 
-    /// Cancels a late request at the server. A handshake is never cancelled.
-    fn give_up(&self, request: &ClientMessage) {
-        let Some(id) = request.id.as_ref().filter(|_| request.method != "initialize") else { return };
-        let params = format!(r#"{{"requestId":{id},"reason":"timed out"}}"#);
-        let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+    fn answered(&self, line: &[u8], request: &ClientMessage) -> Result<(), Failure> {
         let session = locked(&self.session).clone();
-        let _ = self.send(&self.client.within(Duration::from_secs(2)), line.as_bytes(), &session);
-    }
-
-    fn answered(&self, line: &[u8], request: &ClientMessage, end: Instant) -> Result<(), Failure> {
-        let (client, session) = (self.until(end), locked(&self.session).clone());
-        let reply = self.send(&client, line, &session).map_err(|e| self.failed(request, &e))?;
+        let reply = self.send(line, &session).map_err(|e| failed(&e))?;
         if !(200..300).contains(&reply.status) {
             return Err(Refused::read(reply).failure(request, self));
         }
         if request.method == "initialize" {
             locked(&self.session).id = reply.header("mcp-session-id");
         }
-        self.taken(reply, request).map_err(|e| self.failed(request, &e))
+        self.taken(reply, request).map_err(|e| failed(&e))
     }
 
     /// Reads the response, as one message or as a stream.

@@ -8,17 +8,15 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use cp_common::stream::lines::LINE_LIMIT;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Error, Result};
 use cp_http::client::{Client, Timeouts};
 use cp_http::{Stop, stopped_by};
 use cp_mcp_wire::{Failure, METHOD_NOT_FOUND};
 use cp_servers::Table;
 use serde_json::{Value, json};
 
-use super::client_message::ClientMessage;
-use super::endpoint::Address;
-use super::endpoint::Headers;
-use super::link::{ACCEPTED, Link, Session, locked};
+use super::endpoint::{Address, Headers};
+use super::link::{ACCEPTED, ClientMessage, Link, Session, locked};
 use crate::gate::Server;
 use crate::stdio::Post;
 
@@ -59,18 +57,18 @@ impl Remote {
         headers: Headers,
         table: &Table,
         post: Post,
-        context: &Context,
+        is_quiet: bool,
     ) -> Result<Self> {
-        let timeouts = Timeouts { total: table.call_limit(), idle: None };
+        // The gate limits the time of requests; this limit is for notifications.
+        let timeouts = Timeouts { total: table.call_limit() + table.start_limit(), idle: None };
         // A server on this machine is reached without a proxy.
         let variable = |name: &str| if address.is_loopback { None } else { std::env::var(name).ok() };
         let link = Arc::new(Link {
             name: name.to_owned(),
-            client: Client::new(context.program, &address.url, timeouts, MOST, variable)?,
+            client: Client::new("cp-mcp", &address.url, timeouts, MOST, variable)?,
             url: Mutex::new(address.url.clone()),
             headers,
-            limits: (table.call_limit(), table.start_limit()),
-            is_quiet: context.options.quiet,
+            is_quiet,
             post,
             session: Mutex::new(Session::default()),
             under_way: Mutex::new(HashMap::new()),
@@ -87,10 +85,6 @@ impl Remote {
 impl Server for Remote {
     fn send(&mut self, line: &[u8]) -> Result<()> {
         let request = ClientMessage::of(line);
-        if let Some(id) = request.cancelled() {
-            let stop = locked(&self.link.under_way).remove(&id);
-            stop.iter().for_each(Stop::stop);
-        }
         if request.method == "server/discover" {
             return self.link.refuse(&request, &no_discovery());
         }
@@ -105,8 +99,12 @@ impl Server for Remote {
         self.queue.as_ref().and_then(|queue| queue.send(job).ok()).ok_or_else(too_much)
     }
 
-    fn keeps_time(&self) -> bool {
+    fn limits_requests(&self) -> bool {
         true
+    }
+
+    fn abandon(&mut self, id: &str) {
+        locked(&self.link.under_way).remove(id).iter().for_each(Stop::stop);
     }
 
     fn close(&mut self) -> Result<()> {

@@ -53,26 +53,6 @@ fn only_the_call_that_is_meant_is_cancelled() {
 }
 
 #[test]
-fn calls_that_wait_for_a_slot_can_be_cancelled_too() {
-    let mut serve = Serve::greeted();
-    let markers: Vec<String> = (0..12).map(|n| format!("600.03{n:02}")).collect();
-    for (id, marker) in markers.iter().enumerate() {
-        serve.write(&sleep(json!(id), marker));
-    }
-    Serve::wait_until_runs(&markers[0], true);
-    for id in (0..12).rev() {
-        serve.write(&cancel(json!(id)));
-    }
-    for marker in &markers {
-        Serve::wait_until_runs(marker, false);
-    }
-    assert_eq!(serve.is_alive(), [] as [Value; 0]);
-    serve.write(&call(json!(1), "cp_run", json!({"argv": ["true"]})));
-    assert_eq!(serve.answer_to(&json!(1))["result"]["isError"], false);
-    serve.end();
-}
-
-#[test]
 fn a_call_that_ends_while_it_is_cancelled_is_answered_once_or_not_at_all() {
     let mut serve = Serve::greeted();
     for id in 0..100 {
@@ -104,17 +84,6 @@ fn two_calls_under_one_id_are_never_answered_more_than_twice_and_one_cancellatio
         Serve::wait_until_runs(marker, false);
     }
     assert!(serve.end().len() <= 1);
-}
-
-#[test]
-fn the_end_of_the_input_ends_what_runs() {
-    let mut serve = Serve::greeted();
-    let marker = "600.0501";
-    serve.write(&sleep(json!(1), marker));
-    Serve::wait_until_runs(marker, true);
-    let came = serve.end();
-    Serve::wait_until_runs(marker, false);
-    assert!(counts(&came).values().all(|count| *count == 1), "{came:?}");
 }
 
 #[test]

@@ -32,27 +32,6 @@ fn ten_thousand_pings_that_nobody_reads_the_answers_of_wait_in_the_pipe() {
 }
 
 #[test]
-fn more_calls_than_it_has_slots_wait_for_one_and_each_is_answered() {
-    let mut serve = Serve::greeted();
-    let calls = (0..200).map(|id| match id % 4 {
-        0 => call(json!(id), "cp_read", json!({"path": "small"})),
-        1 => call(json!(id), "cp_run", json!({"argv": ["true"]})),
-        2 => call(json!(id), "cp_check", json!({"command": "true"})),
-        _ => call(json!(id), "cp_run", json!({"argv": ["mv", "small", "gone"]})),
-    });
-    let (writer, _) = serve.flood(lines_of(calls));
-    for _ in 0..200 {
-        let answer = serve.next();
-        let id = answer["id"].as_u64().unwrap();
-        assert_eq!(answer["result"]["isError"] == true, id % 4 == 3, "{answer}");
-    }
-    assert!(serve.peak_mib() <= 10.0, "{} MiB", serve.peak_mib());
-    drop(writer.join().unwrap());
-    let counts = counts(&serve.end());
-    assert_eq!((counts.len(), counts.values().max()), (200, Some(&1)));
-}
-
-#[test]
 fn a_line_as_long_as_a_call_may_be_is_answered_and_a_longer_one_is_refused_in_bounded_memory() {
     for (length, is_read) in [(1 << 20, true), (63 << 20, false), (100 << 20, false)] {
         let mut serve = Serve::greeted();

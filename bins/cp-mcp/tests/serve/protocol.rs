@@ -1,6 +1,6 @@
 //! The protocol itself: greetings, lists, and what is answered to what is not understood.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::client::{Client, ERAS, Era, place};
 
@@ -24,83 +24,6 @@ fn both_eras_are_greeted_and_list_the_same() {
     }
     assert_eq!(lists[0], lists[1]);
     assert_eq!(lists[0].as_array().unwrap().len(), 9);
-}
-
-#[test]
-fn discovery_names_the_version_and_another_one_is_refused() {
-    let place = place();
-    let mut client = Client::start(&place, Era::Modern, json!({}));
-    let found = client.request("server/discover", json!({}))["result"].clone();
-    assert_eq!(found["supportedVersions"], json!(["2026-07-28"]));
-    assert!(found["capabilities"]["tools"].is_object() && found["serverInfo"]["name"] == "cp-mcp", "{found}");
-    let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2099-01-01", "io.modelcontextprotocol/clientCapabilities": {} });
-    let line = json!({ "jsonrpc": "2.0", "id": "x", "method": "tools/list", "params": { "_meta": meta } });
-    client.server.write(format!("{line}\n"));
-    let refused = client.server.record();
-    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("x"), &json!(-32022)));
-    assert_eq!(refused["error"]["data"], json!({ "supported": ["2026-07-28"], "requested": "2099-01-01" }));
-    client.leave();
-}
-
-#[test]
-fn a_handshake_of_any_version_gets_one_that_is_served() {
-    let place = place();
-    for (wanted, given) in [
-        ("2024-11-05", "2024-11-05"),
-        ("2025-03-26", "2025-03-26"),
-        ("2025-11-25", "2025-11-25"),
-        ("3000", "2025-11-25"),
-    ] {
-        let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": wanted, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } });
-        let ran = place.feed(&["serve"], format!("{hello}\n")).success();
-        let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!(answer["result"]["protocolVersion"], given);
-    }
-}
-
-#[test]
-fn what_is_not_understood_is_answered_by_the_book_and_the_next_line_is_read() {
-    let place = place();
-    let lines = [
-        ("x", json!(null), -32700),
-        ("{\"jsonrpc\":\"2.0\",\"id\":1,", json!(null), -32700),
-        ("[]", json!(null), -32600),
-        ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", json!(null), -32600),
-        ("{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}", json!(null), -32600),
-        ("{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}", json!(null), -32600),
-        ("{\"jsonrpc\":\"1.0\",\"id\":2,\"method\":\"ping\"}", json!(2), -32600),
-        ("{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"ping\",\"params\":[]}", json!(3), -32602),
-        ("{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"tools/fly\"}", json!(4), -32601),
-        ("{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}", json!(5), -32602),
-        ("{\"jsonrpc\":\"2.0\",\"id\":6,\"method\":\"tools/call\"}", json!(6), -32602),
-        (
-            "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"name\":\"cp_run\",\"arguments\":[]}}",
-            json!(7),
-            -32602,
-        ),
-        ("{\"jsonrpc\":\"2.0\",\"id\":8,\"method\":\"initialize\",\"params\":{}}", json!(8), -32602),
-        (
-            "{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"resources/read\",\"params\":{\"uri\":\"file:///etc/passwd\"}}",
-            json!(9),
-            -32002,
-        ),
-        (
-            "{\"jsonrpc\":\"2.0\",\"id\":10,\"method\":\"prompts/get\",\"params\":{\"name\":\"none\"}}",
-            json!(10),
-            -32602,
-        ),
-    ];
-    let mut server = place.subject().arg("serve").start();
-    for (line, id, code) in lines {
-        server.write(format!("{line}\n"));
-        let answer = server.record();
-        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{line}: {answer}");
-    }
-    // What is no request gets no answer: the next answer is that of the ping.
-    server.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/unknown\"}\n{\"jsonrpc\":\"2.0\",\"id\":\"gone\",\"result\":{}}\n");
-    server.write("{\"jsonrpc\":\"2.0\",\"id\":\"p\",\"method\":\"ping\"}\n");
-    assert_eq!(server.record(), json!({"jsonrpc": "2.0", "id": "p", "result": {}}));
-    assert_eq!(server.finish().status, 0);
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use cp_common::output::Format;
 use cp_common::spelling::nearest;
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Approval, Receipt, ToolCall, ToolResult};
+use cp_common::wire::{Approval, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 
-use super::pause::UNFINISHED;
+use super::pause::{MCP_INPUT, UNFINISHED};
 use super::{Engine, Pending};
 use crate::state::call_end::{Found, find_call_end, started_programs};
 use crate::state::conversation::Call;
@@ -55,10 +55,7 @@ impl Engine {
                 Break(result) => return Ok(result),
                 Continue(tool) => tool,
             };
-            let receipt = self.begin(pending, is_first, context)?;
-            if let Origin::Mcp { server, tool: name } = &tool.origin {
-                return self.serve(pending, (&tool, server, name), receipt, context);
-            }
+            self.begin(pending, is_first, context)?;
             match self.execute(pending, &tool, context)? {
                 Ok(result) => return Ok(result),
                 Err(approval) => self.decide(pending.at, &approval, context)?,
@@ -140,18 +137,19 @@ impl Engine {
     }
 
     /// Records that a call starts, and spends its grant before its effect, so that a resume after a stop here requires approval again.
-    fn begin(&mut self, pending: &Pending, is_first: bool, context: &Context) -> Result<Option<Receipt>> {
+    fn begin(&mut self, pending: &Pending, is_first: bool, context: &Context) -> Result<()> {
         let turn = self.run.conversation.tally.iterations;
         let decision = self.run.conversation.calls[pending.at].decision.clone();
         self.run.step(Step::Started(pending.at))?;
         self.run.sync()?;
         self.spend(pending.at, decision, context)?;
-        let receipt = if is_first { self.run.note(|journal| journal.call(turn, &pending.call))? } else { None };
-        self.run.sync()?;
-        Ok(receipt)
+        if is_first {
+            self.run.note(|journal| journal.call(turn, &pending.call))?;
+        }
+        self.run.sync()
     }
 
-    /// Runs a call by cp-exec. A refusal is a result too, because the model may try another call. The inner error is the approval that the
+    /// Runs a call by cp-exec or cp-mcp. A refusal is a result too, because the model may try another call. The inner error is the approval that the
     /// call, or a program of its command line, requires; such a call did not start.
     fn execute(
         &mut self,
@@ -160,19 +158,24 @@ impl Engine {
         context: &Context,
     ) -> Result<std::result::Result<ToolResult, Box<Approval>>> {
         let call = &pending.call;
-        // cp-exec finds a tool by the name of its file.
         // This process stops a late tool; the limit of cp-exec applies if this process is killed.
         let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
-        let renamed = ToolCall { name: tool.exec_name(), timeout, untrusted: Vec::new(), ..call.clone() };
-        let executor = &mut self.parts.executor;
-        self.run.shared(|lock| executor.start(&renamed, lock, context))?;
+        let renamed = ToolCall { name: tool.name_in_executor(), timeout, untrusted: Vec::new(), ..call.clone() };
+        let executor = self.parts.executor(&tool.origin);
+        match tool.origin {
+            Origin::Mcp { .. } => executor.start(&renamed, None, context)?,
+            Origin::Builtin | Origin::Executable { .. } => {
+                self.run.shared(|lock| executor.start(&renamed, lock, context))?;
+            }
+        }
         let limit = tool.hints.timeout.map(Duration::from_secs_f64);
         let limit = [limit, self.run.time_left()?].into_iter().flatten().min();
-        match self.parts.executor.result(limit) {
+        let executor = self.parts.executor(&tool.origin);
+        match executor.result(limit) {
             Ok(Some(result)) => Ok(Ok(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result })),
             Ok(None) => {
-                // Stopping cp-exec stops the tool and all its processes.
-                self.parts.executor.stop();
+                // Stopping it stops the tool and all its processes.
+                executor.stop();
                 self.run.time_left()?;
                 let seconds = pending.began.elapsed().as_secs_f64();
                 Ok(Ok(pending.failed(format!("stopped after {seconds:.1} seconds"))))
@@ -180,7 +183,9 @@ impl Engine {
             Err(error) if error.code() == Code::HumanRequired => {
                 // The call is made again after the approval.
                 self.run.step(Step::Withdrawn(pending.at))?;
-                let mut approval = Approval::of(&error).ok_or(error)?;
+                let Some(mut approval) = Approval::of(&error) else {
+                    return Err(self.needs_input(pending, tool, &error, context)?);
+                };
                 if let Some(started) = self.started_programs(call)? {
                     approval.shown.why =
                         format!("{}; the line starts again from its beginning, and {started}", approval.shown.why);
@@ -193,6 +198,16 @@ impl Engine {
                 Ok(Ok(pending.failed(format!("{}: {}{hint}", error.code(), error.message()))))
             }
         }
+    }
+
+    /// The error of a call whose server asks for something that only a person can answer.
+    fn needs_input(&mut self, pending: &Pending, tool: &Tool, error: &Error, context: &Context) -> Result<Error> {
+        let approval = self.asked(&pending.call, tool, MCP_INPUT, error.message().to_owned(), context)?;
+        self.wait_for(pending.at, &approval)?;
+        Ok(self
+            .human("answer_mcp_input", error.message().to_owned(), &pending.call)
+            .with("questions", error.details().remove("questions").unwrap_or_default())
+            .hint("answer the server in its own way, then --approve repeats the call"))
     }
 
     /// A result as the model reads it: with the path of a link, a warning about a repeated failure, and without its middle if it is too long.

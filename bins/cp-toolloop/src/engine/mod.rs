@@ -3,7 +3,6 @@
 mod dispatch;
 mod pause;
 pub(crate) mod repeats;
-mod served;
 
 use std::collections::BTreeMap;
 use std::path::Path;

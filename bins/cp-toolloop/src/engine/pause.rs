@@ -32,10 +32,7 @@ impl Engine {
         let (action, program) = match &tool.origin {
             Origin::Builtin => (Action::Tool, None),
             Origin::Executable { sha256, .. } => (Action::Tool, Some(sha256.clone())),
-            Origin::Mcp { server, .. } => {
-                let spec = plan.mcp.iter().find(|spec| spec.name == *server);
-                (Action::Server, spec.map(|spec| keys::hash(spec.argv.join("\0").as_bytes())))
-            }
+            Origin::Mcp { .. } => (Action::Server, None),
         };
         let shown = Shown {
             tool: Some(call.name.clone()),
@@ -77,7 +74,7 @@ impl Engine {
         if is_ours {
             self.wait_for(at, approval)?;
         } else {
-            // cp-exec has recorded the request.
+            // The executor has recorded the request.
             self.run.step(Step::Asked(at, Box::new(approval.clone())))?;
             self.run.sync()?;
         }
@@ -128,7 +125,7 @@ impl Engine {
         self.run.decide(at, Decision::Denied(why), by, &context.home)
     }
 
-    /// Spends the grant of a call that is about to start. cp-exec spends the grants of its own requests.
+    /// Spends the grant of a call that is about to start. An executor spends the grants of its own requests.
     pub(super) fn spend(&mut self, at: usize, decision: Option<Decision>, context: &Context) -> Result<()> {
         let call = &self.run.conversation.calls[at];
         let (Some(Decision::Approved(grant)), Some(approval)) = (decision, call.approval.clone()) else {
@@ -141,7 +138,7 @@ impl Engine {
     }
 
     /// The approval record of a call that was started and has no result, because only a person can find out if it had its effect. It
-    /// includes the earlier request of cp-exec, so that one approval is enough.
+    /// includes the earlier request of an executor, so that one approval is enough.
     pub(super) fn unfinished(&self, at: usize, tool: &Tool, context: &Context) -> Result<Approval> {
         let call = &self.run.conversation.calls[at];
         let why = format!("{} was started, and whether it finished is not known", call.asked.name);

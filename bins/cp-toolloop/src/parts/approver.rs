@@ -35,11 +35,14 @@ impl Approver {
     }
 
     /// The rule by which each call of a tool requires approval, and the reason; `None` if it requires no approval here. cp-exec itself
-    /// requests approval for the tools that it runs.
+    /// requests approval for the files that it runs, and cp-mcp for the tools of servers.
     pub(crate) fn reason(&self, tool: &Tool) -> Option<(&'static str, String)> {
+        if matches!(tool.origin, Origin::Mcp { .. }) {
+            return None;
+        }
         if self.policy.approve.iter().any(|pattern| matches(pattern, &tool.name)) {
             let why = || format!("tools.approve of the policy lists `{}`", tool.name);
-            return (!matches!(tool.origin, Origin::Executable { .. })).then(|| ("tools.approve", why()));
+            return matches!(tool.origin, Origin::Builtin).then(|| ("tools.approve", why()));
         }
         let why = || format!("{} requires approval of each call", tool.name);
         tool.hints.approve.then(|| ("tool.approve", why()))

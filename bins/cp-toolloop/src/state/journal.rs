@@ -12,7 +12,6 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::mcp::Started;
 use crate::state::conversation::Renamed;
 use crate::state::plan::{Limits, Plan};
 use crate::state::tally::Tally;
@@ -111,11 +110,6 @@ impl Journal {
     pub(crate) fn call(&mut self, number: u64, call: &ToolCall) -> Result<Receipt> {
         let entry = self.entry("tool_call").turn(number).with("id", &call.id).with("name", &call.name);
         self.append(entry.with("input", &call.input))
-    }
-
-    /// Records a server before its first call.
-    pub(crate) fn server(&mut self, started: &Started) -> Result<Receipt> {
-        self.append(self.entry("mcp.server").with("server", started))
     }
 
     /// Records the result of a call.

@@ -10,7 +10,6 @@ use cp_common::wire::Prompt;
 use cp_common::{Context, Result, clock};
 use serde::{Deserialize, Serialize};
 
-use crate::mcp::Spec;
 use crate::tools::tool::Tool;
 
 /// A run's plan. It does not change; a resume may only give it new [`Limits`].
@@ -33,7 +32,7 @@ pub(crate) struct Plan {
     /// The directories in which cp-exec finds the executables.
     pub(crate) directories: Vec<PathBuf>,
     /// The MCP servers.
-    pub(crate) mcp: Vec<Spec>,
+    pub(crate) mcp: ServerOptions,
     pub(crate) model: ModelCommand,
     pub(crate) limits: Limits,
     pub(crate) fail_on_tool_error: bool,
@@ -63,6 +62,15 @@ impl Plan {
         let usd = limits.usd.map(|usd| format!("--budget-usd={usd}"));
         [Some(format!("--budget-file={}", file.display())), tokens, usd].into_iter().flatten().collect()
     }
+}
+
+/// The servers, as the options of cp-mcp name them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ServerOptions {
+    /// Names, with commands that the policy does not have.
+    pub(crate) mcp: Vec<String>,
+    /// Files in the form of .mcp.json.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// The command of the model.

@@ -163,7 +163,7 @@ mod tests {
     use serde_json::value::to_raw_value;
 
     use super::*;
-    use crate::tools::tool::Hints;
+    use cp_mcp_wire::Hints;
 
     fn tool(name: &str, origin: Origin) -> Tool {
         let input_schema = to_raw_value(&json!({"type": "object"})).unwrap();

@@ -113,7 +113,8 @@ pub(crate) fn described(fault: &Fault) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::tool::{Hints, Origin};
+    use crate::tools::tool::Origin;
+    use cp_mcp_wire::Hints;
 
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.to_owned()).unwrap()

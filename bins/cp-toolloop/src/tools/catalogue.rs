@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
+use cp_mcp_wire::OfferingServer;
 
-use crate::mcp::{Servers, Started};
 use crate::tools::builtin;
-use crate::tools::tool::Allowed;
-use crate::tools::tool::{Origin, Tool};
+use crate::tools::tool::{Allowed, Origin, Tool};
 
 /// The tools that are offered, and those that are left out.
 #[derive(Default)]
@@ -19,10 +18,8 @@ pub(crate) struct Catalogue {
     pub(crate) broken: Vec<Broken>,
     /// The directories in which cp-exec finds the executables.
     pub(crate) directories: Vec<PathBuf>,
-    /// The servers that were started to list their tools.
-    pub(crate) servers: Option<Servers>,
-    /// The descriptions of these servers.
-    pub(crate) started: Vec<Started>,
+    /// The servers that have listed their tools.
+    pub(crate) servers: Vec<OfferingServer>,
     /// The instructions of the servers, by server name.
     pub(crate) instructions: Vec<(String, String)>,
     /// The error of the first server that failed. A run requires all of its servers.

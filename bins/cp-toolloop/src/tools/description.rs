@@ -3,14 +3,15 @@
 use cp_common::json;
 use cp_ledger::format::line::Hash;
 use cp_schema::Schema;
+use cp_servers::{LONGEST_NAME, is_in_names, is_name};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::mcp::{LONGEST_NAME, Offer, is_in_names, is_name};
 use crate::tools::tool::Candidate;
-use crate::tools::tool::{Hints, Origin, Tool};
+use crate::tools::tool::{Origin, Tool};
 use crate::tools::{arguments, builtin};
+use cp_mcp_wire::{Hints, Offer};
 
 /// The schema of a tool without one.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
@@ -89,28 +90,16 @@ pub(crate) fn description_warning(tool: &Tool) -> Option<&'static str> {
 }
 
 /// A tool of a server under this name, and the patterns of its schema that are not checked. The error is the reason to leave it out.
-pub(super) fn of_offer(
-    name: String,
-    offer: Offer,
-    server: &str,
-    approve: Option<bool>,
-) -> Result<(Tool, Vec<String>), String> {
-    let schema = on_one_line(offer.input_schema.as_deref().map_or(NO_ARGUMENTS, RawValue::get))?;
-    let (_, unchecked) = arguments::compile_lenient(&schema).map_err(|e| e.message().to_owned())?;
-    let origin = Origin::Mcp { server: server.to_owned(), tool: offer.name };
-    let said = offer.annotations;
-    let hints = Hints {
-        idempotent: said.is_idempotent(),
-        approve: approve.unwrap_or_else(|| said.is_destructive()),
-        read_only: said.is_read_only(),
-        timeout: None,
-    };
-    Ok((Tool { name, description: offer.description, input_schema: schema, origin, hints }, unchecked))
+pub(super) fn of_offer(name: String, offer: &Offer) -> Result<(Tool, Vec<String>), String> {
+    let input_schema = on_one_line(offer.input_schema.get())?;
+    let (_, unchecked) = arguments::compile_lenient(&input_schema).map_err(|e| e.message().to_owned())?;
+    let origin = Origin::Mcp { server: offer.server.clone(), tool: offer.name.clone() };
+    Ok((Tool { name, description: offer.description.clone(), input_schema, origin, hints: offer.hints }, unchecked))
 }
 
 /// The name of a tool for the model: its own name, with an underscore for each byte that providers do not accept. A long name, and a name
 /// that equals the mapped name of another tool, ends with a hash. The server gets the original name.
-pub(super) fn offered_name(name: &str, others: &[Offer]) -> String {
+pub(super) fn offered_name(name: &str, others: &[&Offer]) -> String {
     let mapped = |name: &str| -> String {
         name.bytes().map(|byte| if is_in_names(byte) { char::from(byte) } else { '_' }).collect()
     };
@@ -171,8 +160,10 @@ mod tests {
             ["x".repeat(65), "x".repeat(66), format!("{}.", "x".repeat(64))].map(|name| offered_name(&name, &[]));
         assert!(long.iter().all(|name| is_name(name) && name.len() == 64), "{long:?}");
         assert!(long[0] != long[1] && long[1] != long[2], "{long:?}");
-        let all = ["a.b", "a/b", "a_b"].map(|name| Offer { name: name.to_owned(), ..Offer::default() });
-        let [dot, slash, plain] = ["a.b", "a/b", "a_b"].map(|name| offered_name(name, &all));
+        let offer =
+            |name| serde_json::json!({"server": "s", "name": name, "description": "", "input_schema": {}, "hints": {}});
+        let all = ["a.b", "a/b", "a_b"].map(|name| serde_json::from_str::<Offer>(&offer(name).to_string()).unwrap());
+        let [dot, slash, plain] = ["a.b", "a/b", "a_b"].map(|name| offered_name(name, &all.each_ref()));
         assert!(
             plain == "a_b" && dot.starts_with("a_b_") && slash.starts_with("a_b_") && dot != slash,
             "{dot} {slash}"

@@ -9,12 +9,12 @@ use cp_common::home::{make_directory, write_whole};
 use cp_common::wire::record::{Kind, Record};
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Hash;
+use cp_servers::is_name;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::mcp::is_name;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::description;
 use crate::tools::tool::Allowed;

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use cp_common::{Context, Error, Result};
+use cp_mcp_wire::{Offer, Offers};
 
-use crate::mcp::{Offers, Servers, Spec};
 use crate::tools::catalogue::Catalogue;
-use crate::tools::tool::Allowed;
-use crate::tools::tool::Candidate;
+use crate::tools::tool::{Allowed, Candidate};
 use crate::tools::{builtin, description, find};
 
 /// The sources of tools on the command line.
@@ -17,15 +15,13 @@ use crate::tools::{builtin, description, find};
 pub(crate) struct Sources {
     /// Directories, executables and JSON catalogues.
     pub(crate) places: Vec<PathBuf>,
-    pub(crate) mcp: Vec<Spec>,
     pub(crate) allowed: Allowed,
-    /// When servers must have listed their tools, if the run has a deadline.
-    pub(crate) until: Option<Instant>,
 }
 
 impl Sources {
-    /// Resolves all tools. A file without a sidecar runs once with `--describe`, in the tightest sandbox.
-    pub(crate) fn resolve(&self, context: &Context) -> Result<Catalogue> {
+    /// Resolves all tools, with those that servers offer. A file without a sidecar runs once with `--describe`, in the
+    /// tightest sandbox.
+    pub(crate) fn resolve(&self, offers: Offers, context: &Context) -> Result<Catalogue> {
         let mut found = Catalogue { allowed: self.allowed.clone(), ..Catalogue::default() };
         let mut candidates = Vec::new();
         for place in &self.places {
@@ -43,11 +39,7 @@ impl Sources {
             found.add_directory(candidate.path.parent().unwrap_or(&candidate.path));
         }
         add_executables(&mut found, candidates, context)?;
-        if !self.mcp.is_empty() {
-            let mut servers = Servers::of(context)?;
-            self.mcp.iter().for_each(|spec| add_server(&mut found, &mut servers, spec, self.until));
-            found.servers = Some(servers);
-        }
+        add_offers(&mut found, offers);
         builtin::all(&self.allowed, context)?.into_iter().for_each(|tool| found.add(tool));
         Ok(found)
     }
@@ -71,48 +63,50 @@ fn add_executables(found: &mut Catalogue, candidates: Vec<Candidate>, context: &
     Ok(())
 }
 
-/// Adds the tools of a server. If a name is taken, the name of the server becomes its prefix.
-fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: Option<Instant>) {
-    let server = &spec.name;
-    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    let Offers { tools, left_out, started, instructions, approve } = match servers.offers(spec, left) {
-        Ok(offers) => offers,
-        Err(e) => {
-            found.leave_out(format!("server {server}"), e.message());
-            found.failure.get_or_insert(e);
-            return;
-        }
-    };
-    found.started.push(started);
-    for tool in left_out {
-        let approval = tool.approval.map(|id| format!("; `cp-exec approve {id}` shows and approves it"));
-        found.leave_out(format!("{server}: {}", tool.name), tool.why + &approval.unwrap_or_default());
-    }
-    let before = found.tools.len();
-    let names: Vec<String> = tools.iter().map(|offer| description::offered_name(&offer.name, &tools)).collect();
-    for (offer, name) in tools.into_iter().zip(names) {
-        let own = offer.name.clone();
-        let is_taken = builtin::NAMES.contains(&name.as_str()) || found.has(&name);
-        let prefixed = description::offered_name(&format!("{server}_{name}"), &[]);
-        let is_allowed = found.allowed.allows(&name) || found.allowed.allows(&own);
-        // `--allow` with the prefix means this tool even if its own name is free.
-        let is_meant = !is_allowed && found.allowed.allows(&prefixed);
-        let name = if is_meant || is_taken { prefixed } else { name };
-        if !is_meant && !(is_allowed && (!is_taken || found.allowed.allows(&name))) {
+/// Adds the tools that servers offer. If a name is taken, the name of the server becomes its prefix.
+fn add_offers(found: &mut Catalogue, Offers { servers, tools }: Offers) {
+    for mut server in servers {
+        if !server.error.is_null() {
+            let failure = Error::from_value(&server.error);
+            found.leave_out(format!("server {}", server.name), failure.message());
+            found.failure.get_or_insert(failure);
             continue;
         }
-        match description::of_offer(name.clone(), offer, server, approve) {
-            Ok((tool, unchecked)) => {
-                found.add_allowed(tool);
-                let notice =
-                    |pattern| format!("{server}: {name}: the pattern {pattern} has a lookaround and is not checked");
-                found.notices.extend(unchecked.into_iter().map(notice));
-            }
-            Err(why) => found.leave_out(format!("{server}: {own}"), why),
+        for (name, why, approval) in std::mem::take(&mut server.left_out) {
+            let approval = approval.map(|id| format!("; `cp-exec approve {id}` shows and approves it"));
+            found.leave_out(format!("{}: {name}", server.name), format!("{why}{}", approval.unwrap_or_default()));
         }
+        let before = found.tools.len();
+        let its: Vec<&Offer> = tools.iter().filter(|tool| tool.server == server.name).collect();
+        for offer in &its {
+            add_offer(found, offer, &its);
+        }
+        let instructions = server.instructions.take().filter(|_| found.tools.len() > before);
+        found.instructions.extend(instructions.map(|text| (server.name.clone(), text)));
+        found.servers.push(server);
     }
-    if found.tools.len() > before {
-        found.instructions.extend(instructions.map(|text| (server.clone(), text)));
+}
+
+fn add_offer(found: &mut Catalogue, offer: &Offer, others: &[&Offer]) {
+    let (server, own) = (&offer.server, &offer.name);
+    let name = description::offered_name(own, others);
+    let is_taken = builtin::NAMES.contains(&name.as_str()) || found.has(&name);
+    let prefixed = description::offered_name(&format!("{server}_{name}"), &[]);
+    let is_allowed = found.allowed.allows(&name) || found.allowed.allows(own);
+    // `--allow` with the prefix means this tool even if its own name is free.
+    let is_meant = !is_allowed && found.allowed.allows(&prefixed);
+    let name = if is_meant || is_taken { prefixed } else { name };
+    if !is_meant && !(is_allowed && (!is_taken || found.allowed.allows(&name))) {
+        return;
+    }
+    match description::of_offer(name.clone(), offer) {
+        Ok((tool, unchecked)) => {
+            found.add_allowed(tool);
+            let notice =
+                |pattern| format!("{server}: {name}: the pattern {pattern} has a lookaround and is not checked");
+            found.notices.extend(unchecked.into_iter().map(notice));
+        }
+        Err(why) => found.leave_out(format!("{server}: {own}"), why),
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::output::printable_line;
 use cp_common::wire::{Reply, ToolSpec};
+use cp_mcp_wire::Hints;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -53,24 +54,6 @@ pub(crate) enum Origin {
     },
 }
 
-/// The hints of a tool for its calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Hints {
-    /// A second call has no further effect.
-    #[serde(default)]
-    pub(crate) idempotent: bool,
-    /// Each call requires approval.
-    #[serde(default)]
-    pub(crate) approve: bool,
-    /// The tool changes nothing.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) read_only: bool,
-    /// The time limit of a call, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) timeout: Option<f64>,
-}
-
 impl Tool {
     /// The specification for the model.
     pub(crate) fn spec(&self) -> ToolSpec {
@@ -81,11 +64,12 @@ impl Tool {
         }
     }
 
-    /// The name by which cp-exec finds it.
-    pub(crate) fn exec_name(&self) -> String {
+    /// The name by which its executor finds it.
+    pub(crate) fn name_in_executor(&self) -> String {
         match &self.origin {
             Origin::Executable { path, link, .. } => name_in_exec(path, link.as_deref()),
-            Origin::Builtin | Origin::Mcp { .. } => self.name.clone(),
+            Origin::Mcp { server, tool } => format!("{server}/{tool}"),
+            Origin::Builtin => self.name.clone(),
         }
     }
 }

@@ -1,14 +1,15 @@
 //! Options that several verbs have.
 
 use cp_common::context::options::seconds;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cp_common::program::require_text;
 use cp_common::{Context, Error, Result, coprocess};
 
-use crate::mcp::Spec;
-use crate::state::plan::{ModelCommand, is_ours, takes_command};
+use crate::parts::executor::Executor;
+use crate::state::plan::{ModelCommand, ServerOptions, is_ours, takes_command};
+use crate::tools::catalogue::Catalogue;
 use crate::tools::sources::Sources;
 use crate::tools::tool::Allowed;
 
@@ -44,21 +45,22 @@ impl ToolOptions {
         require_text("--mcp-config", self.mcp_config.iter().map(PathBuf::as_path))
     }
 
-    /// The sources of tools: the configured directory unless `--tools` is given.
-    pub(super) fn sources(&self, context: &Context) -> Result<Sources> {
+    /// The servers.
+    pub(super) fn servers(&self) -> Result<ServerOptions> {
+        let files = self.mcp_config.iter().map(std::path::absolute).collect::<Result<_, _>>()?;
+        Ok(ServerOptions { mcp: self.mcp.clone(), files })
+    }
+
+    /// Resolves all tools: those of the configured directory unless `--tools` is given, and those that the servers list
+    /// until a deadline. Also returns the servers, which were started.
+    pub(super) fn resolve(&self, limit: Option<Duration>, context: &Context) -> Result<(Catalogue, Executor)> {
         self.check()?;
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
-        let mut mcp = self.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<Vec<_>>>()?;
-        for file in &self.mcp_config {
-            mcp.extend(Spec::of_file(file, context)?);
-        }
-        let names: BTreeSet<&str> = mcp.iter().map(|spec| spec.name.as_str()).collect();
-        if names.len() < mcp.len() {
-            return Err(Error::usage("two MCP servers have one name").hint("give one of them another name"));
-        }
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
-        Ok(Sources { places, mcp, allowed, until: None })
+        let mut servers = Executor::of_servers(&self.servers()?);
+        let offers = servers.offers(limit, context)?;
+        Ok((Sources { places, allowed }.resolve(offers, context)?, servers))
     }
 }
 
@@ -155,13 +157,12 @@ pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
 }
 
 /// The events of a run.
-pub(super) const EVENTS: [&str; 13] = [
+pub(super) const EVENTS: [&str; 12] = [
     "run_start",
     "run_resumed",
     "iteration",
     "message",
     "tool_call",
-    "mcp.server",
     "tool_result",
     "approval.asked",
     "approval.granted",

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, text_or_file};
 use cp_common::output::Severity;
@@ -12,13 +12,14 @@ use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
+use cp_servers::is_name;
 
 use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_seconds};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::{Engine, Event};
-use crate::mcp::{Servers, Spec, is_name};
 use crate::parts::Parts;
 use crate::parts::approver::Approver;
+use crate::parts::executor::Executor;
 use crate::parts::replay::Replay;
 use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
@@ -28,7 +29,6 @@ use crate::state::step_log::StepLog;
 use crate::state::tally::Total;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::description;
-use crate::tools::sources::Sources;
 use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
@@ -156,7 +156,8 @@ struct Runs<'a> {
 /// The settings that all runs of a command share.
 struct Ready {
     catalogue: Catalogue,
-    mcp: Vec<Spec>,
+    /// The servers that have listed their tools, for the first run.
+    servers: Option<Executor>,
     model: ModelCommand,
 }
 
@@ -185,8 +186,7 @@ impl Filter for Runs<'_> {
         }
         let place = context.out.place();
         let mut plan = ready.plan(self.args, prompt, context)?;
-        // The servers that listed their tools are used for the first run.
-        let servers = ready.catalogue.servers.take();
+        let servers = ready.servers.take();
         let Some(index) = place.index else { return start(plan, servers, &mut self.total, context) };
         let files = RunFiles::of(&plan.run, context);
         // The recording is kept until the answer has been printed.
@@ -233,21 +233,20 @@ impl Filter for Runs<'_> {
 
 impl Ready {
     fn of(args: &Args, context: &Context) -> Result<Self> {
-        let until = args.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-        let sources = Sources { until, ..args.tools.sources(context)? };
         let model = args.model.command(context)?;
         if args.budget_file.is_some() && !model.asking().is_some_and(keeps_budgets) {
             return Err(
                 Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
             );
         }
-        let mut catalogue = sources.resolve(context)?;
+        let limit = args.deadline.map(Duration::from_secs_f64);
+        let (mut catalogue, servers) = args.tools.resolve(limit, context)?;
         if let Some(failure) = catalogue.failure.take() {
             return Err(failure);
         }
         catalogue.check_allowed()?;
         catalogue.report(context);
-        Ok(Self { mcp: sources.mcp, catalogue, model })
+        Ok(Self { catalogue, servers: Some(servers), model })
     }
 
     fn plan(&self, args: &Args, prompt: Prompt, context: &Context) -> Result<Plan> {
@@ -265,7 +264,7 @@ impl Ready {
             },
             tools: catalogue.tools.clone(),
             directories: catalogue.directories.clone(),
-            mcp: self.mcp.clone(),
+            mcp: args.tools.servers()?,
             model: self.model.clone(),
             limits: Limits {
                 max_iterations: args.max_iterations,
@@ -296,7 +295,7 @@ fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathB
     Ok(std::path::absolute(file)?)
 }
 
-fn start(plan: Plan, servers: Option<Servers>, total: &mut Total, context: &mut Context) -> Result<()> {
+fn start(plan: Plan, servers: Option<Executor>, total: &mut Total, context: &mut Context) -> Result<()> {
     let files = RunFiles::of(&plan.run, context);
     let approver = Approver::new(plan.approver.as_deref(), context)?;
     // A missing program is an error before the run is stored.

@@ -8,10 +8,10 @@ use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc, require_text};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
+use cp_mcp_wire::{OfferingServer, Offers};
 use serde::Serialize;
 
 use super::options::ToolOptions;
-use crate::mcp::Started;
 use crate::tools::builtin::NAMES;
 use crate::tools::catalogue::Broken;
 use crate::tools::description::description_warning;
@@ -52,7 +52,7 @@ pub(crate) struct Item {
     left_out: Option<String>,
     /// A server of tools.
     #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<Started>,
+    server: Option<OfferingServer>,
     /// ok, broken, or `no_tool` for an executable that does not claim to be a tool.
     status: &'static str,
     /// Why it is left out.
@@ -65,7 +65,7 @@ impl Reply for Item {
         match (&self.tool, &self.server, &self.left_out, &self.why) {
             (Some(tool), ..) => tool.text(),
             (None, Some(server), ..) => {
-                let Started { name, command, server_name, server_version, protocol, .. } = server;
+                let OfferingServer { name, command, server_name, server_version, protocol, .. } = server;
                 let command = command.join(" ");
                 printable_line(&format!(
                     "server {name}: {server_name} {server_version}, protocol {protocol}: {command}"
@@ -85,7 +85,7 @@ impl Item {
         Self { left_out: Some(broken.what), why: Some(broken.why), status, ..Self::default() }
     }
 
-    fn ok(tool: Option<Tool>, server: Option<Started>) -> Self {
+    fn ok(tool: Option<Tool>, server: Option<OfferingServer>) -> Self {
         Self { tool, server, status: "ok", ..Self::default() }
     }
 }
@@ -94,7 +94,7 @@ impl Item {
 fn checked(file: &Path, context: &Context) -> Vec<Item> {
     let broken = |what: String, why: &str| Item::of_broken(Broken { what, why: why.to_owned(), is_tool: true });
     let sources = Sources { places: vec![file.to_owned()], ..Sources::default() };
-    let catalogue = match sources.resolve(context) {
+    let catalogue = match sources.resolve(Offers::default(), context) {
         Ok(catalogue) => catalogue,
         Err(e) => return vec![broken(file.display().to_string(), e.message())],
     };
@@ -124,13 +124,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     require_text("--lint", args.check.iter().map(PathBuf::as_path))?;
     let pages = Pages::of("cp-toolloop tools", &(args.tools.asked(), &args.check), &args.query)?;
     let mut items: Vec<Item> = if args.check.is_empty() {
-        let catalogue = args.tools.sources(context)?.resolve(context)?;
+        let catalogue = args.tools.resolve(None, context)?.0;
         if catalogue.failure.is_none() {
             catalogue.check_allowed()?;
         }
         catalogue.notices.iter().for_each(|notice| context.warn(notice));
         let tools = catalogue.tools.into_iter().map(|tool| Item::ok(Some(tool), None));
-        let servers = catalogue.started.into_iter().map(|server| Item::ok(None, Some(server)));
+        let servers = catalogue.servers.into_iter().map(|server| Item::ok(None, Some(server)));
         tools.chain(servers).chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
     } else {
         args.check.iter().flat_map(|file| checked(file, context)).collect()

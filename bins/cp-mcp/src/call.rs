@@ -1,0 +1,146 @@
+//! `cp-mcp call`: the executor of tool calls at servers. It takes `tool_call` records, and answers with `tool_result`
+//! records.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use cp_common::context::options::StreamOptions;
+use cp_common::program::{Class, Input, VerbDoc, require_text};
+use cp_common::stream::filter::{self, Body, Filter, Source};
+use cp_common::wire::record::{Kind, Record};
+use cp_common::wire::{ToolCall, ToolResult};
+use cp_common::{Context, Error, Result, signals};
+use cp_mcp_wire::{OfferingServer, Offers};
+use cp_servers::{Launcher, Spec, is_cp_mcp};
+use serde::Deserialize;
+
+use crate::gate::{self, OwnGate};
+use crate::proxy::Process;
+use crate::stdio::{Item, Post};
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "call",
+    class: Class::Governed,
+    output: "tool_result",
+    also: &["item", "summary"],
+    examples: &["{} call --list --mcp 'cp=cp-mcp serve' --json </dev/null"],
+    input: &[Input::Records],
+    events: gate::EVENTS,
+    ..VerbDoc::EMPTY
+};
+
+/// Start servers, and run the tool calls of records
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// An MCP server, its name and its command (repeatable)
+    #[arg(long, value_name = "NAME=COMMAND", required_unless_present = "mcp_config")]
+    mcp: Vec<String>,
+    /// A file of MCP servers in the form of .mcp.json (repeatable)
+    #[arg(long, value_name = "FILE")]
+    mcp_config: Vec<PathBuf>,
+    /// Start all servers first, and print what they offer
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    stream: StreamOptions,
+}
+
+/// A server that cannot be started fails its calls, and not the others.
+struct Calls<F> {
+    servers: Vec<OwnGate<Process, F>>,
+}
+
+/// The run of the calls that follow, and its ledger.
+#[derive(Deserialize)]
+struct Run {
+    run: String,
+    ledger: PathBuf,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let launcher = Launcher::of(context)?;
+    let specs = specs(args, &launcher)?;
+    let mut servers = Vec::new();
+    for spec in &specs {
+        let (table, launcher) = (launcher.table(&spec.name), &launcher);
+        let start = move |post: Post| Process::start(spec, &table, launcher, post);
+        servers.push(OwnGate::new(&spec.name, is_cp_mcp(spec), start, context)?);
+    }
+    context.out.streaming()?;
+    let mut calls = Calls { servers };
+    let listed = if args.list { calls.list(context) } else { Ok(()) };
+    let done = listed.and_then(|()| filter::run(&mut calls, Source::Input, args.stream, context));
+    // A signal must not interrupt the exit of the servers.
+    let _effect = signals::effect();
+    let stopped = calls.servers.iter_mut().map(OwnGate::stop).collect::<Vec<_>>();
+    done.and(stopped.into_iter().collect())
+}
+
+/// The servers of the options.
+fn specs(args: &Args, launcher: &Launcher) -> Result<Vec<Spec>> {
+    require_text("--mcp-config", args.mcp_config.iter().map(PathBuf::as_path))?;
+    let mut specs = args.mcp.iter().map(|server| Spec::parse(server, launcher)).collect::<Result<Vec<_>>>()?;
+    for file in &args.mcp_config {
+        specs.extend(Spec::of_file(file, launcher)?);
+    }
+    let names: BTreeSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    if names.len() < specs.len() {
+        return Err(Error::usage("two MCP servers have one name").hint("give one of them another name"));
+    }
+    Ok(specs)
+}
+
+impl<F: FnMut(Post) -> Result<Process>> Calls<F> {
+    /// Prints what the servers offer, in one record.
+    fn list(&mut self, context: &mut Context) -> Result<()> {
+        let mut all = Offers::default();
+        for server in &mut self.servers {
+            match server.offers() {
+                Ok((offering, tools)) => {
+                    all.servers.push(offering);
+                    all.tools.extend(tools);
+                }
+                Err(error) if error.is_fatal() => return Err(error),
+                Err(error) => {
+                    let (name, error) = (server.name().to_owned(), error.to_value());
+                    all.servers.push(OfferingServer { name, error, ..OfferingServer::default() });
+                }
+            }
+        }
+        context.out.record(Kind::Item, &Item::of_servers(all))?;
+        context.out.flush()
+    }
+
+    fn take(&mut self, record: &Record<'_>) -> Result<Option<ToolResult>> {
+        if record.kind_name.as_deref() == Some("run") {
+            let Run { run, ledger } = record.read()?;
+            self.servers.iter_mut().try_for_each(|server| server.follow(&run, &ledger))?;
+            return Ok(None);
+        }
+        let call: ToolCall = record.read()?;
+        let named = call.name.split_once('/');
+        let found =
+            named.and_then(|(name, tool)| Some((self.servers.iter_mut().find(|server| server.name() == name)?, tool)));
+        let Some((server, tool)) = found else {
+            let message = format!("no server has the tool {}", call.name);
+            return Err(Error::not_found(message).hint("name it SERVER/TOOL"));
+        };
+        server.call(&call, tool).map(Some)
+    }
+}
+
+impl<F: FnMut(Post) -> Result<Process>> Filter for Calls<F> {
+    fn accepts(&self) -> &'static [Kind] {
+        &[]
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let Body::Record(record) = body else {
+            return Err(Error::validation("not a record").hint("send a `tool_call` record, see cp-record(5)"));
+        };
+        if let Some(result) = self.take(&record)? {
+            context.out.record(Kind::ToolResult, &result)?;
+        }
+        context.out.flush()
+    }
+}

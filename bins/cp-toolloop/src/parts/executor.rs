@@ -1,0 +1,118 @@
+//! An executor of tool calls: cp-exec for commands and files, or cp-mcp for the tools of servers.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use cp_common::coprocess::{self, Child, Grace, Part, unexpected};
+use cp_common::wire::record::Kind;
+use cp_common::wire::{ToolCall, ToolResult};
+use cp_common::{Code, Context, Error, Result};
+use cp_mcp_wire::Offers;
+use serde_json::json;
+
+use crate::state::plan::ServerOptions;
+
+/// How long cp-mcp has to exit: it stops its servers first.
+const GRACE: Grace = Grace { after_input: Duration::from_secs(3), after_term: Duration::from_secs(3) };
+
+/// The coprocess that runs calls. The first call starts the first one.
+pub(crate) struct Executor {
+    program: &'static str,
+    words: Vec<OsString>,
+    part: Option<Part>,
+    /// True if the coprocess was started before its run.
+    is_early: bool,
+}
+
+impl Executor {
+    /// cp-exec for the tools in these directories.
+    pub(crate) fn of_tools(directories: &[PathBuf], read_only: bool) -> Self {
+        let mut words: Vec<OsString> = read_only.then(|| "--read-only".into()).into_iter().collect();
+        // The script directory of a removed link may have been deleted since the run started.
+        for directory in directories.iter().filter(|directory| directory.is_dir()) {
+            words.extend(["--tools".into(), directory.into()]);
+        }
+        Self { program: "cp-exec", words, part: None, is_early: false }
+    }
+
+    /// cp-mcp for these servers.
+    pub(crate) fn of_servers(options: &ServerOptions) -> Self {
+        let servers = options.mcp.iter().map(|server| format!("--mcp={server}").into());
+        let files = options.files.iter().flat_map(|file| ["--mcp-config".into(), file.into()]);
+        Self { program: "cp-mcp", words: servers.chain(files).collect(), part: None, is_early: false }
+    }
+
+    /// Starts the servers, and returns what they offer within a time limit.
+    pub(crate) fn offers(&mut self, limit: Option<Duration>, context: &Context) -> Result<Offers> {
+        if self.words.is_empty() {
+            return Ok(Offers::default());
+        }
+        let mut part = self.start_servers(&["--list"], context)?;
+        if let Some(limit) = limit
+            && !part.wait(limit)?
+        {
+            return Err(Error::new(Code::Timeout, "the MCP servers did not list their tools before --deadline").fatal());
+        }
+        let offers = part.receive(|name, record| match record.kind {
+            Some(Kind::Item) => record.read(),
+            _ => Err(unexpected(name, record)),
+        })?;
+        (self.part, self.is_early) = (Some(part), true);
+        Ok(offers)
+    }
+
+    /// Starts a call. A new coprocess inherits the descriptor of the run's lock, which stays locked while its commands exist.
+    pub(crate) fn start(&mut self, call: &ToolCall, lock: Option<i32>, context: &Context) -> Result<()> {
+        let mut part = match self.part.take() {
+            Some(part) => part,
+            None if self.program == "cp-mcp" => self.start_servers(&[], context)?,
+            None => self.start_tools(lock, context)?,
+        };
+        if std::mem::take(&mut self.is_early) {
+            part.send_named("run", &json!({ "run": context.options.run, "ledger": context.options.ledger }))?;
+        }
+        part.send(Kind::ToolCall, call)?;
+        self.part = Some(part);
+        Ok(())
+    }
+
+    /// Waits for the result of the call; `None` after the time limit. A refusal is an error that is not fatal.
+    pub(crate) fn result(&mut self, limit: Option<Duration>) -> Result<Option<ToolResult>> {
+        let Some(part) = &mut self.part else { return Ok(None) };
+        if let Some(limit) = limit
+            && !part.wait(limit)?
+        {
+            return Ok(None);
+        }
+        part.receive(|name, record| match record.kind {
+            Some(Kind::ToolResult) => record.read().map(Some),
+            _ => Err(unexpected(name, record)),
+        })
+    }
+
+    /// Stops the coprocess, and its tools.
+    pub(crate) fn stop(&mut self) {
+        self.part = None;
+    }
+
+    /// Ends the input of the coprocess, and waits until it exits.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.part.take().map_or(Ok(()), Part::finish)
+    }
+
+    fn start_tools(&self, lock: Option<i32>, context: &Context) -> Result<Part> {
+        let mut argv = vec![coprocess::find(self.program)?.into_os_string(), "--closed".into()];
+        argv.extend(context.handed_on());
+        argv.extend(lock.map(|lock| format!("--lock={lock}").into()));
+        argv.extend(self.words.iter().cloned());
+        Part::start(&argv)
+    }
+
+    fn start_servers(&self, more: &[&str], context: &Context) -> Result<Part> {
+        let mut command = Command::new(coprocess::find(self.program)?);
+        command.args(["call", "--closed", "--format", "json"]).args(more).args(context.handed_on()).args(&self.words);
+        Ok(Part::of(Child::start(command.stderr(Stdio::piped()), GRACE)?))
+    }
+}
