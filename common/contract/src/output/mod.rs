@@ -259,7 +259,8 @@ impl Output {
 
     /// Begins reports about work that may take long.
     pub fn progress(&self) -> Progress {
-        Progress::since(self.state().started, !self.is_quiet())
+        let state = self.state();
+        Progress::since(state.started, !state.quiet)
     }
 
     /// Sets words that follow the number of rows in reports about them.
