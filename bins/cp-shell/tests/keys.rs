@@ -97,7 +97,8 @@ fn question_in_turn_receives_following_keys() {
             terminal.wait_for("n = no");
             terminal.wait_for(": ");
             terminal.send("q\r");
-            terminal.wait_for(", then Enter: ");
+            terminal.wait_for("Type ");
+            terminal.wait_for(": ");
             terminal.send("y\r");
         }
         terminal.wait_for("It is done.");

@@ -401,9 +401,7 @@ fn missing_ledger_prevents_answer() {
 #[test]
 fn missing_tree_is_named() {
     let place = Tree::empty();
-    let ran = place.pipe("{}");
-    assert_eq!(ran.status, 3);
-    assert_eq!(ran.only()["error"]["code"], "E_NOT_FOUND");
+    place.pipe("{}").failed(3, "E_NOT_FOUND");
     place.root.write("tree", "a file");
     assert_eq!(place.pipe("{}").status, 2);
 }
