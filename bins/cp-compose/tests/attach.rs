@@ -47,6 +47,10 @@ fn named_pipe_is_accepted_only_for_options() {
     let text = content[1]["text"].as_str().unwrap();
     assert!(text.contains("kept\n") && text.ends_with("hi!"), "{text}");
     assert!(bash("echo in | cp-compose --context - -- hi").data().to_string().contains("in\\n"));
+    // A pipe is named by its content, because its path differs with each call.
+    let turns =
+        |more: &str| bash(&format!("cp-compose {more} --context <(echo kept) -- hi")).data()["messages"].clone();
+    assert_eq!(turns(""), turns("--tool-schemas <(echo '[]')"));
     for twice in ["--context -", "-s @- -", "--attach - --context /dev/stdin -- x"] {
         bash(&format!("echo x | cp-compose {twice}")).failed(2, "E_USAGE");
     }

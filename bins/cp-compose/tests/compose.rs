@@ -78,24 +78,6 @@ fn prompts_and_messages_are_extended() {
 }
 
 #[test]
-fn upstream_failure_is_passed_on() {
-    let place = Place::of("cp-compose");
-    let line = "{\"ok\":false,\"schema_version\":\"1.0\",\"type\":\"error\",\"error\":{\"code\":\"E_TIMEOUT\",\"message\":\"late\",\"details\":{},\"retryable\":true},\"meta\":{\"duration_ms\":1}}\n";
-    let ran = place.feed(&[], line);
-    assert_eq!((ran.status, ran.stdout.as_str()), (8, line));
-}
-
-#[test]
-fn invalid_input_is_an_error() {
-    let place = Place::of("cp-compose");
-    place.feed(&[], "").failed(2, "E_VALIDATION");
-    place.run(&["--", " "]).failed(2, "E_VALIDATION");
-    place.run(&["a text", "another"]).failed(2, "E_USAGE");
-    place.run(&["docter"]).failed(2, "E_USAGE");
-    place.run(&["--sesion", "x", "--", "y"]).failed(2, "E_USAGE");
-}
-
-#[test]
 fn byte_order_mark_does_not_reach_model() {
     let place = Place::of("cp-compose");
     let mark = "\u{feff}";

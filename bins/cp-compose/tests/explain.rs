@@ -5,31 +5,12 @@ use cp_testkit::Place;
 use crate::session::session_prints;
 
 #[test]
-fn explain_lists_source_size_and_hash() {
-    let place = Place::of("cp-compose");
-    place.home.write("agents/default/soul.md", "You are brief.");
-    place.work.write("notes.md", "password=hunter2hunter");
-    let data = place.run(&["--explain", "-s", "more", "--context", "notes.md", "--", "x"]).data();
-    let parts = data["parts"].as_array().unwrap();
-    let kinds: Vec<&str> = parts.iter().map(|part| part["part"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["soul", "system", "context", "user"]);
-    assert_eq!((&parts[0]["bytes"], &parts[2]["redactions"]), (&14.into(), &1.into()));
-    assert!(parts[0]["source"].as_str().unwrap().ends_with("agents/default/soul.md"));
-    assert!(parts.iter().all(|part| part["sha256"].as_str().unwrap().len() == 71));
-    assert!(data["estimated_tokens"].as_u64().unwrap() > 0);
-}
-
-#[test]
 fn prompt_over_limit_is_refused() {
     let place = Place::of("cp-compose");
     let error = place.run(&["--fit-tokens", "3", "--", &"word ".repeat(50)]).failed(2, "E_VALIDATION");
     assert!(error["details"]["estimated_tokens"].as_u64().unwrap() > 3);
     place.run(&["--fit-tokens", "300", "--", &"word ".repeat(50)]).data();
-}
-
-#[test]
-fn image_tokens_follow_area() {
-    let place = Place::of("cp-compose");
+    // The tokens of an image follow its area, not its bytes.
     let mut image = b"\x89PNG\r\n\x1a\n".to_vec();
     image.resize(200_000, 7);
     place.work.write("a.png", &image);
@@ -40,25 +21,26 @@ fn image_tokens_follow_area() {
 #[test]
 fn explain_lists_every_kind_of_part() {
     let place = Place::of("cp-compose");
-    session_prints(
-        &place,
-        r#"{"ok":true,"schema_version":"1.0","data":{"session_id":"SES-1","agent":"default","mode":"persistent","messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"count":2,"has_more":false,"items":[{"text":"remembered"}]},"meta":{"duration_ms":1}}"#,
-    );
+    let session = session_prints(&place, include_str!("data/conversation.json"));
     for (file, text) in [("agents/default/soul.md", "s"), ("agents/default/context/c.md", "c")] {
         place.home.write(file, text);
     }
-    for (file, text) in [("AGENTS.md", "a"), ("n.md", "n"), ("t.md", "t")] {
+    for (file, text) in [("AGENTS.md", "a"), ("n.md", "password=hunter2hunter"), ("t.md", "t")] {
         place.work.write(file, text);
     }
     place.work.write("tools.json", r#"[{"name":"x","description":"d","input_schema":{"type":"object"}}]"#);
     let options = ["--session", "SES-1", "-s", "more", "--agents-md", "--context", "n.md", "--attach", "t.md"];
     let more = ["--tool-schemas", "tools.json", "--memory", "fact", "--explain", "--", "hello"];
     let data = place.run(&[&options[..], &more].concat()).data();
+    assert_eq!(session.last_call().arguments.split(" --limit").next(), Some("recall --kind fact"));
     let parts = data["parts"].as_array().unwrap();
     let kinds: Vec<&str> = parts.iter().map(|part| part["part"].as_str().unwrap()).collect();
     assert_eq!(
         kinds,
         ["soul", "context", "system", "tools", "agents_md", "context", "attachment", "memory", "user", "history"]
     );
-    assert!(parts.iter().all(|part| part["bytes"].as_u64().unwrap() > 0 && part["sha256"].is_string()), "{data}");
+    assert!(parts.iter().all(|part| part["bytes"].as_u64().unwrap() > 0), "{data}");
+    assert!(parts.iter().all(|part| part["sha256"].as_str().unwrap().len() == 71), "{data}");
+    assert!(parts[0]["source"].as_str().unwrap().ends_with("agents/default/soul.md"), "{data}");
+    assert_eq!((&parts[5]["redactions"], data["estimated_tokens"].as_u64() > Some(0)), (&1.into(), true), "{data}");
 }

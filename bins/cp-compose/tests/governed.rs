@@ -34,19 +34,12 @@ fn unregistered_inactive_or_changed_prompt_is_refused() {
 }
 
 #[test]
-fn policy_requires_governed_prompt() {
-    let place = place("active", HASH);
-    place.home.write("config/policy.toml", "[llm]\ngoverned_prompts = \"require\"\n");
-    place.run(&["--", "x"]).failed(4, "E_FORBIDDEN");
-    place.run(&["--prompt", ID, "--var", "tone=softly", "--", "x"]).data();
-}
-
-#[test]
 fn required_governed_prompt_excludes_other_system_text() {
     let place = place("active", HASH);
     place.home.write("config/policy.toml", "[llm]\ngoverned_prompts = \"require\"\n");
     let governed = ["--prompt", ID, "--var", "tone=softly"];
     let run = |more: &[&str]| place.run(&[&governed[..], more, &["--", "x"]].concat());
+    place.run(&["--", "x"]).failed(4, "E_FORBIDDEN");
     assert_eq!(run(&[]).data()["system"], "Speak softly.");
     assert_eq!(run(&["-s", "Shout."]).failed(4, "E_FORBIDDEN")["details"]["rule"], "llm.governed_prompts");
     assert_eq!(place.run(&[&["system"][..], &governed, &["-s", "Shout."]].concat()).status, 4);
@@ -70,14 +63,4 @@ fn policy_requires_redaction() {
     let error = place.run(&["--no-redact", "--context", "n.md", "--", "x"]).failed(4, "E_FORBIDDEN");
     assert_eq!(error["details"]["rule"], "llm.redact");
     assert_eq!(place.run(&["--context", "n.md", "--", "x"]).data()["report"]["redactions"], 1);
-}
-
-#[test]
-fn invalid_policy_refuses_everything() {
-    let place = Place::of("cp-compose");
-    place.home.write("config/policy.toml", "[exec]\nx = 1\n[llm]\ngoverned_prompts = \"requir\"\n");
-    let error = place.run(&["--", "x"]).failed(4, "E_CONFIG");
-    assert_eq!(error["details"]["line"], 4);
-    place.home.write("config/policy.toml", "[exec]\nx = 1\n[llm]\ngoverned_prompts = \"log\"\nbudget_usd = 5.0\n");
-    place.run(&["--", "x"]).data();
 }

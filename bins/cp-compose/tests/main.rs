@@ -5,7 +5,6 @@ mod attach;
 mod compose;
 mod explain;
 mod governed;
-mod memory;
 mod project;
 mod session;
 mod table;

@@ -2,12 +2,12 @@
 
 use cp_testkit::{Fake, Place};
 
-const LOADED: &str = r#"{"ok":true,"schema_version":"1.0","data":{"session_id":"SES-1","agent":"default","mode":"persistent","messages":[{"role":"assistant","content":"cut"},{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"count":3,"has_more":true},"meta":{"duration_ms":1}}"#;
+const LOADED: &str = include_str!("data/loaded.json");
 
 /// Creates a stub of cp-session beside the program.
 pub(crate) fn session_prints(place: &Place, line: &str) -> Fake {
     place.install("cp-compose");
-    Fake::printing(place, "cp-session", line)
+    Fake::printing(place, "cp-session", line.trim_end())
 }
 
 #[test]

@@ -22,16 +22,3 @@ fn record_becomes_prompt_and_is_kept() {
     let found = prompts(&["--lines", "-s", "s"], "one\n\ntwo\n");
     assert_eq!(found, [(json!("one"), json!({"text": "one"})), (json!("two"), json!({"text": "two"}))]);
 }
-
-#[test]
-fn template_file_and_variables_apply_to_table() {
-    let place = Place::of("cp-compose");
-    place.work.write("t.md", "Greet {{ name }} in {{ lang }}.");
-    let words = ["--csv", "--template", "t.md", "--var", "lang=French"];
-    let ran = place.feed(&words, "name\nAda\nLin,x\n");
-    assert_eq!(ran.records()[0]["data"]["messages"][0]["content"], "Greet Ada in French.");
-    let error = ran.first_error();
-    assert_eq!((&error["code"], &error["details"]["line"]), (&json!("E_VALIDATION"), &json!(3)), "{error}");
-    place.feed(&["--csv", "--template", "t.md", "{{name}}"], "name\nAda\n").failed(2, "E_USAGE");
-    place.feed(&["--csv", "no column"], "name\nAda\n").failed(2, "E_USAGE");
-}

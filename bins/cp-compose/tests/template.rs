@@ -14,11 +14,11 @@ fn row_becomes_prompt_and_is_kept() {
     let error = &lines[1]["error"];
     assert_eq!((error["code"].as_str(), &error["details"]["variable"]), (Some("E_VALIDATION"), &"name".into()));
     assert!(error["message"].as_str().unwrap().contains("line 1") && error["details"]["file"] == "t.md", "{error}");
-    assert_eq!(error["details"]["template_line"], 1);
     assert_eq!(
-        (&lines[3]["error"]["details"]["total"], &lines[3]["error"]["details"]["failed"]),
-        (&3.into(), &1.into())
+        (&error["details"]["template_line"], &error["details"]["row"]),
+        (&1.into(), &serde_json::json!({"nmae": "Lin"}))
     );
+    assert_eq!(error["details"]["_untrusted"][0], "/row");
     assert_eq!((ran.status, lines[3]["error"]["code"].as_str()), (1, Some("E_PARTIAL")));
 }
 
@@ -66,27 +66,4 @@ fn variable_that_nothing_uses_is_refused() {
             assert_eq!(error["message"], message, "{words:?}");
         }
     }
-}
-
-#[test]
-fn failed_row_is_in_error() {
-    let place = Place::of("cp-compose");
-    place.work.write("t.md", "About {{ name }}");
-    let ran = place.feed(&["--rows", "--row-failures", "ok", "--template", "t.md"], "{\"name\":\"x\"}\n{\"n\":1}\n");
-    let error = ran.first_error();
-    assert_eq!(
-        (ran.status, &error["details"]["row"], &error["details"]["index"]),
-        (0, &serde_json::json!({"n": 1}), &1.into())
-    );
-    assert_eq!((&error["details"]["_untrusted"][0], &ran.closing()["data"]["failed"]), (&"/row".into(), &1.into()));
-}
-
-#[test]
-fn row_without_template_is_prompt() {
-    let place = Place::of("cp-compose");
-    let row = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n{\"name\":\"x\"}\n";
-    let ran = place.feed(&["--rows", "-s", "s"], row);
-    let first: serde_json::Value = serde_json::from_str(ran.stdout.lines().next().unwrap()).unwrap();
-    assert_eq!((&first["data"]["system"], &first["data"]["messages"][0]["content"]), (&"s".into(), &"a".into()));
-    assert_eq!(ran.closing()["error"]["details"]["failed"], 1);
 }

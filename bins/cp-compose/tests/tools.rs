@@ -11,16 +11,8 @@ fn tools_are_read_from_three_shapes() {
     place.work.write("list.json", format!("[{},{}]", tool("a"), tool("b")));
     place.work.write("object.json", format!("{{\"tools\":[{}]}}", tool("c")));
     place.work.write("lines.jsonl", format!("{}\n{}\n", tool("d"), tool("e")));
-    let ran = place.run(&[
-        "--tool-schemas",
-        "list.json",
-        "--tool-schemas",
-        "object.json",
-        "--tool-schemas",
-        "lines.jsonl",
-        "--",
-        "x",
-    ]);
+    let files = ["list.json", "object.json", "lines.jsonl"].map(|file| ["--tool-schemas", file]).concat();
+    let ran = place.run(&[&files[..], &["--", "x"]].concat());
     let data = ran.data();
     let names: Vec<&str> =
         data["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();

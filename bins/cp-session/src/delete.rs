@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// More of them, separated by commas
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     ids: Vec<String>,
+    /// Delete the others if one cannot be deleted
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    continue_on_error: bool,
     #[command(flatten)]
     write: WriteOptions,
 }
@@ -47,7 +50,7 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Deleted {
-    /// One for each operand, in order.
+    /// One for each operand that was tried, in order.
     items: Vec<Outcome>,
     /// How many there were.
     summary: Counts,
@@ -93,7 +96,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let arguments = names.iter().map(|name| absolute(name)).collect::<Result<Vec<_>>>()?;
     let request = Write { verb: "delete", arguments: &arguments, dangerous: true };
-    confirm::write(&request, &args.write, context, |gate, context| delete(gate, &names, context))
+    confirm::write(&request, &args.write, context, |gate, context| {
+        delete(gate, &names, args.continue_on_error, context)
+    })
 }
 
 /// A name as it means the same from every directory.
@@ -101,7 +106,12 @@ fn absolute(name: &str) -> Result<String> {
     Ok(if name.contains('/') { std::path::absolute(name)?.display().to_string() } else { name.to_owned() })
 }
 
-fn delete<A: Serialize>(gate: Gate<'_, A>, names: &[&str], context: &mut Context) -> Result<Option<Deleted>> {
+fn delete<A: Serialize>(
+    gate: Gate<'_, A>,
+    names: &[&str],
+    goes_on: bool,
+    context: &mut Context,
+) -> Result<Option<Deleted>> {
     if names.is_empty() {
         return Err(Error::validation("no session specified").hint("give at least one id or path"));
     }
@@ -117,7 +127,7 @@ fn delete<A: Serialize>(gate: Gate<'_, A>, names: &[&str], context: &mut Context
             Err(error) => changes.failed.push(Failed::new(name, error)),
         }
     }
-    if gate.pass(changes, context)? { remove(found, context).map(Some) } else { Ok(None) }
+    if gate.pass(changes, context)? { remove(found, goes_on, context).map(Some) } else { Ok(None) }
 }
 
 /// Refuses a session outside the home directory: only sessions of the home may be deleted.
@@ -150,10 +160,13 @@ fn change(session: &Session) -> Result<Change> {
     })
 }
 
-fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Result<Deleted> {
+fn remove(found: Vec<(String, Result<Session>)>, goes_on: bool, context: &mut Context) -> Result<Deleted> {
     let mut ledger = deletion_ledger(context)?;
-    let (mut items, mut first_failure) = (Vec::new(), None);
+    let (total, mut items, mut first_failure) = (found.len(), Vec::new(), None);
     for (target, session) in found {
+        if first_failure.is_some() && !goes_on {
+            break;
+        }
         let outcome = session.and_then(|session| {
             let intent = serde_json::to_value(change(&session)?)
                 .map_err(|e| Error::new(Code::Unknown, format!("recording a deletion: {e}")))?;
@@ -167,7 +180,7 @@ fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Resul
     if let (0, Some(failure)) = (succeeded, first_failure) {
         return Err(failure);
     }
-    let summary = Counts { total: items.len(), succeeded, failed: items.len() - succeeded, skipped: 0 };
+    let summary = Counts { total, succeeded, failed: items.len() - succeeded, skipped: total - items.len() };
     Ok(Deleted { items, summary })
 }
 

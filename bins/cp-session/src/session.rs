@@ -14,7 +14,7 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
-use crate::transcript::{self, Fork, Mode, Overview};
+use crate::transcript::{self, Fork, Mode};
 
 /// The entry of this verb in `reference`.
 pub(crate) const LIST_DOC: VerbDoc = VerbDoc {
@@ -105,17 +105,20 @@ fn matches(listed: &Listed, args: &ListArgs) -> bool {
 }
 
 fn listed(session: &Session, names: &BTreeMap<String, String>) -> Result<Listed> {
-    let overview = transcript::overview(&session.file())?;
+    let file = session.file();
+    let bytes = file.metadata().map_err(|e| Error::io("reading the session", e).in_file(&file))?.len();
+    let (start, started_at) = transcript::start_of(&file)?;
+    let (_, updated_at) = transcript::tip(&file)?.unwrap_or_default();
     Ok(Listed {
         session_id: session.id.clone(),
         name: names.get(&session.id).cloned(),
         tier: session.tier().map(str::to_owned),
-        agent: overview.start.agent,
-        mode: overview.start.mode,
-        started_at: overview.started_at,
-        updated_at: overview.updated_at,
-        ended: overview.ended,
-        bytes: overview.bytes,
+        agent: start.agent,
+        mode: start.mode,
+        started_at,
+        updated_at,
+        ended: transcript::ended(&file)?.is_some(),
+        bytes,
     })
 }
 
@@ -164,7 +167,7 @@ impl Reply for Shown {
 pub(crate) fn show(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
     let file = session.file();
-    let Overview { start, .. } = transcript::overview(&file)?;
+    let (start, _) = transcript::start_of(&file)?;
     let (last_seq, _) = transcript::tip(&file)?.unwrap_or_default();
     context.out.answer(&Shown {
         listed: listed(&session, &context.home.session_names())?,

@@ -114,50 +114,6 @@ pub(crate) struct Repair {
     pub(crate) inserts: Vec<Insert>,
 }
 
-/// The members of a session that a list shows.
-#[derive(Debug, Default)]
-pub(crate) struct Overview {
-    /// How it was started.
-    pub(crate) start: Start,
-    /// When it was started.
-    pub(crate) started_at: String,
-    /// When its newest entry was stored.
-    pub(crate) updated_at: String,
-    /// True if it has ended.
-    pub(crate) ended: bool,
-    /// The size of its ledger.
-    pub(crate) bytes: u64,
-}
-
-/// A ledger up to this size is read whole for an overview: one read is cheaper than one at each end.
-const SMALL: u64 = 32 << 10;
-
-/// Reads the two ends of a session.
-pub(crate) fn overview(file: &Path) -> Result<Overview> {
-    let failed = |e: std::io::Error| Error::io("reading the session", e).in_file(file);
-    let mut open = std::fs::File::open(file).map_err(failed)?;
-    let bytes = open.metadata().map_err(failed)?.len();
-    if bytes > SMALL {
-        let (start, started_at) = start_of(file)?;
-        let (_, updated_at) = tip(file)?.unwrap_or_default();
-        return Ok(Overview { start, started_at, updated_at, ended: ended(file)?.is_some(), bytes });
-    }
-    let mut text = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default() + 1);
-    std::io::Read::read_to_end(&mut open, &mut text).map_err(failed)?;
-    let mut overview = Overview { bytes, ..Overview::default() };
-    let mut begun = false;
-    for line in text.split(|byte| *byte == b'\n').filter_map(Line::parse) {
-        if !begun && (line.is_event(START) || line.is_event(CLEAR)) {
-            overview.start = serde_json::from_slice(line.member("data").unwrap_or(b"{}")).unwrap_or_default();
-            line.ts().clone_into(&mut overview.started_at);
-            begun = true;
-        }
-        line.ts().clone_into(&mut overview.updated_at);
-        overview.ended = (overview.ended || line.is_event(END)) && !line.is_event(RESUMED);
-    }
-    Ok(overview)
-}
-
 /// How a session was started, and when.
 pub(crate) fn start_of(file: &Path) -> Result<(Start, String)> {
     let mut lines = read::lines(file)?;

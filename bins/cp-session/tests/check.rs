@@ -4,15 +4,6 @@ use std::io::Write as _;
 
 use crate::sessions::{Sessions, message};
 
-fn with_open_call(place: &Sessions) -> String {
-    let session = place.start();
-    let call = message("what time is it?", "let me look")
-        .replace("\"tool_calls\":[]", "\"tool_calls\":[{\"id\":\"t1\",\"name\":\"clock\",\"input\":{}}]");
-    place.feed(&["tee", &session], &call);
-    place.feed(&["tee", &session], message("never mind", "fine"));
-    session
-}
-
 #[test]
 fn a_whole_session_is_intact() {
     let place = Sessions::new();
@@ -25,7 +16,7 @@ fn a_whole_session_is_intact() {
 #[test]
 fn an_open_tool_call_is_found_and_gets_a_result_in_its_place() {
     let place = Sessions::new();
-    let session = with_open_call(&place);
+    let session = place.with_open_call();
     let data = place.run(&["check", &session]).data();
     assert_eq!((&data["intact"], &data["open_calls"][0]["id"]), (&false.into(), &"t1".into()));
     place.run(&["check", &session, "--strict-exit"]).failed(1, "E_INTEGRITY");

@@ -3,30 +3,21 @@
 use crate::sessions::Sessions;
 
 #[test]
-fn one_token_deletes_what_was_shown_once() {
+fn one_token_deletes_each_session_once_and_may_stop_at_the_first_failure() {
     let place = Sessions::new();
-    let (one, two, kept) = (place.start(), place.start(), place.start());
-    place.run(&["delete", &one, &two]).failed(5, "E_CONFIRMATION_REQUIRED");
-    place.run(&["delete", &one, "--dangerous"]).failed(5, "E_CONFIRMATION_REQUIRED");
-    let dry = ["delete", &one, "--ids", &two, &one, "--dangerous", "--dry-run"];
-    let preview = place.run(&dry).data();
-    assert_eq!(preview["preview"]["changes"].as_array().unwrap().len(), 2);
-    let token = preview["confirm_token"].as_str().unwrap();
-    place.run(&["delete", &kept, "--dangerous", "--confirm", token]).failed(6, "E_CONFLICT");
-    let names = format!("{one},{two}");
-    let data = place.run(&["delete", "--ids", &names, "--dangerous", "--confirm", token]).data();
-    assert_eq!(data["summary"]["succeeded"], 2);
-    assert_eq!(place.run(&["list"]).data()["count"], 1);
-    place.run(&["delete", "--ids", &names, "--dangerous", "--confirm", token]).failed(6, "E_CONFLICT");
-}
-
-#[test]
-fn a_session_that_changed_since_it_was_shown_stays() {
-    let place = Sessions::new();
-    let session = place.start();
-    let token = place.run(&["delete", &session, "--dangerous", "--dry-run"]).data()["confirm_token"].clone();
-    place.run(&["append", "--session", &session, "--", "new"]);
-    place.run(&["delete", &session, "--dangerous", "--confirm", token.as_str().unwrap()]).failed(6, "E_CONFLICT");
-    assert_eq!(place.count(&session), 1);
     place.run(&["delete", "--dangerous"]).failed(2, "E_VALIDATION");
+    for (goes_on, counts) in [("true", [3, 2, 1, 0]), ("false", [3, 1, 1, 1])] {
+        let (one, two) = (place.start(), place.start());
+        let all = ["delete", &one, "--ids", &format!("SES-none,{two},{one}"), "--continue-on-error", goes_on];
+        place.run(&all).failed(5, "E_CONFIRMATION_REQUIRED");
+        let preview = place.run(&[&all[..], &["--dangerous", "--dry-run"]].concat()).data();
+        assert_eq!(preview["preview"]["changes"].as_array().unwrap().len(), 2);
+        let token = preview["confirm_token"].as_str().unwrap();
+        let done = place.run(&[&all[..], &["--dangerous", "--confirm", token]].concat()).closing();
+        let summary = &done["data"]["summary"];
+        let found = ["total", "succeeded", "failed", "skipped"].map(|name| summary[name].as_u64().unwrap());
+        assert_eq!(found, counts, "{done}");
+        assert_eq!(done["data"]["items"][1]["error"]["code"], "E_NOT_FOUND", "{done}");
+        assert_eq!(place.run(&["list"]).data()["count"], counts[3]);
+    }
 }

@@ -22,18 +22,13 @@ fn fork_at_missing_turn_creates_no_session() {
     let place = Sessions::new();
     let session = place.start();
     place.run(&["fork", &session, "--at", "1"]).failed(2, "E_VALIDATION");
-    assert!(place.run(&["fork", &session, "--dry-run"]).data()["session_id"].is_null());
     assert_eq!(place.run(&["list"]).data()["count"], 1);
 }
 
 #[test]
 fn fork_copies_turns_of_a_repair() {
     let place = Sessions::new();
-    let session = place.start();
-    let call = message("what time is it?", "let me look")
-        .replace("\"tool_calls\":[]", "\"tool_calls\":[{\"id\":\"t1\",\"name\":\"clock\",\"input\":{}}]");
-    place.feed(&["tee", &session], &call);
-    place.feed(&["tee", &session], message("never mind", "fine"));
+    let session = place.with_open_call();
     place.run(&["check", &session, "--repair"]).data();
     let ran = place.run(&["fork", &session]);
     assert_eq!(ran.closing()["meta"].get("notices"), None);

@@ -5,18 +5,6 @@ use std::io::Write as _;
 use crate::sessions::{Sessions, message};
 
 #[test]
-fn a_conversation_comes_as_one_answer_or_as_words() {
-    let place = Sessions::new();
-    let session = place.start();
-    place.feed(&["tee", &session], message("one", "two"));
-    let data = place.run(&["load", &session]).data();
-    assert_eq!((&data["count"], &data["has_more"], &data["mode"]), (&2.into(), &false.into(), &"persistent".into()));
-    assert_eq!(data["messages"][1], serde_json::json!({"role": "assistant", "content": "two"}));
-    assert_eq!(data["_untrusted"][0], "/messages");
-    assert_eq!(place.run(&["load", &session, "--format", "text"]).stdout, "user: one\nassistant: two\n");
-}
-
-#[test]
 fn the_newest_turns_come_in_their_order() {
     let place = Sessions::new();
     let session = place.start();
@@ -27,14 +15,6 @@ fn the_newest_turns_come_in_their_order() {
     assert_eq!((&data["messages"][0]["content"], &data["messages"][1]["content"]), (&"m3".into(), &"m4".into()));
     assert_eq!((&data["count"], &data["has_more"]), (&2.into(), &true.into()));
     assert_eq!(place.run(&["load", &session, "--last", "0"]).data()["count"], 0);
-}
-
-#[test]
-fn only_the_members_that_were_asked_for() {
-    let place = Sessions::new();
-    let session = place.start();
-    assert_eq!(place.run(&["load", &session, "--fields", "count"]).data(), serde_json::json!({"count": 0}));
-    place.run(&["load", &session, "--fields", "cuont"]).failed(2, "E_USAGE");
 }
 
 #[test]

@@ -1,23 +1,18 @@
-//! `cp-session` as a shell user meets it: a file for each verb.
+//! `cp-session` as a shell user meets it.
 
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod append;
 mod check;
-mod clear;
 mod compact;
-mod count;
 mod delete;
-mod end;
-mod export;
 mod fork;
-mod list;
+mod lifecycle;
 mod load;
 mod memory;
 mod naming;
-mod search;
+mod queries;
 mod sessions;
-mod show;
 mod start;
 mod sweep;
 mod tee;

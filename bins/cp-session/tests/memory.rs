@@ -12,8 +12,8 @@ fn what_is_remembered_is_recalled_newest_first() {
     let texts: Vec<&str> =
         data["items"].as_array().unwrap().iter().map(|item| item["text"].as_str().unwrap()).collect();
     assert_eq!(texts, ["The user likes green tea", "tea is bought on Mondays, green tea too"]);
-    let page = place.run(&["recall", "--kind", "note", "--limit", "1", "--fields", "text"]).data();
-    assert_eq!(page["items"], serde_json::json!([{"text": "The user likes green tea"}]));
+    let page = place.run(&["recall", "--kind", "note", "--limit", "1"]).data();
+    assert_eq!(page["items"][0]["text"], "The user likes green tea");
     let next = page["next_cursor"].as_str().unwrap();
     assert_eq!(place.run(&["recall", "--kind", "note", "--cursor", next]).data()["count"], 2);
 }
@@ -32,8 +32,6 @@ fn secrets_are_not_remembered_and_the_session_is() {
 fn unknown_memory_kind_is_reported() {
     let place = Sessions::new();
     place.run(&["remember", "--kind", "../x", "--", "y"]).failed(2, "E_VALIDATION");
-    place.run(&["remember", "--kind", "note", "--", " "]).failed(2, "E_VALIDATION");
-    assert!(place.run(&["remember", "--kind", "note", "--dry-run", "--", "y"]).data()["receipt"].is_null());
     assert_eq!(place.run(&["recall", "--kind", "session_turn"]).data()["count"], 0);
     place.run(&["recall", "--kind", "note"]).failed(3, "E_NOT_FOUND");
     place.run(&["remember", "--kind", "note", "--", "y"]).data();

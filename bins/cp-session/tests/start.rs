@@ -22,33 +22,10 @@ fn a_session_is_a_private_directory_with_three_ledgers_and_one_start() {
 }
 
 #[test]
-fn a_dry_run_makes_nothing() {
-    let place = Sessions::new();
-    assert_eq!(place.run(&["start", "--dry-run"]).data()["session_id"], serde_json::Value::Null);
-    assert!(!place.home.exists());
-}
-
-#[test]
-fn the_same_request_starts_one_session() {
-    let place = Sessions::new();
-    let first = place.run(&["start", "--request-id", "r1"]).data();
-    assert_eq!(place.run(&["start", "--request-id", "r1"]).data(), first);
-    place.run(&["start", "--request-id", "r1", "--mode", "isolated"]).failed(6, "E_CONFLICT");
-}
-
-#[test]
 fn unknown_agent_is_reported_with_the_nearest() {
     let place = Sessions::new();
     let error = place.run(&["start", "--agent", "defualt"]).failed(3, "E_NOT_FOUND");
     assert_eq!(error["details"]["nearest"], "default");
     place.home.directory("agents/ada");
     assert_eq!(place.run(&["start", "--agent", "ada"]).data()["agent"], "ada");
-}
-
-#[test]
-fn start_refuses_unknown_tier_and_readonly_home() {
-    let place = Sessions::new();
-    place.run(&["start", "--tier", "ho9"]).failed(2, "E_USAGE");
-    place.work.write("file", "");
-    place.run(&["start", "--home", "file/home"]).failed(1, "E_IO");
 }

@@ -88,25 +88,10 @@ fn a_message_without_its_members_passes_and_is_not_stored() {
 }
 
 #[test]
-fn tee_stores_rounds_before_the_input_ends() {
-    let place = Sessions::new();
-    let session = place.start();
-    let mut tee = place.subject().args(["tee", &session]).start();
-    let open = message("q", "a").replace(",\"meta\":{\"duration_ms\":1}", "");
-    tee.write(&open);
-    // The line was let through, so the ledger has it, and the input is still open.
-    assert_eq!((tee.line() + "\n", place.count(&session)), (open, 2));
-    tee.kill();
-    assert_eq!(place.count(&session), 2);
-}
-
-#[test]
-fn tee_refuses_text_and_unknown_session() {
+fn tee_refuses_text() {
     let place = Sessions::new();
     let session = place.start();
     place.feed(&["tee", &session], "hello\n").failed(2, "E_VALIDATION");
-    place.feed(&["tee", "SES-nobody"], message("a", "b")).failed(3, "E_NOT_FOUND");
-    place.feed(&["tee", &session], "").failed(2, "E_VALIDATION");
 }
 
 #[test]
@@ -117,8 +102,8 @@ fn a_session_that_is_deleted_stays_deleted_while_a_tee_is_open() {
     // Open records, so that each is passed at once.
     let line = message("q", "a").replace(r#","meta":{"duration_ms":1}"#, "");
     tee.write(&line);
-    assert_eq!(tee.line() + "\n", line);
-    assert_eq!(place.count(&session), 2);
+    // The line was let through, so the ledger has it, and the input is still open.
+    assert_eq!((tee.line() + "\n", place.count(&session)), (line.clone(), 2));
     let delete = ["delete", &session, "--dangerous"];
     let token = place.run(&[&delete[..], &["--dry-run"]].concat()).data()["confirm_token"].clone();
     place.run(&[&delete[..], &["--confirm", token.as_str().unwrap()]].concat()).success();

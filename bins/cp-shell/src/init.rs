@@ -181,19 +181,3 @@ fn policy(context: &Context) -> Result<()> {
     let home = ["--home".into(), context.home.root().into()];
     coprocess::ask_with("cp-exec", &["policy", "init"], b"", home).map(drop)
 }
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    #[test]
-    fn starter_files_are_valid_json() {
-        for (path, text, _) in STARTERS {
-            if Path::new(path).extension().is_some_and(|kind| kind == "json") {
-                serde_json::from_str::<serde_json::Value>(text).unwrap();
-            }
-        }
-    }
-}

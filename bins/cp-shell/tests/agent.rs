@@ -6,19 +6,7 @@ use serde_json::json;
 use crate::tree::Tree;
 
 /// An agent in a few lines of shell, which answers each request.
-const ECHO: &str = r#"#!/bin/sh
-say() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
-while IFS= read -r line; do
-    case $line in
-        *'"type":"describe"'*) say describe '{"name":"echo","version":"2.1","capabilities":["MEMORY","SIGNALS"]}' ;;
-        *'"type":"signals"'*) say signals '{"mood":"calm"}' ;;
-        *'"type":"state"'*) say state '{"seen":"everything"}' ;;
-        *'please fail'*) printf '{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_SERVER","message":"out of ideas","details":{},"retryable":true}}\n' ;;
-        *'please leave'*) exit 3 ;;
-        *'"type":"process"'*) say delta '{"text":"","thinking":"what was it"}'; say delta '{"text":"you "}'; say delta '{"text":"said it"}'; say message '{"content":"you said it"}' ;;
-    esac
-done
-"#;
+const ECHO: &str = include_str!("data/agents/echo.sh");
 
 fn talk(place: &Tree, words: &[&str], input: &str) -> Outcome {
     place.command().args(["--interactive", "--no-hub", "--backend", "stub"]).args(words).stdin(input).run()
@@ -41,38 +29,17 @@ fn program_agent_answers_and_both_sides_are_recorded() {
 }
 
 #[test]
-fn executable_path_is_accepted_as_agent() {
+fn executable_agent_is_switched_fails_and_is_started_again() {
     let place = Tree::empty();
-    place.home.executable("echo", ECHO);
-    let path = place.home.join("echo").display().to_string();
-    let ran = talk(&place, &[], &format!("first\n:agent {path}\nsecond\n:agent default\nthird\n:quit\n"));
-    assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
-    assert_eq!(ran.stdout.matches("you said it").count(), 1, "{}", ran.stdout);
-    assert_eq!(ran.stdout.matches("stub response").count(), 2, "{}", ran.stdout);
-}
-
-#[test]
-fn capabilities_decide_available_commands() {
-    let place = Tree::empty();
-    place.home.executable("echo", ECHO);
-    let path = place.home.join("echo").display().to_string();
-    let ran = talk(&place, &["--agent", &path], ":signals\n:pkg\n:quit\n");
-    assert!(ran.stdout.contains("no such capability"), "{}", ran.stdout);
-    assert_eq!(ran.stdout.matches("no such capability").count(), 1, "{}", ran.stdout);
-    let ran = talk(&Tree::empty(), &[], ":signals\n:pkg\n:quit\n");
-    assert!(!ran.stdout.contains("no such capability"), "{}", ran.stdout);
-}
-
-#[test]
-fn failed_turn_keeps_session_and_restarts_agent() {
-    let place = Tree::empty();
-    place.home.executable("echo", ECHO);
-    let path = place.home.join("echo").display().to_string();
-    let ran = talk(&place, &["--agent", &path], "please fail\nplease leave\nhello\n:quit\n");
-    assert_ne!(ran.status, 0, "a turn failed: {} {}", ran.stdout, ran.stderr);
-    assert!(ran.stdout.contains("out of ideas"), "{}", ran.stdout);
-    assert!(ran.stdout.contains("ended before it answered"), "{}", ran.stdout);
-    assert_eq!(ran.stdout.matches("you said it").count(), 1, "{}", ran.stdout);
+    let path = place.home.executable("echo", ECHO).display().to_string();
+    let lines =
+        format!(":agent {path}\n:signals\n:pkg\nplease fail\nplease leave\nfirst\n:agent default\n:pkg\nsecond\n");
+    let ran = talk(&place, &[], &lines);
+    assert_ne!(ran.status, 0, "a turn failed: {ran:?}");
+    let said = ["no such capability", "out of ideas", "ended before it answered", "you said it", "stub response"];
+    for words in said {
+        assert_eq!(ran.stdout.matches(words).count(), 1, "{words}: {}", ran.stdout);
+    }
 }
 
 #[test]

@@ -131,31 +131,6 @@ fn tool_call_in_session_without_tools_is_reported() {
 }
 
 #[test]
-fn approved_call_is_shown_once() {
-    let place = Person::new();
-    plays(&place);
-    place.home.write(
-        "config/policy.toml",
-        "[exec]\nallowed_commands = [\"touch\"]\n[[exec.rule]]\ncommand = \"touch\"\ndecision = \"confirm\"\n[paths]\nwrite = [\".\"]\n",
-    );
-    let touch = json!({"tool_calls": [{"name": "shell", "input": {"argv": ["touch", "made"]}}]});
-    place.stub_plays(&format!("{touch}\n{{\"content\":\"Done.\"}}\n"));
-    let mut terminal = place.terminal(&ARGUMENTS, 100);
-    terminal.prompted();
-    terminal.send("make it\r");
-    terminal.wait_for(TOOLS);
-    terminal.send("y\r");
-    terminal.wait_for("Allow it? ");
-    terminal.send("q\r");
-    terminal.wait_for("Type y, n or a, then Enter: ");
-    terminal.send("y\r");
-    terminal.wait_for("Done.");
-    terminal.prompted();
-    assert_eq!(terminal.text().matches("→ shell").count(), 1, "{}", terminal.text());
-    assert!(place.work.join("made").exists());
-}
-
-#[test]
 fn tools_are_switched_in_session() {
     let place = Person::new();
     plays(&place);
@@ -188,7 +163,7 @@ fn signals_show_state_before_their_own_command() {
         assert!(terminal.says(":signals").contains("protective · L2 · [█████] · t2 |"));
     }
     terminal.send(":quit\r");
-    terminal.wait_for("ended after 2 turns");
+    terminal.wait_for("ended after 2 rounds");
     let mut again = place.terminal(&["--backend", "stub", "--no-hub", "-c"], 100);
     again.prompted();
     assert!(again.says(":signals").contains("· t2 |"), "{}", again.text());

@@ -4,16 +4,6 @@ use cp_testkit::{Place, Program};
 use predicates::str::contains;
 
 #[test]
-fn config_lists_settings_with_origin() {
-    let place = Place::of("cp-shell");
-    let all = place.run(&["config"]).only();
-    let items = all["data"]["items"].as_array().unwrap();
-    assert_eq!(all["data"]["count"], items.len());
-    let tier = items.iter().find(|item| item["key"] == "tier").unwrap();
-    assert_eq!((&tier["value"], &tier["origin"]), (&"ho1".into(), &"default".into()));
-}
-
-#[test]
 fn environment_overrides_file_and_default() {
     let place = Place::of("cp-shell");
     let origin = |command: Program| {
@@ -23,12 +13,6 @@ fn environment_overrides_file_and_default() {
     place.home.write("config/cp.toml", "tier = \"ho3\"\n");
     assert_eq!(origin(place.subject()), ("ho3".into(), "file".into()));
     assert_eq!(origin(place.subject().env("CP_TIER", "ho2")), ("ho2".into(), "environment".into()));
-}
-
-#[test]
-fn unknown_setting_suggests_nearest() {
-    let place = Place::of("cp-shell");
-    place.run(&["config", "get", "modl"]).assert().code(3).stdout(contains("did you mean `model`?"));
 }
 
 #[test]

@@ -8,31 +8,7 @@ use crate::tree::Tree;
 
 /// A tree with an old package without a spec, specs that list its files, newer packages, work orders, and a governance ledger whose chain
 /// restarts with every segment.
-const LARGE: &str = r#"set -e; cd "$TREE"; mkdir -p lib registries ledger work_orders/ho3 installed/PKG-BASELINE-HO3-000
-columns=status,version,plane_id,created_at
-echo "framework_id,title,$columns" >registries/frameworks_registry.csv
-echo "spec_id,title,framework_id,$columns" >registries/specs_registry.csv
-echo file_path,owner_package_id,sha256,classification,installed_at >registries/file_ownership.csv
-for n in 0 1 2 3 4 5; do echo "FMWK-$n,\"Standard $n, v1\",active,1.0.0,ho3,x" >>registries/frameworks_registry.csv; done
-s=0
-while [ $s -lt 20 ]; do
-    mkdir -p specs/SPEC-$s installed/PKG-$s
-    echo "SPEC-$s,Spec,FMWK-$((s % 6)),active,1.0.0,ho3,x" >>registries/specs_registry.csv
-    { echo "spec_id: SPEC-$s"; echo 'assets:'; } >specs/SPEC-$s/manifest.yaml
-    echo "{\"package_id\":\"PKG-$s\",\"spec_id\":\"SPEC-$s\",\"version\":\"1.0.0\",\"assets\":[]}" >installed/PKG-$s/manifest.json
-    echo "{\"work_order_id\":\"WO-20260203-$s\",\"spec_id\":\"SPEC-$s\",\"status\":\"approved\"}" >work_orders/ho3/WO-$s.json
-    echo "{\"event_type\":\"PACKAGE_INSTALLED\",\"submission_id\":\"PKG-$s\",\"id\":\"LED-$s\",\"previous_hash\":\"\"}" >ledger/governance-20260203-$((1000 + s)).jsonl
-    f=$s
-    while [ $f -lt 116 ]; do
-        owner=PKG-$s; [ $((f % 2)) = 1 ] || owner=PKG-BASELINE-HO3-000
-        echo $f >lib/f$f.py; echo "  - lib/f$f.py" >>specs/SPEC-$s/manifest.yaml
-        echo "lib/f$f.py,$owner,sha256:0,library,x" >>registries/file_ownership.csv
-        f=$((f + 20))
-    done
-    s=$((s + 1))
-done
-echo '{"package_id":"PKG-BASELINE-HO3-000","version":"1.0.0","assets":[]}' >installed/PKG-BASELINE-HO3-000/manifest.json
-echo '{"tier":"HOT"}' >tier.json"#;
+const LARGE: &str = include_str!("data/large-tree.sh");
 
 fn traces(place: &Tree, ids: &[String]) -> Vec<Value> {
     let requests: String = ids.iter().map(|id| json!({"operation": "trace", "artifact_id": id}).to_string()).collect();
@@ -186,7 +162,7 @@ fn governed_paths_are_not_writable() {
 #[test]
 fn governance_implies_packages_and_ledgers() {
     let place = Tree::new();
-    let agent = "#!/bin/sh\nread -r line\nprintf '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"describe\",\"data\":{\"name\":\"g\",\"version\":\"1\",\"capabilities\":[\"GOVERNANCE\"]}}\\n'\ncat >/dev/null\n";
+    let agent = include_str!("data/agents/governs.sh");
     let path = place.home.executable("g", agent).display().to_string();
     for columns in [None, Some("80"), Some("20")] {
         let mut program = place.command().args(["--interactive", "--agent", &path, "--root"]).arg(&place.tree);
@@ -211,7 +187,6 @@ fn edited_soul_is_sent_after_registration() {
     let refused = place.stub("hello\n");
     assert!(refused.stdout.contains("Hint: `cp-shell register default`") && refused.status == 4, "{}", refused.stdout);
     assert!(!place.asked());
-    place.run(&["register", "default"]).failed(5, "E_CONFIRMATION_REQUIRED");
     let shown = place.run(&["register", "default", "--dry-run"]).data();
     let change = &shown["preview"]["changes"][0];
     assert_eq!((&change["id"], &change["after"]["text"]), (&json!("PRM-DEFAULT-SOUL-001"), &json!("Be brief.\n")));
@@ -224,8 +199,7 @@ fn edited_soul_is_sent_after_registration() {
     let done = place.run(&["register", "critic", "--yes"]).data();
     assert_eq!(done["items"][1]["prompt_id"], "PRM-CRITIC-WE--US-001");
     // A model that stores its input.
-    let model = place.home.executable("model", "#!/bin/sh\nread -r line\nprintf '%s\\n' \"$line\" >>\"${0%/*}/sent\"\n\
-        echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"message\",\"data\":{\"id\":\"m\",\"role\":\"assistant\",\"content\":\"hi\",\"model\":\"m\",\"backend\":\"x\",\"stop_reason\":\"end_turn\",\"usage\":{}}}'\n");
+    let model = place.home.executable("model", include_str!("data/agents/keeps.sh"));
     for (agent, words) in [("default", "Be brief."), ("critic", "Find faults.\n\nWe use Rust.")] {
         let asked = place.script(&["--backend", model.to_str().unwrap(), "--agent", agent], "hello\n");
         assert_eq!(asked.status, 0, "{}", asked.stdout);
@@ -240,5 +214,4 @@ fn edited_soul_is_sent_after_registration() {
     terminal.send("n\n");
     assert_eq!(terminal.end(), Some(2));
     assert!(place.stub("hello\n").stdout.contains("cp-shell register default"));
-    place.run(&["register", "nobody", "--yes"]).failed(3, "E_NOT_FOUND");
 }

@@ -61,16 +61,6 @@ fn message_is_marked_read_only_by_command() {
 }
 
 #[test]
-fn hub_note_from_script_is_refused() {
-    let place = Person::new();
-    let hub = hub(up);
-    place.hub_at(&hub.url(), 20_000);
-    let output = place.stub("/hub\n/hub log \"all done\"\ny\n");
-    assert!(output.stdout.contains("✗ cancelled: a note to the hub requires approval"), "{}", output.stdout);
-    assert!(asked(&hub).iter().all(|request| !request.starts_with("POST")));
-}
-
-#[test]
 fn hub_note_is_posted_after_confirmation() {
     let place = Person::new();
     let hub = hub(up);
@@ -95,56 +85,31 @@ fn hub_note_is_posted_after_confirmation() {
     }
     terminal.send(":quit\r");
     assert_eq!(terminal.end(), Some(0));
+    let script = place.script(&["--backend", "stub", "-c"], "/hub log \"all done\"\ny\n");
+    assert!(script.stdout.contains("✗ cancelled: a note to the hub requires approval"), "{script:?}");
+    assert_eq!(asked(&hub).iter().filter(|request| request.starts_with("POST")).count(), 1);
 }
 
 #[test]
-fn unreachable_hub_is_recorded_without_failure() {
-    let place = Person::new();
+fn failing_hub_is_named_and_does_not_block() {
     // A port without a listener, because it was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    place.hub_at(&format!("http://{free}"), 20_000);
-    let output = place.stub("/hub\nhello\n");
-    assert_eq!(output.status, 0);
-    assert!(
-        output.stdout.contains("error      GET /workstreams/: ") && output.stdout.contains("stub response 1"),
-        "{}",
-        output.stdout
-    );
-    let recorded = &place.data("session_hub")[0];
-    assert_eq!(recorded["errors"].as_array().unwrap().len(), 1, "{recorded}");
-}
-
-#[test]
-fn invalid_hub_answer_is_recorded() {
-    let place = Person::new();
-    let hub = hub(|_| Some((500, "<html>")));
-    place.hub_at(&hub.url(), 20_000);
-    let output = place.stub("/hub\n");
-    assert!(output.stdout.contains("GET /tasks/: status 500"), "{}", output.stdout);
-}
-
-#[test]
-fn silent_hub_does_not_block() {
-    let place = Person::new();
-    let hub = hub(|_| None);
-    // Longer than any test waits.
-    place.hub_at(&hub.url(), 3_600_000);
-    let output = place.stub("hello\n/explain\n");
-    assert!(
-        output.stdout.contains("stub response 1") && output.stdout.contains("hub         asked, no answer yet"),
-        "{}",
-        output.stdout
-    );
-    assert!(place.data("session_hub")[0]["errors"][0].as_str().unwrap().contains("had not answered"));
-}
-
-#[test]
-fn slow_hub_answer_times_out() {
-    let place = Person::new();
-    let hub = hub(|_| None);
-    place.hub_at(&hub.url(), 50);
-    let output = place.stub("/hub\n");
-    assert!(output.stdout.contains("no complete answer within 0.05 s"), "{}", output.stdout);
+    let (silent, broken) = (hub(|_| None), hub(|_| Some((500, "<html>"))));
+    for (url, timeout_ms, shown, recorded) in [
+        (format!("http://{free}"), 20_000, "error      GET /workstreams/: ", "GET /workstreams/: "),
+        (broken.url(), 20_000, "GET /tasks/: status 500", "status 500"),
+        (silent.url(), 50, "no complete answer within 0.05 s", ""),
+        // Longer than any test waits.
+        (silent.url(), 3_600_000, "hub         asked, no answer yet", "had not answered"),
+    ] {
+        let place = Person::new();
+        place.hub_at(&url, timeout_ms);
+        let question = if timeout_ms > 20_000 { "" } else { "/hub\n" };
+        let output = place.stub(&format!("hello\n{question}/explain\n")).success();
+        assert!(output.stdout.contains("stub response 1") && output.stdout.contains(shown), "{shown}: {output:?}");
+        let errors = place.data("session_hub")[0]["errors"].to_string();
+        assert!(errors.contains(recorded), "{errors}");
+    }
 }
 
 #[test]

@@ -10,22 +10,7 @@ use serde_json::{Value, json};
 use crate::person::{Person, Session};
 
 /// Answers each turn after the file `go` exists, and sends the shell the signal that the file `signal` names.
-const WAITS: &str = r#"#!/bin/sh
-say() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
-while IFS= read -r line; do
-    case $line in
-        *'"type":"describe"'*) say describe '{"name":"waits","version":"1","capabilities":[]}' ;;
-        *'"type":"process"'*)
-            say delta '{"text":"It begins.\n"}'
-            while ! [ -e "${0%/*}/go" ]; do
-                if [ -e "${0%/*}/signal" ]; then kill -s "$(cat "${0%/*}/signal")" $PPID; rm "${0%/*}/signal"; fi
-                sleep 0.01
-            done
-            say delta '{"text":"It ends."}'
-            say message '{"content":"It begins.\nIt ends."}' ;;
-    esac
-done
-"#;
+const WAITS: &str = include_str!("data/agents/waits.sh");
 
 /// A terminal at which a turn is being answered.
 fn answering(place: &Person) -> Session {
@@ -42,21 +27,22 @@ fn turns(place: &Person) -> Vec<bool> {
 }
 
 #[test]
-fn ctrl_c_stops_turn_and_keeps_partial_answer() {
+fn ctrl_c_stops_turn_keeps_partial_answer_and_discards_typed_lines() {
     let place = Person::new();
     let mut terminal = answering(&place);
+    terminal.send("one\rtwo");
+    terminal.wait_for("two");
     terminal.send("\x03");
     terminal.wait_for("✗ interrupted: the turn was stopped, the session continues");
     terminal.prompted();
     place.root.write("go", "");
     terminal.send("and then?\r");
-    terminal.wait_for("and then?\n");
     terminal.wait_for("It ends.");
     terminal.prompted();
     assert_eq!(turns(&place), [true, false]);
     let said: Vec<Value> = place.entries().iter().map(|entry| entry["content"].clone()).collect();
     assert!(said.iter().any(|content| content.to_string().contains("It begins.\\n [interrupted]")), "{said:?}");
-    assert!(said.contains(&json!("and then?")), "{said:?}");
+    assert!(said.contains(&json!("and then?")) && !terminal.text().contains("cp> one"), "{}", terminal.text());
 }
 
 #[test]
@@ -102,23 +88,6 @@ fn typed_lines_become_next_inputs() {
 }
 
 #[test]
-fn ctrl_c_discards_typed_text() {
-    let place = Person::new();
-    let mut terminal = answering(&place);
-    terminal.send("one\rtwo");
-    terminal.wait_for("two");
-    terminal.send("\x03");
-    terminal.wait_for("✗ interrupted");
-    terminal.prompted();
-    place.root.write("go", "");
-    terminal.send("three\r");
-    terminal.wait_for("It ends.");
-    terminal.prompted();
-    assert_eq!(turns(&place), [true, false]);
-    assert!(!terminal.text().contains("cp> one"), "{}", terminal.text());
-}
-
-#[test]
 fn question_in_turn_receives_following_keys() {
     for level in ["agent", "owner"] {
         let place = Person::new();
@@ -127,10 +96,14 @@ fn question_in_turn_receives_following_keys() {
             terminal.wait_for(&format!("tee {name}\n"));
             terminal.wait_for("n = no");
             terminal.wait_for(": ");
+            terminal.send("q\r");
+            terminal.wait_for("Type ");
+            terminal.wait_for(": ");
             terminal.send("y\r");
         }
         terminal.wait_for("It is done.");
         terminal.prompted();
+        assert_eq!(terminal.text().matches("→ shell").count(), 2, "{}", terminal.text());
         assert!(["a", "b"].iter().all(|name| place.work.join(name).exists()), "{}", terminal.text());
         assert_eq!(terminal.text().contains("The policy leaves this to its owner."), level == "owner");
         // The same applies to the person's own commands.
@@ -195,19 +168,6 @@ fn terminal_is_restored_at_every_end() {
         assert_eq!(place.work.read("before"), place.work.read("after"), "{end:?}");
         assert_eq!(turns(&place), [true], "{end:?}");
     }
-}
-
-#[test]
-fn lines_of_one_write_become_turns() {
-    let place = Person::new();
-    let mut terminal = place.terminal(&["--backend", "stub", "--no-hub"], 100);
-    terminal.prompted();
-    terminal.send("one\rtwo\rthree\r");
-    for answer in 1..=3 {
-        terminal.wait_for(&format!("stub response {answer}\n"));
-    }
-    terminal.prompted();
-    assert_eq!(turns(&place), [false; 3]);
 }
 
 /// The questions of a session, in order.

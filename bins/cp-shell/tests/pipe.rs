@@ -49,7 +49,7 @@ pub(crate) fn all_requests() -> String {
     lines.join("\n") + "\n"
 }
 
-fn keys(value: &Value) -> Vec<&str> {
+pub(crate) fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
@@ -58,26 +58,8 @@ fn sha256(bytes: &[u8]) -> String {
     format!("sha256:{}", cp_common::keys::hex(&sha2::Sha256::digest(bytes)))
 }
 
-const EVIDENCE: [&str; 6] =
+pub(crate) const EVIDENCE: [&str; 6] =
     ["timestamp", "input_hash", "output_hash", "duration_ms", "declared_reads", "declared_writes"];
-
-#[test]
-fn operations_answer_complete_tree_in_exact_envelope() {
-    let place = Tree::new();
-    let input = all_requests();
-    let ran = place.pipe(&input);
-    assert_eq!(ran.status, 0, "{}", ran.stderr);
-    let answers = ran.records();
-    assert_eq!(answers.len(), 17);
-    for (request, answer) in requests().iter().zip(&answers) {
-        assert_eq!(keys(answer), ["status", "result", "evidence"], "{request}");
-        assert_eq!(answer["status"], "ok");
-        assert!(answer["result"].is_object(), "{request}");
-        assert_eq!(keys(&answer["evidence"]), EVIDENCE);
-        assert_eq!(answer["evidence"]["declared_writes"], json!([]));
-        assert!(answer["evidence"]["duration_ms"].is_u64());
-    }
-}
 
 #[test]
 fn operations_answer_empty_tree() {
@@ -85,40 +67,19 @@ fn operations_answer_empty_tree() {
     for request in requests() {
         let answer = place.ask(&request);
         let expected = match request["operation"].as_str().unwrap() {
-            "pkg_info" => "PACKAGE_NOT_FOUND",
-            "ledger_query" => "LEDGER_NOT_FOUND",
-            "spec_info" => "SPEC_NOT_FOUND",
-            _ => "",
+            "pkg_info" => json!("PACKAGE_NOT_FOUND"),
+            "ledger_query" => json!("LEDGER_NOT_FOUND"),
+            "spec_info" => json!("SPEC_NOT_FOUND"),
+            _ => json!(null),
         };
-        if expected.is_empty() {
-            assert_eq!(answer["status"], "ok", "{request}: {answer}");
-        } else {
-            assert_eq!(keys(&answer), ["status", "error", "evidence"]);
-            assert_eq!(keys(&answer["error"]), ["code", "message", "details"]);
-            assert_eq!(answer["error"]["code"], expected, "{request}");
-            assert_eq!(keys(&answer["evidence"]), EVIDENCE);
-        }
+        assert_eq!((answer["status"] == "ok", &answer["error"]["code"]), (expected.is_null(), &expected), "{request}");
     }
-    let nothing = place.result(&json!({"operation": "trace", "artifact_id": "lib/paths.py"}));
-    assert_eq!(nothing["type"], "unknown");
-    assert_eq!(keys(&nothing["data"]), ["query", "message"]);
-}
-
-#[test]
-fn directory_and_names_of_no_file_are_errors() {
-    let place = Tree::new();
-    std::fs::remove_file(place.tree.join("config/governed_roots.json")).unwrap();
-    std::fs::create_dir(place.tree.join("config/governed_roots.json")).unwrap();
-    assert_eq!(place.code(&json!({"operation": "governed_roots"})), "HANDLER_ERROR");
-    for id in ["../../etc", "..", "a/b", "x\u{0}", "", "/etc", "."] {
-        let expected = if id.is_empty() { "MISSING_FIELD" } else { "SPEC_NOT_FOUND" };
-        assert_eq!(place.code(&json!({"operation": "spec_info", "spec_id": id})), expected, "{id:?}");
-        let expected = if id.is_empty() { "MISSING_FIELD" } else { "PACKAGE_NOT_FOUND" };
-        assert_eq!(place.code(&json!({"operation": "pkg_info", "package_id": id})), expected, "{id:?}");
-    }
-    for kind in ["../governance", "/etc/passwd", "a\u{0}"] {
-        assert_eq!(place.code(&json!({"operation": "ledger_query", "type": kind})), "INVALID_REQUEST");
-    }
+    assert_eq!(place.result(&json!({"operation": "trace", "artifact_id": "lib/paths.py"}))["type"], "unknown");
+    let signals = place.result(&json!({"operation": "signal_status"}))["signals"].clone();
+    assert_eq!(
+        [&signals["tier"], &signals["active_wo"], &signals["gate_state"]],
+        [&json!("ho1"), &Value::Null, &json!("open")]
+    );
 }
 
 #[test]
@@ -157,43 +118,24 @@ fn wrong_types_are_errors() {
     let answers = ran.records();
     assert_eq!(answers.len(), parameters.len() * values.len() + 2 * 5 + 7);
     for answer in answers {
-        assert_eq!(
-            (&answer["status"], &answer["error"]["code"]),
-            (&json!("error"), &json!("INVALID_REQUEST")),
-            "{answer}"
-        );
-    }
-    for (operation, name) in parameters {
-        let missing = ["pkg_info", "trace", "execute_command", "spec_info", "explain_path"].contains(&operation);
-        let answer = place.ask(&json!({"operation": operation, name: null}));
-        assert_eq!(answer["error"]["code"] == "MISSING_FIELD", missing, "{operation} {answer}");
+        assert_eq!(answer["error"]["code"], "INVALID_REQUEST", "{answer}");
     }
 }
 
 #[test]
-fn error_codes_match_standard() {
+fn invalid_input_is_an_error_of_the_standard() {
     let place = Tree::new();
-    let code = |input: &str| {
+    for (input, code) in [
+        ("", "EMPTY_INPUT"),
+        (" \n\n\t \n", "EMPTY_INPUT"),
+        ("nope", "INVALID_JSON"),
+        ("{\"operation\":\"pkg_list\"", "INVALID_JSON"),
+        ("{\"operation\":\"pkg_list\",\"operation\":\"trace\"}", "INVALID_JSON"),
+    ] {
         let ran = place.pipe(input);
-        assert_eq!(ran.status, 1, "{input}");
-        let answer = ran.only();
-        assert_eq!(keys(&answer), ["status", "error", "evidence"]);
-        answer["error"]["code"].as_str().unwrap().to_owned()
-    };
-    assert_eq!(code(""), "EMPTY_INPUT");
-    assert_eq!(code(" \n\n\t \n"), "EMPTY_INPUT");
-    assert_eq!(code("nope"), "INVALID_JSON");
-    assert_eq!(code("{\"operation\":\"pkg_list\""), "INVALID_JSON");
-    assert_eq!(code("{\"operation\":\"pkg_list\",\"operation\":\"trace\"}"), "INVALID_JSON");
-    assert_eq!(code("[1]"), "INVALID_REQUEST");
-    assert_eq!(code("null"), "INVALID_REQUEST");
-    assert_eq!(code("{\"operation\":null}"), "INVALID_REQUEST");
-    assert_eq!(code("{\"operation\":\"pkg_info\"}"), "MISSING_FIELD");
-    let unknown = place.ask(&json!({"operation": "pkg_lst"}));
-    assert_eq!(unknown["error"]["code"], "UNKNOWN_OPERATION");
-    assert_eq!(unknown["error"]["details"]["valid_operations"], json!(OPERATIONS));
-    assert_eq!(unknown["error"]["details"]["hint"], "did you mean `pkg_list`?");
-    assert_eq!(place.result(&json!({})), place.result(&json!({"operation": "pkg_list"})));
+        assert_eq!((ran.status, keys(&ran.only())), (1, vec!["status", "error", "evidence"]), "{input}");
+        assert_eq!(ran.only()["error"]["code"], code, "{input}");
+    }
 }
 
 #[test]
@@ -220,29 +162,22 @@ fn requests_accept_any_layout_and_report_invalid_once() {
 #[test]
 fn hashes_match_control_plane_and_read_bytes() {
     let place = Tree::new();
-    for (request, hash) in [
-        (json!({"operation": "signal_status"}), "53ac6d34788ff22586c541810e716e8bf63ec78fb54a1f0be0fd4540a98bf167"),
-        (json!({"operation": "governed_roots"}), "a79c45b26cfc5707c0591daf7813a3f17c44e585586e499410524ad097ee5ffa"),
-    ] {
-        assert_eq!(place.ask(&request)["evidence"]["input_hash"], format!("sha256:{hash}"));
-    }
     // Different spellings have the same hash.
-    let spelled = place.pipe("{ \"operation\" : \"governed\\u005froots\" }").only();
-    assert_eq!(
-        spelled["evidence"]["input_hash"],
-        "sha256:a79c45b26cfc5707c0591daf7813a3f17c44e585586e499410524ad097ee5ffa"
-    );
-    let text = r#"{"roots": ["lib", "scripts", "frameworks", "schemas", "policies", "registries", "modules", "tests", "specs", "config", "docs", "governed_prompts"], "count": 12}"#;
-    std::fs::remove_file(place.tree.join("config/governed_roots.json")).unwrap();
+    for input in ["{\"operation\":\"governed_roots\"}", "{ \"operation\" : \"governed\\u005froots\" }"] {
+        let hash = "sha256:a79c45b26cfc5707c0591daf7813a3f17c44e585586e499410524ad097ee5ffa";
+        assert_eq!(place.pipe(input).only()["evidence"]["input_hash"], hash);
+    }
+    let sorted = r#"{"count": 12, "roots": ["lib", "scripts", "frameworks", "schemas", "policies", "registries", "modules", "tests", "specs", "config", "docs", "governed_prompts"]}"#;
+    let roots = place.tree.join("config/governed_roots.json");
+    std::fs::rename(&roots, place.tree.join("kept")).unwrap();
     let answer = place.ask(&json!({"operation": "governed_roots"}));
-    assert_eq!(answer["result"], serde_json::from_str::<Value>(text).unwrap());
-    let sorted = text.replace("{\"roots\": ", "").replace(", \"count\": 12}", "");
-    let sorted = format!("{{\"count\": 12, \"roots\": {sorted}}}");
     assert_eq!(answer["evidence"]["output_hash"], sha256(sorted.as_bytes()));
-    // Reads for the session itself are declared with the first turn.
+    // Reads for the session itself are declared with the first turn, and a link by its real path.
     let reads = answer["evidence"]["declared_reads"].as_array().unwrap();
     assert!(reads.len() == 1 && reads[0]["path"].as_str().unwrap().ends_with("/tier.json"), "{reads:?}");
-
+    std::os::unix::fs::symlink("../kept", &roots).unwrap();
+    let reads = place.ask(&json!({"operation": "governed_roots"}))["evidence"]["declared_reads"].clone();
+    assert_eq!(reads[1]["path"], place.tree.join("kept").to_str().unwrap());
     for request in requests() {
         for read in place.ask(&request)["evidence"]["declared_reads"].as_array().unwrap() {
             assert_eq!(keys(read), ["path", "hash"]);
@@ -251,16 +186,6 @@ fn hashes_match_control_plane_and_read_bytes() {
             assert_eq!(read["hash"], sha256(&std::fs::read(path).unwrap()), "{request} {path}");
         }
     }
-    let reads =
-        place.ask(&json!({"operation": "pkg_info", "package_id": "PKG-SHELL-001"}))["evidence"]["declared_reads"]
-            .clone();
-    let names: Vec<&str> = reads
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|read| read["path"].as_str().unwrap().rsplit('/').next().unwrap())
-        .collect();
-    assert_eq!(names, ["tier.json", "manifest.json", "receipt.json"]);
 }
 
 #[test]
@@ -273,26 +198,6 @@ fn partial_ledger_read_declares_offset() {
     let offset = usize::try_from(part["offset"].as_u64().unwrap()).unwrap();
     assert_eq!(part["bytes"], long.len() - offset);
     assert_eq!(part["hash"], sha256(&long.as_bytes()[offset..]));
-}
-
-#[test]
-fn secret_request_has_keyed_hash_only() {
-    let place = Tree::new();
-    place.ask(&json!({"operation": "x", "password": "hunter2hunter2"}));
-    let turn = &place.entries("ledger/exec.jsonl")[1]["data"];
-    assert!(turn.get("command_hash").is_none(), "{turn}");
-    assert!(turn["command_hmac"].as_str().unwrap().starts_with("hmac-sha256:"));
-    let evidence = &place.entries("ledger/evidence.jsonl")[1]["data"]["turn_evidence"];
-    assert_eq!((evidence.get("input_hash"), &evidence["input_hmac"]), (None, &turn["command_hmac"]));
-}
-
-#[test]
-fn link_is_declared_by_real_path() {
-    let place = Tree::new();
-    std::fs::rename(place.tree.join("config/governed_roots.json"), place.tree.join("config/real.json")).unwrap();
-    std::os::unix::fs::symlink("real.json", place.tree.join("config/governed_roots.json")).unwrap();
-    let reads = place.ask(&json!({"operation": "governed_roots"}))["evidence"]["declared_reads"].clone();
-    assert_eq!(reads[1]["path"], place.tree.join("config/real.json").to_str().unwrap());
 }
 
 #[test]
@@ -411,26 +316,15 @@ fn request_secrets_are_not_recorded() {
     let exec = place.entries("ledger/exec.jsonl");
     let turn = exec.iter().find(|entry| entry["event"] == "agent_turn").unwrap();
     assert!(!turn.to_string().contains(&key), "{turn}");
-    assert_ne!(turn["data"]["command_hash"], answer["evidence"]["input_hash"]);
+    // A plain hash of a short secret could be guessed.
+    assert_eq!(turn["data"].get("command_hash"), None);
+    assert!(turn["data"]["command_hmac"].as_str().unwrap().starts_with("hmac-sha256:"), "{turn}");
+    let evidence = &place.entries("ledger/evidence.jsonl")[1]["data"]["turn_evidence"];
+    assert_eq!((evidence.get("input_hash"), &evidence["input_hmac"]), (None, &turn["data"]["command_hmac"]));
     let all = everything(&place.home);
     for (file, (bytes, _)) in all {
         assert!(!String::from_utf8_lossy(&bytes).contains(&key), "{}", file.display());
     }
-}
-
-#[test]
-fn answer_arrives_before_next_request() {
-    let place = Tree::new();
-    let mut child = place.command().arg("--root").arg(&place.tree).start();
-    for request in ["{\"operation\":\"governed_roots\"}", "{\"operation\":\"list_specs\"}\n"] {
-        // The first request has no line feed.
-        child.write(request);
-        assert_eq!(child.record()["status"], "ok");
-        // A visible answer is recorded.
-        let turns = place.entries("ledger/exec.jsonl").iter().filter(|entry| entry["event"] == "agent_turn").count();
-        assert!(turns >= 1);
-    }
-    child.finish().success();
 }
 
 #[test]
@@ -505,42 +399,11 @@ fn missing_ledger_prevents_answer() {
 }
 
 #[test]
-fn full_output_fails_and_closed_reader_does_not() {
-    let place = Tree::new();
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let ran = place.command().stdout_to(full).stdin("{}").run();
-    assert_eq!(ran.status, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("no space left"), "{}", ran.stderr);
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let ran = place.command().stdout_to(writer).stdin("{}{}").run();
-    assert_eq!(ran.status, 0, "{}", ran.stderr);
-}
-
-#[test]
 fn missing_tree_is_named() {
     let place = Tree::empty();
-    let ran = place.pipe("{}");
-    assert_eq!(ran.status, 3);
-    assert_eq!(ran.only()["error"]["code"], "E_NOT_FOUND");
+    place.pipe("{}").failed(3, "E_NOT_FOUND");
     place.root.write("tree", "a file");
     assert_eq!(place.pipe("{}").status, 2);
-}
-
-#[test]
-fn raw_and_text_formats_print_result_only() {
-    let place = Tree::new();
-    let raw = place
-        .command()
-        .args(["--format", "raw", "--root"])
-        .arg(&place.tree)
-        .stdin("{\"operation\":\"governed_roots\"}")
-        .run();
-    assert_eq!(raw.only()["count"], 12);
-    let text =
-        place.command().args(["--format", "text"]).stdin("{\"operation\":\"spec_info\",\"spec_id\":\"x\"}").run();
-    assert_eq!((text.status, text.stdout.as_str()), (1, ""));
-    assert!(text.stderr.starts_with("✗ SPEC_NOT_FOUND") && text.stderr.contains("\n  Hint: "), "{}", text.stderr);
 }
 
 #[test]

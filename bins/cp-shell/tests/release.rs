@@ -45,20 +45,13 @@ impl Installed {
             prefix,
         };
         made.skill.write("SKILL.md", "---\nname: cp-tools\n---\nolder\n");
-        let script = format!(
-            "set -e; cd '{}'; mkdir -p {OLD}/bin {OLD}/share/cp-tools/skill ../../bin
-            ln '{}' {OLD}/bin/cp-shell 2>/dev/null || cp '{}' {OLD}/bin/cp-shell
-            echo echo >{OLD}/bin/cp-gone; printf '#!/bin/sh\\necho cp-log {OLD}\\n' >{OLD}/bin/cp-log; chmod +x {OLD}/bin/cp-*
-            cp '{}' {OLD}/install
-            printf -- '---\\nname: cp-tools\\n---\\nold\\n' >{OLD}/share/cp-tools/skill/SKILL.md
-            ln -s {OLD} current; for n in cp-shell cp-gone; do ln -s ../lib/cp-tools/current/bin/$n ../../bin; done
-            (cd {OLD}; {LIST})",
-            made.root.display(),
-            program("cp-shell").display(),
-            program("cp-shell").display(),
-            installer().display(),
-        );
-        made.sh(&script).success();
+        let setup = made.place.shell("sh", include_str!("data/installed.sh")).current_dir(&made.root);
+        setup
+            .env("VERSION", OLD)
+            .env("SHELL_PROGRAM", program("cp-shell"))
+            .env("INSTALLER", installer())
+            .run()
+            .success();
         made
     }
 
@@ -85,18 +78,9 @@ impl Installed {
     /// Creates a release and marks it as the newest. `change` modifies its tree before it is listed, `tamper` after it, and `pack` are
     /// extra arguments of tar.
     pub(crate) fn release_of(&self, version: &str, grade: &str, change: &str, tamper: &str, pack: &str) {
-        let archive = archive(version);
-        let script = format!(
-            "set -e; rm -rf build v{version}; mkdir -p v{version} build/cp-tools-{version}; cd build/cp-tools-{version}
-            mkdir -p bin share/man/man1 share/cp-tools/skill; echo new >share/man/man1/cp-new.1; echo new >bin/cp-new
-            for n in cp-shell cp-log; do printf '#!/bin/sh\\necho %s {version}\\n' $n >bin/$n; done; chmod +x bin/*; cp '{}' install
-            printf -- '---\\nname: cp-tools\\n---\\n{version}\\n' >share/cp-tools/skill/SKILL.md
-            {change}\n{LIST}\n{tamper}
-            cd ..; tar -czf ../v{version}/{archive} {pack} cp-tools-{version}; cd ..; rm -r build
-            echo {version} >latest; cd v{version}; sha256sum {archive} >SHA256SUMS",
-            installer().display()
-        );
-        self.sh(&format!("cd '{}'; {script}", self.releases.display())).success();
+        let setup = self.place.shell("sh", include_str!("data/release.sh")).current_dir(&self.releases);
+        let setup = setup.env("VERSION", version).env("ARCHIVE", archive(version)).env("INSTALLER", installer());
+        setup.env("CHANGE", change).env("TAMPER", tamper).env("PACK", pack).run().success();
         self.sign(version, grade);
     }
 
@@ -154,6 +138,3 @@ fn installer() -> PathBuf {
 fn signer() -> Signer {
     Signer::new("test-release", &[7; 32])
 }
-
-/// Lists the files of a tree, in it.
-const LIST: &str = "find . -type f ! -name SHA256SUMS ! -name .sums -printf '%P\\n' | sort | xargs sha256sum >.sums; mv .sums SHA256SUMS";

@@ -22,7 +22,7 @@ fn terminal_session_takes_turn_and_ends_with_input() {
     terminal.wait_for(":quit ends the session");
     terminal.prompted();
     terminal.send("\x04");
-    terminal.wait_for("ended after 1 turn · cp-shell -c continues it\n");
+    terminal.wait_for("ended after 1 round · cp-shell -c continues it\n");
     assert_eq!(terminal.end(), Some(0));
     assert!(!terminal.text().contains("Keep a lesson") && !place.home.join("memory").exists());
     assert_eq!(place.data("session_end").len(), 1);
@@ -119,51 +119,26 @@ fn policy_question_is_asked_at_terminal() {
 }
 
 #[test]
-fn tool_is_used_after_confirmation() {
+fn tools_are_used_after_confirmation_and_calls_approved_one_by_one() {
     let place = Person::new();
-    let tool = "#!/bin/sh\nif [ \"$1\" = --describe ]; then\n  echo '{\"name\":\"mark\",\"description\":\"Mark.\",\"parameters\":{\"type\":\"object\"}}'\nelse\n  echo marked it\nfi\n";
-    place.root.executable("tools/mark", tool);
-    place.stub_plays("{\"tool_calls\":[{\"name\":\"mark\",\"input\":{}}]}\n{\"content\":\"It is done.\"}\n");
-    let tools = place.root.join("tools");
-    let mut terminal = place.terminal(&[&STUB[..], &["--tools", tools.to_str().unwrap()]].concat(), 100);
-    terminal.prompted();
-    terminal.send("mark it\r");
-    let question = terminal.wait_for("in this turn?");
-    terminal.wait_for(TOOLS);
-    let named = question.split("Let the model use ").nth(1).unwrap();
-    assert!(named.contains("mark") && named.contains("shell"), "the tools are named: {question}");
-    terminal.send("n\r");
-    terminal.wait_for("cancelled: nothing was sent");
-    terminal.prompted();
-    terminal.send("mark it\r");
-    terminal.wait_for(TOOLS);
-    terminal.send("y\r");
-    terminal.wait_for("→ mark {}");
-    terminal.wait_for("← mark: marked it");
-    terminal.wait_for("It is done.");
-    terminal.prompted();
-    let roles: Vec<String> = place
-        .entries()
-        .iter()
-        .filter(|entry| entry["event"] == "message")
-        .map(|entry| entry["role"].as_str().unwrap().to_owned())
-        .collect();
-    assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
-}
-
-#[test]
-fn tool_calls_are_approved_one_by_one() {
-    let place = Person::new();
-    let tool = "#!/bin/sh\nif [ \"$1\" = --describe ]; then\n  echo '{\"name\":\"mark\",\"description\":\"Mark.\",\"approve\":true,\"parameters\":{\"type\":\"object\"}}'\nelse\n  echo marked it\nfi\n";
-    place.root.executable("tools/mark", tool);
+    place.root.executable("tools/mark", include_str!("data/agents/mark.sh"));
     let calls = "{\"tool_calls\":[{\"name\":\"mark\",\"input\":{\"n\":1}}]}\n{\"tool_calls\":[{\"name\":\"mark\",\"input\":{\"n\":2}}]}\n{\"content\":\"It is done.\"}\n";
     place.stub_plays(calls);
     let tools = place.root.join("tools");
     let mut terminal = place.terminal(&[&STUB[..], &["--tools", tools.to_str().unwrap()]].concat(), 100);
     terminal.prompted();
-    terminal.send("mark it\r");
-    terminal.wait_for(TOOLS);
-    terminal.send("y\r");
+    for answer in ["n", "y"] {
+        terminal.send("mark it\r");
+        let question = terminal.wait_for("in this turn?");
+        let named = question.split("Let the model use ").nth(1).unwrap();
+        assert!(named.contains("mark") && named.contains("shell"), "the tools are named: {question}");
+        terminal.wait_for(TOOLS);
+        terminal.send(&format!("{answer}\r"));
+        if answer == "n" {
+            terminal.wait_for("cancelled: nothing was sent");
+            terminal.prompted();
+        }
+    }
     let shown = terminal.wait_for("Allow it? y = yes, n = no, a = always for this session: ");
     assert!(shown.contains("mark {\"n\":1}") && shown.contains("tool.approve: mark requires approval"), "{shown}");
     terminal.send("n\r");
@@ -171,18 +146,15 @@ fn tool_calls_are_approved_one_by_one() {
     terminal.wait_for("for this session: ");
     assert!(!terminal.text().contains("marked it"), "{}", terminal.text());
     terminal.send("y\r");
-    terminal.wait_for("marked it");
+    terminal.wait_for("← mark: marked it");
     terminal.wait_for("It is done.");
     // One of the two calls was denied.
     terminal.wait_for("protective · ");
     terminal.prompted();
     assert!(terminal.says(":trust").contains("trust ◐ 0.50"));
-    let roles: Vec<String> = place
-        .entries()
-        .iter()
-        .filter(|entry| entry["event"] == "message")
-        .map(|entry| entry["role"].as_str().unwrap().to_owned())
-        .collect();
+    let entries = place.entries();
+    let turns = entries.iter().filter(|entry| entry["event"] == "message");
+    let roles: Vec<&str> = turns.map(|entry| entry["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["user", "assistant", "user", "assistant", "user", "assistant"]);
 }
 
@@ -260,19 +232,6 @@ fn prompt_history_is_kept_if_enabled() {
 }
 
 #[test]
-fn tab_completes_commands_and_ids() {
-    let place = Person::new();
-    place.home.write("installed/PKG-ALPHA/manifest.json", "{\"package_id\":\"PKG-ALPHA\",\"version\":\"7.7.7\"}");
-    let mut terminal = place.terminal(&STUB, 100);
-    terminal.prompted();
-    terminal.send(":frame\t");
-    terminal.wait_for("framework");
-    terminal.send("\x15:pkg PKG-A\t\r");
-    terminal.wait_for("7.7.7");
-    terminal.prompted();
-}
-
-#[test]
 fn type_ahead_does_not_answer_questions() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
@@ -322,8 +281,8 @@ fn signal_at_prompt_does_not_stop_next_turn() {
 }
 
 #[test]
-fn sigterm_ends_session_in_turn_and_at_prompt() {
-    for in_turn in [true, false] {
+fn signal_ends_session_in_turn_and_at_prompt() {
+    for (signal, in_turn) in [(Signal::TERM, true), (Signal::TERM, false), (Signal::QUIT, false)] {
         let place = Person::new();
         place.stub_plays(&format!("{}\n", json!({"content": "one", "delay_ms": if in_turn { 600_000 } else { 0 }})));
         let mut terminal = place.terminal(&STUB, 100);
@@ -335,7 +294,7 @@ fn sigterm_ends_session_in_turn_and_at_prompt() {
             terminal.wait_for("one\n");
             terminal.prompted();
         }
-        terminal.signal(Signal::TERM);
+        terminal.signal(signal);
         assert_eq!(terminal.end(), Some(130));
         assert_eq!(place.data("session_turn")[0]["cancelled"], in_turn);
         assert_eq!(place.data("session_end").len(), 1);

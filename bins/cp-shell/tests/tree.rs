@@ -80,14 +80,6 @@ impl Tree {
         answer["result"].clone()
     }
 
-    /// The error code of one request, which must fail.
-    #[track_caller]
-    pub(crate) fn code(&self, request: &Value) -> String {
-        let answer = self.ask(request);
-        assert_eq!(answer["status"], "error", "{answer}");
-        answer["error"]["code"].as_str().unwrap().to_owned()
-    }
-
     /// The entries of a ledger of the only session.
     pub(crate) fn entries(&self, ledger: &str) -> Vec<Value> {
         let sessions = self.home.at("planes/ho1/sessions");

@@ -106,6 +106,7 @@ fn signed_archive_must_contain_complete_tree() {
         (INTEGRITY, "", "echo nonsense >>SHA256SUMS", ""),
         (INTEGRITY, "", "ln -s /etc/passwd bin/cp-link", ""),
         (INTEGRITY, "rm install", "", ""),
+        (INTEGRITY, "sed -i s/9.9.9/9.9.8/ bin/cp-log", "", ""),
         (INTEGRITY, "", "", "-P --transform s,^cp-tools-9.9.9/bin/cp-new,/tmp/cp-new,"),
         ((1, "E_IO"), "", "", outside),
         ((4, "E_CONFIG"), fails, "", ""),

@@ -126,17 +126,10 @@ fn foreign_and_linked_skills_are_kept() {
 fn unwritable_installation_is_named() {
     let place = Installed::new();
     place.release(NEW);
-    let full = place.update().with(|command| {
-        // The size limit of files simulates a full disk.
-        let line =
-            std::iter::once(command.get_program()).chain(command.get_args()).map(|w| w.to_string_lossy().into_owned());
-        let line = line.map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
-        let environment: Vec<_> = command.get_envs().filter_map(|(n, v)| Some((n.to_owned(), v?.to_owned()))).collect();
-        let directory = command.get_current_dir().unwrap().to_owned();
-        *command = std::process::Command::new("/bin/sh");
-        command.args(["-c", &format!("ulimit -f 0; exec {line}")]).env_clear().envs(environment).current_dir(directory);
-    });
-    let error = full.run().failed(1, "E_IO");
+    // The size limit of files simulates a full disk.
+    let program = place.root.join(OLD).join("bin/cp-shell");
+    let line = format!("ulimit -f 0; exec '{}' update --trust '{}' --from", program.display(), Installed::key());
+    let error = place.sh(&format!("{line} '{}'", place.releases.display())).failed(1, "E_IO");
     assert_eq!((&error["details"]["stage"], place.in_force()), (&"download".into(), OLD.to_owned()), "{error}");
     place.is_tidy();
 }

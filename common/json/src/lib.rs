@@ -12,7 +12,6 @@ pub use self::scan::{Fault, Reason};
 pub use self::spelling::{string, unquote};
 
 use self::scan::scan;
-use self::scan::{Unchanged, Written};
 
 /// How deep objects and arrays may nest.
 pub const MAX_DEPTH: usize = 64;
@@ -27,16 +26,11 @@ pub struct Normal {
 /// Appends the normal form of the one JSON value in `input` to `out`.
 ///
 /// On a fault `out` is as long as it was before.
-pub fn normalize(input: &[u8], out: &mut Vec<u8>) -> Result<Normal, Fault> {
-    normalize_within(input, out, MAX_DEPTH)
-}
-
-/// Like [`normalize`], with another limit on the depth.
 // Not inlined: the scanner behind it must be compiled with this crate, which is built for speed, not with its callers.
 #[inline(never)]
-pub fn normalize_within(input: &[u8], out: &mut Vec<u8>, depth: usize) -> Result<Normal, Fault> {
+pub fn normalize(input: &[u8], out: &mut Vec<u8>) -> Result<Normal, Fault> {
     let start = out.len();
-    let result = scan(input, &mut Written { out: &mut *out }, depth);
+    let result = scan(input, out);
     if result.is_err() {
         out.truncate(start);
     }
@@ -45,18 +39,13 @@ pub fn normalize_within(input: &[u8], out: &mut Vec<u8>, depth: usize) -> Result
 
 /// True if `input` is one strict JSON value, in any spelling.
 pub fn check(input: &[u8]) -> Result<(), Fault> {
-    // Most of what is checked was written by one of us, and this needs no copy.
-    if is_normal(input) {
-        return Ok(());
-    }
     normalize(input, &mut Vec::with_capacity(input.len())).map(|_| ())
 }
 
 /// True if `input` is one strict JSON value in normal form.
-// Not inlined: the scanner behind it must be compiled with this crate, which is built for speed, not with its callers.
-#[inline(never)]
 pub fn is_normal(input: &[u8]) -> bool {
-    scan(input, &mut Unchanged { input, at: 0 }, MAX_DEPTH).is_ok()
+    let mut normal = Vec::with_capacity(input.len());
+    normalize(input, &mut normal).is_ok() && normal == input
 }
 
 #[cfg(test)]
@@ -138,7 +127,6 @@ mod tests {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert_eq!(normal(&nested(64)), nested(64));
         assert_eq!(fault(nested(65).as_bytes()), (64, Reason::Depth));
-        assert!(normalize_within(nested(100).as_bytes(), &mut Vec::new(), 100).is_ok());
     }
 
     #[test]

@@ -1,37 +1,36 @@
-//! The scanner: one pass over the bytes of one value, which go into a buffer, or into a proof that nothing needs to
-//! change.
+//! The scanner: one pass over the bytes of one value, which go into a buffer.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::Normal;
+use crate::{MAX_DEPTH, Normal};
 
 use crate::spelling::{escaped, hex4, plain_run, short_escape};
 use std::fmt;
 
-pub(crate) fn scan<S: Sink>(input: &[u8], sink: &mut S, depth: usize) -> Result<Normal, Fault> {
+pub(crate) fn scan(input: &[u8], out: &mut Vec<u8>) -> Result<Normal, Fault> {
     if let Err(e) = std::str::from_utf8(input) {
         return Err(Fault { offset: e.valid_up_to(), reason: Reason::Utf8 });
     }
-    let mut scanner = Scanner { input, at: 0, sink, names: Vec::new(), replaced: 0 };
-    scanner.value(depth)?;
-    scanner.space()?;
+    let mut scanner = Scanner { input, at: 0, out, names: Vec::new(), replaced: 0 };
+    scanner.value(MAX_DEPTH)?;
+    scanner.space();
     if scanner.at < input.len() {
         return Err(scanner.fault(Reason::Follow));
     }
     Ok(Normal { replaced: scanner.replaced })
 }
 
-struct Scanner<'a, S> {
+struct Scanner<'a> {
     input: &'a [u8],
     at: usize,
-    sink: &'a mut S,
-    /// The member names of all open objects, as ranges of what the sink took.
+    out: &'a mut Vec<u8>,
+    /// The member names of all open objects, as ranges of the output.
     names: Vec<Range<usize>>,
     replaced: u32,
 }
 
-impl<S: Sink> Scanner<'_, S> {
+impl Scanner<'_> {
     fn fault(&self, reason: Reason) -> Fault {
         // Whatever was expected, at the end of the input that is what is wrong.
         let reason = if self.at >= self.input.len() { Reason::End } else { reason };
@@ -45,23 +44,19 @@ impl<S: Sink> Scanner<'_, S> {
 
     #[inline]
     fn keep(&mut self, count: usize) {
-        self.sink.keep(&self.input[self.at..self.at + count]);
+        self.out.extend_from_slice(&self.input[self.at..self.at + count]);
         self.at += count;
     }
 
     #[inline]
-    fn space(&mut self) -> Result<(), Fault> {
+    fn space(&mut self) {
         while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.peek() {
-            if !self.sink.skip() {
-                return Err(self.fault(Reason::Spelling));
-            }
             self.at += 1;
         }
-        Ok(())
     }
 
     fn value(&mut self, depth: usize) -> Result<(), Fault> {
-        self.space()?;
+        self.space();
         match self.peek() {
             Some(b'"') => self.string(),
             Some(b'-' | b'0'..=b'9') => self.number(),
@@ -85,7 +80,7 @@ impl<S: Sink> Scanner<'_, S> {
 
     fn array(&mut self, depth: usize) -> Result<(), Fault> {
         self.keep(1);
-        self.space()?;
+        self.space();
         if self.peek() == Some(b']') {
             self.keep(1);
             return Ok(());
@@ -100,24 +95,24 @@ impl<S: Sink> Scanner<'_, S> {
 
     fn object(&mut self, depth: usize) -> Result<(), Fault> {
         self.keep(1);
-        self.space()?;
+        self.space();
         if self.peek() == Some(b'}') {
             self.keep(1);
             return Ok(());
         }
         let mut names = Names { base: self.names.len(), seen: 0, many: None };
         loop {
-            self.space()?;
+            self.space();
             if self.peek() != Some(b'"') {
                 return Err(self.fault(Reason::Name));
             }
-            let (offset, start) = (self.at, self.sink.len());
+            let (offset, start) = (self.at, self.out.len());
             self.string()?;
-            let name = start + 1..self.sink.len() - 1;
-            if !names.insert(name, &mut self.names, self.sink) {
+            let name = start + 1..self.out.len() - 1;
+            if !names.insert(name, &mut self.names, self.out) {
                 return Err(Fault { offset, reason: Reason::Duplicate });
             }
-            self.space()?;
+            self.space();
             if self.peek() != Some(b':') {
                 return Err(self.fault(Reason::Colon));
             }
@@ -133,7 +128,7 @@ impl<S: Sink> Scanner<'_, S> {
     /// Passes the closing bracket, or the comma before the next element.
     #[inline]
     fn closes(&mut self, bracket: u8) -> Result<bool, Fault> {
-        self.space()?;
+        self.space();
         match self.peek() {
             Some(b',') => {
                 self.keep(1);
@@ -201,8 +196,9 @@ impl<S: Sink> Scanner<'_, S> {
             Some(&byte) => (2, short_escape(byte).ok_or(Fault { offset: self.at, reason: Reason::Escape })?),
             None => return Err(Fault { offset: self.input.len(), reason: Reason::End }),
         };
-        if !self.sink.respell(&rest[..length], character) {
-            return Err(self.fault(Reason::Spelling));
+        match character {
+            '"' | '\\' | '\0'..='\x1f' => escaped(character as u8, self.out),
+            _ => self.out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
         }
         self.at += length;
         Ok(())
@@ -236,119 +232,35 @@ fn digits(bytes: &[u8]) -> usize {
 const MANY_MEMBERS: usize = 24;
 
 /// The member names of one object.
-pub(crate) struct Names {
-    pub(crate) base: usize,
+struct Names {
+    base: usize,
     /// One bit for each (length, last byte) met, so that most new names need no comparison.
-    pub(crate) seen: u64,
-    pub(crate) many: Option<HashSet<Box<[u8]>>>,
+    seen: u64,
+    many: Option<HashSet<Box<[u8]>>>,
 }
 
 impl Names {
     /// Adds a name; false if it was there.
-    pub(crate) fn insert<S: Sink>(&mut self, name: Range<usize>, all: &mut Vec<Range<usize>>, sink: &S) -> bool {
-        let text = sink.taken(name.clone());
+    fn insert(&mut self, name: Range<usize>, all: &mut Vec<Range<usize>>, out: &[u8]) -> bool {
+        let text = &out[name.clone()];
         if let Some(many) = &mut self.many {
             return many.insert(text.into());
         }
         let last = text.last().copied().unwrap_or(0);
         let bit = 1_u64 << ((usize::from(last) ^ (text.len() << 2)) & 63);
         let open = &all[self.base..];
-        if self.seen & bit != 0 && open.iter().any(|other| sink.taken(other.clone()) == text) {
+        if self.seen & bit != 0 && open.iter().any(|other| &out[other.clone()] == text) {
             return false;
         }
         self.seen |= bit;
         if open.len() == MANY_MEMBERS {
-            let mut many: HashSet<Box<[u8]>> = open.iter().map(|other| sink.taken(other.clone()).into()).collect();
+            let mut many: HashSet<Box<[u8]>> = open.iter().map(|other| out[other.clone()].into()).collect();
             many.insert(text.into());
             self.many = Some(many);
         } else {
             all.push(name);
         }
         true
-    }
-}
-
-/// Where accepted bytes go. Two kinds come: a buffer, and a proof that nothing needs to change.
-pub(crate) trait Sink {
-    /// Takes bytes that the scanner accepted as they stand.
-    fn keep(&mut self, bytes: &[u8]);
-    /// Skips input that the normal form leaves out; false if that is not allowed.
-    fn skip(&mut self) -> bool;
-    /// Takes one character that came as the escape `spelt`; false if the normal form spells it otherwise.
-    fn respell(&mut self, spelt: &[u8], character: char) -> bool;
-    /// How many bytes were taken.
-    fn len(&self) -> usize;
-    /// Bytes that were taken before.
-    fn taken(&self, range: Range<usize>) -> &[u8];
-}
-
-pub(crate) struct Written<'a> {
-    pub(crate) out: &'a mut Vec<u8>,
-}
-
-impl Sink for Written<'_> {
-    #[inline]
-    fn keep(&mut self, bytes: &[u8]) {
-        self.out.extend_from_slice(bytes);
-    }
-
-    #[inline]
-    fn skip(&mut self) -> bool {
-        true
-    }
-
-    fn respell(&mut self, _spelt: &[u8], character: char) -> bool {
-        match character {
-            '"' | '\\' | '\0'..='\x1f' => escaped(character as u8, self.out),
-            _ => self.out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
-        }
-        true
-    }
-
-    #[inline]
-    fn len(&self) -> usize {
-        self.out.len()
-    }
-
-    #[inline]
-    fn taken(&self, range: Range<usize>) -> &[u8] {
-        &self.out[range]
-    }
-}
-
-pub(crate) struct Unchanged<'a> {
-    pub(crate) input: &'a [u8],
-    pub(crate) at: usize,
-}
-
-impl Sink for Unchanged<'_> {
-    #[inline]
-    fn keep(&mut self, bytes: &[u8]) {
-        self.at += bytes.len();
-    }
-
-    #[inline]
-    fn skip(&mut self) -> bool {
-        false
-    }
-
-    fn respell(&mut self, spelt: &[u8], character: char) -> bool {
-        self.at += spelt.len();
-        match character {
-            '"' | '\\' | '\x08' | '\x0c' | '\n' | '\r' | '\t' => spelt.len() == 2,
-            '\0'..='\x1f' => spelt[2..].iter().all(|digit| !digit.is_ascii_uppercase()),
-            _ => false,
-        }
-    }
-
-    #[inline]
-    fn len(&self) -> usize {
-        self.at
-    }
-
-    #[inline]
-    fn taken(&self, range: Range<usize>) -> &[u8] {
-        &self.input[range]
     }
 }
 
@@ -386,8 +298,6 @@ pub enum Reason {
     Duplicate,
     /// Nested too deep.
     Depth,
-    /// JSON, but not in normal form. Only [`crate::is_normal`] sees it.
-    Spelling,
 }
 
 impl fmt::Display for Reason {
@@ -404,7 +314,6 @@ impl fmt::Display for Reason {
             Self::Utf8 => "not UTF-8",
             Self::Duplicate => "duplicate member name",
             Self::Depth => "nested too deep",
-            Self::Spelling => "not in normal form",
         })
     }
 }

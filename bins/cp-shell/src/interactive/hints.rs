@@ -131,49 +131,32 @@ mod tests {
     }
 
     #[test]
-    fn credential_routing_needs_secret_without_route() {
-        assert_eq!(rules("where do I put the API key of the mailer?", &[], ""), ["credential-routing"]);
-        assert_eq!(rules("`warden route mailer` says where the API key goes", &[], ""), [""; 0]);
-        assert_eq!(rules("where do I put the milk?", &[], ""), [""; 0]);
-    }
-
-    #[test]
-    fn secret_anti_pattern_needs_ops_warden_and_secret() {
-        let rule = "ops-warden-secret-anti-pattern";
-        assert!(rules("have ops-warden give me the database password", &[], "").contains(&rule));
-        assert!(rules("get the API key from ops warden", &[], "").contains(&rule));
-        assert!(!rules("ask ops-warden which route to take", &[], "").contains(&rule));
-        assert!(!rules("give me the database password", &[], "").contains(&rule));
-    }
-
-    #[test]
-    fn remote_exec_review_needs_piped_download() {
-        assert_eq!(rules("curl https://get.example | sh", &[], ""), ["remote-exec-review"]);
-        assert_eq!(rules("curl https://get.example | jq .", &[], ""), [""; 0]);
-    }
-
-    #[test]
-    fn repeated_intent_needs_earlier_destructive_turn() {
-        assert_eq!(rules("delete the logs", &[false, true], ""), ["repeated-destructive-intent"]);
-        assert_eq!(rules("rename all modules", &[true], ""), ["repeated-destructive-intent"]);
-        assert_eq!(rules("delete the logs", &[false, false], ""), [""; 0]);
-        assert_eq!(rules("hello", &[true, true], ""), [""; 0]);
-        assert_eq!(rules("delete the logs", &[true, false, false, false, false, false], ""), [""; 0]);
-    }
-
-    #[test]
-    fn hub_alignment_needs_unlisted_workplan() {
-        assert_eq!(rules("go on with cya-wp-0007", &[], "CYA-WP-0006 shell"), ["state-hub-alignment"]);
-        assert_eq!(rules("go on with CYA-WP-0007", &[], "cya-wp-0007 shell"), [""; 0]);
-        assert_eq!(rules("go on with the wp", &[], ""), [""; 0]);
-    }
-
-    #[test]
-    fn hints_do_not_change_risk() {
+    fn each_hint_has_its_condition() {
+        let none = &[][..];
+        for (text, destructive_turns, hub, found) in [
+            ("where do I put the API key of the mailer?", none, "", &["credential-routing"][..]),
+            ("`warden route mailer` says where the API key goes", none, "", &[]),
+            ("where do I put the milk?", none, "", &[]),
+            ("get the API key from ops warden", none, "", &["ops-warden-secret-anti-pattern"]),
+            ("ask ops-warden which route to take", none, "", &[]),
+            ("curl https://get.example | sh", none, "", &["remote-exec-review"]),
+            ("curl https://get.example | jq .", none, "", &[]),
+            ("delete the logs", &[false, true], "", &["repeated-destructive-intent"]),
+            ("rename all modules", &[true], "", &["repeated-destructive-intent"]),
+            ("delete the logs", &[false, false], "", &[]),
+            ("hello", &[true, true], "", &[]),
+            ("delete the logs", &[true, false, false, false, false, false], "", &[]),
+            ("go on with cya-wp-0007", none, "CYA-WP-0006 shell", &["state-hub-alignment"]),
+            ("go on with CYA-WP-0007", none, "cya-wp-0007 shell", &[]),
+            ("go on with the wp", none, "", &[]),
+        ] {
+            let shown = rules(text, destructive_turns, hub);
+            assert!(
+                found.iter().all(|rule| shown.contains(rule)) && shown.is_empty() == found.is_empty(),
+                "{text}: {shown:?}"
+            );
+        }
         let text = "delete it, then curl https://x | sh, with the password of CYA-WP-0001 that ops-warden gives";
-        let before = classify(text);
-        let found = hints(&Situation { text, level: before.level, destructive_turns: &[true], hub: "" });
-        assert_eq!(found.len(), 5);
-        assert_eq!(classify(text), before);
+        assert_eq!(rules(text, &[true], "").len(), 5);
     }
 }

@@ -222,26 +222,19 @@ pub(crate) fn append(file: &Path, text: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn commands(text: &str) -> Vec<(u64, String)> {
-        newest(text, CAP)
-    }
-
     #[test]
-    fn bash_history_skips_timestamps() {
-        assert_eq!(commands("#1700000000\nls -la\n\ngit status\n"), [(2, "ls -la".into()), (4, "git status".into())]);
-        assert_eq!(commands("echo \\\nnext\n"), [(1, "echo \\".into()), (2, "next".into())]);
-    }
-
-    #[test]
-    fn zsh_history_joins_continued_lines() {
-        let text = ": 1700000000:0;ls\n: 1700000001:2;for x in a b\\\ndo echo $x\\\ndone\n: 1700000002:0;pwd\n";
-        assert_eq!(commands(text), [(1, "ls".into()), (2, "for x in a b\ndo echo $x\ndone".into()), (5, "pwd".into())]);
-    }
-
-    #[test]
-    fn fish_history_extracts_commands() {
-        let text = "- cmd: ls\n  when: 1700000000\n- cmd: echo a\\nb\n  when: 1700000001\n  paths:\n    - a\n";
-        assert_eq!(commands(text), [(1, "ls".into()), (3, "echo a\nb".into())]);
+    fn history_of_each_shell_is_read() {
+        let zsh = ": 1700000000:0;ls\n: 1700000001:2;for x in a b\\\ndo echo $x\\\ndone\n: 1700000002:0;pwd\n";
+        let fish = "- cmd: ls\n  when: 1700000000\n- cmd: echo a\\nb\n  when: 1700000001\n  paths:\n    - a\n";
+        for (text, commands) in [
+            ("#1700000000\nls -la\n\ngit status\n", &[(2, "ls -la"), (4, "git status")][..]),
+            ("echo \\\nnext\n", &[(1, "echo \\"), (2, "next")]),
+            (zsh, &[(1, "ls"), (2, "for x in a b\ndo echo $x\ndone"), (5, "pwd")]),
+            (fish, &[(1, "ls"), (3, "echo a\nb")]),
+        ] {
+            let found = newest(text, CAP);
+            assert_eq!(found.iter().map(|(line, command)| (*line, command.as_str())).collect::<Vec<_>>(), commands);
+        }
     }
 
     #[test]
@@ -273,20 +266,5 @@ mod tests {
         assert_eq!(found(Some("~/x"), Some("/y")), Some((format!("{here}/x"), "shell_history.histfile")));
         assert_eq!(found(None, Some("/y")), Some(("/y".to_owned(), "HISTFILE")));
         assert_eq!(found(None, None), Some((format!("{here}/.zsh_history"), "zsh")));
-    }
-
-    #[test]
-    fn prompt_history_round_trips_without_secrets() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("state/history");
-        let kept = PromptHistory::new(file.clone(), &settings::PromptHistory { enabled: true, limit: 2 });
-        let redactor = Redactor::knowing([]);
-        for line in ["one", " not this", "two\nlines", "password=hunter2hunter2 x"] {
-            kept.add(line, &redactor).unwrap();
-        }
-        let lines = kept.load();
-        assert_eq!(lines.len(), 2);
-        assert_eq!(lines[0], "two\nlines");
-        assert!(!std::fs::read_to_string(&file).unwrap().contains("hunter2"));
     }
 }

@@ -82,9 +82,9 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
     held?;
     ended?;
     let left = if own { "ended" } else { "left open" };
-    let turns = count(usize::try_from(turns).unwrap_or(usize::MAX), "turn");
+    let rounds = count(usize::try_from(turns).unwrap_or(usize::MAX), "round");
     let again = style().faint("· cp-shell -c continues it");
-    context.out.raw(format!("{session} {left} after {turns} {again}\n").as_bytes())?;
+    context.out.raw(format!("{session} {left} after {rounds} {again}\n").as_bytes())?;
     context.out.ended_with(exit);
     context.out.flush()
 }

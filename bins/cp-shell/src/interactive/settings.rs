@@ -182,15 +182,6 @@ mod tests {
     }
 
     #[test]
-    fn missing_settings_have_defaults() {
-        let settings = loaded("[hub]\nurl = \"http://127.0.0.1:1\"\n").unwrap();
-        assert!(!settings.shell_history.enabled && !settings.history.enabled);
-        assert_eq!(settings.shell_history.limit, 50);
-        assert_eq!(settings.hub.agent, "cp-shell");
-        assert_eq!(load(Path::new("/nowhere/shell.toml")).unwrap(), Settings::default());
-    }
-
-    #[test]
     fn starter_file_matches_defaults() {
         assert_eq!(loaded(include_str!("../../starter/shell.toml")).unwrap(), Settings::default());
     }

@@ -346,37 +346,4 @@ mod tests {
         assert!(serde_json::to_string(&turns[1]).unwrap().contains("tool_use"));
         assert_eq!(turns[1].blocks.len(), 1);
     }
-
-    #[test]
-    fn call_without_tools_becomes_mark_in_conversation() {
-        let calls = json!([{"id": "1", "name": "f", "input": {}}, {"id": "2", "name": "g", "input": {}}]);
-        for (content, expected) in
-            [("", "[called without effect: f, g]"), ("I call.", "I call. [called without effect: f, g]")]
-        {
-            let blocks = json!([{"type": "tool_use", "id": "1", "name": "f", "input": {}}]);
-            let called = message(&json!({"content": content, "tool_calls": calls, "blocks": blocks}));
-            let turns = conversation(Turn::text("user", "do it"), &[called]);
-            assert_eq!(turns.len(), 2);
-            assert_eq!((turns[1].content.text().as_str(), turns[1].blocks.len()), (expected, 0));
-        }
-    }
-
-    #[test]
-    fn turn_has_three_entries_and_cancelled_turn_one() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut record = Transcript::open(directory.path(), "SES-1", "default").unwrap();
-        let messages = vec![message(&json!({"content": "hi"}))];
-        let (sent, end) = ("hello password=hunter2hunter2".to_owned(), End::Answered);
-        let turn = Exchange { number: 1, sent, end, messages, redactions: 2, ..Exchange::default() };
-        assert_eq!(record.close(&turn).unwrap(), 3);
-        record.close(&Exchange { number: 2, messages: Vec::new(), end: End::NotSent, ..turn }).unwrap();
-        let text = std::fs::read_to_string(directory.path().join("session.jsonl")).unwrap();
-        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
-        assert_eq!(events, ["ledger.open", "message", "message", "session_turn", "session_turn"]);
-        assert_eq!(lines[3]["data"]["redactions"], 3);
-        assert_eq!((&lines[3]["data"]["user_seq"], &lines[3]["data"]["assistant_seq"]), (&json!(1), &json!(2)));
-        assert_eq!((&lines[4]["data"]["cancelled"], &lines[4]["data"]["user_seq"]), (&json!(true), &Value::Null));
-        assert!(!text.contains("hunter2"));
-    }
 }

@@ -184,13 +184,6 @@ mod tests {
         assert_eq!(split_in(&text, 4096), ["! 1 longer than 1 MiB", "{}"]);
     }
 
-    #[test]
-    fn splitter_returns_value_at_its_last_byte() {
-        let (mut splitter, mut found) = (Splitter::new(), Vec::new());
-        splitter.feed(b"{\"a\":1}", &mut found);
-        assert_eq!(found.len(), 1);
-    }
-
     fn values() -> impl Strategy<Value = String> {
         let leaf = prop_oneof![
             Just("null".to_owned()),

@@ -249,16 +249,6 @@ mod tests {
     }
 
     #[test]
-    fn directory_is_listed_again_after_a_change() {
-        let (root, files) = files();
-        for name in ["a", "b"] {
-            std::fs::write(root.path().join(name), "").unwrap();
-            assert!(files.names("").unwrap().contains(&name.to_owned()));
-        }
-        assert!(files.names("missing").unwrap().is_empty());
-    }
-
-    #[test]
     fn entries_are_the_same_for_short_and_long_lines() {
         let (root, files) = files();
         for (length, count) in [(10, 3), (3 * BLOCK, 3), (1 << 20, 3)] {

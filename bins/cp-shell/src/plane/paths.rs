@@ -211,11 +211,7 @@ mod tests {
         {
             assert!(!matches(pattern, path), "{pattern} {path}");
         }
-    }
-
-    #[test]
-    fn pattern_matching_is_fast() {
+        // In no time.
         assert!(!matches(&format!("{}x", "**/*a".repeat(40)), &"a/".repeat(200)));
-        assert!(matches(&"**/*a*".repeat(3), "x/a/b/a/c/a/d"));
     }
 }

@@ -140,11 +140,11 @@ pub(super) fn lock(base: &Path) -> Result<File> {
     Ok(directory)
 }
 
-/// Verifies and activates a tree with the installer in it. If it is interrupted, the old or the new version is active.
-pub(super) fn install(base: &Path, tree: &Path) -> Result<()> {
+/// Verifies and activates a tree of this version with the installer in it. If it is interrupted, the old or the new version is active.
+pub(super) fn install(base: &Path, tree: &Path, version: &str) -> Result<()> {
     let prefix = base.ancestors().nth(2).unwrap_or(base);
     let mut installer = Command::new("/bin/sh");
-    installer.arg(tree.join("install")).arg("--from").arg(tree).arg("--prefix").arg(prefix);
+    installer.arg(tree.join("install")).arg("--from").arg(tree).args(["--expect", version, "--prefix"]).arg(prefix);
     let code = |status| match status {
         // The tree differs from its list, or has no installer.
         2 | 3 | 127 => Code::Integrity,

@@ -121,7 +121,7 @@ impl Update {
         let version = method::version_of(&tree).filter(|version| *version != self.before);
         let version = version.ok_or_else(|| Error::not_found("there is no previous version"))?;
         self.stage = "replace";
-        self.activate(base, &tree)?;
+        self.activate(base, &tree, &version)?;
         // The version before a rollback is the newer one.
         let status = if number(&version) > number(&self.before) { "updated" } else { "rolled_back" };
         Ok(self.answer(status, Some(version), String::new()))
@@ -165,13 +165,13 @@ impl Update {
         }
         let status = match (&found, base) {
             (Some(release), Some(base)) => {
-                self.install(&source, release, base, context.out.progress())?;
+                self.install(&source, release, base, &target, context.out.progress())?;
                 self.done()
             }
             (None, base) => {
                 if let Some(base) = base {
                     // An earlier update may have been killed after the replacement.
-                    self.activate(base, &base.join("current"))?;
+                    self.activate(base, &base.join("current"), &target)?;
                 }
                 "current"
             }
@@ -196,7 +196,14 @@ impl Update {
     }
 
     /// Downloads, verifies, unpacks and activates a release.
-    fn install(&mut self, source: &Source, release: &Release, base: &Path, progress: Progress) -> Result<()> {
+    fn install(
+        &mut self,
+        source: &Source,
+        release: &Release,
+        base: &Path,
+        version: &str,
+        progress: Progress,
+    ) -> Result<()> {
         self.stage = "download";
         // Removed when it is dropped.
         let stage = tempfile::Builder::new().prefix(".update-").tempdir_in(base).map_err(|e| {
@@ -222,12 +229,12 @@ impl Update {
         // The environment could contain options for tar.
         tar.arg("-C").arg(&tree).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         method::run(&mut tar, |_| Code::Io)?;
-        self.activate(base, &tree)
+        self.activate(base, &tree, version)
     }
 
-    /// Activates a tree. The active version is then read and not assumed, even if this failed.
-    fn activate(&mut self, base: &Path, tree: &Path) -> Result<()> {
-        let installed = method::install(base, tree);
+    /// Activates a tree of a version. The active version is then read and not assumed, even if this failed.
+    fn activate(&mut self, base: &Path, tree: &Path, version: &str) -> Result<()> {
+        let installed = method::install(base, tree, version);
         self.current = active(base)?;
         installed?;
         self.sync_skill(&base.join("current"))

@@ -104,20 +104,20 @@ mod tests {
     }
 
     #[test]
-    fn completion_offers_commands_by_prefix() {
-        assert_eq!(offered(":he"), (1, vec!["help".to_owned()]));
-        assert_eq!(offered("/expo"), (1, vec!["export".to_owned(), "export-session".to_owned()]));
-        assert_eq!(offered("hello"), (5, vec![]));
-    }
-
-    #[test]
-    fn completion_offers_ids_of_tree() {
-        assert_eq!(offered(":pkg PKG"), (5, vec!["PKG-A".to_owned(), "PKG-B".to_owned()]));
-        assert_eq!(offered(":agent de"), (7, vec!["default".to_owned(), "dev".to_owned()]));
-        assert_eq!(offered(":ctx i"), (5, vec!["isolated".to_owned()]));
-        assert_eq!(offered(":path lib/"), (6, vec!["lib/sub/".to_owned(), "lib/x.py".to_owned()]));
-        assert_eq!(offered(":spec S"), (6, vec!["SPEC-X".to_owned()]));
-        assert_eq!(offered(":nothing x"), (10, vec![]));
+    fn completion_offers_commands_and_ids_of_tree() {
+        for (line, from, words) in [
+            (":he", 1, &["help"][..]),
+            ("/expo", 1, &["export", "export-session"]),
+            ("hello", 5, &[]),
+            (":pkg PKG", 5, &["PKG-A", "PKG-B"]),
+            (":agent de", 7, &["default", "dev"]),
+            (":ctx i", 5, &["isolated"]),
+            (":path lib/", 6, &["lib/sub/", "lib/x.py"]),
+            (":spec S", 6, &["SPEC-X"]),
+            (":nothing x", 10, &[]),
+        ] {
+            assert_eq!(offered(line), (from, words.iter().map(|word| (*word).to_owned()).collect()), "{line}");
+        }
     }
 
     #[test]

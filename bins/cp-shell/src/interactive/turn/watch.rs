@@ -260,12 +260,4 @@ mod tests {
             assert!(!denied(content, None), "{content}");
         }
     }
-
-    #[test]
-    fn long_difference_is_shortened() {
-        let style = Style { width: 80, colour: false };
-        let long = (0..50).map(|number| format!("+{number}")).collect::<Vec<_>>().join("\n") + "\n";
-        assert_eq!(painted(&long, usize::MAX, style), long);
-        assert!(painted(&long, SHOWN, style).ends_with("+39\n… 10 more lines, which :diff shows\n"));
-    }
 }
