@@ -259,7 +259,8 @@ impl Output {
 
     /// Begins reports about work that may take long.
     pub fn progress(&self) -> Progress {
-        Progress::since(self.state().started, !self.is_quiet())
+        let (started, quiet) = (self.state().started, self.is_quiet());
+        Progress::since(started, !quiet)
     }
 
     /// Sets words that follow the number of rows in reports about them.
