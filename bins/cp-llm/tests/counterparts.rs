@@ -90,52 +90,7 @@ fn independent_server_is_decoded_in_every_api() {
     }
 }
 
-const CHECK: &str = "
-import copy, json, sys
-from pydantic import TypeAdapter
-from anthropic.lib._parse._transform import transform_schema
-from openai.lib._pydantic import _ensure_strict_json_schema
-from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as anthropic
-from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming as openai
-from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming as responses
-from anthropic.types import Message
-from openai.types.chat import ChatCompletion
-from openai.types.responses import Response
-from google.genai.types import Content, FunctionDeclaration, GenerateContentResponse, GenerationConfig, SafetySetting, Tool, ToolConfig
-types = {'anthropic': anthropic, 'openai': openai, 'openai-responses': responses}
-answers = {'anthropic': Message, 'openai': ChatCompletion, 'openai-responses': Response, 'gemini': GenerateContentResponse}
-for line in sys.stdin:
-    case = json.loads(line)
-    if 'answer' in case:
-        answers[case['backend']].model_validate(case['answer'])
-    if case['backend'] == 'gemini':
-        for content in case['request']['contents']:
-            Content.model_validate(content)
-        for function in case['request']['tools'][0]['functionDeclarations']:
-            FunctionDeclaration.model_validate(function)
-        for tool in case['request']['tools']:
-            Tool.model_validate(tool)
-        for setting in case['request'].get('safetySettings', []):
-            SafetySetting.model_validate(setting)
-        ToolConfig.model_validate(case['request'].get('toolConfig', {}))
-        GenerationConfig.model_validate(case['request'].get('generationConfig', {}))
-        assert set(case['request']) <= {'contents', 'systemInstruction', 'tools', 'safetySettings', 'toolConfig', 'generationConfig'}
-        continue
-    # What their own functions make of a schema that they take is that schema.
-    format = case['request'].get('output_config', {}).get('format')
-    if format and case['closed']:
-        assert transform_schema(format['schema']) == format['schema'], format
-    format = case['request'].get('response_format', {}).get('json_schema') or case['request'].get('text', {}).get('format')
-    if format and format.get('strict'):
-        assert _ensure_strict_json_schema(copy.deepcopy(format['schema']), path=(), root=format['schema']) == format['schema'], format
-    if format:
-        assert format.get('strict', False) == case['closed'], case
-    TypeAdapter(types[case['backend']]).validate_python(case['request'])
-    unknown = set(case['request']) - set(types[case['backend']].__annotations__) - set().union(
-        *(set(getattr(base, '__annotations__', {})) for base in types[case['backend']].__orig_bases__))
-    # Newer Anthropic types have no temperature; servers of older models do.
-    assert unknown <= {'temperature'}, unknown
-";
+const CHECK: &str = include_str!("data/python/requests.py");
 
 #[test]
 fn requests_match_provider_types() {
@@ -232,36 +187,7 @@ fn requests_match_provider_types() {
     python(CHECK).unwrap().stdin(cases).run().success();
 }
 
-const BATCHES: &str = "
-import json, sys
-from pydantic import TypeAdapter
-from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
-from anthropic.types.messages.batch_create_params import Request
-from openai.types import Batch, BatchCreateParams
-from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming as chat
-from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming as responses
-from openai.types.chat import ChatCompletion
-from openai.types.responses import Response
-types = {'/v1/chat/completions': (chat, ChatCompletion), '/v1/responses': (responses, Response)}
-for line in sys.stdin:
-    case = json.loads(line)
-    if case['backend'] == 'anthropic':
-        for row in case['rows']:
-            TypeAdapter(Request).validate_python(row)
-        MessageBatch.model_validate(case['batch'])
-        for result in case['results']:
-            MessageBatchIndividualResponse.model_validate(result)
-        continue
-    TypeAdapter(BatchCreateParams).validate_python(case['made'])
-    Batch.model_validate(case['batch'])
-    request, answer = types[case['made']['endpoint']]
-    for row in case['rows']:
-        assert set(row) == {'custom_id', 'method', 'url', 'body'} and row['url'] == case['made']['endpoint'], row
-        TypeAdapter(request).validate_python(row['body'])
-    for result in case['results']:
-        if result['response'] and result['response']['status_code'] == 200:
-            answer.model_validate(result['response']['body'])
-";
+const BATCHES: &str = include_str!("data/python/batches.py");
 
 #[test]
 fn batches_match_provider_types() {
@@ -292,17 +218,7 @@ fn batches_match_provider_types() {
     python(BATCHES).unwrap().stdin(cases).run().success();
 }
 
-const ASSEMBLE: &str = "
-import json, sys
-from anthropic.lib.streaming._messages import accumulate_event
-from anthropic.types import RawMessageStreamEvent
-from pydantic import TypeAdapter
-snapshot, buffers = None, {}
-for line in sys.stdin:
-    event = TypeAdapter(RawMessageStreamEvent).validate_python(json.loads(line))
-    snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=buffers)
-print(json.dumps({'content': [block.to_dict() for block in snapshot.content], 'usage': snapshot.usage.to_dict()}))
-";
+const ASSEMBLE: &str = include_str!("data/python/stream.py");
 
 #[test]
 fn stream_equals_provider_library() {

@@ -112,36 +112,6 @@ fn resume_reads_pipe() {
 }
 
 #[test]
-fn resume_after_kill_answers_each_row_once() {
-    let mut answer = whole("openai", "fine");
-    answer.insert(0, server::Step::Wait(5));
-    let server = Server::playing(vec![answer]);
-    let llm = Llm::asking("openai", &server);
-    let (input, out) = (llm.work.join("in.jsonl"), llm.work.join("out.jsonl"));
-    std::fs::write(&input, rows(300)).unwrap();
-    let start = || {
-        let append = std::fs::OpenOptions::new().create(true).append(true).open(&out).unwrap();
-        let command = llm.command(&["-m", "m", "--rows", "--jobs", "8", "--skip-done", out.to_str().unwrap()]);
-        command.stdin_from(std::fs::File::open(&input).unwrap()).stdout_to(append).start()
-    };
-    let printed = || llm.work.read_if_there("out.jsonl").lines().count();
-    for least in [40, 120] {
-        let mut child = start();
-        while printed() < least && !child.has_ended() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        child.kill();
-    }
-    start().wait().success();
-    let lines = llm.work.records(&out);
-    let places: Vec<u64> =
-        lines.iter().filter(|l| l["type"] == "message").map(|l| l["data"]["index"].as_u64().unwrap()).collect();
-    assert_eq!(places, (0..300).collect::<Vec<_>>());
-    // Only requests in flight at the kill were sent twice.
-    assert!(server.requests().len() <= 300 + 2 * 8 * 5, "{}", server.requests().len());
-}
-
-#[test]
 fn request_id_repeated_sends_once() {
     let server =
         Server::playing(vec![server::json(500, &json!({})), whole("openai", "first"), whole("openai", "second")]);

@@ -34,6 +34,7 @@ fn missing_backend_error_suggests_local_server() {
     let llm = with(&server);
     let hint_of = hint(&llm.run(&["hi"]));
     assert!(hint_of.contains("-m ollama/smollm2:135m for the model"), "{hint_of}");
+    assert!(hint_of.contains("ANTHROPIC_API_KEY") && hint_of.contains("--backend stub"), "{hint_of}");
     let ran = llm.run(&["-m", "ollama/smollm2:135m", "hi"]);
     assert_eq!((ran.status, &ran.only()["data"]["endpoint"]), (0, &json!("ollama")), "{}", ran.stdout);
     assert!(hint(&with(&ollama(&[])).run(&["hi"])).contains("ollama answers but has no model"));

@@ -109,3 +109,25 @@ fn program_gets_its_blocks_back() {
     let second = ask(&json!([{"role": "user", "content": "x"}, turn, {"role": "user", "content": "y"}]));
     assert_eq!(second["content"], "1 came back");
 }
+
+#[test]
+fn llm_program_rejects_tools_and_images() {
+    let llm = Llm::new();
+    llm.work.executable("llm", "#!/bin/sh\necho hi\n");
+    let path = format!("{}:/usr/bin:/bin", llm.work.display());
+    let llm = llm.set("PATH", &path);
+    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}});
+    let tools = json!([{"name": "f", "description": "", "input_schema": {}}]);
+    for (row, status) in [
+        (json!({"messages": [{"role": "user", "content": [image]}]}), 2),
+        (json!({"messages": [{"role": "user", "content": "x"}], "tools": tools}), 2),
+        (json!({"messages": [{"role": "user", "content": "x"}]}), 0),
+    ] {
+        let ran = llm.feed(&["--backend", "llm", "--rows", "--dry-run"], &format!("{row}\n"));
+        assert_eq!(ran.status, status, "{}", ran.stdout);
+    }
+    let call = json!([{"type": "text", "text": "a"}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]);
+    let row = json!({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": call}, {"role": "user", "content": "y"}]});
+    let ran = llm.feed(&["--backend", "llm", "--rows", "--dry-run"], &format!("{row}\n"));
+    assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "blocks_lowered", "{}", ran.stdout);
+}

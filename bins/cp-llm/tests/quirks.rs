@@ -20,66 +20,6 @@ fn stream(lines: &[&str]) -> Vec<Step> {
     events(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
 }
 
-#[test]
-fn unknown_usage_is_null_and_known_usage_is_read_in_each_place() {
-    let text = r#"data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"hi"}}]}"#;
-    let end = r#"data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
-    let groq = r#"data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"x_groq":{"usage":{"prompt_tokens":7,"completion_tokens":3}}}"#;
-    let tokens = |records: &[Value]| records[records.len() - 2]["data"]["usage"]["input_tokens"].clone();
-    let (unknown, status) = ask("openai", stream(&[text, end, "data: [DONE]"]), &["--stream"]);
-    let message = &unknown[unknown.len() - 2]["data"];
-    assert_eq!((status, message.get("usage")), (0, Some(&Value::Null)), "{unknown:?}");
-    assert_eq!(tokens(&ask("openai", stream(&[text, groq, "data: [DONE]"]), &["--stream"]).0), 7);
-    assert_eq!(tokens(&ask("openai", stream(&[text, groq]), &["--stream"]).0), 7);
-    for (backend, body) in [
-        ("openai", json!({"id":"c","choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]})),
-        ("gemini", json!({"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}]})),
-        ("anthropic", json!({"id":"m","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn"})),
-        (
-            "openai-responses",
-            json!({"id":"r","status":"completed","output":[{"type":"message","content":[
-            {"type":"output_text","text":"hi"}]}]}),
-        ),
-    ] {
-        let (records, status) = ask(backend, json_answer(200, &body), &[]);
-        assert_eq!((status, records[0]["data"].get("usage")), (0, Some(&Value::Null)), "{backend}: {records:?}");
-    }
-}
-
-#[test]
-fn empty_answer_with_stop_reason_is_answer() {
-    for (backend, empty) in [
-        (
-            "anthropic",
-            json!({"id":"m","content":[],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":0}}),
-        ),
-        ("openai", json!({"id":"m","choices":[{"message":{"content":""},"finish_reason":"stop"}]})),
-        ("gemini", json!({"candidates":[{"finishReason":"STOP"}]})),
-    ] {
-        let (records, status) = ask(backend, json_answer(200, &empty), &[]);
-        assert_eq!(
-            (status, &records[0]["data"]["content"], &records[0]["data"]["stop_reason"]),
-            (0, &json!(""), &json!("end_turn")),
-            "{backend}: {records:?}"
-        );
-    }
-}
-
-#[test]
-fn error_is_found_in_each_place() {
-    let failed = |script: Vec<Step>, words: &[&str]| {
-        let (records, _) = ask("openai", script, words);
-        let error = records.iter().find(|record| record["ok"] == false).unwrap()["error"].clone();
-        (error["code"].clone(), error["message"].to_string())
-    };
-    let field = stream(&[r#"error: {"code":500,"message":"the slot is gone","type":"server_error"}"#]);
-    let (code, message) = failed(field, &["--stream"]);
-    assert!(code == "E_SERVER" && message.contains("the slot is gone"), "{code} {message}");
-    let inside = json!({"error":{"message":"too many words","status_code":400}});
-    let (code, message) = failed(json_answer(200, &inside), &[]);
-    assert!(code == "E_VALIDATION" && message.contains("too many words"), "{code} {message}");
-}
-
 /// A stream of Chat Completions with this frame in its middle.
 fn around(frame: &str) -> Vec<Step> {
     let text = r#"data: {"id":"c","choices":[{"index":0,"delta":{"content":"hi"}}]}"#;
@@ -140,29 +80,6 @@ fn byte_order_mark_before_answer_is_skipped() {
 }
 
 #[test]
-fn document_is_sent_with_name_of_its_type() {
-    for (media, name) in [
-        ("application/pdf", "document.pdf"),
-        ("text/csv; charset=utf-8", "document.csv"),
-        ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", "document.docx"),
-        ("application/x-strange+thing", "document.bin"),
-    ] {
-        for backend in ["openai", "openai-responses"] {
-            let server = Server::playing(vec![whole("openai", "hi")]);
-            let source = json!({"type": "base64", "media_type": media, "data": "AAAA"});
-            let row = |block: Value| json!({"messages": [{"role": "user", "content": [block]}]}).to_string() + "\n";
-            let llm = Llm::asking(backend, &server);
-            let rows = row(json!({"type": "document", "source": source}))
-                + &row(json!({"type": "document", "title": "mine.x", "source": source}));
-            let ran = llm.feed(&["-m", "m", "--rows", "--dry-run"], &rows);
-            let requests = ran.records().iter().map(|record| record["data"]["request"].to_string()).collect::<Vec<_>>();
-            assert!(requests[0].contains(&format!("\"filename\":\"{name}\"")), "{backend} {media}: {}", requests[0]);
-            assert!(requests[1].contains("\"filename\":\"mine.x\""), "{backend} {media}: {}", requests[1]);
-        }
-    }
-}
-
-#[test]
 fn error_that_repeats_prompt_is_hashed_on_ledger() {
     let prompt = "the patient Ada Lovelace has a fever of 39 degrees";
     for (words, is_kept) in [(&["-s", "be brief"][..], false), (&["--run", "R1"], true)] {
@@ -204,14 +121,6 @@ fn refused_proxy_password_is_auth_error() {
         let error = llm.set("HTTPS_PROXY", &proxy.url()).run(&["-m", "m", "--", "hi"]).first_error();
         assert_eq!((&error["code"], proxy.requests().len()), (&json!("E_AUTH"), 1), "{error}");
     }
-}
-
-#[test]
-fn background_parameter_is_refused_before_request() {
-    let server = Server::playing(vec![whole("openai", "hi")]);
-    let llm = Llm::asking("openai-responses", &server);
-    llm.run(&["-m", "m", "-o", "background=true", "--", "hi"]).failed(2, "E_USAGE");
-    assert_eq!(server.requests().len(), 0);
 }
 
 #[test]

@@ -121,7 +121,8 @@ fn shared_errors_end_stream() {
     ] {
         for (jobs, most) in [("1", 1), ("8", 4)] {
             let server = Server::playing(vec![[vec![Step::Wait(30)], json_answer(status, body)].concat()]);
-            let ran = Llm::asking(backend, &server).feed(&["-m", "m", "--rows", "--jobs", jobs], &rows(20));
+            let ran = Llm::asking(backend, &server)
+                .feed(&["-m", "m", "--rows", "--row-failures", "ok", "--jobs", jobs], &rows(20));
             let error = ran.closing()["error"].clone();
             let case = format!("{backend} {status} {jobs}: {}", ran.stdout);
             assert_eq!((ran.status, error["code"].as_str().unwrap()), (exit, code), "{case}");

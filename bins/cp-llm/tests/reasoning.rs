@@ -146,20 +146,6 @@ fn terminal_shows_and_erases_reasoning_indicator() {
 }
 
 #[test]
-fn reasoning_option_changes_request() {
-    let body = |backend: &str, arguments: &[&str]| {
-        let ran = Llm::new().run(&[&["--backend", backend, "--dry-run", "--reasoning", "hi"], arguments].concat());
-        ran.only()["data"]["request"].clone()
-    };
-    let effort = ["-m", "m", "-o", "reasoning_effort=high"];
-    assert_eq!(body("anthropic", &effort)["thinking"], json!({"type": "adaptive", "display": "summarized"}));
-    assert_eq!(body("anthropic", &["-m", "m"]).get("thinking"), None);
-    assert_eq!(body("openai-responses", &effort)["reasoning"], json!({"effort": "high", "summary": "auto"}));
-    assert_eq!(body("openai-responses", &["-m", "gpt-4o"]).get("reasoning"), None);
-    assert_eq!(body("gemini", &["-m", "m"])["generationConfig"]["thinkingConfig"], json!({"includeThoughts": true}));
-}
-
-#[test]
 fn reasoning_between_tags_is_not_part_of_answer() {
     let tick = "```";
     let code = format!("{tick}sh\nls -la\n{tick}");

@@ -134,15 +134,6 @@ fn row_errors_have_row_and_receipt() {
     }
 }
 
-#[test]
-fn shared_error_fails_all_rows() {
-    let server = Server::playing(vec![json_answer(401, &json!({"error":{"message":"no"}}))]);
-    let llm = Llm::asking("openai", &server);
-    let ran = llm.feed(&part_of(&["--jobs", "2"]), &rows(0..3).concat());
-    let details = ran.closing()["error"]["details"].clone();
-    assert_eq!((ran.status, details.get("row")), (4, None), "{}", ran.stdout);
-}
-
 /// Starts to resume an output, with a redirection as a shell makes it.
 fn resume(llm: &Llm, out: &str, arguments: &[&str], input: &str) -> Background {
     let input_file = llm.work.write(format!("{out}.in"), input);

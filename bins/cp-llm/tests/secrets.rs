@@ -135,27 +135,6 @@ fn key_file_is_read_and_reported_in_context() {
 }
 
 #[test]
-fn missing_key_error_names_variable() {
-    for (backend, variable) in [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY")] {
-        let ran = Llm::new().run(&["--backend", backend, "-m", "m", "hi"]);
-        let error = ran.only()["error"].clone();
-        assert_eq!((ran.status, error["code"].as_str().unwrap()), (4, "E_AUTH"));
-        assert!(error["details"]["hint"].as_str().unwrap().contains(variable), "{error}");
-    }
-}
-
-#[test]
-fn missing_backend_error_has_two_hints() {
-    let ran = Llm::new().run(&["hi"]);
-    let error = ran.only()["error"].clone();
-    assert_eq!((ran.status, error["code"].as_str().unwrap()), (4, "E_CONFIG"));
-    let hint = error["details"]["hint"].as_str().unwrap();
-    assert!(hint.contains("ANTHROPIC_API_KEY") && hint.contains("--backend stub"), "{hint}");
-    let text = Llm::new().run(&["--format", "text", "hi"]);
-    assert!(text.stderr.starts_with('✗') && text.stderr.contains("Hint:"), "{}", text.stderr);
-}
-
-#[test]
 fn two_keys_need_model_or_backend() {
     let server = Server::playing(vec![whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server).set("ANTHROPIC_API_KEY", KEY).set("CP_BACKEND", "");

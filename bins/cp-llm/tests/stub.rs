@@ -120,6 +120,8 @@ fn invalid_command_lines_are_reported() {
     ] {
         assert_eq!(llm.run(arguments).first_error()["code"], code, "{arguments:?}");
     }
+    let no_key = llm.run(&["--backend", "openai", "-m", "m", "hi"]).first_error();
+    assert!(no_key["details"]["hint"].to_string().contains("OPENAI_API_KEY"), "{no_key}");
     let no_model = llm.set("OPENAI_BASE_URL", "http://127.0.0.1:9/v1").run(&["hi"]);
     assert_eq!(no_model.first_error()["code"], "E_CONFIG");
 }

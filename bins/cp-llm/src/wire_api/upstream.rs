@@ -237,35 +237,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_maps_to_code() {
-        for (status, code) in [
-            (400, Code::Validation),
-            (401, Code::Auth),
-            (402, Code::Forbidden),
-            (403, Code::Forbidden),
-            (404, Code::NotFound),
-            (408, Code::Timeout),
-            (409, Code::Conflict),
-            (413, Code::Validation),
-            (422, Code::Validation),
-            (429, Code::RateLimited),
-            (500, Code::Server),
-            (503, Code::Server),
-            (529, Code::Server),
-            (302, Code::Config),
-        ] {
-            assert_eq!(code_of(status, ""), code, "{status}");
-        }
-        assert_eq!(code_of(429, "insufficient_quota"), Code::Forbidden);
-        assert_eq!(code_of(400, "API_KEY_INVALID"), Code::Auth);
-        assert_eq!(
-            kind_in("Your credit balance is too low to access the API.").map(|kind| code_of(400, kind)),
-            Some(Code::Forbidden)
-        );
-        assert_eq!(kind_in("the field `API key not valid` is unknown"), None);
-    }
-
-    #[test]
     fn error_event_maps_to_code() {
         for (kind, code) in [
             ("overloaded_error", Code::Server),
@@ -277,6 +248,7 @@ mod tests {
         ] {
             assert_eq!(code_of(status_of(kind), kind), code, "{kind}");
         }
+        assert_eq!(kind_in("the field `API key not valid` is unknown"), None);
     }
 
     #[test]

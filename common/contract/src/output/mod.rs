@@ -174,7 +174,7 @@ impl Output {
         }
     }
 
-    /// Locks the state. Writing while it is locked would never end.
+    /// Locks the state until the end of the statement, in which nothing else may lock it.
     fn state(&self) -> MutexGuard<'static, State> {
         state::lock(self.state)
     }
@@ -259,8 +259,8 @@ impl Output {
 
     /// Begins reports about work that may take long.
     pub fn progress(&self) -> Progress {
-        let (started, quiet) = (self.state().started, self.is_quiet());
-        Progress::since(started, !quiet)
+        let started = self.state().started;
+        Progress::since(started, !self.is_quiet())
     }
 
     /// Sets words that follow the number of rows in reports about them.

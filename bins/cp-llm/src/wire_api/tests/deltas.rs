@@ -4,7 +4,6 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::splits::{decoded, whole};
-use crate::wire_api::WireApi;
 
 /// The reasoning, the text and the arguments of a call.
 struct Sample {
@@ -22,7 +21,7 @@ fn pieces<'a>(text: &'a str, cuts: &[prop::sample::Index]) -> Vec<&'a str> {
 }
 
 /// The events and the whole answer in each API.
-fn answers(sample: &Sample, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(Box<dyn WireApi>, Vec<Value>, Value)> {
+fn answers(sample: &Sample, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(&'static str, Vec<Value>, Value)> {
     let Sample { thought, text, arguments } = sample;
     let input: Value = serde_json::from_str(arguments).unwrap();
     let each = |text: &str, event: &dyn Fn(&str) -> Value| cut(text).into_iter().map(event).collect::<Vec<_>>();
@@ -67,18 +66,14 @@ fn answers(sample: &Sample, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(Box<dyn Wir
     let parts = json!([{"text": thought, "thought": true}, {"text": text}, signed, called]);
 
     vec![
+        ("anthropic", anthropic.concat(), json!({"id": "m", "content": content, "stop_reason": "tool_use"})),
         (
-            Box::new(crate::wire_api::anthropic::Anthropic),
-            anthropic.concat(),
-            json!({"id": "m", "content": content, "stop_reason": "tool_use"}),
-        ),
-        (
-            Box::new(crate::wire_api::openai::OpenAi { original: false }),
+            "openai",
             openai.concat(),
             json!({"id": "m", "choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": {}}),
         ),
         (
-            Box::new(crate::wire_api::gemini::Gemini),
+            "gemini",
             gemini.concat(),
             json!({"responseId": "m", "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}),
         ),
@@ -94,12 +89,12 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
     ) {
         let sample = Sample { thought, text, arguments: json!({ "word": word, "n": 1 }).to_string() };
-        for (dialect, events, body) in answers(&sample, |text| pieces(text, &cuts)) {
+        for (api, events, body) in answers(&sample, |text| pieces(text, &cuts)) {
             let stream: Vec<Vec<u8>> = events.iter().map(|event| format!("data: {event}\n\n").into_bytes()).collect();
             let stream: Vec<&[u8]> = stream.iter().map(Vec::as_slice).collect();
-            let (streamed, shown) = decoded(dialect.as_ref(), &stream).unwrap();
+            let (streamed, shown) = decoded(api, &stream).unwrap();
             prop_assert_eq!(&shown, &[sample.text.clone(), sample.thought.clone()]);
-            prop_assert_eq!(format!("{:?}", streamed), format!("{:?}", whole(dialect.as_ref(), &body.to_string())));
+            prop_assert_eq!(format!("{:?}", streamed), format!("{:?}", whole(api, &body.to_string())));
         }
     }
 }
