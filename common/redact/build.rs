@@ -163,8 +163,8 @@ fn codes(pattern: &[u8]) -> Vec<u16> {
     pairs.flat_map(|(one, two)| third.iter().map(move |three| code_of([one, two, *three]))).collect()
 }
 
-/// Returns the offset of the rarest three bytes of a text: signs and digits are rarer than letters, and some letters than
-/// others.
+/// Returns the offset of the rarest three bytes of a text: signs and digits are rarer than letters, and some letters
+/// than others.
 fn rarest_of(text: &[u8]) -> usize {
     // The first of several that are equally rare.
     (0..text.len() - 2).rev().max_by_key(|at| rarity(&text[*at..at + 3])).unwrap_or(0)

@@ -3,8 +3,8 @@
 use cp_testkit::{Outcome, repository};
 use serde_json::Value;
 
-/// Checks that the output keeps the contract: every line an envelope with exact keys, `meta` on the last line and only there, codes and exit
-/// as the table says. The table is read from the checked-in files, not from the code.
+/// Checks that the output keeps the contract: every line an envelope with exact keys, `meta` on the last line and only
+/// there, codes and exit as the table says. The table is read from the checked-in files, not from the code.
 pub fn check_contract(ran: &Outcome) {
     let lines = ran.records();
     assert!(!lines.is_empty(), "no output\n{ran:?}");

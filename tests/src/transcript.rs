@@ -1,6 +1,7 @@
 //! Transcripts: `$ command` lines and their expected output, run in a shell and compared.
 //!
-//! Blank lines do not count. `...` inside an expected line stands for anything, a line that is only `...` for any lines, and a command without expected lines must only exit with 0.
+//! Blank lines do not count. `...` inside an expected line stands for anything, a line that is only `...` for any
+//! lines, and a command without expected lines must only exit with 0.
 
 use std::path::Path;
 
@@ -52,7 +53,8 @@ pub fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// Runs the steps one after the other in one shell, so that variables and files carry over, and gives what was different.
+/// Runs the steps one after the other in one shell, so that variables and files carry over, and gives what was
+/// different.
 pub fn run(name: &str, shell: &str, block: &Block, place: &Place) -> Vec<Difference> {
     let steps = steps(&block.text);
     assert!(!steps.is_empty(), "{name}: no `$ ` line");
@@ -140,7 +142,8 @@ fn line_matches(expected: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The literal blocks of the sections EXAMPLES and WHAT PEOPLE DO of a manual page that hold commands, without mdoc's escapes.
+/// The literal blocks of the sections EXAMPLES and WHAT PEOPLE DO of a manual page that hold commands, without mdoc's
+/// escapes.
 pub fn examples_of_page(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut block: Option<Block> = None;

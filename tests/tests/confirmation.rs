@@ -1,5 +1,5 @@
-//! Confirm tokens and request ids, of every verb that `reference` lists as a write or an append. A verb that is new needs a row in
-//! `confirmation.toml`.
+//! Confirm tokens and request ids, of every verb that `reference` lists as a write or an append. A verb that is new
+//! needs a row in `confirmation.toml`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The contract suite: every program, every verb that its `reference` lists. A new verb is covered by being listed; one that is not listed fails.
+//! The contract suite: every program, every verb that its `reference` lists. A new verb is covered by being listed; one
+//! that is not listed fails.
 
 use std::time::Duration;
 

@@ -96,8 +96,8 @@ impl Access {
     }
 }
 
-/// Each rule: its name, an access, a path that the tree denies, and one that it allows. A path outside of the tree is the
-/// third.
+/// Each rule: its name, an access, a path that the tree denies, and one that it allows. A path outside of the tree is
+/// the third.
 const RULES: [(&str, Access, &str, &str); 5] = [
     ("pristine", Access::Write, "lib/new.txt", "own/new.txt"),
     ("write", Access::Write, "other/new.txt", "own/new.txt"),

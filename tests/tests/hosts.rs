@@ -1,5 +1,5 @@
-//! The coding agents that people have, as they are installed, under a scripted model: what becomes of a tool call under the hook, and
-//! what each of them does when a hook fails.
+//! The coding agents that people have, as they are installed, under a scripted model: what becomes of a tool call under
+//! the hook, and what each of them does when a hook fails.
 
 mod agent;
 mod called;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use cp_ledger::proof::note::{Note, Verifier};
 use cp_testkit::{Outcome, PROGRAMS, Place, Program, counterpart, program, repository, required};
 
-/// A script with `$S`, the scripts, `$B`, the programs as they were built, `$P`, a prefix, and a `PATH` without any of them.
+/// A script with `$S`, the scripts, `$B`, the programs as they were built, `$P`, a prefix, and a `PATH` without any of
+/// them.
 fn script(place: &Place, text: &str) -> Program {
     let command = place.program("sh").args(["-ec", text]).env("B", program("cp-log").parent().unwrap());
     command.env("P", place.root.join("usr")).env("S", repository().join("scripts"))
@@ -142,7 +143,8 @@ fn another_version_takes_its_place_at_once() {
     assert!(ran.status == 0 && ran.stdout.contains(&current) && !ran.stdout.contains(".update"), "{}", ran.stdout);
 }
 
-/// Makes three trees that install over each other: the installed one, another version with another program, and another build of the first.
+/// Makes three trees that install over each other: the installed one, another version with another program, and another
+/// build of the first.
 fn trees(place: &Place) {
     built(place);
     let made = sh(
@@ -155,7 +157,8 @@ fn trees(place: &Place) {
     assert_eq!(made.status, 0, "{}", made.stderr);
 }
 
-/// A check that the active version is complete, that its links work, and that it runs; the end that a later installation tidies.
+/// A check that the active version is complete, that its links work, and that it runs; the end that a later
+/// installation tidies.
 const COMPLETE: &str = r#"complete() { (cd "$P/lib/cp-tools/current" && sha256sum --quiet --check SHA256SUMS && for file in bin/*; do test -x "$P/$file"; done && "$P/bin/cp-log" --version); }
 tidy() { "$S/install" --prefix "$P" --from 1 >/dev/null && ls -A "$P/lib/cp-tools" | grep -v '^[0-9]' && find "$P" -xtype l; }
 "#;

@@ -1,4 +1,5 @@
-//! The loop of Elixir processes: what fails is started again within limits, conversations do not disturb each other, and nothing stays.
+//! The loop of Elixir processes: what fails is started again within limits, conversations do not disturb each other,
+//! and nothing stays.
 
 use std::process::Command;
 use std::sync::LazyLock;

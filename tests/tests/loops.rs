@@ -1,4 +1,5 @@
-//! The loop backends of cp-toolloop, one suite for all: whatever drives the loop, the words, the results and the ledger are the same.
+//! The loop backends of cp-toolloop, one suite for all: whatever drives the loop, the words, the results and the ledger
+//! are the same.
 
 use std::path::Path;
 

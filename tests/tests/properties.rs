@@ -1,4 +1,5 @@
-//! What holds for every verb of every program, whatever it does: how it ends at a signal, what it does with bytes, secrets and streams.
+//! What holds for every verb of every program, whatever it does: how it ends at a signal, what it does with bytes,
+//! secrets and streams.
 
 mod bytes;
 mod modes;

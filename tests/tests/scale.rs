@@ -56,7 +56,8 @@ fn paid(place: &Place) -> usize {
     records(place, "ledgers").iter().filter(|entry| entry["event"] == "llm.request").count()
 }
 
-/// Asserts that each row has one answer, that so many shards are closed, and that nothing was paid twice but what was under way at so many kills.
+/// Asserts that each row has one answer, that so many shards are closed, and that nothing was paid twice but what was
+/// under way at so many kills.
 #[track_caller]
 fn assert_whole(place: &Place, rows: usize, shards: usize, directory: &str, kills: usize) {
     let records = records(place, directory);

@@ -1,4 +1,5 @@
-//! Every function of `scripts/cp.sh`, sourced under each shell that it claims: what it prints, what it writes, what it returns.
+//! Every function of `scripts/cp.sh`, sourced under each shell that it claims: what it prints, what it writes, what it
+//! returns.
 
 use std::path::Path;
 

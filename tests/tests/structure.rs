@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
-/// The dependencies between our crates that are allowed, the lowest first. Programs may use every library and no program.
+/// The dependencies between our crates that are allowed, the lowest first. Programs may use every library and no
+/// program.
 const LAYERS: [&[&str]; 8] = [
     &["cp-json", "cp-schema", "cp-mcp-wire", "cp-egress"],
     &["cp-redact"],
@@ -17,7 +18,8 @@ const LAYERS: [&[&str]; 8] = [
     &["cp-testkit"],
 ];
 
-/// Crates whose submodules still use modules that use their parent: there a use by a submodule is not counted as one by its parent.
+/// Crates whose submodules still use modules that use their parent: there a use by a submodule is not counted as one by
+/// its parent.
 const LOOPS_BETWEEN_PARENTS: [&str; 2] = ["cp-exec", "contract"];
 
 /// The layer of the programs.
@@ -114,7 +116,8 @@ impl<'ast> Visit<'ast> for Named<'_> {
     }
 }
 
-/// What each module uses. A use by a submodule counts as a use by each module that contains it, and a module may name its own submodules.
+/// What each module uses. A use by a submodule counts as a use by each module that contains it, and a module may name
+/// its own submodules.
 fn arrows(modules: &BTreeMap<Module, PathBuf>, counts_parents: bool) -> BTreeMap<&Module, BTreeSet<&Module>> {
     let mut arrows: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
     for (module, file) in modules {

@@ -8,7 +8,7 @@ use cp_common::program::VERSION;
 use cp_common::spelling::misspelt_verb;
 use cp_common::{Error, Result};
 
-use crate::execute::Rest;
+use crate::environment::Rest;
 use crate::{keys, logs, models};
 
 /// The options of a question that is sent in a conversation.

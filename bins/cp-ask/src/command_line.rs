@@ -58,8 +58,8 @@ pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
     Err(Error::io("starting cp-exec", run.exec()))
 }
 
-/// Returns the first line of an answer that can be a command. Fences and invisible characters are removed, so that the command that runs
-/// is the command that is shown.
+/// Returns the first line of an answer that can be a command. Fences and invisible characters are removed, so that the
+/// command that runs is the command that is shown.
 fn command_in(answer: &str) -> String {
     let is_visible = |c: &char| !c.is_control() && !is_format(*c);
     let lines = answer.lines().map(|line| line.replace('\t', " ").chars().filter(is_visible).collect::<String>());

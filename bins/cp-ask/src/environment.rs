@@ -1,9 +1,12 @@
-//! The environment of the programs that this command starts: variables that may have other names.
+//! The programs that this command starts: their environment, whose variables may have other names, and commands that
+//! one of them carries out.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use cp_common::coprocess::find;
 use cp_common::{Error, Result};
 
 /// Other names of variables; of two names for one variable the first has precedence.
@@ -23,8 +26,8 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Executes this process again with the variables that only have a value under another name, if there are any, so that every program
-/// that it starts has the same environment.
+/// Executes this process again with the variables that only have a value under another name, if there are any, so that
+/// every program that it starts has the same environment.
 pub(crate) fn settle() -> Result<()> {
     let mut missing = BTreeMap::new();
     for (alias, name) in ALIASES {
@@ -40,4 +43,18 @@ pub(crate) fn settle() -> Result<()> {
     let program = std::env::current_exe().map_err(|e| Error::io("finding cp-ask", e))?;
     let e = Command::new(program).args(std::env::args_os().skip(1)).envs(missing).exec();
     Err(Error::io("starting cp-ask", e))
+}
+
+/// Words for the program that carries out a command.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Rest {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<OsString>,
+}
+
+/// Replaces this process with a program. Returns only if the program cannot be started.
+pub(crate) fn execute(program: &str, words: &[&str], rest: Rest) -> Result<u8> {
+    let e = Command::new(find(program)?).args(words).args(rest.words).exec();
+    Err(Error::io(format!("starting {program}"), e))
 }

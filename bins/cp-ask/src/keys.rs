@@ -1,4 +1,5 @@
-//! The keys of providers and endpoints, each in a file of `keys/api/` that only its owner can read. A key is never printed.
+//! The keys of providers and endpoints, each in a file of `keys/api/` that only its owner can read. A key is never
+//! printed.
 
 use std::path::Path;
 use std::process::Command;

@@ -8,8 +8,7 @@
 //! - [`conversation`]: the session of a call, and the current one of an agent
 //! - [`files`]: the files of `-f`
 //! - [`tools`]: the tools of a question
-//! - [`mod@execute`]: commands that another program carries out
-//! - [`environment`]: the variables of the programs
+//! - [`environment`]: the programs that are started
 
 mod answer;
 mod arguments;
@@ -17,7 +16,6 @@ mod ask;
 mod command_line;
 mod conversation;
 mod environment;
-mod execute;
 mod files;
 mod keys;
 mod logs;
@@ -37,8 +35,7 @@ use rustix::termios::isatty;
 
 use crate::arguments::{Arguments, Verb};
 use crate::conversation::{Agent, query};
-use crate::environment::variable;
-use crate::execute::execute;
+use crate::environment::{execute, variable};
 
 /// Runs a command line and returns its exit status.
 pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {

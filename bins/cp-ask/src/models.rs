@@ -10,8 +10,7 @@ use serde_json::Value;
 use toml_edit::{DocumentMut, value};
 
 use crate::arguments::Question;
-use crate::environment::variable;
-use crate::execute::{Rest, execute};
+use crate::environment::{Rest, execute, variable};
 
 /// The arguments of `models`.
 #[derive(clap::Args)]

@@ -1,4 +1,5 @@
-//! Templates of `config/templates/`: texts that begin a question. A template with `{{` or `{%` is rendered by `cp-compose`.
+//! Templates of `config/templates/`: texts that begin a question. A template with `{{` or `{%` is rendered by
+//! `cp-compose`.
 
 use std::path::{Path, PathBuf};
 
@@ -66,8 +67,8 @@ impl Template {
         words.and_then(|words| Request::parse(&words)).map_err(|e| e.in_file(&self.file))
     }
 
-    /// Returns the text that precedes the question; `None` if `cp-compose` renders the template, which knows its variables. Fails if the
-    /// template has no place for a text that is given.
+    /// Returns the text that precedes the question; `None` if `cp-compose` renders the template, which knows its
+    /// variables. Fails if the template has no place for a text that is given.
     pub(crate) fn instruction(&self, has_text: bool, has_variables: bool) -> Result<Option<&str>> {
         let tags = ["{{", "{%"].into_iter().flat_map(|open| self.parts().1.split(open).skip(1));
         let tags: Vec<&str> = tags.filter_map(|tag| tag.split('}').next()).collect();

@@ -1,4 +1,5 @@
-//! The agent, with its soul, context files and model; and governed prompts. The agent `default` is built in, with an empty system text.
+//! The agent, with its soul, context files and model; and governed prompts. The agent `default` is built in, with an
+//! empty system text.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

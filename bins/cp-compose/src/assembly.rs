@@ -238,7 +238,8 @@ fn load(past: &Past, account: &mut Account, context: &Context) -> Result<Session
     Ok(session)
 }
 
-/// Loads the requested governed prompt. If the policy requires governed prompts, the texts of the agent must be registered too.
+/// Loads the requested governed prompt. If the policy requires governed prompts, the texts of the agent must be
+/// registered too.
 fn governed(
     identity: &Identity,
     policy: &Llm,

@@ -1,5 +1,5 @@
-//! The turns and memories of a session, which are read with `cp-session`, and `--fit-tokens`, which drops the oldest rounds. This program
-//! does not read the files of a session.
+//! The turns and memories of a session, which are read with `cp-session`, and `--fit-tokens`, which drops the oldest
+//! rounds. This program does not read the files of a session.
 
 use cp_common::wire::{Prompt, Turn, estimated_tokens, raw};
 use cp_common::{Context, Error, Result, coprocess};

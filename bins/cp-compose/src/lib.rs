@@ -1,7 +1,7 @@
 //! `cp-compose`: assembles a prompt and accounts for every part of it.
 //!
-//! The common part of all prompts ([`assembly`]) is read once: the agent ([`agent`]), the system text and the session ([`history`]). Then
-//! each text, record or row of the input becomes a prompt ([`compose`]).
+//! The common part of all prompts ([`assembly`]) is read once: the agent ([`agent`]), the system text and the session
+//! ([`history`]). Then each text, record or row of the input becomes a prompt ([`compose`]).
 
 mod account;
 mod agent;

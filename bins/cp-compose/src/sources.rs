@@ -1,4 +1,5 @@
-//! Reads the files of a prompt: texts, attachments, the instructions of the project and tool specifications. Errors name the file.
+//! Reads the files of a prompt: texts, attachments, the instructions of the project and tool specifications. Errors
+//! name the file.
 
 use std::path::{Path, PathBuf};
 

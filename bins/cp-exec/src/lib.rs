@@ -1,8 +1,9 @@
 //! Run a command under policy, sandboxed, on the record.
 //!
 //! The [`verbs`] parse requests ([`request`]); the [`tools`] answer all requests except commands. [`decision`] applies
-//! the [`policy`] and the [`rules`]. An allowed command is recorded and run ([`mod@run`]) in a [`sandbox`], for which this
-//! program starts itself again as a helper. [`decision`] then decides about each program that a command line starts.
+//! the [`policy`] and the [`rules`]. An allowed command is recorded and run ([`mod@run`]) in a [`sandbox`], for which
+//! this program starts itself again as a helper. [`decision`] then decides about each program that a command line
+//! starts.
 //!
 //! Dependencies: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, rules, refusal} ->
 //! nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may use `digest` and

@@ -1,6 +1,6 @@
-//! The access matrix: what a command may do with each of many paths under each of many policies, as root and as an ordinary user,
-//! and the mounts of its view. `data/access/access.txt` is the result; `UPDATE=1` writes it anew, and a change of it is a change of
-//! what policies mean.
+//! The access matrix: what a command may do with each of many paths under each of many policies, as root and as an
+//! ordinary user, and the mounts of its view. `data/access/access.txt` is the result; `UPDATE=1` writes it anew, and a
+//! change of it is a change of what policies mean.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,5 @@
-//! `cp-exec allow`: each refusal names the line that lifts it, the line works when it is typed, and only in its project.
+//! `cp-exec allow`: each refusal names the line that lifts it, the line works when it is typed, and only in its
+//! project.
 
 use serde_json::{Value, json};
 

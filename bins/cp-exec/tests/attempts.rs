@@ -47,7 +47,8 @@ pub(crate) fn outside(exec: &Exec, script: &str) -> Said {
     said(&exec.as_user(program).run().success().stdout)
 }
 
-/// Runs a probe inside, where each attempt must be refused, and then outside, where each must be done. `controls` are done in both.
+/// Runs a probe inside, where each attempt must be refused, and then outside, where each must be done. `controls` are
+/// done in both.
 #[track_caller]
 pub(crate) fn refused_only_inside(exec: &Exec, controls: &[&str], script: &str) {
     let (found, result) = inside(exec, script);

@@ -1,5 +1,5 @@
-//! Each rule beside what it is against: the command line is run as it is, and does what the rule says; asked of cp-exec, it
-//! does nothing.
+//! Each rule beside what it is against: the command line is run as it is, and does what the rule says; asked of
+//! cp-exec, it does nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! Commands that agents type, recorded and made up: under the policy that `policy init --for .` writes, they do in the sandbox what they do
-//! in a plain shell, and those that destroy or publish do not run.
+//! Commands that agents type, recorded and made up: under the policy that `policy init --for .` writes, they do in the
+//! sandbox what they do in a plain shell, and those that destroy or publish do not run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -83,8 +83,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
-/// The effect in a plain shell, which can reach nothing but a copy of the project. None if it takes longer than a few seconds, as
-/// programs do that wait for the network.
+/// The effect in a plain shell, which can reach nothing but a copy of the project. None if it takes longer than a few
+/// seconds, as programs do that wait for the network.
 fn plain(bwrap: &Path, exec: &Exec, line: &str) -> Option<Effect> {
     let control = exec.root.join("control");
     copy(&exec.root.join("project"), &control);
@@ -115,7 +115,8 @@ fn contained(exec: &Exec, line: &str) -> (Effect, Value) {
     (Effect { stdout, status, files: files(work) }, answer)
 }
 
-/// Runs the commands of a corpus, of which a share must do what they do in a plain shell. A sample may miss the share by a little.
+/// Runs the commands of a corpus, of which a share must do what they do in a plain shell. A sample may miss the share
+/// by a little.
 fn compare(text: &str, share: f64) {
     let share = if is_long() { share } else { share - 0.05 };
     let Some(bwrap) = counterpart("bwrap") else { return };

@@ -1,4 +1,5 @@
-//! Package managers: before `policy init --for`, after it, in a second project, without the registry, and with its name.
+//! Package managers: before `policy init --for`, after it, in a second project, without the registry, and with its
+//! name.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
@@ -112,8 +113,8 @@ fn packed(exec: &Exec, files: &[(&str, &str)], script: &str) -> (Vec<u8>, String
     (bytes, hash)
 }
 
-/// Installs before and after `init --for`, which is refused by the name of the registry, and with the name listed, which
-/// holds in this project only.
+/// Installs before and after `init --for`, which is refused by the name of the registry, and with the name listed,
+/// which holds in this project only.
 fn installs_once_registry_is_listed(exec: &Exec, registry: &str, port: u16, install: &str, printed: &str) {
     let grant = format!("cp-exec allow network {registry}");
     for is_prepared in [false, true] {

@@ -1,5 +1,5 @@
-//! A tree that was named as the root governs itself: its pristine parts and ledgers are not written, what its modules forbid is not
-//! seen, and scripts run with the arguments that are declared.
+//! A tree that was named as the root governs itself: its pristine parts and ledgers are not written, what its modules
+//! forbid is not seen, and scripts run with the arguments that are declared.
 
 use std::fs;
 

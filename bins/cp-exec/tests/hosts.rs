@@ -1,5 +1,5 @@
-//! `hook install`, `remove` and `doctor`: the configuration of other agents as files of a person, the wrapper in a real shell,
-//! and a host that asks its hook, does not, or cannot.
+//! `hook install`, `remove` and `doctor`: the configuration of other agents as files of a person, the wrapper in a real
+//! shell, and a host that asks its hook, does not, or cannot.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,4 +1,5 @@
-//! `policy init`: what it writes once, what `--for` adds to a policy that is there, and what a hostile project cannot make it write.
+//! `policy init`: what it writes once, what `--for` adds to a policy that is there, and what a hostile project cannot
+//! make it write.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;

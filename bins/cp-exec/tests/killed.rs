@@ -1,5 +1,5 @@
-//! A run whose cp-exec is killed is settled by the next start: what it left behind that runs later is in quarantine, and its intent has
-//! a result.
+//! A run whose cp-exec is killed is settled by the next start: what it left behind that runs later is in quarantine,
+//! and its intent has a result.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -87,7 +87,8 @@ const SPELLINGS: [&str; 18] = [
 fn refused_program_does_not_run_from_any_line() {
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
-        // The kernel keeps a program of the tools directory from nothing, so only the decision can keep `rm` from its work.
+        // The kernel keeps a program of the tools directory from nothing, so only the decision can keep `rm` from its
+        // work.
         for (spelling, at) in SPELLINGS.iter().zip(0..) {
             exec.write("victim", "x");
             let (answer, status) = exec.ask(&["-c", &spelling.replace('@', "rm victim")]);

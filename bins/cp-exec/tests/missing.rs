@@ -1,4 +1,5 @@
-//! On a machine that lacks a layer, and in the sandbox of somebody else, the other layers hold, or nothing runs: the policy decides.
+//! On a machine that lacks a layer, and in the sandbox of somebody else, the other layers hold, or nothing runs: the
+//! policy decides.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -139,7 +140,8 @@ fn run_without_pid_namespace_kills_fork_bomb_by_control_group() {
     assert!(!alive(&word), "something survived");
 }
 
-/// System calls by which the sandbox is built, and the layer that a refusal names; none where a run goes on and says what it lacks.
+/// System calls by which the sandbox is built, and the layer that a refusal names; none where a run goes on and says
+/// what it lacks.
 const SETUP: [(u32, Option<&str>); 20] = [
     (126, Some("capabilities")), // capset
     (155, Some("mount")),        // pivot_root

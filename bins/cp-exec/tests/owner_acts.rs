@@ -1,5 +1,5 @@
-//! What the owner of a repository does in it beside a run stays, and the run goes on: each act, beside a line, beside an
-//! agent, and beside a run that is killed.
+//! What the owner of a repository does in it beside a run stays, and the run goes on: each act, beside a line, beside
+//! an agent, and beside a run that is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

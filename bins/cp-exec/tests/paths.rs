@@ -1,4 +1,5 @@
-//! What the paths of a policy let a command see and write: paths that do not exist yet, shared memory, and `--read-only`.
+//! What the paths of a policy let a command see and write: paths that do not exist yet, shared memory, and
+//! `--read-only`.
 
 use std::fs;
 use std::io::Read as _;

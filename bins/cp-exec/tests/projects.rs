@@ -1,5 +1,5 @@
-//! Small projects build and test under the policy that `policy init --for .` writes for them, with nothing added by hand.
-//! They lie in `/tmp`, so that programs in the private `/tmp` are not executable, except for those in TMPDIR.
+//! Small projects build and test under the policy that `policy init --for .` writes for them, with nothing added by
+//! hand. They lie in `/tmp`, so that programs in the private `/tmp` are not executable, except for those in TMPDIR.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Projects that others wrote: their own tests count the same inside as outside, under what `policy init --for .` writes.
+//! Projects that others wrote: their own tests count the same inside as outside, under what `policy init --for .`
+//! writes.
 
 use std::path::PathBuf;
 use std::time::Duration;

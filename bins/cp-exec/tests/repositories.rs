@@ -1,4 +1,5 @@
-//! Repositories that a run makes, moves, or works in from elsewhere: they stay and work where nothing in them would run later.
+//! Repositories that a run makes, moves, or works in from elsewhere: they stay and work where nothing in them would run
+//! later.
 
 use std::fs;
 use std::path::Path;

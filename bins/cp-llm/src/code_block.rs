@@ -54,7 +54,8 @@ mod tests {
         for (text, language, code) in [
             ("Here:\n```py\nprint(1)\n\nx\n```\nand\n```\nno\n```\n", "py", "print(1)\n\nx"),
             ("~~~ ruby startline=3\na ``` b\n```\n~~~", "ruby", "a ``` b\n```"),
-            // A longer fence may contain shorter ones. A fence of at least its length, with nothing after it, closes it.
+            // A longer fence may contain shorter ones. A fence of at least its length, with nothing after it, closes
+            // it.
             ("````md\n```\nin\n```\n````` \nout", "md", "```\nin\n```"),
             ("```\na\n``` no\n   ```  \nb", "", "a\n``` no"),
             // Only the indentation of the fence is removed.

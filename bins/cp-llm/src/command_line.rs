@@ -62,8 +62,8 @@ fn with_texts_hashed(argv: &[String]) -> Vec<String> {
     argv.iter().take(1).cloned().chain(kept).collect()
 }
 
-/// The command line with other limits, and with the file of standard input as a redirection. Other standard input, such as a pipe, must be
-/// provided again.
+/// The command line with other limits, and with the file of standard input as a redirection. Other standard input, such
+/// as a pipe, must be provided again.
 pub(super) fn command_with_limits(usd: Option<f64>, tokens: Option<u64>) -> String {
     let mut words: Vec<String> = std::env::args_os().map(|word| quoted(&word)).collect();
     let limits =

@@ -1,4 +1,5 @@
-//! `cp-llm models`: the models of backends. The checks of `doctor` list them too, to find out whether a server accepts the key.
+//! `cp-llm models`: the models of backends. The checks of `doctor` list them too, to find out whether a server accepts
+//! the key.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The policy of a home: the table `[llm]` of `config/policy.toml`, see cp-policy(5). No option and no environment variable extends it.
+//! The policy of a home: the table `[llm]` of `config/policy.toml`, see cp-policy(5). No option and no environment
+//! variable extends it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -61,8 +62,8 @@ impl Policy {
         }
         Err(refused(format!("the system text does not begin with the prompt `{id}`")).with("prompt_id", id))
     }
-    /// True if a system text begins with this prompt, with its variables filled in. Fails if the prompt is not registered, not active, or was
-    /// changed after its registration.
+    /// True if a system text begins with this prompt, with its variables filled in. Fails if the prompt is not
+    /// registered, not active, or was changed after its registration.
     fn begins_with_prompt(&self, id: &str, system: &str) -> Result<bool> {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match texts.entry(id.to_owned()) {

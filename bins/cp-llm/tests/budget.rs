@@ -1,4 +1,5 @@
-//! Budgets: the usage that counts, the end of a stream, and the file that processes share, also if one of them is killed.
+//! Budgets: the usage that counts, the end of a stream, and the file that processes share, also if one of them is
+//! killed.
 
 use std::time::{Duration, Instant};
 

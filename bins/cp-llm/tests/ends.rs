@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::llm::Llm;
 
-/// The ends of each API, and what they mean for the caller. At a limit an answer is a success only with the caller's own limit.
+/// The ends of each API, and what they mean for the caller. At a limit an answer is a success only with the caller's
+/// own limit.
 fn matrix() -> Vec<(String, String, String)> {
     let all: BTreeMap<String, BTreeMap<String, Vec<String>>> =
         serde_json::from_str(include_str!("data/ends.json")).unwrap();

@@ -1,4 +1,5 @@
-//! Servers that differ from the provider whose API they have, and proxies: each answer, error and URL is read as it was meant.
+//! Servers that differ from the provider whose API they have, and proxies: each answer, error and URL is read as it was
+//! meant.
 
 use cp_testkit::Server;
 use cp_testkit::server::{Step, events, json as json_answer, reply};

@@ -1,5 +1,5 @@
-//! Recorded answers and requests of each API. A row of `data/answers` is a body or the events of a stream, and what the caller gets; a row of
-//! `data/requests` is a prompt, and what the provider gets.
+//! Recorded answers and requests of each API. A row of `data/answers` is a body or the events of a stream, and what the
+//! caller gets; a row of `data/requests` is a prompt, and what the provider gets.
 
 use cp_testkit::server::{events, reply};
 use cp_testkit::{Outcome, Server};

@@ -1,5 +1,5 @@
-//! `cp-log append`: append entries to a ledger, from arguments or one for each line of standard input. And `tee`, which also passes every
-//! line on, byte for byte, and holds the closing line until the ledger has everything.
+//! `cp-log append`: append entries to a ledger, from arguments or one for each line of standard input. And `tee`, which
+//! also passes every line on, byte for byte, and holds the closing line until the ledger has everything.
 
 use std::path::{Path, PathBuf};
 
@@ -315,7 +315,8 @@ impl Members {
     }
 }
 
-/// Moves the members of an object into an entry. Of a record only `role` and `content` are lifted: its other names mean other things.
+/// Moves the members of an object into an entry. Of a record only `role` and `content` are lifted: its other names mean
+/// other things.
 fn lift(entry: &mut Entry, object: &[u8], all: bool) -> Result<()> {
     let mut text = Vec::with_capacity(object.len());
     let normal = json::normalize(object, &mut text)

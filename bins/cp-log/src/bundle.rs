@@ -27,8 +27,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 /// Put ledgers and what belongs to them into one file
 ///
-/// The ledgers are whole, with their segments, checkpoints and large values, byte for byte. The verbs that read ledgers take a bundle like a
-/// directory of them. What was redacted stays redacted.
+/// The ledgers are whole, with their segments, checkpoints and large values, byte for byte. The verbs that read ledgers
+/// take a bundle like a directory of them. What was redacted stays redacted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Write the bundle to this new file, and answer with its counts (default: standard output)

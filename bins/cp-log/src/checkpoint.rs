@@ -1,4 +1,5 @@
-//! `cp-log keygen` and `checkpoint`: make a key, and sign the size and the root of a ledger, so that no line can be taken back.
+//! `cp-log keygen` and `checkpoint`: make a key, and sign the size and the root of a ledger, so that no line can be
+//! taken back.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -86,8 +87,8 @@ fn sign(ledger: &Path, signer: &Signer, dry_run: bool) -> Result<Signed> {
         return Ok(answer_of(ledger, &checkpoint_of(ledger, &held, signer)?));
     }
     let mut done = None;
-    // Under the ledger's lock, so that the entry follows the lines that were signed. Before the file is written, so that every signature
-    // that was handed out is on the ledger.
+    // Under the ledger's lock, so that the entry follows the lines that were signed. Before the file is written, so
+    // that every signature that was handed out is on the ledger.
     let receipts = Ledger::open_existing(ledger, Sync::Line)?.append_placed(|_| {
         let checkpoint = checkpoint_of(ledger, &held, signer)?;
         let entry = Entry::new("ledger.checkpoint").data(&checkpoint::Signed {
@@ -116,8 +117,8 @@ fn answer_of(ledger: &Path, checkpoint: &Checkpoint) -> Signed {
     }
 }
 
-/// The checkpoint to sign of a ledger as it is now. Refused unless it continues the newest checkpoint, which the same key signed, and unless
-/// that key is the one that line 0 names.
+/// The checkpoint to sign of a ledger as it is now. Refused unless it continues the newest checkpoint, which the same
+/// key signed, and unless that key is the one that line 0 names.
 fn checkpoint_of(ledger: &Path, held: &HeldCheckpoint, signer: &Signer) -> Result<Checkpoint> {
     let (newest, own) = (held.newest(), signer.verifier());
     let mut root_of_newest = None;

@@ -31,8 +31,8 @@ impl LedgerOption {
         writable(&self.path(context)?, context)
     }
 
-    /// The absolute path of the ledger to append to, where `--run` is a member of the entry. Directories are created only inside the
-    /// home, because elsewhere a missing one is a mistyped name.
+    /// The absolute path of the ledger to append to, where `--run` is a member of the entry. Directories are created
+    /// only inside the home, because elsewhere a missing one is a mistyped name.
     pub(crate) fn append_path(&self, context: &Context) -> Result<PathBuf> {
         let path = writable(&path_of(self.file.as_deref(), context), context)?;
         match path.parent().filter(|directory| !directory.exists() && !context.home.contains(directory)) {

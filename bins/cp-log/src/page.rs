@@ -21,14 +21,15 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 /// Make one page of HTML that shows what happened, and proves it where it is opened
 ///
-/// The page has the lines as they are, and asks no network. Its script checks the hashes, the chain and, with a key that its reader
-/// gives, the signatures.
+/// The page has the lines as they are, and asks no network. Its script checks the hashes, the chain and, with a key
+/// that its reader gives, the signatures.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Write the page to this new file, and answer with its counts (default: standard output)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// A run, a session, a ledger, a bundle or a directory of ledgers (default: the run's, the session's, else all of home's)
+    /// A run, a session, a ledger, a bundle or a directory of ledgers (default: the run's, the session's, else all of
+    /// home's)
     #[arg(value_name = "RUN|SESSION|LEDGER")]
     what: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! `cp-log prove`: the proof that a line is in a ledger, or that a ledger goes on from an earlier size, for those who have neither. And
-//! `check-proof`, which needs the proof and the public key, not the ledger.
+//! `cp-log prove`: the proof that a line is in a ledger, or that a ledger goes on from an earlier size, for those who
+//! have neither. And `check-proof`, which needs the proof and the public key, not the ledger.
 
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
@@ -98,7 +98,8 @@ fn proof_text(seq: u64, hashes: &[Node], signed: &str) -> String {
     format!("{PROOF}\nindex {seq}\n{}\n{signed}", lines_of(hashes))
 }
 
-/// The proof that a ledger's newest checkpoint goes on from `old` lines, in the format of a request to a witness (c2sp.org/tlog-witness).
+/// The proof that a ledger's newest checkpoint goes on from `old` lines, in the format of a request to a witness
+/// (c2sp.org/tlog-witness).
 fn growth_proof(ledger: &Path, note: &Note, checkpoint: &Checkpoint, old: u64) -> Result<String> {
     if old > checkpoint.size {
         return Err(Error::validation(format!("{old} is more than the {} lines of the checkpoint", checkpoint.size)));

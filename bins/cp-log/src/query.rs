@@ -127,7 +127,8 @@ fn in_turn(
     Ok(last)
 }
 
-/// Prints the entries of all ledgers in the order of their times. The place of the last one printed, or where the page began.
+/// Prints the entries of all ledgers in the order of their times. The place of the last one printed, or where the page
+/// began.
 fn merged(
     mut merge: Merge<'_>,
     after: Option<&Place>,

@@ -76,7 +76,8 @@ impl Requirements {
         (!names.is_empty()).then(|| (Kind::Unsigned, format!("not signed by {}: {why}", names.join(" or "))))
     }
 
-    /// Compares a ledger with its checkpoint: adds what the checkpoint proves, or why it proves nothing. Returns the fault if they differ.
+    /// Compares a ledger with its checkpoint: adds what the checkpoint proves, or why it proves nothing. Returns the
+    /// fault if they differ.
     fn compare(
         &self,
         whole: &Whole,

@@ -1,5 +1,5 @@
-//! `cp-log audit` over a forged run. A run with approvals, commands and changes is recorded; then lines are removed, repeated,
-//! exchanged and changed, with right numbers, receipts, hashes and chains.
+//! `cp-log audit` over a forged run. A run with approvals, commands and changes is recorded; then lines are removed,
+//! repeated, exchanged and changed, with right numbers, receipts, hashes and chains.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

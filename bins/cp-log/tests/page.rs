@@ -1,4 +1,5 @@
-//! `cp-log page`: what it takes, and its pages in a real browser, Debian's Chromium, driven over a pipe by `data/browser.mjs`.
+//! `cp-log page`: what it takes, and its pages in a real browser, Debian's Chromium, driven over a pipe by
+//! `data/browser.mjs`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,5 +1,5 @@
-//! Every verb that writes, with a fault at each of its system calls, and a disk that is too small: what was acknowledged is
-//! there, and the next command completes.
+//! Every verb that writes, with a fault at each of its system calls, and a disk that is too small: what was
+//! acknowledged is there, and the next command completes.
 
 use cp_testkit::{Outcome, Sweep, counterpart, required};
 
@@ -165,7 +165,8 @@ fn failed_sync_is_reported_and_not_retried() {
     }
 }
 
-/// Runs a script of the shell in a directory that is a file system of its own, of 64 KiB. `None` where that is not possible.
+/// Runs a script of the shell in a directory that is a file system of its own, of 64 KiB. `None` where that is not
+/// possible.
 fn on_a_small_disk(place: &Ledgers, script: &str) -> Option<Outcome> {
     place.work.directory("small");
     let mount = "mount -t tmpfs -o size=64k none small || exit 99\ncd small\n";

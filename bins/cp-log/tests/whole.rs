@@ -1,4 +1,5 @@
-//! `cp-log verify` beyond the lines: segments, seals, checkpoints, recoveries, blobs, and properties that are not proved.
+//! `cp-log verify` beyond the lines: segments, seals, checkpoints, recoveries, blobs, and properties that are not
+//! proved.
 
 use std::path::Path;
 
@@ -259,8 +260,8 @@ fn verify_detects_every_change_of_files() {
             write(&place.path(&files[*file]), &good[*file]);
         }
         prop_assert!(said.contains("E_INTEGRITY"), "{change:?} of {}: {said}", files[file]);
-        // A changed blob is named by its hash, a changed file by its name, or by the one that misses it. Where lines are gone that
-        // referred to a blob, nothing can miss it.
+        // A changed blob is named by its hash, a changed file by its name, or by the one that misses it. Where lines
+        // are gone that referred to a blob, nothing can miss it.
         let is_named = |file: &usize| said.contains(files[*file].rsplit('/').next().unwrap());
         prop_assert!(changed.iter().any(is_named), "{change:?} of {}: {said}", files[file]);
         Ok(())

@@ -7,7 +7,8 @@ use crate::ledgers::Ledgers;
 use cp_testkit::{Background, Outcome, Signal};
 use serde_json::Value;
 
-/// Appends `count` entries one after the other in one process, printing each receipt as it comes: what a program that uses the library does.
+/// Appends `count` entries one after the other in one process, printing each receipt as it comes: what a program that
+/// uses the library does.
 #[test]
 fn writer() {
     let (Some(path), Some(count)) = (std::env::var_os("WRITER_LEDGER"), std::env::var("WRITER_COUNT").ok()) else {

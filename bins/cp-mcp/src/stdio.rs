@@ -1,5 +1,5 @@
-//! The standard streams: the events of a bridge in their order, which threads post and the main thread handles; and the lines of the protocol
-//! to the client. With `--format json` each line is a record.
+//! The standard streams: the events of a bridge in their order, which threads post and the main thread handles; and the
+//! lines of the protocol to the client. With `--format json` each line is a record.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;

@@ -1,5 +1,6 @@
-//! The protocol's own conformance suite: its scenarios for clients against `cp-mcp connect`, those for servers against `cp-mcp serve`
-//! behind a bridge to HTTP, because the suite speaks nothing else; and its inspector on the command line.
+//! The protocol's own conformance suite: its scenarios for clients against `cp-mcp connect`, those for servers against
+//! `cp-mcp serve` behind a bridge to HTTP, because the suite speaks nothing else; and its inspector on the command
+//! line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,8 +68,8 @@ fn the_suite_finds_nothing_wrong_with_what_connect_sends() {
     }
 }
 
-/// Whether a check is of the bridge, or of tools that only a server for tests has, or of what a server of both eras may not insist on:
-/// a client that gives no version may be of the older one.
+/// Whether a check is of the bridge, or of tools that only a server for tests has, or of what a server of both eras may
+/// not insist on: a client that gives no version may be of the older one.
 fn is_not_ours(check: &Value) -> bool {
     let (id, said) = (check["id"].as_str().unwrap(), check["errorMessage"].as_str().unwrap_or_default());
     let is_lenient = ["missing-meta", "missing-protocol-version"].iter().any(|end| id.ends_with(end));

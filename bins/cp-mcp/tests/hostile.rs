@@ -1,5 +1,6 @@
-//! Clients that `cp-mcp serve` must outlive. Of all of them the same holds: a request with an id gets one answer or was cancelled, what
-//! is written is the protocol and nothing else, memory stays bounded, and the end of the input is the end of the program, with status 0.
+//! Clients that `cp-mcp serve` must outlive. Of all of them the same holds: a request with an id gets one answer or was
+//! cancelled, what is written is the protocol and nothing else, memory stays bounded, and the end of the input is the
+//! end of the program, with status 0.
 
 mod cancels;
 mod eras;

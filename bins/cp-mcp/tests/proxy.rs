@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::session::{Session, approve, entries, id_in};
 
-/// A server that lists what `tools.json` of the working directory holds; `calls` is the body of a function of a tool's name and its
-/// arguments, and what it returns is the text of the result, or where that is an object the whole.
+/// A server that lists what `tools.json` of the working directory holds; `calls` is the body of a function of a tool's
+/// name and its arguments, and what it returns is the text of the result, or where that is an object the whole.
 pub(crate) fn server(place: &Place, calls: &str) -> String {
     let text = format!(
         r#"#!/usr/bin/python3

@@ -1,5 +1,5 @@
-//! `cp-session append`: add a turn. A text is one turn, whole; rows and messages are a turn each. And `tee`, which passes records on and stores
-//! each message with the question that it answers: both sides of a round, or neither.
+//! `cp-session append`: add a turn. A text is one turn, whole; rows and messages are a turn each. And `tee`, which
+//! passes records on and stores each message with the question that it answers: both sides of a round, or neither.
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::home::Session;

@@ -1,6 +1,7 @@
 //! `cp-session delete`: remove sessions for good. A dry run lists them and prints a token that deletes all of them.
 //!
-//! A deleted session loses its name at once, and its files after that. If a crash leaves some of them, the next verb that writes removes them.
+//! A deleted session loses its name at once, and its files after that. If a crash leaves some of them, the next verb
+//! that writes removes them.
 
 use std::fs::File;
 use std::path::Path;
@@ -234,6 +235,7 @@ fn finish(gone: &Path, id: &str, ledger: &mut Ledger) -> Result<()> {
         if is_directory { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.map_err(failed)?;
     }
     ledger.append(Entry::new("session_deleted").session(id))?;
-    // Last, so that a crash before this is made good: as long as the directory is there, the result may not be on the ledger.
+    // Last, so that a crash before this is made good: as long as the directory is there, the result may not be on the
+    // ledger.
     std::fs::remove_dir(gone).map_err(failed)
 }

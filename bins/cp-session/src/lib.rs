@@ -1,7 +1,7 @@
 //! `cp-session`: keep conversations as ledgers.
 //!
-//! A session is a directory with a ledger of turns ([`transcript`]). A round, which is a question and its answer, is stored
-//! in one append ([`round`]): many programs may write to a session, and none leaves a partial round.
+//! A session is a directory with a ledger of turns ([`transcript`]). A round, which is a question and its answer, is
+//! stored in one append ([`round`]): many programs may write to a session, and none leaves a partial round.
 
 mod append;
 mod check;

@@ -1,4 +1,5 @@
-//! The reply of every verb that changes one session, and those that change it by one entry: `end`, `reopen`, `clear` and `rename`.
+//! The reply of every verb that changes one session, and those that change it by one entry: `end`, `reopen`, `clear`
+//! and `rename`.
 //!
 //! Each has a preview for `--dry-run`, and an entry that is appended under the lock of the session's ledger.
 
@@ -74,7 +75,8 @@ pub(crate) struct RenameArgs {
 pub(crate) struct Changed {
     /// The session. A dry run of `start` and `fork` makes none.
     session_id: Option<String>,
-    /// The change, as the event of its entry: `session_start`, `session_end`, `session_resumed`, `session_clear` or `session_name`.
+    /// The change, as the event of its entry: `session_start`, `session_end`, `session_resumed`, `session_clear` or
+    /// `session_name`.
     change: String,
     /// The ledger that holds a new session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,7 +179,8 @@ pub(crate) fn rename(args: &RenameArgs, context: &mut Context) -> Result<()> {
     })
 }
 
-/// Answers with the preview on a dry run, else with the result of the change, which is applied once for each request id.
+/// Answers with the preview on a dry run, else with the result of the change, which is applied once for each request
+/// id.
 pub(crate) fn change<T: Reply + Serialize + DeserializeOwned>(
     verb: &str,
     args: &Args,

@@ -1,5 +1,5 @@
-//! `cp-session load`: the conversation, as a prompt takes it. And `export`, which writes a summary of a session to one file, always without
-//! secrets.
+//! `cp-session load`: the conversation, as a prompt takes it. And `export`, which writes a summary of a session to one
+//! file, always without secrets.
 
 use std::path::Path;
 

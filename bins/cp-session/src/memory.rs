@@ -220,8 +220,8 @@ fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Recalled>> {
     Ok(found)
 }
 
-/// The words of a query that tell what it is about: those of four letters or more, because the shorter ones are in most texts of every
-/// language, or the only word.
+/// The words of a query that tell what it is about: those of four letters or more, because the shorter ones are in most
+/// texts of every language, or the only word.
 fn telling_words(query: &str) -> HashSet<String> {
     let mut found = words(query);
     if found.len() > 1 {

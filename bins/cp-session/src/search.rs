@@ -119,8 +119,8 @@ fn fold(text: &str) -> impl Iterator<Item = char> {
 /// Characters beyond ASCII that [`fold`] maps to ASCII: the dotted capital I, and the sign of the kelvin.
 const FOLDED_TO_ASCII: [&str; 2] = ["\u{130}", "\u{212a}"];
 
-/// True if a line may match. A query that JSON spells in only one way is searched for in the stored bytes; a line whose content is in a
-/// blob may always match.
+/// True if a line may match. A query that JSON spells in only one way is searched for in the stored bytes; a line whose
+/// content is in a blob may always match.
 fn may_hold(line: &Line<'_>, query: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\' || byte == b' ';
     if !query.bytes().all(plain) || line.member("content").is_none_or(|content| content.starts_with(b"{")) {

@@ -1,4 +1,5 @@
-//! The operand that names a session, and the verbs that print which sessions there are and their state: `list`, `show` and `count`.
+//! The operand that names a session, and the verbs that print which sessions there are and their state: `list`, `show`
+//! and `count`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -81,7 +81,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     })
 }
 
-/// The session of a conversation of another program, made for the first that asks: of several at once the others find it.
+/// The session of a conversation of another program, made for the first that asks: of several at once the others find
+/// it.
 fn hosted(external: &External, start: &Start, context: &Context) -> Result<(Session, Option<Receipt>)> {
     let place = context.home.host_note_file(&external.host, &external.id);
     make_directory(place.parent().unwrap_or(context.home.root()))?;

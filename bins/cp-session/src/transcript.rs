@@ -229,7 +229,8 @@ pub(crate) fn tip(file: &Path) -> Result<Option<(u64, String)>> {
     Ok(None)
 }
 
-/// The number and hash of the entry that ended the session, if it has ended. Entries that may follow an end are skipped.
+/// The number and hash of the entry that ended the session, if it has ended. Entries that may follow an end are
+/// skipped.
 pub(crate) fn ended(file: &Path) -> Result<Option<(u64, Hash)>> {
     let mut lines = read::backward(file)?;
     while let Some(raw) = lines.next()? {

@@ -1,4 +1,5 @@
-//! Deleting and clearing, with a fault at each system call: a session is there whole or not at all, and the ledger says which.
+//! Deleting and clearing, with a fault at each system call: a session is there whole or not at all, and the ledger says
+//! which.
 
 use cp_testkit::Sweep;
 

@@ -42,8 +42,8 @@ struct Pending {
 }
 
 impl Pending {
-    /// The member for the hash of the request: `prefix_hash`, or the keyed `prefix_hmac` if the request contains a secret, because anyone
-    /// who guesses the secret could confirm it with a plain hash.
+    /// The member for the hash of the request: `prefix_hash`, or the keyed `prefix_hmac` if the request contains a
+    /// secret, because anyone who guesses the secret could confirm it with a plain hash.
     fn hash(&self, prefix: &str) -> (String, &str) {
         match &self.hmac {
             Some(hmac) => (format!("{prefix}_hmac"), hmac),

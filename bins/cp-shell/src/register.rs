@@ -1,5 +1,5 @@
-//! `cp-shell register`: registers the hash of a prompt. Shows the changed lines, asks for confirmation, and writes the file and its row in
-//! the registry.
+//! `cp-shell register`: registers the hash of a prompt. Shows the changed lines, asks for confirmation, and writes the
+//! file and its row in the registry.
 
 use std::fs::File;
 use std::io::IsTerminal as _;

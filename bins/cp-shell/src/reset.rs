@@ -1,4 +1,5 @@
-//! `cp-shell reset`: ends the current session of an agent, so that the next turn starts a new one. The conversation is kept.
+//! `cp-shell reset`: ends the current session of an agent, so that the next turn starts a new one. The conversation is
+//! kept.
 
 use std::path::Path;
 

@@ -36,8 +36,8 @@ impl Stance {
     }
 }
 
-/// The reach of a command by its class: L1 reads; L2 adds, for example a turn or a note; L3 is governed by policy, like a command or a tool;
-/// L4 changes or deletes.
+/// The reach of a command by its class: L1 reads; L2 adds, for example a turn or a note; L3 is governed by policy, like
+/// a command or a tool; L4 changes or deletes.
 const fn altitude(class: Class) -> &'static str {
     match class {
         Class::Query => "L1",

@@ -6,8 +6,8 @@ use crate::person::Person;
 use crate::pipe::all_requests;
 use crate::tree::Tree;
 
-/// A tree with an old package without a spec, specs that list its files, newer packages, work orders, and a governance ledger whose chain
-/// restarts with every segment.
+/// A tree with an old package without a spec, specs that list its files, newer packages, work orders, and a governance
+/// ledger whose chain restarts with every segment.
 const LARGE: &str = include_str!("data/large-tree.sh");
 
 fn traces(place: &Tree, ids: &[String]) -> Vec<Value> {

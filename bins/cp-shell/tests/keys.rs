@@ -180,7 +180,8 @@ fn questions(place: &Person) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cp_testkit::times(6, 100)))]
 
-    /// The same keys are the same turns, however the terminal delivers them: at once, in parts, at the prompt or during an answer.
+    /// The same keys are the same turns, however the terminal delivers them: at once, in parts, at the prompt or during
+    /// an answer.
     #[test]
     fn chunks_of_keys_become_the_same_turns(
         lines in prop::collection::vec("[a-z]{1,8}( [a-zäß日]{1,8}){0,2}", 2..6),

@@ -1,5 +1,5 @@
-//! Fixtures for updates: releases of small trees with scripts as programs, signed by a test key, and an installation that can update
-//! itself.
+//! Fixtures for updates: releases of small trees with scripts as programs, signed by a test key, and an installation
+//! that can update itself.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -75,8 +75,8 @@ impl Installed {
         self.shell().args(["update", "--trust", &Self::key(), "--from", &server.url()])
     }
 
-    /// Creates a release and marks it as the newest. `change` modifies its tree before it is listed, `tamper` after it, and `pack` are
-    /// extra arguments of tar.
+    /// Creates a release and marks it as the newest. `change` modifies its tree before it is listed, `tamper` after it,
+    /// and `pack` are extra arguments of tar.
     pub(crate) fn release_of(&self, version: &str, grade: &str, change: &str, tamper: &str, pack: &str) {
         let setup = self.place.shell("sh", include_str!("data/release.sh")).current_dir(&self.releases);
         let setup = setup.env("VERSION", version).env("ARCHIVE", archive(version)).env("INSTALLER", installer());

@@ -1,7 +1,8 @@
 //! Let a model use tools until it is done: within limits, recorded, and resumable after a stop at any point.
 //!
-//! The [`verbs`] plan a run; the [`engine`] asks the model and runs its calls, by the coprocesses in [`parts`]; each step is written to the
-//! [`state`], from which a run is resumed; [`tools`] are the tools of the model. Each module uses only the modules after it.
+//! The [`verbs`] plan a run; the [`engine`] asks the model and runs its calls, by the coprocesses in [`parts`]; each
+//! step is written to the [`state`], from which a run is resumed; [`tools`] are the tools of the model. Each module
+//! uses only the modules after it.
 
 mod engine;
 mod parts;

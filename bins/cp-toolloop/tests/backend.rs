@@ -1,5 +1,5 @@
-//! Programs that drive the loop themselves: a prompt, then results in; calls and messages out. What they ask for is dispatched like
-//! what a model asks for.
+//! Programs that drive the loop themselves: a prompt, then results in; calls and messages out. What they ask for is
+//! dispatched like what a model asks for.
 
 use serde_json::json;
 

@@ -34,7 +34,8 @@ fn effects_of_killed_group_happen_exactly_once() {
             if ended.status != 9 {
                 break;
             }
-            // Asking again without an answer changes nothing. A careful person approves a call whose effect is not there.
+            // Asking again without an answer changes nothing. A careful person approves a call whose effect is not
+            // there.
             let again = place.run(&["resume", &id]).failed(9, "E_HUMAN_REQUIRED");
             let call = &again["details"]["call"];
             let input = call["input"].to_string();

@@ -1,5 +1,5 @@
-//! What the loop does with MCP servers: time limits, calls at the same time, approval, the record, the files of other hosts, and servers
-//! that fail.
+//! What the loop does with MCP servers: time limits, calls at the same time, approval, the record, the files of other
+//! hosts, and servers that fail.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::toolloop::{Results, ToolLoop};
 
-/// A server with these tools, one a line of JSON; `calls` is the body of a function of the tool's name and its arguments.
+/// A server with these tools, one a line of JSON; `calls` is the body of a function of the tool's name and its
+/// arguments.
 pub(crate) fn server(place: &ToolLoop, tools: &Value, calls: &str) -> String {
     let text = format!(
         r#"#!/usr/bin/python3

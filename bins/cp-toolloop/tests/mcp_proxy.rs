@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::toolloop::{Results, ToolLoop};
 
-/// The command of a server; `answer` is the body of a Python function of a request, which returns a result or raises a code.
+/// The command of a server; `answer` is the body of a Python function of a request, which returns a result or raises a
+/// code.
 fn server(place: &ToolLoop, answer: &str) -> String {
     let text = format!(
         "#!/usr/bin/python3\nimport json, sys, time, os\n\ndef say(x):\n    print(json.dumps(x), flush=True)\n\n\

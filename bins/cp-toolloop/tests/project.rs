@@ -1,4 +1,5 @@
-//! A project that a model works on: from the policy that is written for it to a test that passes; and a run that may only look.
+//! A project that a model works on: from the policy that is written for it to a test that passes; and a run that may
+//! only look.
 
 use cp_testkit::pytest_environment;
 use serde_json::json;

@@ -63,7 +63,8 @@ fn finish(place: &ToolLoop, run: &str) -> Outcome {
 
 #[test]
 fn kill_at_every_line_has_each_effect_once() {
-    // 1 run_start, then for each of five turns: iteration, message, tool_call, tool_result; then iteration, message, summary.
+    // 1 run_start, then for each of five turns: iteration, message, tool_call, tool_result; then iteration, message,
+    // summary.
     for kill_at in 1..=23 {
         let place = five_steps(false);
         let run = killed(&place, kill_at);

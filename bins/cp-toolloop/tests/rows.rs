@@ -1,4 +1,5 @@
-//! Runs of rows: what they used together, several at the same time, and going on after a kill without doing anything twice.
+//! Runs of rows: what they used together, several at the same time, and going on after a kill without doing anything
+//! twice.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
@@ -12,7 +13,8 @@ use crate::toolloop::{Results as _, ToolLoop, words_of};
 const STEP: &str =
     r#"n=$(cat); echo "$n" >>calls; grep -qxF "$n" effects 2>/dev/null || echo "$n" >>effects; echo did"#;
 
-/// A place where row number n calls `step` with that number, then says `done n`. The stub answers by the number of turns before.
+/// A place where row number n calls `step` with that number, then says `done n`. The stub answers by the number of
+/// turns before.
 fn place(rows: usize, tool: &str) -> ToolLoop {
     let place = ToolLoop::new();
     place.tool("step", r#","idempotent":true,"timeout":60"#, tool);
@@ -110,7 +112,8 @@ fn summary_has_usage_of_all_runs() {
 
 #[test]
 fn parallel_rows_are_printed_in_order() {
-    // Row 0 waits for what row 1 writes, and that for what row 0 writes; then row 1 is done first, and its answer waits.
+    // Row 0 waits for what row 1 writes, and that for what row 0 writes; then row 1 is done first, and its answer
+    // waits.
     let tool = "n=$(cat | tr -cd 0-9); o=$((1 - n)); echo x >at$n; until [ -e at$o ]; do sleep 0.02; done
         if [ $n = 0 ]; then until [ -e go ]; do sleep 0.02; done; fi; echo met";
     let place = place(2, tool);

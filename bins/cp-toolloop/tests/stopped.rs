@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use crate::mcp::{server, tool};
 use crate::toolloop::{Results as _, ToolLoop, words_of};
 
-/// The ways in which a run is stopped. Ctrl-C reaches each process of the terminal, the others only the run: what it has started goes on.
+/// The ways in which a run is stopped. Ctrl-C reaches each process of the terminal, the others only the run: what it
+/// has started goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     CtrlC,

@@ -82,7 +82,8 @@ fn catalogue_names_executables_in_its_directory() {
 
 #[test]
 fn linked_tool_is_started_by_name_of_link() {
-    // As llm-functions builds them: links in bin, named for the tools, to one script that looks for the tool by its own name.
+    // As llm-functions builds them: links in bin, named for the tools, to one script that looks for the tool by its own
+    // name.
     let place = ToolLoop::new();
     for directory in ["tools/bin", "tools/scripts", "tools/tools"] {
         std::fs::create_dir(place.root.join(directory)).unwrap();

@@ -1,5 +1,5 @@
-//! A model that does the work in a project: it looks, changes a file, is refused once, asks once and tests. Whatever ends it, it goes on,
-//! and all of it can be undone.
+//! A model that does the work in a project: it looks, changes a file, is refused once, asks once and tests. Whatever
+//! ends it, it goes on, and all of it can be undone.
 
 use cp_testkit::{Outcome, Program, Sweep, pytest_environment, required};
 use serde_json::{Value, json};
@@ -21,7 +21,8 @@ const PYTHON: Project = Project {
         ("prices.py", "RATE = 3\n\n\ndef price(n):\n    return n * RATE\n"),
         ("test_prices.py", "from prices import price\n\n\ndef test_price():\n    assert price(21) == 42\n"),
     ],
-    // The length differs, because Python takes its compiled file for current while the second and the length are the same.
+    // The length differs, because Python takes its compiled file for current while the second and the length are the
+    // same.
     edit: ("prices.py", "RATE = 3", "RATE = 2.0"),
     test: "pytest -q -p no:cacheprovider",
     passes: "1 passed",

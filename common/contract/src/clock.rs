@@ -46,8 +46,8 @@ pub fn from_unix_seconds(seconds: u64) -> String {
 }
 
 /// Parses a time that a user typed and formats it as a printed time: RFC 3339, a date (midnight UTC), a date with a
-/// time of day, `today`, `yesterday` and the last day of a name such as `tuesday` (midnight), all three in the local time
-/// zone, or a span before now such as `90s`, `30m`, `2h`, `7d`, `1w`.
+/// time of day, `today`, `yesterday` and the last day of a name such as `tuesday` (midnight), all three in the local
+/// time zone, or a span before now such as `90s`, `30m`, `2h`, `7d`, `1w`.
 pub fn time_of(text: &str) -> Result<String> {
     if let Some(time) = instant_of(text) {
         return Ok(time);
@@ -111,11 +111,13 @@ fn local_now() -> Option<DateTime<Local>> {
     DateTime::parse_from_rfc3339(&now()).ok().map(|now| now.with_timezone(&Local))
 }
 
-/// Formats a local time as a printed time: the earlier one if the clock was set back, an hour later if the clock skipped it.
+/// Formats a local time as a printed time: the earlier one if the clock was set back, an hour later if the clock
+/// skipped it.
 fn from_local(time: NaiveDateTime) -> Option<String> {
     let earliest = |time: NaiveDateTime| {
         let found = time.and_local_timezone(Local);
-        // The order of the two is not defined, and the first moment after the clock was set back has a second one that is not it.
+        // The order of the two is not defined, and the first moment after the clock was set back has a second one that
+        // is not it.
         let both = [found.earliest(), found.latest()].into_iter().flatten().map(|found| found.with_timezone(&Utc));
         both.filter(|found| found.with_timezone(&Local).naive_local() == time).min()
     };

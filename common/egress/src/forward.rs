@@ -104,8 +104,8 @@ fn resolve(route: &Route) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-/// The addresses that may be connected to: the one of the policy, or those that are public. Fails with the first private
-/// address if there are only such.
+/// The addresses that may be connected to: the one of the policy, or those that are public. Fails with the first
+/// private address if there are only such.
 fn check(route: &Route, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Option<SocketAddr>> {
     let first = addresses.first().copied();
     let is_allowed = |address: &SocketAddr| route.target == Some(*address) || is_public(address.ip());

@@ -1,8 +1,9 @@
 //! Network access by name. A sandbox with its own network namespace reaches the outside only through this crate.
 //!
-//! A [`Destination`] is an allowed name. The resolver answers questions about allowed names with loopback addresses of the
-//! sandbox. The forwarder accepts connections to these addresses, resolves the name outside of the sandbox, connects to
-//! an address that it checked, and copies the bytes. Both get their sockets from the [`Namespace`] of the sandbox.
+//! A [`Destination`] is an allowed name. The resolver answers questions about allowed names with loopback addresses of
+//! the sandbox. The forwarder accepts connections to these addresses, resolves the name outside of the sandbox,
+//! connects to an address that it checked, and copies the bytes. Both get their sockets from the [`Namespace`] of the
+//! sandbox.
 
 mod address;
 mod destination;

@@ -99,8 +99,8 @@ impl Egress {
         self.records.try_iter()
     }
 
-    /// Ends all connections after the processes of the sandbox have ended, and returns the remaining records. Bytes that
-    /// a program has sent are delivered for at most a second. A thread that resolves a name ends after it.
+    /// Ends all connections after the processes of the sandbox have ended, and returns the remaining records. Bytes
+    /// that a program has sent are delivered for at most a second. A thread that resolves a name ends after it.
     pub fn finish(self) -> Vec<Connection> {
         drop(self.ending);
         let until = Instant::now() + LINGER + LINGER / 2;

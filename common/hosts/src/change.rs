@@ -1,4 +1,5 @@
-//! The agents, and a change of an agent's configuration file: previewed, confirmed, recorded in the ledger, and applied.
+//! The agents, and a change of an agent's configuration file: previewed, confirmed, recorded in the ledger, and
+//! applied.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;

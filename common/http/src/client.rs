@@ -1,4 +1,5 @@
-//! A client for one server, perhaps through a proxy. It does not follow redirects, returns every status, and has a time limit for every wait.
+//! A client for one server, perhaps through a proxy. It does not follow redirects, returns every status, and has a time
+//! limit for every wait.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -94,7 +95,8 @@ impl Client {
         })
     }
 
-    /// A client with the same connections, another time limit, and no limit of the body. The caller must limit what it keeps of the body.
+    /// A client with the same connections, another time limit, and no limit of the body. The caller must limit what it
+    /// keeps of the body.
     #[must_use]
     pub fn within(&self, total: Duration) -> Self {
         let (agent, host, route) = (self.agent.clone(), self.host.clone(), self.route.clone());

@@ -1,5 +1,5 @@
-//! Sockets whose waits a signal ends. The calling thread waits in short slices, so a stalled server or a slow resolver does not keep an
-//! interrupted program alive, and no second thread is needed.
+//! Sockets whose waits a signal ends. The calling thread waits in short slices, so a stalled server or a slow resolver
+//! does not keep an interrupted program alive, and no second thread is needed.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
@@ -202,7 +202,8 @@ impl Transport for Socket {
     }
 
     fn is_open(&mut self) -> bool {
-        // Between responses no bytes may arrive. Bytes or the end of the stream mean that the connection cannot be reused.
+        // Between responses no bytes may arrive. Bytes or the end of the stream mean that the connection cannot be
+        // reused.
         let mut byte = [0];
         matches!(
             rustix::net::recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT),

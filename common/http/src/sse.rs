@@ -1,5 +1,5 @@
-//! A parser of server-sent events. It takes bytes as they arrive and returns complete events. A line is decoded only when it is complete, so
-//! characters and events may be split anywhere.
+//! A parser of server-sent events. It takes bytes as they arrive and returns complete events. A line is decoded only
+//! when it is complete, so characters and events may be split anywhere.
 
 use cp_common::{Code, Error, Result};
 

@@ -1,5 +1,5 @@
-//! Strict JSON in one pass: check it, or write it in the one spelling that is hashed and searched. Also the tokenizer of command
-//! strings ([`words`]): the two strict readers that everything else relies on.
+//! Strict JSON in one pass: check it, or write it in the one spelling that is hashed and searched. Also the tokenizer
+//! of command strings ([`words`]): the two strict readers that everything else relies on.
 //!
 //! The normal form is compact, has one spelling for every string, keeps the text of numbers and the order of members,
 //! and never holds the same member name twice in one object. It builds no tree: bytes in, bytes out.

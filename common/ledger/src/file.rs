@@ -72,8 +72,8 @@ impl Shared {
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(failed(e)),
             }
-            // Replaced while we waited: the lock we have is on a file that is over. Its directory is not made again: a session that
-            // was deleted stays deleted.
+            // Replaced while we waited: the lock we have is on a file that is over. Its directory is not made again: a
+            // session that was deleted stays deleted.
             self.file = match open(&self.path, self.absent) {
                 Err(e) if e.kind() == ErrorKind::NotFound => {
                     return Err(Error::not_found("it was deleted while it was open").in_file(&self.path).fatal());

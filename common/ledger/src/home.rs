@@ -9,8 +9,8 @@ use cp_redact::Redactor;
 use crate::append::{Ledger, Sync};
 use crate::format::Entry;
 
-/// Opens the ledger that records the effects of this command line: the one that was named, else the run's, else the session's, else
-/// `ledger/<name>` of home.
+/// Opens the ledger that records the effects of this command line: the one that was named, else the run's, else the
+/// session's, else `ledger/<name>` of home.
 pub fn effect_ledger(context: &Context, name: &str) -> Result<Ledger> {
     Ledger::open(&effect_path(context, name)?, Sync::Batch)
 }
@@ -40,7 +40,8 @@ pub fn session_directory(context: &Context) -> Result<Option<PathBuf>> {
     named.map(|named| Ok(context.home.session(&named)?.directory)).transpose()
 }
 
-/// The audit of a program, for its [`cp_common::program::Program::audit`]: an entry for each command line that is reported to it.
+/// The audit of a program, for its [`cp_common::program::Program::audit`]: an entry for each command line that is
+/// reported to it.
 pub fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
     let name = match context.program {
         name @ ("cp-exec" | "cp-llm") => format!("{name}.jsonl"),

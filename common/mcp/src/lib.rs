@@ -1,5 +1,5 @@
-//! The Model Context Protocol over standard streams: messages, versions, tools and content, for clients and servers. This crate has only
-//! data types; it does not read, write or start anything.
+//! The Model Context Protocol over standard streams: messages, versions, tools and content, for clients and servers.
+//! This crate has only data types; it does not read, write or start anything.
 
 mod message;
 mod offers;

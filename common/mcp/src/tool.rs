@@ -58,8 +58,8 @@ impl Annotations {
         self.read_only_hint == Some(true)
     }
 
-    /// True if the tool is annotated as destructive. The protocol's default is true, but then nearly every tool would be destructive, so a
-    /// missing annotation counts as false.
+    /// True if the tool is annotated as destructive. The protocol's default is true, but then nearly every tool would
+    /// be destructive, so a missing annotation counts as false.
     pub fn is_destructive(self) -> bool {
         self.destructive_hint == Some(true) && !self.is_read_only()
     }
@@ -88,7 +88,8 @@ fn given<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> R
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
-/// The result of `tools/call`. Content and structured content keep their bytes, because a large integer must not become a float.
+/// The result of `tools/call`. Content and structured content keep their bytes, because a large integer must not become
+/// a float.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallResult {
@@ -164,8 +165,8 @@ impl CallResult {
         requests.any(|(_, request)| request["method"] == method)
     }
 
-    /// The result as text: the structured content if there are no blocks, and a placeholder for each block that is not text. The
-    /// placeholder of an image tells if the image is shown next to the text.
+    /// The result as text: the structured content if there are no blocks, and a placeholder for each block that is not
+    /// text. The placeholder of an image tells if the image is shown next to the text.
     pub fn text(&self, is_shown: impl Fn(&str, &str) -> bool) -> String {
         match &self.structured_content {
             Some(structured) if self.content.is_empty() => structured.get().to_owned(),

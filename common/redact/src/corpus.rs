@@ -96,7 +96,8 @@ fn texts(lines: &str) -> Vec<String> {
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Contexts of a line of `lines`. `LINE` is the line itself, `JSON` its encoding as a string, `NESTED` that of a document with it.
+/// Contexts of a line of `lines`. `LINE` is the line itself, `JSON` its encoding as a string, `NESTED` that of a
+/// document with it.
 const CONTEXTS: [&str; 8] = [
     "LINE",
     "2026-03-01 10:00:00 sh[311]: LINE",

@@ -1,7 +1,7 @@
 //! Recall over the kinds of secrets that other scanners know: gitleaks, betterleaks, trufflehog and detect-secrets.
 //!
-//! `corpus/kinds-*.tsv` has the form of each kind: its alphabets and lengths. The secrets are drawn from these forms. Rules
-//! were written while only `kinds-tuning.tsv` was read; `kinds-heldout.tsv` measures the recall for unseen kinds.
+//! `corpus/kinds-*.tsv` has the form of each kind: its alphabets and lengths. The secrets are drawn from these forms.
+//! Rules were written while only `kinds-tuning.tsv` was read; `kinds-heldout.tsv` measures the recall for unseen kinds.
 
 use crate::Redactor;
 use crate::corpus::{Draw, places};

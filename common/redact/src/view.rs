@@ -1,5 +1,5 @@
-//! Decoded views of a text: percent-encoding, escapes and base64 decoded, and colours removed. Secrets are searched for in a view
-//! too, and mapped back to the bytes of the text.
+//! Decoded views of a text: percent-encoding, escapes and base64 decoded, and colours removed. Secrets are searched for
+//! in a view too, and mapped back to the bytes of the text.
 //!
 //! A view contains only the lines with such an encoding, so an ordinary text costs one search for its signs.
 

@@ -58,8 +58,8 @@ impl Schema {
         Self::compile(text).map(|schema| (schema, unchecked))
     }
 
-    /// Replaces texts by the booleans, numbers, arrays and objects that they represent in JSON, where the schema requires such a type. Returns
-    /// `None` if no text is replaced, or if the value is still invalid.
+    /// Replaces texts by the booleans, numbers, arrays and objects that they represent in JSON, where the schema
+    /// requires such a type. Returns `None` if no text is replaced, or if the value is still invalid.
     pub fn with_parsed_texts(&self, value: &Value) -> Option<Value> {
         let mut parsed = value.clone();
         while let Err(error) = self.parts.validate(&parsed, self.root) {

@@ -97,7 +97,8 @@ impl Launcher {
         }
     }
 
-    /// The rule by which each call of a server's tool requires approval, and the reason; `None` if it requires no approval.
+    /// The rule by which each call of a server's tool requires approval, and the reason; `None` if it requires no
+    /// approval.
     pub fn approval_rule(
         &self,
         server: &str,
@@ -115,8 +116,8 @@ impl Launcher {
         is_asked.then(|| ("tool.approve", format!("{tool} requires approval of each call")))
     }
 
-    /// Starts a server, whose standard error is copied to ours. A server in the sandbox has a scratch home, which must exist until the
-    /// server has answered.
+    /// Starts a server, whose standard error is copied to ours. A server in the sandbox has a scratch home, which must
+    /// exist until the server has answered.
     pub fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
         let table = self.table(&spec.name);
         let spec = spec.expanded()?;
@@ -133,7 +134,8 @@ impl Launcher {
         Ok((child.map_err(|e| not_fatal(&e))?.called(format!("the server {}", spec.name)), home))
     }
 
-    /// `cp-mcp` as a server, in our context: it starts its own server in the sandbox, and applies the table of the policy.
+    /// `cp-mcp` as a server, in our context: it starts its own server in the sandbox, and applies the table of the
+    /// policy.
     fn bridge(&self, spec: &Spec) -> Command {
         let (verb, rest) = spec.argv[1..].split_at(spec.argv.len().min(2) - 1);
         let mut options = rest.iter().take_while(|word| *word != "--");

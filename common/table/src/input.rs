@@ -1,5 +1,5 @@
-//! A thread converts the table to JSON rows, one a line, and standard input of the process becomes the pipe that it writes
-//! to. Empty lines pad the rows, so that a row has the line number of its record in the table.
+//! A thread converts the table to JSON rows, one a line, and standard input of the process becomes the pipe that it
+//! writes to. Empty lines pad the rows, so that a row has the line number of its record in the table.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -66,7 +66,8 @@ impl TableOptions {
         StreamOptions { rows: options.rows || self.is_given(), ..options }
     }
 
-    /// The template of the command line for the rows of a table. The text of a line follows a template that names nothing.
+    /// The template of the command line for the rows of a table. The text of a line follows a template that names
+    /// nothing.
     pub fn template(self, text: Option<&String>) -> Result<Option<Template>> {
         let names = |text: &&String| text.contains("{{") || text.contains("{%");
         let text = match text {

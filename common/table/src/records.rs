@@ -21,7 +21,8 @@ impl Format {
         if matches!(self, Self::Tsv) { '\t' } else { ',' }
     }
 
-    /// A record as a line. Values between tabs have no quotes, so that tabs and line ends in them are escaped, as by jq.
+    /// A record as a line. Values between tabs have no quotes, so that tabs and line ends in them are escaped, as by
+    /// jq.
     pub fn line<'a>(self, cells: impl Iterator<Item = &'a str>) -> String {
         let cells: Vec<String> = cells.map(|cell| self.cell(cell)).collect();
         cells.join(&self.delimiter().to_string()) + "\n"

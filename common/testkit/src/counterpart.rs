@@ -25,8 +25,8 @@ macro_rules! needs {
     };
 }
 
-/// Locates a program of `tests/programs.tsv`. A missing program was reported if this returns `None`. [`needs!`] is for a
-/// test that uses the program by its name.
+/// Locates a program of `tests/programs.tsv`. A missing program was reported if this returns `None`. [`needs!`] is for
+/// a test that uses the program by its name.
 ///
 /// ```
 /// # fn test() {

@@ -1,5 +1,5 @@
-//! Any text with its secrets taken out, and with a secret of our own: still JSON with the same numbers and as many names, and
-//! nothing left to take out. The input is a secret, a NUL, and a text: JSON, or what becomes a string of it.
+//! Any text with its secrets taken out, and with a secret of our own: still JSON with the same numbers and as many
+//! names, and nothing left to take out. The input is a secret, a NUL, and a text: JSON, or what becomes a string of it.
 #![no_main]
 
 use cp_common::json;

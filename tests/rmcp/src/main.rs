@@ -1,4 +1,5 @@
-//! The official Rust library as a client: the steps that come on standard input, a line each; their results, a line each.
+//! The official Rust library as a client: the steps that come on standard input, a line each; their results, a line
+//! each.
 //!
 //! `rmcp-client '{"era": "auto" | "legacy", "answer": "accept" | "decline" | null, "command": [PROGRAM, ARGUMENT…]}'`
 

@@ -1,4 +1,5 @@
-//! Whether a value fits a schema, strictly: no member that the schema does not have, and what is not ours marked as it says.
+//! Whether a value fits a schema, strictly: no member that the schema does not have, and what is not ours marked as it
+//! says.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +58,8 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Whether every mark points at something in one of the fields that may be marked, and each of them that holds something is marked.
+/// Whether every mark points at something in one of the fields that may be marked, and each of them that holds
+/// something is marked.
 fn marks(value: &Value, fields: Option<&[String]>, own: &[&str]) -> Result<(), String> {
     let marks: Vec<&str> = match value.get("_untrusted") {
         None => Vec::new(),

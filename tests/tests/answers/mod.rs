@@ -1,8 +1,7 @@
-//! Every answer has a schema that says all of it: each kind of line that a verb can print is printed here, and fits strictly; what
-//! is not ours is marked, and nothing else; the exit statuses are those of the table.
+//! Every answer has a schema that says all of it: each kind of line that a verb can print is printed here, and fits
+//! strictly; what is not ours is marked, and nothing else; the exit statuses are those of the table.
 
 mod fit;
-mod lines;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +10,6 @@ use cp_tests::reference;
 use serde_json::Value;
 
 use self::fit::Schemas;
-use self::lines::{LINES, SETUP};
 use crate::contract::{prints_envelopes, with_silent_prelude};
 
 fn list(value: &Value) -> BTreeSet<String> {
@@ -76,12 +74,31 @@ impl Verb<'_> {
     }
 }
 
-/// The lines of a verb: those of the table, its examples, and one that fails. What `--fields` chooses is less than a schema asks for.
+/// Command lines that print every kind of line of every verb: functions, which each line begins with, then for each
+/// verb a heading and its lines. None shows what a projection leaves.
+const LINES: &str = include_str!("lines.sh");
+
+/// The functions.
+fn setup() -> &'static str {
+    LINES.split("\n# cp-").next().unwrap()
+}
+
+/// The verbs with their lines.
+fn lines() -> impl Iterator<Item = (String, Vec<&'static str>)> {
+    let blocks = LINES.split("\n# cp-").skip(1);
+    blocks.map(|block| {
+        let mut lines = block.lines().filter(|line| !line.is_empty());
+        (format!("cp-{}", lines.next().unwrap()), lines.collect())
+    })
+}
+
+/// The lines of a verb: those of the table, its examples, and one that fails. What `--fields` chooses is less than a
+/// schema asks for.
 fn lines_of(words: &str, program: &str, command: &Value) -> Vec<String> {
-    let own = LINES.iter().filter(|(verb, _)| *verb == words).flat_map(|(_, lines)| lines.iter());
+    let own = lines().filter(|(verb, _)| verb == words).flat_map(|(_, lines)| lines);
     let examples = command["examples"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
     let examples = examples.filter(|line| prints_envelopes(program, line) && !line.contains("--fields"));
-    own.map(|line| format!("{SETUP}\n{line}"))
+    own.map(|line| format!("{}\n{line}", setup()))
         .chain(examples.map(with_silent_prelude))
         .chain([format!("{words} --no-such-option")])
         .collect()
@@ -104,7 +121,7 @@ fn every_kind_of_answer_of_every_verb_is_shown_and_fits_its_schema() {
             for line in lines_of(&verb.words, program, command) {
                 let ran = Place::new().sh(&line);
                 statuses.entry(command["type"].as_str().unwrap().to_owned()).or_default().insert(ran.status);
-                seen.extend(verb.kinds(line.trim_start_matches(SETUP), &ran, &mut faults));
+                seen.extend(verb.kinds(line.trim_start_matches(setup()), &ran, &mut faults));
             }
             let unseen: Vec<String> = verb.outputs.difference(&seen).cloned().collect();
             if !unseen.is_empty() {
@@ -121,7 +138,7 @@ fn every_kind_of_answer_of_every_verb_is_shown_and_fits_its_schema() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
     assert!(missing.is_empty(), "no line in the table shows {missing:#?}");
-    let strange: Vec<_> = LINES.iter().map(|(verb, _)| *verb).filter(|verb| !known.contains(*verb)).collect();
+    let strange: Vec<_> = lines().map(|(verb, _)| verb).filter(|verb| !known.contains(verb)).collect();
     assert!(strange.is_empty(), "no program has {strange:?}");
     // What a class may leave with is seen, but what takes a signal, or a change at the right moment.
     for (class, exits) in [

@@ -115,7 +115,8 @@ impl Agent {
         }
     }
 
-    /// Puts our hook into its configuration, as its person would. The programs lie in the place, where a test can replace them.
+    /// Puts our hook into its configuration, as its person would. The programs lie in the place, where a test can
+    /// replace them.
     pub(super) fn govern(&self, policy: &str) {
         self.install_hook(policy, &[]);
     }

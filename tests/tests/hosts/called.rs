@@ -1,4 +1,5 @@
-//! Our programs as tools of the agents: each of them starts `cp-mcp serve` as its configuration says, and calls `cp_run`.
+//! Our programs as tools of the agents: each of them starts `cp-mcp serve` as its configuration says, and calls
+//! `cp_run`.
 
 use serde_json::{Value, json};
 

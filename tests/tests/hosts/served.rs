@@ -1,4 +1,5 @@
-//! With our server in the configuration of the project, as `claude mcp add` writes it: the model's calls come to our tools and are on the record.
+//! With our server in the configuration of the project, as `claude mcp add` writes it: the model's calls come to our
+//! tools and are on the record.
 
 use cp_testkit::Place;
 use serde_json::json;

@@ -18,8 +18,9 @@ pub(super) struct Row {
     pub waits: &'static str,
 }
 
-/// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
-/// somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays open.
+/// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to,
+/// `locked` a ledger that somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays
+/// open.
 const ROWS: [[&str; 4]; 60] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],

@@ -25,7 +25,8 @@ const KEPT: [(&str, &str, Where); 35] = [
     ("*", "--home", Printed),
     ("cp-exec check", "--cwd", Printed),
     ("cp-llm doctor", "--backend", Printed),
-    // The name of a ledger or a key, which is public. A receipt has the path of its ledger, which also names that of a run.
+    // The name of a ledger or a key, which is public. A receipt has the path of its ledger, which also names that of a
+    // run.
     ("*", "--ledger", Printed),
     ("*", "--ledger", Stored),
     ("*", "--run", Printed),

@@ -6,7 +6,8 @@ use cp_testkit::is_sampled;
 
 use super::rows::{World, verbs};
 
-/// The files of a world with their sizes. Left out are keys, which are made when first needed, and records of the command lines.
+/// The files of a world with their sizes. Left out are keys, which are made when first needed, and records of the
+/// command lines.
 fn files(world: &World) -> BTreeMap<String, String> {
     let found =
         world.place.sh("find . \"$CP_HOME\" -type f ! -path '*/ledger/*' ! -path '*/state/*' ! -path '*/keys/*' -printf '%p\\t%s %m\\n'");

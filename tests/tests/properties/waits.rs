@@ -8,7 +8,8 @@ use rustix::pipe::PipeFlags;
 
 use super::rows::{World, verbs};
 
-/// What is promised: 200 milliseconds, and the grace of a child that does not end by itself; longer on machines that do other things meanwhile.
+/// What is promised: 200 milliseconds, and the grace of a child that does not end by itself; longer on machines that do
+/// other things meanwhile.
 const SOON: Duration = Duration::from_secs(2);
 
 #[test]

@@ -85,8 +85,8 @@ pub(crate) fn prepare(request: &Request<'_>, policy: &Policy) -> Result<(AgentCo
     Ok((command, notes))
 }
 
-/// The network of an agent: that of the policy, with the domains of its host and those of the request. A login needs the
-/// loopback interface of this machine, to which the browser returns.
+/// The network of an agent: that of the policy, with the domains of its host and those of the request. A login needs
+/// the loopback interface of this machine, to which the browser returns.
 fn network(request: &Request<'_>, facts: Option<&AgentFacts>, policy: &Policy) -> Result<Network> {
     let named = request.domains.iter().map(|domain| Destination::parse(domain));
     let named = named.collect::<std::result::Result<Vec<_>, _>>();

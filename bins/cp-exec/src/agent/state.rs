@@ -82,8 +82,8 @@ impl State {
     }
 }
 
-/// A message about settings of the user that a new state does not get: the entries of a directory, or of the member of a
-/// file, which is named after `#`.
+/// A message about settings of the user that a new state does not get: the entries of a directory, or of the member of
+/// a file, which is named after `#`.
 fn left_out(own: &Path, part: &str) -> Option<String> {
     let (file, member) = part.split_once('#').map_or((part, None), |(file, member)| (file, Some(member)));
     let path = beside(own, file);

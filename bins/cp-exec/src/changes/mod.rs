@@ -1,5 +1,5 @@
-//! File changes of runs and of file tools: contents are kept before a change, the trees of a run are compared after it, and
-//! `cp-exec undo` restores files.
+//! File changes of runs and of file tools: contents are kept before a change, the trees of a run are compared after it,
+//! and `cp-exec undo` restores files.
 //!
 //! - [`Store`] keeps the contents of regular files under the home, by their SHA-256, for runs and file tools.
 //! - [`Baseline`] walks the writable trees before a run and keeps the contents of their files.

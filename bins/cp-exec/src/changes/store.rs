@@ -1,9 +1,10 @@
-//! Content store under the home, `state/kept`. Objects are named by the SHA-256 of their bytes. A snapshot lists the files of one
-//! tree by device, inode, size and times, so that an unchanged file costs one stat and no read. Each run pins its snapshots, by hard
-//! links, until its changes are known; then the run pins only the contents that it overwrote or removed.
+//! Content store under the home, `state/kept`. Objects are named by the SHA-256 of their bytes. A snapshot lists the
+//! files of one tree by device, inode, size and times, so that an unchanged file costs one stat and no read. Each run
+//! pins its snapshots, by hard links, until its changes are known; then the run pins only the contents that it
+//! overwrote or removed.
 //!
-//! Objects of a run are not synced: after a power failure the newest may be missing. A read verifies the hash, and a snapshot of an
-//! earlier boot is not trusted.
+//! Objects of a run are not synced: after a power failure the newest may be missing. A read verifies the hash, and a
+//! snapshot of an earlier boot is not trusted.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};

@@ -39,8 +39,8 @@ pub(crate) struct AgentCommand {
     pub timeout: Duration,
 }
 
-/// Decides about an agent, and plans its run. The policy of this start gets the programs of the agent. Returns the files
-/// of its command line that the sandbox does not show as well.
+/// Decides about an agent, and plans its run. The policy of this start gets the programs of the agent. Returns the
+/// files of its command line that the sandbox does not show as well.
 pub(crate) fn decide_agent(
     policy: &mut Policy,
     hashes: &mut HashCache,
@@ -85,7 +85,8 @@ pub(crate) fn decide_agent(
     Ok((ruling, unseen))
 }
 
-/// The files of a command line that the view does not have: each word, also within an argument, that is the path of a file.
+/// The files of a command line that the view does not have: each word, also within an argument, that is the path of a
+/// file.
 fn unseen_files(policy: &Policy, plan: &Plan) -> Vec<PathBuf> {
     let words = plan.argv.iter().skip(1).flat_map(|argument| {
         let parts = argument.split(|sign: char| sign.is_whitespace() || "\"'=,()".contains(sign));
@@ -167,8 +168,8 @@ fn links_of(packages: &Path) -> Option<PathBuf> {
     [Some(packages.join(".bin")), beside].into_iter().flatten().find(|path| path.is_dir())
 }
 
-/// The directory in which an interpreter has its libraries: `PREFIX` of `PREFIX/bin/NAME`. Directories of the system are
-/// readable already, and directories of a user that hold more than programs are not a prefix.
+/// The directory in which an interpreter has its libraries: `PREFIX` of `PREFIX/bin/NAME`. Directories of the system
+/// are readable already, and directories of a user that hold more than programs are not a prefix.
 fn prefix(policy: &Policy, interpreter: &Path) -> PathBuf {
     let home = &policy.loaded.home;
     let beside = interpreter.parent().filter(|bin| bin.ends_with("bin")).and_then(Path::parent);

@@ -62,8 +62,8 @@ pub(super) fn refuse_all_commands(policy: &Policy) -> Error {
     refuse("not_allowed", reason).hint(policy.setting_hint("exec.allowed_commands"))
 }
 
-/// True if a program runs by its path, whatever its name: it lies in an execute path, or it is a link there to a program
-/// that the policy runs, as `.venv/bin/python` is.
+/// True if a program runs by its path, whatever its name: it lies in an execute path, or it is a link there to a
+/// program that the policy runs, as `.venv/bin/python` is.
 pub(super) fn runs_by_path(policy: &Policy, asked: &Path, file: &Path) -> bool {
     let names = ProgramLookup::of(policy);
     let exec = policy.exec();

@@ -1,8 +1,8 @@
 //! The decision about one command: if it may run, which file is executed, in which directory, and under which limits.
 //!
 //! [`crate::rules`] judges the arguments. A [`Decision`] and the policy become a [`Ruling`], which holds the plan of
-//! the sandbox. This module starts no process except git, which lists the settings of its owner, and does not write to the
-//! ledger.
+//! the sandbox. This module starts no process except git, which lists the settings of its owner, and does not write to
+//! the ledger.
 
 mod agent;
 mod checks;

@@ -1,8 +1,8 @@
 //! Resolves the name of a command to the file that will be executed. The name is looked up in `exec.path` of the
 //! policy, and the file is checked and hashed; a script is resolved together with its interpreter.
 //!
-//! [`HashCache`] keeps hashes of programs by device, inode, size, modification and change time. Hashes of large files are also
-//! stored in the home, because reading a whole interpreter for each command takes longer than starting it.
+//! [`HashCache`] keeps hashes of programs by device, inode, size, modification and change time. Hashes of large files
+//! are also stored in the home, because reading a whole interpreter for each command takes longer than starting it.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -56,8 +56,8 @@ pub(crate) struct StepRuling {
     pub reason: String,
 }
 
-/// Decides about a start of a program. Also returns the approval that it requires, or the error of a refusal. `given` is
-/// the environment of the run.
+/// Decides about a start of a program. Also returns the approval that it requires, or the error of a refusal. `given`
+/// is the environment of the run.
 pub(crate) fn decide_step(
     policy: &Policy,
     hashes: &mut HashCache,

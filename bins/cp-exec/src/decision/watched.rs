@@ -108,7 +108,8 @@ impl Watched {
         }
     }
 
-    /// Removes trees and repositories that the view does not make writable, so that their content is not attributed to the run.
+    /// Removes trees and repositories that the view does not make writable, so that their content is not attributed to
+    /// the run.
     pub(crate) fn only_in(&mut self, view: &View) {
         self.trees.retain(|tree| view.of(Operation::Write).any(|root| root == tree));
         self.repositories.retain(|repository| view.is_within(Operation::Write, &repository.path));

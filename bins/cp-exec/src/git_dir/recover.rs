@@ -1,5 +1,5 @@
-//! Restores the history of a repository from the copies that were kept before a run: its objects, and the references, logs
-//! and index of a snapshot.
+//! Restores the history of a repository from the copies that were kept before a run: its objects, and the references,
+//! logs and index of a snapshot.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -93,8 +93,8 @@ impl Settings {
     }
 }
 
-/// The addresses of a remote, or of everything that `git push` without a remote may mean. `None` if the settings rewrite
-/// addresses or include other files.
+/// The addresses of a remote, or of everything that `git push` without a remote may mean. `None` if the settings
+/// rewrite addresses or include other files.
 pub(crate) fn addresses(text: &str, remote: Option<&str>) -> Option<Vec<String>> {
     let mut found = Vec::new();
     for (key, value) in Settings::read(text).entries {

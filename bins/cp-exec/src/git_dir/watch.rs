@@ -105,8 +105,8 @@ impl Watch {
         Ok(Some(Name { path: path.to_owned(), directory, watch }))
     }
 
-    /// Processes pending events. True if a file is to be covered anew. The error is the reason to end the run: it made a
-    /// file that it must not have, which is removed.
+    /// Processes pending events. True if a file is to be covered anew. The error is the reason to end the run: it made
+    /// a file that it must not have, which is removed.
     pub(crate) fn look(&mut self) -> Result<bool, String> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.inotify, &mut buffer);

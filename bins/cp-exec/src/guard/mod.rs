@@ -1,8 +1,9 @@
 //! Guards against files that other programs execute later: guarded names ([`names`]), the search for them ([`find`]),
-//! the comparison after a run ([`finish`]), the repositories of runs ([`own`]), the quarantine ([`quarantine`]), and the cleanup after killed runs
-//! ([`settle`]). Also the `/tmp` directory of a session.
+//! the comparison after a run ([`finish`]), the repositories of runs ([`own`]), the quarantine ([`quarantine`]), and
+//! the cleanup after killed runs ([`settle`]). Also the `/tmp` directory of a session.
 //!
-//! After a run, new files with guarded names, and new parts of repositories that git would execute later, are moved into quarantine before the result is reported. A new repository stays if git executes nothing in it.
+//! After a run, new files with guarded names, and new parts of repositories that git would execute later, are moved
+//! into quarantine before the result is reported. A new repository stays if git executes nothing in it.
 
 mod find;
 mod names;

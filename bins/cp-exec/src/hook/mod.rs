@@ -64,8 +64,8 @@ pub(crate) struct Output {
 }
 
 impl Event {
-    /// True if the host can ask its user. Only Claude Code treats an unanswered question as a denial, and only in modes in
-    /// which it asks for itself.
+    /// True if the host can ask its user. Only Claude Code treats an unanswered question as a denial, and only in modes
+    /// in which it asks for itself.
     pub(crate) fn may_ask(&self, named: HookHost) -> bool {
         let is_claude = self.host == HookHost::Claude && named == HookHost::Claude && self.call.is_some();
         is_claude && matches!(self.mode.as_deref(), Some("default" | "acceptEdits" | "plan"))

@@ -98,8 +98,8 @@ const RESERVED: [&str; 23] = [
 ];
 
 /// The words of each command of a line, for the rules of the host: a list that never runs. The name of a command is
-/// quoted only if it has other characters than names have, because Codex has no rules for a quoted name; such a name can
-/// end no list. Quotes of the line are left out, because one that the shell ends elsewhere would hide a command;
+/// quoted only if it has other characters than names have, because Codex has no rules for a quoted name; such a name
+/// can end no list. Quotes of the line are left out, because one that the shell ends elsewhere would hide a command;
 /// therefore a rule may also match text in quotes and here-documents.
 fn words_for_rules(line: &str) -> String {
     let plain = line.replace("\\\n", "").replace(['\'', '"', '\\'], "");

@@ -13,7 +13,8 @@ use super::{Command, HookHost};
 /// The environment variable with the program.
 pub(crate) const SHELL_PREFIX: &str = "CLAUDE_CODE_SHELL_PREFIX";
 
-/// The file of the program below a home. Commands inside of an agent use it as well, so it is not in a hidden directory.
+/// The file of the program below a home. Commands inside of an agent use it as well, so it is not in a hidden
+/// directory.
 const FILE: &str = "bin/claude-shell";
 
 /// The file of the program in a home.

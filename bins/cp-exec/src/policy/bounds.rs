@@ -1,5 +1,5 @@
-//! The bounds of a policy or a module, which are paths that may be read, written and executed, and forbidden paths. Also
-//! the governed paths of a tree, which commands do not write.
+//! The bounds of a policy or a module, which are paths that may be read, written and executed, and forbidden paths.
+//! Also the governed paths of a tree, which commands do not write.
 //!
 //! A module declares its capabilities in `modules/<m>/capabilities.json` of a control plane root. They narrow
 //! the policy for requests from inside the module or for its programs, and never widen it.

@@ -1,8 +1,8 @@
 //! The policy: the settings of its file, the declarations of the modules of a root, and both resolved for one start
 //! of the program.
 //!
-//! A [`Policy`] is the policy in force, with every pattern resolved against the base, the home and the session. It does not
-//! change after it is read. Decisions and the sandbox query paths here.
+//! A [`Policy`] is the policy in force, with every pattern resolved against the base, the home and the session. It does
+//! not change after it is read. Decisions and the sandbox query paths here.
 
 mod bounds;
 mod file;
@@ -172,8 +172,8 @@ impl Policy {
         self.bounds.execute.push(pattern);
     }
 
-    /// Makes this the policy of a server, whose command its owner chose: it may run for a day, and of the built-in rules only those
-    /// about privileges hold.
+    /// Makes this the policy of a server, whose command its owner chose: it may run for a day, and of the built-in
+    /// rules only those about privileges hold.
     pub(crate) fn set_of_server(&mut self) {
         (self.longest, self.is_of_server) = (86_400.0, true);
     }

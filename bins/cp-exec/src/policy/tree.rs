@@ -1,5 +1,5 @@
-//! The lists of the modules of a governed tree as restrictions of every command. A path of the tree may be accessed if a
-//! module lists it for this access; an access that no module lists is restricted by the policy alone.
+//! The lists of the modules of a governed tree as restrictions of every command. A path of the tree may be accessed if
+//! a module lists it for this access; an access that no module lists is restricted by the policy alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -72,8 +72,8 @@ impl Policy {
     }
 }
 
-/// The toolchains below a home in which no name is searched for: no command can write there, and no pattern but a built-in
-/// one could match in them.
+/// The toolchains below a home in which no name is searched for: no command can write there, and no pattern but a
+/// built-in one could match in them.
 fn unsearched_toolchains(home: &Path, hidden: &[Pattern], writable: &[&Path]) -> Vec<PathBuf> {
     let is_built_in = |pattern: &&Pattern| pattern.anywhere().is_some_and(|name| is_environment_file(name.as_bytes()));
     let own: Vec<&Pattern> = hidden.iter().filter(|pattern| !is_built_in(pattern)).collect();

@@ -61,8 +61,8 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The form of a command line of this program: a line, or words. Words that are not UTF-8 make a line, in which bash
-    /// decodes them.
+    /// The form of a command line of this program: a line, or words. Words that are not UTF-8 make a line, in which
+    /// bash decodes them.
     pub(crate) fn of(line: Option<&str>, words: &[OsString]) -> Self {
         let texts = || words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
         let form = line.map(|line| Self::Line(line.to_owned())).or_else(|| texts().map(Self::Words));

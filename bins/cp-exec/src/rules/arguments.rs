@@ -51,7 +51,8 @@ pub(super) enum Name<'a> {
 }
 
 impl Name<'_> {
-    /// True if this is the option that a rule names, with its dashes. An abbreviation is every option that it may stand for.
+    /// True if this is the option that a rule names, with its dashes. An abbreviation is every option that it may stand
+    /// for.
     fn is(self, option: &str) -> bool {
         match self {
             Self::Letter(letter) => {
@@ -133,8 +134,8 @@ impl<'a> Arguments<'a> {
         has_option(&self.items, options)
     }
 
-    /// True if the program's own command is one of these, by its name, an alias or its beginning: `push`, or `stash drop` with the
-    /// command within the command. `*` matches any run of characters.
+    /// True if the program's own command is one of these, by its name, an alias or its beginning: `push`, or `stash
+    /// drop` with the command within the command. `*` matches any run of characters.
     pub(crate) fn is_command(&self, commands: &[impl AsRef<str>]) -> bool {
         commands.iter().any(|phrase| {
             let (first, second) =

@@ -1,8 +1,8 @@
 //! The data of the rules: one file for each program or small family, parsed when a rule is needed for one of its
 //! programs.
 //!
-//! The first line of a file lists its programs. The file then has the grammar of their options (`[[program]]`) and the rules
-//! (`[[rule]]`). Roles that need no arguments are in `roles.toml`.
+//! The first line of a file lists its programs. The file then has the grammar of their options (`[[program]]`) and the
+//! rules (`[[rule]]`). Roles that need no arguments are in `roles.toml`.
 //!
 //! A family has a [`Program`], with the syntax of its options, for each program that has its own options.
 
@@ -304,8 +304,8 @@ impl Grammar<'_> {
         })
     }
 
-    /// The value of a long option, and whether its name is written in full; `None` if it is unknown, or an abbreviation of options that
-    /// differ.
+    /// The value of a long option, and whether its name is written in full; `None` if it is unknown, or an abbreviation
+    /// of options that differ.
     pub(super) fn long(&self, name: &str) -> Option<(Takes, bool)> {
         let known = self.long.split_ascii_whitespace().map(|entry| {
             entry.strip_suffix("[=]").map_or_else(

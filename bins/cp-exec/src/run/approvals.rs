@@ -1,5 +1,5 @@
-//! Approvals: recorded, and requested from the approver of the policy or at the terminal. A step that requires one waits
-//! for the answer while other steps continue.
+//! Approvals: recorded, and requested from the approver of the policy or at the terminal. A step that requires one
+//! waits for the answer while other steps continue.
 
 use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};

@@ -1,5 +1,5 @@
-//! A guess why a command failed: its standard error names a path that the sandbox hides or keeps read-only, or a port at
-//! which a listed name cannot be reached.
+//! A guess why a command failed: its standard error names a path that the sandbox hides or keeps read-only, or a port
+//! at which a listed name cannot be reached.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Clients of a run: hooks of an agent inside its sandbox that report tool calls to the supervisor. A connection carries
-//! one [`ToolCall`], and as its answer null or an error.
+//! Clients of a run: hooks of an agent inside its sandbox that report tool calls to the supervisor. A connection
+//! carries one [`ToolCall`], and as its answer null or an error.
 //!
 //! All operations are non-blocking and bounded, so a slow client delays neither the run nor other clients.
 

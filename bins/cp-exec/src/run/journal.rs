@@ -103,8 +103,8 @@ impl Journal {
         Ok(receipts.swap_remove(0))
     }
 
-    /// The hashes of blobs with both streams, redacted, if the caller of a tool call has exited and gets no answer. Empty
-    /// streams have none.
+    /// The hashes of blobs with both streams, redacted, if the caller of a tool call has exited and gets no answer.
+    /// Empty streams have none.
     fn kept_output(&mut self, ruling: &Ruling, outcome: &Outcome) -> Result<[Option<Hash>; 2]> {
         let mut kept = [None, None];
         if ruling.call.is_some() && has_lost_reader() {

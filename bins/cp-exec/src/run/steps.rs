@@ -266,7 +266,8 @@ impl Steps {
         }
     }
 
-    /// Refuses a step of the profile `strict`. The run does not fail by that, because its program was promised no other.
+    /// Refuses a step of the profile `strict`. The run does not fail by that, because its program was promised no
+    /// other.
     fn deny_second(
         &mut self,
         listener: &Listener,

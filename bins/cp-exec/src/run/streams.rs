@@ -113,8 +113,8 @@ pub(crate) fn copy_own_stdin() -> Result<OwnedFd> {
     contents(ours.into()).map_err(failed)
 }
 
-/// Moves our own standard input, if it is a file, to where the command stopped reading its copy: the rest belongs to the
-/// caller, such as a loop that reads a list.
+/// Moves our own standard input, if it is a file, to where the command stopped reading its copy: the rest belongs to
+/// the caller, such as a loop that reads a list.
 pub(crate) fn advance_own_stdin(copy: OwnedFd) {
     let mut copy = File::from(copy);
     // A pipe has no position, and was read ahead.

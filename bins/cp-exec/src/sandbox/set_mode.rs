@@ -1,5 +1,5 @@
-//! Changes of a mode to one with set-id bits, which the supervisor makes for their caller: a directory may pass its group
-//! on, and a file does not get the bits, because other users could execute it after the run.
+//! Changes of a mode to one with set-id bits, which the supervisor makes for their caller: a directory may pass its
+//! group on, and a file does not get the bits, because other users could execute it after the run.
 
 use std::ffi::OsString;
 use std::fs;

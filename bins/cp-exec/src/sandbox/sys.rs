@@ -43,8 +43,8 @@ pub(super) fn fork() -> io::Result<Forked> {
 /// Forks this process into new namespaces. The child's memory is a copy, as after [`fork`].
 pub(super) fn fork_into(namespaces: i32) -> io::Result<Forked> {
     let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
-    // SAFETY: as in `fork`; without a stack of its own the child continues on a copy of this one. A process with one thread does not use the
-    // thread number that the C library caches.
+    // SAFETY: as in `fork`; without a stack of its own the child continues on a copy of this one. A process with one
+    // thread does not use the thread number that the C library caches.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     let pid = i32::try_from(check(pid)?).map_err(io::Error::other)?;
     Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
@@ -287,7 +287,8 @@ pub(super) fn read_memory(thread: i32, address: u64, buffer: &mut [u8]) -> io::R
     let at = usize::try_from(address).map_err(io::Error::other)?;
     let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let remote = libc::iovec { iov_base: ptr::without_provenance_mut(at), iov_len: buffer.len() };
-    // SAFETY: the kernel writes at most the length of the buffer into it, and only reads addresses of the other process.
+    // SAFETY: the kernel writes at most the length of the buffer into it, and only reads addresses of the other
+    // process.
     let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
     match usize::try_from(read) {
         Ok(length) if length == buffer.len() => Ok(()),

@@ -133,8 +133,8 @@ pub(super) fn refused(outcome: &Result<FinishedRun>) -> Vec<(Kind, String)> {
     all.filter(|one| seen.insert(one.clone())).collect()
 }
 
-/// Asks the person at the terminal about each network name and program that a run was refused, and stores what they allow
-/// for this project. What is never granted, or would change nothing, is no question.
+/// Asks the person at the terminal about each network name and program that a run was refused, and stores what they
+/// allow for this project. What is never granted, or would change nothing, is no question.
 pub(super) fn offer(refused: &[(Kind, String)], context: &mut Context) -> Result<()> {
     let (file, mut is_stored) = (context.home.policy_file(), false);
     for (kind, value) in refused.iter().take(QUESTIONS) {

@@ -281,8 +281,8 @@ fn recorded(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result
     Ok(found)
 }
 
-/// The intent of a run, or the entry of an edit or an undo, that is named as `last` or by an entry; `None` if it can only be a
-/// call.
+/// The intent of a run, or the entry of an edit or an undo, that is named as `last` or by an entry; `None` if it can
+/// only be a call.
 fn entry(ledger: &Path, named: &str, with_git: bool) -> Result<Option<u64>> {
     let digits = named.strip_prefix("sha256:").unwrap_or(named);
     let seq = named.parse::<u64>().ok();

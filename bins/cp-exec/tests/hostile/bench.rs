@@ -146,7 +146,8 @@ impl Bench {
         read(&ran.success().stdout)
     }
 
-    /// Runs probes outside, as the same user in the same directory. Root gets a mount namespace, so that its mounts stay there.
+    /// Runs probes outside, as the same user in the same directory. Root gets a mount namespace, so that its mounts
+    /// stay there.
     #[track_caller]
     pub(super) fn outside(&self, probes: &str) -> Probes {
         self.exec.write("probe.py", &self.script(probes));

@@ -1,5 +1,6 @@
-//! Each layer taken away in turn: by default nothing runs where no other layer replaces it, and where the policy lets it run all the
-//! same, what the other layers refuse is still refused and the record names the layer that was missing and no other.
+//! Each layer taken away in turn: by default nothing runs where no other layer replaces it, and where the policy lets
+//! it run all the same, what the other layers refuse is still refused and the record names the layer that was missing
+//! and no other.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,7 +12,8 @@ use super::bench::{Bench, PROCESSES, Probe, SCRATCH, all, of, policy, seen};
 use crate::exec::{Who, everyone};
 use crate::missing::without;
 
-/// The layer that is removed, and the result under the default policy: the layer that the refusal names, or none if the command runs.
+/// The layer that is removed, and the result under the default policy: the layer that the refusal names, or none if the
+/// command runs.
 pub(super) const ROWS: [(&str, Option<&str>); 9] = [
     ("none", None),
     ("mount", Some("mount")),

@@ -1,4 +1,5 @@
-//! Several runs of one attacker: each leaves links, renames and odd files for the next, and none gets any further by it.
+//! Several runs of one attacker: each leaves links, renames and odd files for the next, and none gets any further by
+//! it.
 
 use std::collections::BTreeMap;
 use std::fs;

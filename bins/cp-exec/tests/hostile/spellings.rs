@@ -1,5 +1,6 @@
-//! Command lines in every spelling that a program's own parser knows: abbreviated, clustered, attached, separate, behind `--`. Each is
-//! run as it is, outside; where it destroys a file or a reference, cp-exec must not have allowed it without a question.
+//! Command lines in every spelling that a program's own parser knows: abbreviated, clustered, attached, separate,
+//! behind `--`. Each is run as it is, outside; where it destroys a file or a reference, cp-exec must not have allowed
+//! it without a question.
 
 use std::collections::BTreeMap;
 use std::fs;

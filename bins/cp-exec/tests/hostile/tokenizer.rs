@@ -18,7 +18,8 @@ const PIECES: [&str; 77] = [
     "1>", "a~b", "..", "''", "\"\"",
 ];
 
-/// Runs each line where only a handler is called: no builtin, no program, so that nothing but the words of the command comes of it.
+/// Runs each line where only a handler is called: no builtin, no program, so that nothing but the words of the command
+/// comes of it.
 const BASH: &str = r#"
 set -f +B
 PATH=/nowhere

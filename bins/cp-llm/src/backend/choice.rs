@@ -1,5 +1,6 @@
-//! The endpoints of a home: the tables `[endpoints.NAME]` and `[aliases]` of `config/cp.toml`, and the choice of the endpoint of a request, by the
-//! name of the model, an option or a setting; otherwise the only endpoint that is configured.
+//! The endpoints of a home: the tables `[endpoints.NAME]` and `[aliases]` of `config/cp.toml`, and the choice of the
+//! endpoint of a request, by the name of the model, an option or a setting; otherwise the only endpoint that is
+//! configured.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -139,7 +140,8 @@ impl Endpoints {
         }
     }
 
-    /// The error if no endpoint is configured. New users see it first, so it suggests servers on this machine that answer.
+    /// The error if no endpoint is configured. New users see it first, so it suggests servers on this machine that
+    /// answer.
     fn no_backend_error(&self) -> Error {
         let keys = "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and give -m MODEL";
         let found = if self.may_probe { provider::running_servers(PROBE_LIMIT) } else { Vec::new() };
@@ -183,8 +185,8 @@ impl Endpoints {
         Ok(Target { endpoint: self.default_for(Some(name))?, model: name.to_owned() })
     }
 
-    /// The target if neither an option nor the prompt names a model: the model of the setting, unless an option or a variable names an endpoint
-    /// that has a default model or is not the endpoint of that model.
+    /// The target if neither an option nor the prompt names a model: the model of the setting, unless an option or a
+    /// variable names an endpoint that has a default model or is not the endpoint of that model.
     pub(crate) fn default_target(&self) -> Result<Target> {
         let Some(model) = &self.model else { return own_model(self.default_for(None)?) };
         let target = self.target(&model.text)?;
@@ -229,8 +231,8 @@ impl StoredKeys {
         Some(self.0.join(name)).filter(|file| file.is_file())
     }
 
-    /// Adds the stored key to an endpoint of a server without another source of its key. The key of a provider is sent only to the address
-    /// of the provider.
+    /// Adds the stored key to an endpoint of a server without another source of its key. The key of a provider is sent
+    /// only to the address of the provider.
     fn add_to(&self, mut endpoint: Endpoint) -> Endpoint {
         let is_foreign = provider::named(&endpoint.name).is_some_and(|provider| !provider.has_key_for(endpoint.base()));
         let needs_key = endpoint.api.is_server() && !is_foreign && endpoint.key_source().is_none();

@@ -238,7 +238,8 @@ impl Endpoint {
     }
 }
 
-/// The reason that permits the use of the network, for the ledger. Fails if policy does not permit it; `None` if nothing is sent.
+/// The reason that permits the use of the network, for the ledger. Fails if policy does not permit it; `None` if
+/// nothing is sent.
 pub(crate) type Permission = Box<dyn Fn() -> Result<Option<&'static str>> + Send + Sync>;
 
 /// Options of backends.

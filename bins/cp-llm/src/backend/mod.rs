@@ -1,7 +1,7 @@
 //! Backends: the servers of providers, programs, and the stub.
 //!
-//! A backend implements [`Backend`]. [`endpoint`] is what a backend is made from, [`choice`] finds the endpoint for a command line or a prompt, and
-//! [`Backends`] keeps the backends that were made.
+//! A backend implements [`Backend`]. [`endpoint`] is what a backend is made from, [`choice`] finds the endpoint for a
+//! command line or a prompt, and [`Backends`] keeps the backends that were made.
 
 pub(crate) mod choice;
 pub(crate) mod endpoint;

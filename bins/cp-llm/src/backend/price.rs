@@ -1,5 +1,5 @@
-//! Prices of tokens, in US dollars for a million: those of an endpoint, and `config/prices.toml`, which the user keeps. A model that is not in the
-//! file has no price, which is not the same as a price of zero.
+//! Prices of tokens, in US dollars for a million: those of an endpoint, and `config/prices.toml`, which the user keeps.
+//! A model that is not in the file has no price, which is not the same as a price of zero.
 //!
 //! ```toml
 //! ["claude-sonnet-4"]        # the name also matches models that continue it with `-` or `@`

@@ -1,6 +1,8 @@
-//! Programs as backends: an executable that reads `prompt` records and answers each with a `message` record, and the `llm` program.
+//! Programs as backends: an executable that reads `prompt` records and answers each with a `message` record, and the
+//! `llm` program.
 //!
-//! The `llm` program reads one text and prints one, so a conversation is sent as its turns, each with its role. It logs nothing.
+//! The `llm` program reads one text and prints one, so a conversation is sent as its turns, each with its role. It logs
+//! nothing.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -28,8 +30,9 @@ const GRACE: Grace = Grace { after_input: Duration::from_secs(1), after_term: Du
 /// The program that runs an agent and converts its stream to records.
 const AGENT: &str = "cp-agent";
 
-/// An executable that answers records with records. It is started on first use and kept running, except an agent: each of its answers has a
-/// process group of its own, so that programs that the agent leaves running are stopped after the answer.
+/// An executable that answers records with records. It is started on first use and kept running, except an agent: each
+/// of its answers has a process group of its own, so that programs that the agent leaves running are stopped after the
+/// answer.
 pub(super) struct ExternalBackend {
     /// The path as the user gave it, or the name of an agent.
     name: String,

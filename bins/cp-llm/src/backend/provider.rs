@@ -1,5 +1,5 @@
-//! Endpoints that need no table in `config/cp.toml`: the providers, configured by environment variables, and the servers that people run on their
-//! own machines.
+//! Endpoints that need no table in `config/cp.toml`: the providers, configured by environment variables, and the
+//! servers that people run on their own machines.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -119,7 +119,8 @@ impl LocalServer {
     }
 }
 
-/// The servers on this machine that answer within the limit, each with its models. A port without a listener fails at once.
+/// The servers on this machine that answer within the limit, each with its models. A port without a listener fails at
+/// once.
 pub(crate) fn running_servers(limit: Duration) -> Vec<LocalServer> {
     std::thread::scope(|scope| {
         let local = PROVIDERS.iter().filter(|provider| provider.is_local);

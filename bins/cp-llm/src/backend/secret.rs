@@ -1,4 +1,5 @@
-//! API keys. They come from an environment variable, a file or the output of a command, never from an option, and are removed from all output.
+//! API keys. They come from an environment variable, a file or the output of a command, never from an option, and are
+//! removed from all output.
 
 use std::path::Path;
 use std::process::Command;
@@ -122,7 +123,8 @@ pub(super) fn source_of(name: &str, variable: impl Fn(&str) -> Option<String>) -
         .find(|name| variable(name).is_some_and(|value| !value.is_empty()))
 }
 
-/// Reads the key from the variable `name`, the file in `name_FILE` or the command in `name_COMMAND`: the first that is set.
+/// Reads the key from the variable `name`, the file in `name_FILE` or the command in `name_COMMAND`: the first that is
+/// set.
 pub(super) fn key(name: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>> {
     let Some(source) = source_of(name, &variable) else { return Ok(None) };
     let value = variable(&source).unwrap_or_default();

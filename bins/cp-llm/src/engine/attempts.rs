@@ -242,7 +242,8 @@ impl Engine {
         }
     }
 
-    /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be kept then.
+    /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be
+    /// kept then.
     fn settle(&self, ticket: Option<&Ticket>, usage: Option<&Usage>, is_answer: bool) -> Result<()> {
         let (Some(budget), Some(ticket)) = (&self.budget, ticket) else { return Ok(()) };
         let known = usage.filter(|usage| Amount::of(usage).tokens > 0);
@@ -250,8 +251,8 @@ impl Engine {
         if is_answer && known.is_none() { budget.report_missing_usage().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
-    /// Delays all requests after a rate limit, also those of processes that share the budget file. Returns true if it counts as a retry of this
-    /// request.
+    /// Delays all requests after a rate limit, also those of processes that share the budget file. Returns true if it
+    /// counts as a retry of this request.
     fn slow_down(&self, work: &Work, slot: &Slot, error: &Error) -> Result<bool> {
         let (is_first, was_alone) = slot.rate_limited();
         let gate = self.gates.of(&work.target().endpoint.name);
@@ -271,8 +272,8 @@ impl Engine {
     }
 }
 
-/// True if every other request would fail in the same way, because of the key, the credit, the model or the base URL. A model that
-/// the prompt names itself is an error of that prompt only.
+/// True if every other request would fail in the same way, because of the key, the credit, the model or the base URL. A
+/// model that the prompt names itself is an error of that prompt only.
 fn affects_all_requests(error: &Error, work: &Work) -> bool {
     let is_upstream = error.details().get("origin").is_some_and(|origin| origin == "upstream");
     let model = &work.request().model;

@@ -1,5 +1,5 @@
-//! Concurrency limits. The number of concurrent requests starts small and doubles with each round of answers. A rate limit halves it and pauses
-//! all requests to the endpoint; after that it grows by one in each round.
+//! Concurrency limits. The number of concurrent requests starts small and doubles with each round of answers. A rate
+//! limit halves it and pauses all requests to the endpoint; after that it grows by one in each round.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -165,8 +165,8 @@ impl Slot {
         }
     }
 
-    /// Halves the limit after a rate limit. The first value is false if another request caught the same rate limit before; the second is true if
-    /// the limit was 1 already.
+    /// Halves the limit after a rate limit. The first value is false if another request caught the same rate limit
+    /// before; the second is true if the limit was 1 already.
     pub(super) fn rate_limited(&self) -> (bool, bool) {
         let mut state = self.gate.lock();
         if state.pauses != self.pauses {

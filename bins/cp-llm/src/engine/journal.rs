@@ -1,5 +1,6 @@
-//! The ledger entries of each attempt: its request before it is sent, and its outcome. They have hashes and counts. They have text only inside a
-//! session or run, or if policy says so. They never have headers, because those include the key.
+//! The ledger entries of each attempt: its request before it is sent, and its outcome. They have hashes and counts.
+//! They have text only inside a session or run, or if policy says so. They never have headers, because those include
+//! the key.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};

@@ -59,7 +59,8 @@ pub(crate) struct Engine {
     pub schema: Option<AnswerSchema>,
     /// The recordings that answers are taken from or added to.
     pub recordings: Option<Recordings>,
-    /// Count dollars also for backends that cost nothing, at the price of the model, because the user gave a budget in dollars.
+    /// Count dollars also for backends that cost nothing, at the price of the model, because the user gave a budget in
+    /// dollars.
     pub counts_what_is_free: bool,
     pub budget: Option<Budget>,
     /// Limits of the number of concurrent requests.
@@ -254,7 +255,8 @@ impl Engine {
         self.journal.record_batch(facts, failure, self.backends.is_metered())
     }
 
-    /// Makes the message for a row of a batch, at the price of a batch, and records it. The outer error means that it could not be recorded.
+    /// Makes the message for a row of a batch, at the price of a batch, and records it. The outer error means that it
+    /// could not be recorded.
     pub(crate) fn message_of_row(
         &self,
         work: &Work,

@@ -1,5 +1,5 @@
-//! Recordings of answers, found by the hash of the request: one file of lines, read as far as it has grown at each lookup, so that processes share it.
-//! What happens to a request without a recording is the [`Use`] of the file.
+//! Recordings of answers, found by the hash of the request: one file of lines, read as far as it has grown at each
+//! lookup, so that processes share it. What happens to a request without a recording is the [`Use`] of the file.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -42,8 +42,8 @@ pub(super) enum Found {
     Nothing(Option<Claim>),
 }
 
-/// The exclusive right to ask for an answer. Other threads and processes that need the same answer wait. The lock file is removed with the claim;
-/// the lock of a killed process is released by the kernel.
+/// The exclusive right to ask for an answer. Other threads and processes that need the same answer wait. The lock file
+/// is removed with the claim; the lock of a killed process is released by the kernel.
 pub(super) struct Claim {
     path: PathBuf,
     _file: File,
@@ -232,7 +232,8 @@ impl Drop for Claim {
 }
 
 impl Index {
-    /// Reads the lines that were added to the file. A complete line that is not a recording is passed to `wrong` with its number.
+    /// Reads the lines that were added to the file. A complete line that is not a recording is passed to `wrong` with
+    /// its number.
     fn update(&mut self, file: &File, wrong: impl Fn(u64, serde_json::Error) -> Result<()>) -> Result<()> {
         let (mut reader, mut line) = (lines_from(file, self.covered)?, Vec::new());
         while reader.read_until(b'\n', &mut line)? > 0 {

@@ -23,7 +23,8 @@ impl RetryPolicy {
     /// No retries.
     pub(crate) const NONE: Self = Self { retries: 0, max_wait: Duration::ZERO };
 
-    /// The delay before the next attempt; `None` to give up. `tried` is the number of failed attempts, `jitter` is in 0..=1.
+    /// The delay before the next attempt; `None` to give up. `tried` is the number of failed attempts, `jitter` is in
+    /// 0..=1.
     pub(super) fn wait(&self, error: &Error, tried: u32, jitter: f64) -> Option<Duration> {
         // The server does not implement the request.
         let is_missing = error.details().get("status").is_some_and(|status| status == 501);

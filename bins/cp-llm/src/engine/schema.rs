@@ -1,7 +1,8 @@
 //! `--schema`: an answer must be JSON that matches a schema. It is checked here even if the provider guarantees it.
 //!
-//! A schema is JSON Schema, or the short notation of the llm program: `name, age int, bio: one sentence`. Its fields are separated by commas, or
-//! by newlines if there is one. A field is a name, then optionally a type, then optionally a colon and a description.
+//! A schema is JSON Schema, or the short notation of the llm program: `name, age int, bio: one sentence`. Its fields
+//! are separated by commas, or by newlines if there is one. A field is a name, then optionally a type, then optionally
+//! a colon and a description.
 
 use std::path::Path;
 
@@ -35,7 +36,8 @@ pub(super) struct Mismatch {
 }
 
 impl AnswerSchema {
-    /// Loads a schema from a file, from JSON or from the short notation. References to other documents are not resolved.
+    /// Loads a schema from a file, from JSON or from the short notation. References to other documents are not
+    /// resolved.
     pub(crate) fn load(given: &Path) -> Result<Self> {
         let written = given.to_str().filter(|text| *text != "-" && (!given.exists() || given.is_dir()));
         let place = |e: Error| if written.is_some() { e } else { e.in_file(given) };
@@ -86,7 +88,8 @@ impl Mismatch {
     }
 }
 
-/// The error for text that is not valid notation. A single word that is not a valid field was probably meant as a file name.
+/// The error for text that is not valid notation. A single word that is not a valid field was probably meant as a file
+/// name.
 fn not_notation(error: Error, given: &Path) -> Error {
     let text = given.to_string_lossy();
     match error.hint_text() {

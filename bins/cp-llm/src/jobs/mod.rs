@@ -1,4 +1,5 @@
-//! Batches: prompts that a provider answers within a day, for half the price. `status` prints their state and `cancel` ends them.
+//! Batches: prompts that a provider answers within a day, for half the price. `status` prints their state and `cancel`
+//! ends them.
 //!
 //! The [`state`] of each is a file below `state/batches` of the home. [`provider`] implements the two batch APIs.
 

@@ -1,6 +1,7 @@
 //! `cp-llm batch result`: the answers of batches, as the messages that a direct run would have printed.
 //!
-//! Each row is settled once: its outcome is on the ledger and in the state file before it is printed, and a second run prints it from there.
+//! Each row is settled once: its outcome is on the ledger and in the state file before it is printed, and a second run
+//! prints it from there.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Seek as _};

@@ -1,7 +1,8 @@
 //! `cp-llm batch submit`: prompts become batches of their provider.
 //!
-//! The id of a batch is derived from its input, so the same input is submitted once, however often the command runs and wherever it was killed: a
-//! batch is on disk before the provider is asked to create it. Its requests are only in memory, because the same input has them again.
+//! The id of a batch is derived from its input, so the same input is submitted once, however often the command runs and
+//! wherever it was killed: a batch is on disk before the provider is asked to create it. Its requests are only in
+//! memory, because the same input has them again.
 
 use std::os::unix::ffi::OsStringExt as _;
 

@@ -36,7 +36,8 @@ pub(super) struct Completed {
 /// A piece of a streamed answer: the place of its prompt, the kind of text, and the text.
 pub(super) type TextPiece = (Place, TextKind, String);
 
-/// Text that arrived and was not printed yet, with the number of its prompt, and the event counter that wakes the stream.
+/// Text that arrived and was not printed yet, with the number of its prompt, and the event counter that wakes the
+/// stream.
 #[derive(Default)]
 struct Inbox {
     pieces: Mutex<Vec<(u64, TextPiece)>>,

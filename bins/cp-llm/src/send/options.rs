@@ -275,7 +275,8 @@ impl RequestArgs {
         Ok(self.table.open()?.zip(template))
     }
 
-    /// The writer of the answers as a table: those to a table, in the text format. A schema has a column for each property.
+    /// The writer of the answers as a table: those to a table, in the text format. A schema has a column for each
+    /// property.
     pub(super) fn writer(&self, table: &Table, schema: Option<&AnswerSchema>, context: &Context) -> Option<Writer> {
         let properties = schema.and_then(|schema| schema.text.get("properties")?.as_object());
         let columns = properties.map_or_else(|| vec!["answer".to_owned()], |all| all.keys().cloned().collect());

@@ -162,7 +162,8 @@ pub(super) fn parameters(given: &[String], named: [(&str, Option<Value>); 2]) ->
     Ok(parameters)
 }
 
-/// Parses JSON, or takes the text as a string. Invalid JSON is an error if it begins like JSON or is a number such as NaN.
+/// Parses JSON, or takes the text as a string. Invalid JSON is an error if it begins like JSON or is a number such as
+/// NaN.
 fn value(key: &str, text: &str) -> Result<Value> {
     let wrong = |what: &str| {
         Error::usage(format!("-o {key}: {what}"))

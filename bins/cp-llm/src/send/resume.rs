@@ -46,8 +46,8 @@ impl EarlierRun {
         Ok(Self { file: file.to_owned(), requests })
     }
 
-    /// True if the prompt with this index has a message. Fails if the message answers another request, because the input
-    /// or an option has changed.
+    /// True if the prompt with this index has a message. Fails if the message answers another request, because the
+    /// input or an option has changed.
     pub(super) fn has_answered(&self, index: u64, work: &Work, engine: &Engine) -> Result<bool> {
         let Some(known) = self.requests.get(&index) else { return Ok(false) };
         if fingerprint(&engine.request_hash(work).map_err(Error::fatal)?) == *known {

@@ -1,7 +1,7 @@
 //! The answer of a model, independent of the wire API: its parts in order, and their plain view.
 //!
-//! A [`Decoder`] assembles it from the events of a stream or from a whole body. Streams that break off and streams that end are read from the same
-//! [`Partial`].
+//! A [`Decoder`] assembles it from the events of a stream or from a whole body. Streams that break off and streams that
+//! end are read from the same [`Partial`].
 
 use cp_common::keys::{hex, random};
 use cp_common::wire::{Block, Content, Origin, Usage, raw, record};
@@ -27,7 +27,8 @@ pub(crate) struct Answer {
     pub calls: Vec<Call>,
     /// All parts of the answer, if the content and the calls are not enough to restore it.
     pub blocks: Vec<Block>,
-    /// The stop reason: `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`, `model_context_window_exceeded`.
+    /// The stop reason: `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`,
+    /// `model_context_window_exceeded`.
     pub stop: String,
     /// The usage without its cost, if the provider reports it.
     pub usage: Option<Usage>,
@@ -111,7 +112,8 @@ impl Answer {
         self.content.is_empty() && self.calls.is_empty() && self.blocks.iter().all(is_thought)
     }
 
-    /// Completes the stop reason. Fails if the answer is empty and has no stop reason; with one the model had nothing to say.
+    /// Completes the stop reason. Fails if the answer is empty and has no stop reason; with one the model had nothing
+    /// to say.
     pub(crate) fn checked(mut self) -> Result<Self> {
         if self.is_empty() && self.stop.is_empty() {
             return Err(bad_answer("empty", "the answer is empty"));
@@ -303,7 +305,8 @@ pub(crate) fn finish(decoder: &mut dyn Decoder, here: &Origin) -> Result<Answer>
     Answer { id, model, stop: stop.unwrap_or_default(), usage, ..Answer::of_parts(parts, here)? }.checked()
 }
 
-/// Parses the arguments of a tool call. Text that is not an object becomes a string: no tool accepts it, and the model gets an error.
+/// Parses the arguments of a tool call. Text that is not an object becomes a string: no tool accepts it, and the model
+/// gets an error.
 pub(crate) fn arguments(text: &str) -> Box<RawValue> {
     // Some servers send `null` for no arguments, or an object that is encoded twice.
     let inner = serde_json::from_str::<String>(text).ok().filter(|inner| inner.trim_start().starts_with('{'));

@@ -80,8 +80,8 @@ impl WireApi for Anthropic {
     }
 }
 
-/// The members for the schema and the reasoning effort. With an effort but without a kind of thinking, the model decides, as the provider
-/// documents it for models that support an effort.
+/// The members for the schema and the reasoning effort. With an effort but without a kind of thinking, the model
+/// decides, as the provider documents it for models that support an effort.
 fn output(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, Value>)> {
     let (mut output, mut thinking) = (request.object("output_config"), request.object("thinking"));
     if let Some(schema) = &request.schema {

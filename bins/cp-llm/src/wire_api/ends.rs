@@ -1,4 +1,5 @@
-//! How an answer ends: our name for an end, and its spellings in each wire API and at the servers that are compatible with it.
+//! How an answer ends: our name for an end, and its spellings in each wire API and at the servers that are compatible
+//! with it.
 
 use cp_common::wire::{Message, Usage};
 use cp_common::{Code, Error, Result};
@@ -70,7 +71,8 @@ impl Answer {
     }
 }
 
-/// True if the provider ended an answer that is not usable and counted its tokens, so that another attempt would be paid again.
+/// True if the provider ended an answer that is not usable and counted its tokens, so that another attempt would be
+/// paid again.
 pub(crate) fn is_billed(error: &Error) -> bool {
     let details = error.details();
     let usage: Option<Usage> = details.get("usage").and_then(|usage| serde_json::from_value(usage.clone()).ok());

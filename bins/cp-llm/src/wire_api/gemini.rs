@@ -64,7 +64,8 @@ impl WireApi for Gemini {
     }
 }
 
-/// The id and the name of each tool call so far, and whether the server knows the id. Results in this API have the name of the tool.
+/// The id and the name of each tool call so far, and whether the server knows the id. Results in this API have the name
+/// of the tool.
 #[derive(Default)]
 struct Names(Vec<(String, String, bool)>);
 
@@ -275,7 +276,8 @@ impl Decoder for GeminiDecoder {
         }
         if let Some(reason) = text_of(candidate, "finishReason") {
             self.partial.stop = Some(reason.to_owned());
-            // The last chunk has a finish reason. Some models send one in earlier chunks too, which the stream does not distinguish.
+            // The last chunk has a finish reason. Some models send one in earlier chunks too, which the stream does not
+            // distinguish.
             self.partial.ended = true;
         }
         Ok(false)

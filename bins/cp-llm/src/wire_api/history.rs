@@ -1,5 +1,5 @@
-//! Blocks of earlier answers in a request. A block is sent unchanged to a server of its own API, otherwise in its plain form. Blocks without a
-//! plain form are left out and counted.
+//! Blocks of earlier answers in a request. A block is sent unchanged to a server of its own API, otherwise in its plain
+//! form. Blocks without a plain form are left out and counted.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -88,8 +88,8 @@ pub(super) fn tool_failure(is_error: bool) -> &'static str {
     if is_error { "The tool failed: " } else { "" }
 }
 
-/// True if the blocks of an answer can be sent unchanged. Responses refuses reasoning without the item that followed it, and such an item without
-/// its reasoning, so all items must qualify.
+/// True if the blocks of an answer can be sent unchanged. Responses refuses reasoning without the item that followed
+/// it, and such an item without its reasoning, so all items must qualify.
 fn is_whole(views: &[BlockView<'_>], request: &Request, here: &Origin) -> bool {
     here.dialect != "openai-responses" || views.iter().all(|view| goes_back(view, request, here))
 }

@@ -1,7 +1,8 @@
 //! JSON as providers send and take it.
 //!
-//! Servers escape text in pieces, so the two halves of one character (a surrogate pair) can arrive in two deltas. Strict parsers refuse such JSON.
-//! [`parse`] accepts it, and [`TextBuffer`] keeps a half until the other one arrives; a half that stays alone becomes U+FFFD.
+//! Servers escape text in pieces, so the two halves of one character (a surrogate pair) can arrive in two deltas.
+//! Strict parsers refuse such JSON. [`parse`] accepts it, and [`TextBuffer`] keeps a half until the other one arrives;
+//! a half that stays alone becomes U+FFFD.
 //!
 //! [`Body`] writes an object member by member and keeps the bytes of its values.
 

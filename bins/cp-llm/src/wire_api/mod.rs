@@ -1,7 +1,8 @@
-//! The wire APIs of providers, as pure functions: they encode a [`Request`], and decode an [`Answer`] from a body or from events.
+//! The wire APIs of providers, as pure functions: they encode a [`Request`], and decode an [`Answer`] from a body or
+//! from events.
 //!
-//! Each API is a file that implements [`WireApi`] and [`Decoder`]. Connections are opened by [`crate::backend`]. Configuration and records
-//! call an API a `dialect`.
+//! Each API is a file that implements [`WireApi`] and [`Decoder`]. Connections are opened by [`crate::backend`].
+//! Configuration and records call an API a `dialect`.
 
 mod answer;
 pub(crate) mod anthropic;

@@ -249,7 +249,8 @@ impl Decoder for ChatDecoder {
 
     fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
         self.head(event.value);
-        // The first choice is the only one that was requested. The usage follows the finish reason, so the stream ends only at `[DONE]` or its end.
+        // The first choice is the only one that was requested. The usage follows the finish reason, so the stream ends
+        // only at `[DONE]` or its end.
         if let Some(choice) = event.value.pointer("/choices/0").filter(|choice| count_of(choice, "/index") == 0) {
             self.choice(choice, &choice["delta"], event, show)?;
         }

@@ -1,5 +1,5 @@
-//! The message of Chat Completions, whole or assembled from deltas. Compatible servers have members of their own for reasoning, and Mistral's
-//! content is a list.
+//! The message of Chat Completions, whole or assembled from deltas. Compatible servers have members of their own for
+//! reasoning, and Mistral's content is a list.
 
 use cp_common::Result;
 use cp_common::wire::raw;

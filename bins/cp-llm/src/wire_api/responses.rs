@@ -53,7 +53,8 @@ impl WireApi for Responses {
         }
         // The server stores nothing unless a parameter says so.
         body.set("store", &false)?;
-        // Without storage, reasoning can be sent back only in its encrypted form. Models that do not reason refuse this parameter.
+        // Without storage, reasoning can be sent back only in its encrypted form. Models that do not reason refuse this
+        // parameter.
         if request.params.get("store") != Some(&Value::Bool(true)) && reasons(request) {
             body.set("include", &["reasoning.encrypted_content"])?;
         }

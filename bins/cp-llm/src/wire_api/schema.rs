@@ -1,4 +1,5 @@
-//! What the structured outputs of Anthropic and `OpenAI` require of a schema beyond JSON Schema. Everything else of it is sent as it was given.
+//! What the structured outputs of Anthropic and `OpenAI` require of a schema beyond JSON Schema. Everything else of it
+//! is sent as it was given.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,5 @@
-//! Failures of the upstream: the error that a provider reports, the code for an HTTP status, `Retry-After` in each of its forms, and answers that
-//! cannot be used or were cut short.
+//! Failures of the upstream: the error that a provider reports, the code for an HTTP status, `Retry-After` in each of
+//! its forms, and answers that cannot be used or were cut short.
 
 use std::time::Duration;
 
@@ -70,7 +70,8 @@ pub(crate) fn status_of(kind: &str) -> u16 {
     }
 }
 
-/// The delay that the upstream asks for: `retry-after-ms`, `retry-after` in seconds or as a date, or in the body or the message.
+/// The delay that the upstream asks for: `retry-after-ms`, `retry-after` in seconds or as a date, or in the body or the
+/// message.
 pub(crate) fn retry_after(
     header: impl Fn(&str) -> Option<String>,
     body: &Value,
@@ -166,7 +167,8 @@ fn unusable(code: Code, reason: &str, message: &str) -> Error {
 }
 
 impl UpstreamError {
-    /// Finds the error in a body or an event, in the shapes of all providers. With `is_error` the body itself may be the error.
+    /// Finds the error in a body or an event, in the shapes of all providers. With `is_error` the body itself may be
+    /// the error.
     pub(crate) fn find(body: &Value, is_error: bool) -> Option<Self> {
         // Google wraps the error of a streamed request in a list.
         let body = body.as_array().and_then(|list| list.first()).unwrap_or(body);

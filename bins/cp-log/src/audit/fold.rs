@@ -1,5 +1,6 @@
-//! What entries claim about each other: each end has one start, what names another line leads to it, and a grant is used once. The entries
-//! may stand in any order, and texts are not compared, so that a run that was stopped anywhere has no false claim.
+//! What entries claim about each other: each end has one start, what names another line leads to it, and a grant is
+//! used once. The entries may stand in any order, and texts are not compared, so that a run that was stopped anywhere
+//! has no false claim.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -238,7 +239,8 @@ impl Fold {
         }
     }
 
-    /// True if what used a grant waited for another answer in the meantime: it is begun again, and uses its grants again.
+    /// True if what used a grant waited for another answer in the meantime: it is begun again, and uses its grants
+    /// again.
     fn is_begun_again(&self, before: &Use, one: &Use) -> bool {
         let mut others = self.asked.iter().filter(|(id, _)| **id != one.id).flat_map(|(_, places)| places);
         before.call == one.call && others.any(|other| (before.place..one.place).contains(other))

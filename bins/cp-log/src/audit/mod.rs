@@ -37,8 +37,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 /// Compute again what entries claim, one record for each claim
 ///
-/// A claim holds, does not hold, or cannot be judged: a secret was taken out, the work is unfinished. Only one that does not hold makes the
-/// audit fail.
+/// A claim holds, does not hold, or cannot be judged: a secret was taken out, the work is unfinished. Only one that
+/// does not hold makes the audit fail.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Runs, sessions, ledgers, bundles or directories of them (default: the run's, the session's, else all of home's)
@@ -72,7 +72,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     claims.close()
 }
 
-/// Judges the entries of a file. Damaged lines are reported with the chain; the claims of the entries after them are still checked.
+/// Judges the entries of a file. Damaged lines are reported with the chain; the claims of the entries after them are
+/// still checked.
 fn entries(target: &Target, index: usize, fold: &mut Fold, claims: &mut Claims<'_>) -> Result<()> {
     let (mut lines, ledger) = (lines_of(&target.path)?, ledger_of(&target.path));
     while let Some(raw) = lines.next()?.filter(|raw| raw.end != End::File) {

@@ -69,7 +69,8 @@ impl Target {
         self.bundle.as_ref().map_or_else(|| file.to_owned(), |bundle| bundle.name_of(file))
     }
 
-    /// The members that are appended to an entry to say where it was found. A path that is not UTF-8 is printed twice, readable and exact.
+    /// The members that are appended to an entry to say where it was found. A path that is not UTF-8 is printed twice,
+    /// readable and exact.
     pub(crate) fn mark(&self) -> Vec<u8> {
         let ledger = self.name();
         let mut mark = b",\"ledger\":".to_vec();
@@ -101,8 +102,9 @@ pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<(Rank, Vec<Target>)> {
     ledgers.into_iter().collect()
 }
 
-/// The files to read for a proof. Fails if there are none, because nothing would be proved, and if a directory has what belongs to a
-/// ledger that is not there, because the whole ledger was removed. Without operands `--run` names the ledger of a run.
+/// The files to read for a proof. Fails if there are none, because nothing would be proved, and if a directory has what
+/// belongs to a ledger that is not there, because the whole ledger was removed. Without operands `--run` names the
+/// ledger of a run.
 pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Target>> {
     let of_run = match &context.options.run {
         Some(run) if operands.is_empty() && context.options.ledger.is_none() => Some(ledger_of_run(run, context)?),

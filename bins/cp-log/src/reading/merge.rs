@@ -1,5 +1,5 @@
-//! The entries of many ledgers in the order of time, from either end. Only some files are open at a time: memory does not grow with
-//! their number but by an entry each.
+//! The entries of many ledgers in the order of time, from either end. Only some files are open at a time: memory does
+//! not grow with their number but by an entry each.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,8 +15,8 @@ use crate::reading::{Direction, Rank, Reader, Select, Step, Target, View};
 /// How many files are kept open.
 const OPEN: usize = 32;
 
-/// Where a page ended: behind the entry `seq` of a ledger. Where ledgers are merged `time` is how far the order had come; it is not
-/// the entry's own if the writer's clock had gone backward before.
+/// Where a page ended: behind the entry `seq` of a ledger. Where ledgers are merged `time` is how far the order had
+/// come; it is not the entry's own if the writer's clock had gone backward before.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) time: Option<String>,
@@ -89,7 +89,8 @@ impl<'a> Merge<'a> {
                     // Its numbers are its order.
                     (("", view.seq), ("", *seq))
                 } else {
-                    // The entry that the page ended with was of another ledger: of equal times the order of ledgers decides.
+                    // The entry that the page ended with was of another ledger: of equal times the order of ledgers
+                    // decides.
                     let later = u64::from(rank > *last);
                     ((view.ts, later), (time.as_str(), u64::from(direction == Direction::Backward)))
                 };

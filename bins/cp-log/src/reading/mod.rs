@@ -1,4 +1,5 @@
-//! The ledgers and files that the reading verbs take: which files and lines are meant, in which order, and how entries are printed.
+//! The ledgers and files that the reading verbs take: which files and lines are meant, in which order, and how entries
+//! are printed.
 
 mod files;
 mod merge;
@@ -37,8 +38,8 @@ pub(crate) enum LeftOut {
     File,
 }
 
-/// Calls `each` with every matching entry and the name of its ledger, file after file, and `failed` with each part that cannot be read.
-/// An entry that copies of a ledger have is passed once.
+/// Calls `each` with every matching entry and the name of its ledger, file after file, and `failed` with each part that
+/// cannot be read. An entry that copies of a ledger have is passed once.
 pub(crate) fn each_entry(
     targets: &[Target],
     origins: &mut Origins,

@@ -133,7 +133,8 @@ impl Reader {
         })
     }
 
-    /// Passes what comes next to `each`, until it breaks or the file ends. True if it broke: a further call goes on behind that.
+    /// Passes what comes next to `each`, until it breaks or the file ends. True if it broke: a further call goes on
+    /// behind that.
     pub(crate) fn each(
         &mut self,
         select: &Select,
@@ -183,7 +184,8 @@ fn identity(file: &File, path: &Path) -> Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// The step of a line; `None` if it does not match. `number` is which line of the file it is, from 1; 0 if that is not known.
+/// The step of a line; `None` if it does not match. `number` is which line of the file it is, from 1; 0 if that is not
+/// known.
 pub(crate) fn step<'a>(raw: &Raw<'a>, number: u64, target: &Target, select: &Select) -> Option<Step<'a>> {
     let damaged = |what: &str| {
         let what = if number == 0 { format!("byte {}: {what}", raw.offset) } else { what.to_owned() };

@@ -20,7 +20,8 @@ pub(crate) struct Filters {
     /// Only this agent
     #[arg(long, value_name = "A")]
     agent: Option<String>,
-    /// Not before this time: RFC 3339, a date with or without a time of day, today, yesterday, tuesday, or a span ago, such as 30m, 2h, 7d, 1w
+    /// Not before this time: RFC 3339, a date with or without a time of day, today, yesterday, tuesday, or a span ago,
+    /// such as 30m, 2h, 7d, 1w
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Before this time
@@ -49,7 +50,8 @@ enum Pattern {
 }
 
 impl Select {
-    /// The filters of a verb that reads files. `--session` filters lines only where operands chose the files: else it chose those.
+    /// The filters of a verb that reads files. `--session` filters lines only where operands chose the files: else it
+    /// chose those.
     pub(crate) fn over(filters: &Filters, files: &[PathBuf], context: &Context) -> Result<Self> {
         Self::of(filters, context.options.session.as_deref().filter(|_| !files.is_empty()), context)
     }
@@ -124,7 +126,8 @@ impl Pattern {
 
 /// A word that every match of a regular expression holds, if one is easily found.
 fn required_word(pattern: &str) -> Option<Vec<u8>> {
-    // With alternatives, groups and flags a word may be optional, or mean another; without them what is not quantified is there.
+    // With alternatives, groups and flags a word may be optional, or mean another; without them what is not quantified
+    // is there.
     if pattern.contains('{') {
         return None;
     }

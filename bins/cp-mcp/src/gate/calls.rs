@@ -204,7 +204,8 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         self.journal.note("mcp.result", &end).map(drop)
     }
 
-    /// The rule by which each call of a tool requires approval here, and the reason. One of our own bridges asks itself.
+    /// The rule by which each call of a tool requires approval here, and the reason. One of our own bridges asks
+    /// itself.
     pub(super) fn approval_rule(&self, tool: &str, annotations: Annotations) -> Option<(&'static str, String)> {
         let is_bridge = self.caller.as_ref().is_some_and(|caller| caller.is_bridge);
         (!is_bridge)

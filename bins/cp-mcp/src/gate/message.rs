@@ -1,5 +1,5 @@
-//! Messages of JSON-RPC: written for both sides, and read from a server that may break the protocol. In the text and media of a server secrets
-//! are redacted, control characters are shown, and media that cannot be decoded is refused.
+//! Messages of JSON-RPC: written for both sides, and read from a server that may break the protocol. In the text and
+//! media of a server secrets are redacted, control characters are shown, and media that cannot be decoded is refused.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -35,8 +35,8 @@ struct Outgoing<'a> {
     params: Option<&'a RawValue>,
 }
 
-/// The line of a request, or of a notification if there is no id. It has only members that the gate has read, because a server could
-/// interpret others differently.
+/// The line of a request, or of a notification if there is no id. It has only members that the gate has read, because a
+/// server could interpret others differently.
 pub(super) fn message(id: Option<&RawValue>, method: &str, params: Option<&RawValue>) -> String {
     let text = serde_json::to_string(&Outgoing { jsonrpc: "2.0", id, method, params });
     text.map(|text| text + "\n").unwrap_or_default()
@@ -198,7 +198,8 @@ pub(super) fn redact(redactor: &Redactor, value: &RawValue) -> Option<Box<RawVal
     RawValue::from_string(String::from_utf8(text).ok()?).ok()
 }
 
-/// A JSON string in which control characters and bidirectional overrides are visible; `None` if it has no such character.
+/// A JSON string in which control characters and bidirectional overrides are visible; `None` if it has no such
+/// character.
 pub(super) fn escape_controls(text: &RawValue) -> Option<Box<RawValue>> {
     let text: String = serde_json::from_str(text.get()).ok()?;
     let shown = printable(&text);

@@ -1,4 +1,5 @@
-//! The gate between a client and a server: calls are checked by policy and recorded, and secrets in results are redacted.
+//! The gate between a client and a server: calls are checked by policy and recorded, and secrets in results are
+//! redacted.
 
 mod caller;
 mod calls;
@@ -77,8 +78,8 @@ pub(crate) trait Server {
     }
 }
 
-/// Runs the gate between the client and the server of this name until the client disconnects. A server that exits earlier is started
-/// again with the next request.
+/// Runs the gate between the client and the server of this name until the client disconnects. A server that exits
+/// earlier is started again with the next request.
 pub(crate) fn run<S: Server>(name: &str, start: impl FnMut(Post) -> Result<S>, context: &mut Context) -> Result<()> {
     let (post, inbox) = stdio::open()?;
     stdio::begin(context)?;

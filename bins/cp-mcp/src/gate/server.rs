@@ -53,7 +53,8 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         }
     }
 
-    /// Fails the request whose response cannot be read. A response without an id belongs to the only pending request, if there is one.
+    /// Fails the request whose response cannot be read. A response without an id belongs to the only pending request,
+    /// if there is one.
     fn fail_unreadable(&mut self, id: Option<Id>, reason: &str) -> Result<()> {
         let only = || self.pending.keys().next().filter(|_| self.pending.len() == 1 && self.own.is_none()).cloned();
         let Some(id) = id.or_else(only) else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! The tools that a server has listed: which are offered, the check of their arguments, and the pins, which are what a person has seen of them:
-//! kept with the first list, and again with each change that was accepted.
+//! The tools that a server has listed: which are offered, the check of their arguments, and the pins, which are what a
+//! person has seen of them: kept with the first list, and again with each change that was accepted.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
@@ -85,7 +85,8 @@ impl Pages {
         Ok(cursor)
     }
 
-    /// The complete list. Of two tools with one name it has the first, because a client must not see one and call the other.
+    /// The complete list. Of two tools with one name it has the first, because a client must not see one and call the
+    /// other.
     pub(super) fn into_listing(self) -> Listing {
         let mut seen = HashSet::new();
         let tools = self.tools.into_iter().filter_map(ListedTool::of).filter(|tool| seen.insert(tool.name.clone()));
@@ -107,7 +108,8 @@ impl Listing {
         to_raw_value(&members).map_err(encoded)
     }
 
-    /// The tools that are left out although the policy allows them: the name, the reason, and the approval that would offer it.
+    /// The tools that are left out although the policy allows them: the name, the reason, and the approval that would
+    /// offer it.
     pub(super) fn left_out(&self) -> Vec<(String, String, Option<String>)> {
         let changed = self.tools.iter().filter_map(|tool| match &tool.availability {
             Availability::Changed(why, approval) => Some((tool.name.clone(), why.clone(), Some(approval.id.clone()))),

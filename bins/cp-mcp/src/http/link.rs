@@ -1,4 +1,5 @@
-//! The connection to one server: sending, and streams of messages, which are the response to a request, or messages of the server.
+//! The connection to one server: sending, and streams of messages, which are the response to a request, or messages of
+//! the server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! `cp-mcp connect`: a server over streamable HTTP behind the gate. Each message of the client is an HTTP request of its own, which a
-//! handshake precedes.
+//! `cp-mcp connect`: a server over streamable HTTP behind the gate. Each message of the client is an HTTP request of
+//! its own, which a handshake precedes.
 
 mod endpoint;
 mod link;

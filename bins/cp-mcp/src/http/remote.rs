@@ -1,5 +1,5 @@
-//! A server over HTTP behind the gate. Messages are sent in the order of the client; requests wait for their responses in parallel, each in
-//! its own thread.
+//! A server over HTTP behind the gate. Messages are sent in the order of the client; requests wait for their responses
+//! in parallel, each in its own thread.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! One call, from its ledger entry to its answer. The client may approve a call if the policy leaves it to the agent. A call that requires the
-//! owner is never approved here, because a client can answer without a person.
+//! One call, from its ledger entry to its answer. The client may approve a call if the policy leaves it to the agent. A
+//! call that requires the owner is never approved here, because a client can answer without a person.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, PoisonError};

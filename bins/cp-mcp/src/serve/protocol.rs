@@ -102,7 +102,8 @@ pub(super) fn greeting(client: Option<&Client>) -> Value {
     serde_json::to_value(greeting).unwrap_or_default()
 }
 
-/// A result in the protocol version of its request. Without a session it has its type, the server, and the cache time if it is given.
+/// A result in the protocol version of its request. Without a session it has its type, the server, and the cache time
+/// if it is given.
 pub(super) fn complete(mut result: Value, is_modern: bool, may_be_kept: Option<bool>) -> Value {
     let Some(members) = result.as_object_mut().filter(|_| is_modern) else { return result };
     members.entry("resultType").or_insert("complete".into());

@@ -1,5 +1,5 @@
-//! The state that all calls share: their session, the channel to the client, and the programs that run calls: cp-exec as idle coprocesses, and
-//! programs that are started once.
+//! The state that all calls share: their session, the channel to the client, and the programs that run calls: cp-exec
+//! as idle coprocesses, and programs that are started once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -213,7 +213,8 @@ impl Executor {
         outcome.map(Some)
     }
 
-    /// An idle coprocess, or a new one. A coprocess reads the policy when it starts, so a changed policy requires a new one.
+    /// An idle coprocess, or a new one. A coprocess reads the policy when it starts, so a changed policy requires a new
+    /// one.
     fn warm(&self, verb: Verb) -> Result<Warm> {
         let meta = std::fs::metadata(&self.policy).ok();
         let policy = meta.map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
@@ -234,7 +235,8 @@ impl Executor {
         Ok(Warm { verb, policy, part: Part::of(Child::start(&mut command, Grace::default())?) })
     }
 
-    /// Runs a program and returns its answer, with the records of a stream as `items`; `None` if the call was cancelled.
+    /// Runs a program and returns its answer, with the records of a stream as `items`; `None` if the call was
+    /// cancelled.
     pub(super) fn ask(
         &self,
         program: &str,

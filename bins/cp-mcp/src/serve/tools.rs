@@ -1,5 +1,5 @@
-//! The tools of this server, one for each risk, and the program and arguments of each call. And its prompts: the system texts of the home's
-//! agents, and registered prompts.
+//! The tools of this server, one for each risk, and the program and arguments of each call. And its prompts: the system
+//! texts of the home's agents, and registered prompts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -177,8 +177,8 @@ fn command_tool(arguments: &Map<String, Value>) -> &'static str {
     if arguments.contains_key("command") { "bash" } else { "shell" }
 }
 
-/// The tool of cp-exec that decides about a command before it runs. The program of a line with one command is known; the programs of other
-/// lines are decided about when they start.
+/// The tool of cp-exec that decides about a command before it runs. The program of a line with one command is known;
+/// the programs of other lines are decided about when they start.
 fn checked_tool(arguments: &Map<String, Value>) -> &'static str {
     match arguments.get("command").and_then(Value::as_str) {
         Some(line) if words::split(line).is_ok() => "shell",

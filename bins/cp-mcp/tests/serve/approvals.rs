@@ -1,4 +1,5 @@
-//! Calls that need approval: asked in each era, shown where nobody can be asked, and left to the owner where the policy says so.
+//! Calls that need approval: asked in each era, shown where nobody can be asked, and left to the owner where the policy
+//! says so.
 
 use cp_testkit::Place;
 use serde_json::{Value, json};

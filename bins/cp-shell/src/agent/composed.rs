@@ -1,4 +1,5 @@
-//! The built-in agent. It composes a prompt with `cp-compose`, and sends it with `cp-llm`, or with `cp-toolloop` if there are tools.
+//! The built-in agent. It composes a prompt with `cp-compose`, and sends it with `cp-llm`, or with `cp-toolloop` if
+//! there are tools.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -102,8 +103,8 @@ impl Composed {
         Ok(prompt)
     }
 
-    /// Refuses a system text that is not registered, if prompts are governed. The composed text is checked because it is the text that is
-    /// sent.
+    /// Refuses a system text that is not registered, if prompts are governed. The composed text is checked because it
+    /// is the text that is sent.
     fn check_governed(&self, prompt: &RawValue) -> Result<()> {
         let prompt: Value = serde_json::from_str(prompt.get()).unwrap_or_default();
         let system = prompt["system"].as_str().unwrap_or_default();
@@ -159,7 +160,8 @@ impl Composed {
         Ok(messages)
     }
 
-    /// Returns the arguments that resume a run after the person has approved or denied a call. Any other stop is an error.
+    /// Returns the arguments that resume a run after the person has approved or denied a call. Any other stop is an
+    /// error.
     fn resumed(&self, turn: &Turn<'_>, stop: Error, observer: &mut dyn Observer) -> Result<Vec<OsString>> {
         let details = stop.details();
         let line = |name: &str| details.get(name).and_then(Value::as_str);

@@ -106,8 +106,8 @@ impl Drop for Coprocess {
     }
 }
 
-/// The standard error of a program. Each line is delayed, because the reason of a failure also arrives with the answer and must be shown
-/// once.
+/// The standard error of a program. Each line is delayed, because the reason of a failure also arrives with the answer
+/// and must be shown once.
 struct StandardError {
     lines: Lines<PipeReader>,
     held: VecDeque<(Instant, String)>,

@@ -1,8 +1,8 @@
 //! Agents that are programs: a coprocess that reads records and writes records.
 //!
-//! It receives `describe` once, then `process` for each turn, and `signals` and `state` when a command shows them. It answers each with a
-//! record of the same type, and `process` with any number of `delta`, `tool_call` and `tool_result` and a final `message`. An `ok:false`
-//! record is a failure.
+//! It receives `describe` once, then `process` for each turn, and `signals` and `state` when a command shows them. It
+//! answers each with a record of the same type, and `process` with any number of `delta`, `tool_call` and `tool_result`
+//! and a final `message`. An `ok:false` record is a failure.
 
 use std::path::Path;
 use std::time::Duration;
@@ -36,7 +36,8 @@ struct Asked<'a> {
 }
 
 impl External {
-    /// Returns the agent with this name if it is a program: a path, or an id whose entry in `config/agents.json` has a `command`.
+    /// Returns the agent with this name if it is a program: a path, or an id whose entry in `config/agents.json` has a
+    /// `command`.
     pub(crate) fn of(id: &str, agents: &Agents, context: &Context) -> Result<Option<Self>> {
         let argv = match agents.get(id).and_then(|agent| agent.get("command")) {
             Some(Value::String(command)) => command_of(command, &context.home.agents_file(), context.home.root())?,

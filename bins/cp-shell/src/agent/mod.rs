@@ -1,4 +1,5 @@
-//! Agents, which answer turns. The built-in agent composes the filters; any executable that reads and writes records can be an agent.
+//! Agents, which answer turns. The built-in agent composes the filters; any executable that reads and writes records
+//! can be an agent.
 
 mod composed;
 mod coprocess;
@@ -150,7 +151,8 @@ pub(crate) fn named(id: &str, plane: &Plane, options: &ModelOptions, context: &C
     Ok(Box::new(Composed::new(id, governed_prompt(id, plane, &agents)?, options, context)?))
 }
 
-/// The governed prompt that an agent must use if the tree has a registry of prompts: the configured one, or the one of its soul.
+/// The governed prompt that an agent must use if the tree has a registry of prompts: the configured one, or the one of
+/// its soul.
 fn governed_prompt(id: &str, plane: &Plane, agents: &Agents) -> Result<Option<String>> {
     let is_governed = plane.governs_prompts().map_err(|failure| Error::config(failure.message))?;
     Ok(is_governed.then(|| soul_prompt(id, agents)))

@@ -1,5 +1,6 @@
-//! The history of the person's own shell as context: the newest lines, without secrets, with their line numbers. Files of bash, zsh (with
-//! or without times) and fish are read, and never written. Also the history of our own prompt, which is stored if the settings enable it.
+//! The history of the person's own shell as context: the newest lines, without secrets, with their line numbers. Files
+//! of bash, zsh (with or without times) and fish are read, and never written. Also the history of our own prompt, which
+//! is stored if the settings enable it.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -103,7 +104,8 @@ fn text_of(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&unmetafied(&bytes)).into_owned())
 }
 
-/// Decodes the format of zsh, which writes some bytes as 0x83 and the byte with one bit flipped. Valid UTF-8 text is not changed.
+/// Decodes the format of zsh, which writes some bytes as 0x83 and the byte with one bit flipped. Valid UTF-8 text is
+/// not changed.
 fn unmetafied(bytes: &[u8]) -> Vec<u8> {
     if std::str::from_utf8(bytes).is_ok() {
         return bytes.to_vec();
@@ -122,8 +124,8 @@ fn unmetafied(bytes: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The newest commands with their line numbers, oldest first. The format is detected: fish by `- cmd: `, zsh by `: time:length;`, and bash
-/// by `#time` before a command.
+/// The newest commands with their line numbers, oldest first. The format is detected: fish by `- cmd: `, zsh by `:
+/// time:length;`, and bash by `#time` before a command.
 fn newest(text: &str, limit: usize) -> Vec<(u64, String)> {
     let mut commands: Vec<(u64, String)> = Vec::new();
     let is_fish = text.lines().any(|line| line.starts_with("- cmd: "));

@@ -1,5 +1,5 @@
-//! The hub, which tracks the work of others. It is queried in the background when a session starts, and written to only by commands. Its
-//! answers are untrusted.
+//! The hub, which tracks the work of others. It is queried in the background when a session starts, and written to only
+//! by commands. Its answers are untrusted.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

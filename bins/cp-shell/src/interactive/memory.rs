@@ -1,5 +1,5 @@
-//! Memories, which `cp-session` stores and searches in the `memory` directory of the home, and the commands about them and about the last
-//! turns.
+//! Memories, which `cp-session` stores and searches in the `memory` directory of the home, and the commands about them
+//! and about the last turns.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! The interactive session: a prompt, commands, and turns that are sent to a model. The loop runs [`commands`] and [`turn`]s, which change
-//! the [`state`]; below them are the [`console`], the [`hub`], memory and the transcript.
+//! The interactive session: a prompt, commands, and turns that are sent to a model. The loop runs [`commands`] and
+//! [`turn`]s, which change the [`state`]; below them are the [`console`], the [`hub`], memory and the transcript.
 
 mod commands;
 mod console;

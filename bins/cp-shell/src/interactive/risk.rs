@@ -1,4 +1,5 @@
-//! Classifies the risk of a text by a table of English verbs and commands, so that the same text always gets the same level.
+//! Classifies the risk of a text by a table of English verbs and commands, so that the same text always gets the same
+//! level.
 
 /// How much a turn could do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -149,7 +149,8 @@ impl State<'_> {
         self.ledgers.transcript.agent()
     }
 
-    /// Switches to another session. `is_ours` is true for a session that was created here. The current session is closed as on quit.
+    /// Switches to another session. `is_ours` is true for a session that was created here. The current session is
+    /// closed as on quit.
     pub(crate) fn switch_session(&mut self, session: &str, is_ours: bool) -> Result<()> {
         let here = self.context.options.session.replace(session.to_owned());
         let (mut journal, transcript, agent, isolated) = match self.open_session() {

@@ -1,5 +1,5 @@
-//! The conversation of an interactive session, in memory and in its ledger `session.jsonl`: its initial context, and both sides and the
-//! end of every turn. [`Digest`] is what the ledger tells about a session.
+//! The conversation of an interactive session, in memory and in its ledger `session.jsonl`: its initial context, and
+//! both sides and the end of every turn. [`Digest`] is what the ledger tells about a session.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Pipe mode: requests on standard input, and one answer on each line. A request is recorded in the ledgers before it is answered.
+//! Pipe mode: requests on standard input, and one answer on each line. A request is recorded in the ledgers before it
+//! is answered.
 
 pub(crate) mod responder;
 mod split;
@@ -176,7 +177,8 @@ fn mode_of(piece: &Piece) -> Mode {
     if value["ok"].is_boolean() && value["schema_version"].is_string() { Mode::Records } else { Mode::Requests }
 }
 
-/// Answers a record: a `tool_call` for an operation is answered with a `tool_result`. An error that is not fatal is reported for the item.
+/// Answers a record: a `tool_call` for an operation is answered with a `tool_result`. An error that is not fatal is
+/// reported for the item.
 fn answer_record(bytes: &[u8], index: u64, responder: &mut Responder, context: &mut Context) -> Result<()> {
     context.out.set_place(Place { index: Some(index), line: None });
     match item(bytes, responder, context) {

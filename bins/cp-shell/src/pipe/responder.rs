@@ -180,8 +180,8 @@ impl Responder {
     }
 }
 
-/// Runs a command with cp-exec, if the tree and the policy allow it. A command that ran and failed is an error whose details have the
-/// result. No shell is used, so a command with shell syntax is refused.
+/// Runs a command with cp-exec, if the tree and the policy allow it. A command that ran and failed is an error whose
+/// details have the result. No shell is used, so a command with shell syntax is refused.
 fn execute(context: &Context, command: &str) -> Result<Value, Failure> {
     if command.is_empty() {
         return Err(Failure::new("MISSING_FIELD", "a command must follow `!`").with("field", "command"));

@@ -121,7 +121,8 @@ fn line_feeds(bytes: &[u8]) -> u64 {
     bytes.split(|byte| *byte == b'\n').count() as u64 - 1
 }
 
-/// The end of the line of an error, or of the line before if this line begins with `{`. `None` if the line has not arrived whole.
+/// The end of the line of an error, or of the line before if this line begins with `{`. `None` if the line has not
+/// arrived whole.
 fn end_of_invalid(bytes: &[u8], error: &serde_json::Error, is_end: bool) -> Option<usize> {
     // The column is 0 for a line feed, which ends the line before.
     let before = error.line() - 1 - usize::from(error.column() == 0);

@@ -1,4 +1,5 @@
-//! Reads the files of a control plane tree. Each read is declared with the real path of the file and the hash of the bytes.
+//! Reads the files of a control plane tree. Each read is declared with the real path of the file and the hash of the
+//! bytes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
@@ -82,7 +83,8 @@ impl Plane {
         Ok(Some((path, file)))
     }
 
-    /// Reads at most the last `limit` bytes of a file and declares them with their offset. `None` if the file does not exist.
+    /// Reads at most the last `limit` bytes of a file and declares them with their offset. `None` if the file does not
+    /// exist.
     pub(crate) fn tail(&self, below: &Path, limit: u64) -> Result<Option<Tail>, Failure> {
         let Some((path, mut file)) = self.open_file(below)? else { return Ok(None) };
         let mut bytes = Vec::new();
@@ -125,7 +127,8 @@ impl Plane {
             .unwrap_or_default())
     }
 
-    /// Reads the entries of a ledger of any length. A last line without a line feed is left out, because it is still being written.
+    /// Reads the entries of a ledger of any length. A last line without a line feed is left out, because it is still
+    /// being written.
     pub(crate) fn entries(&self, below: &Path, each: &mut EachEntry<'_>) -> Result<(), Failure> {
         let (mut line, mut number) = (Vec::new(), 0);
         let read = self.blocks(below, &mut |block, path| {
@@ -188,7 +191,8 @@ impl Plane {
     }
 }
 
-/// The entry on a line. A line that cannot be parsed becomes an entry with the reason, so that the other lines are still read.
+/// The entry on a line. A line that cannot be parsed becomes an entry with the reason, so that the other lines are
+/// still read.
 pub(super) fn entry(number: u64, bytes: &[u8]) -> Value {
     match serde_json::from_slice(bytes) {
         Ok(entry @ Value::Object(_)) => entry,

@@ -1,4 +1,5 @@
-//! Reads a control plane tree: its packages, registries, ledgers and work orders. Only work orders are written, and only to the home.
+//! Reads a control plane tree: its packages, registries, ledgers and work orders. Only work orders are written, and
+//! only to the home.
 
 mod files;
 pub(crate) mod ledgers;

@@ -1,5 +1,5 @@
-//! The class of a path of the tree, after all links are resolved, and the paths that `modules/shell/capabilities.json` forbids the shell to
-//! read. cp-exec decides about commands.
+//! The class of a path of the tree, after all links are resolved, and the paths that `modules/shell/capabilities.json`
+//! forbids the shell to read. cp-exec decides about commands.
 
 use std::path::Path;
 
@@ -76,7 +76,8 @@ fn matches(pattern: &str, path: &str) -> bool {
     glob(below.as_bytes(), path.as_bytes()) || glob(format!("{below}/**").as_bytes(), path.as_bytes())
 }
 
-/// Matches a glob pattern by tracking which prefixes of the path the pattern so far can match. The time is linear in both lengths.
+/// Matches a glob pattern by tracking which prefixes of the path the pattern so far can match. The time is linear in
+/// both lengths.
 fn glob(pattern: &[u8], path: &[u8]) -> bool {
     let mut reached = vec![false; path.len() + 1];
     reached[0] = true;

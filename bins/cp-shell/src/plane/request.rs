@@ -212,7 +212,8 @@ impl From<cp_common::Error> for Failure {
     fn from(error: cp_common::Error) -> Self {
         let mut details = error.details();
         details.insert("error_code".to_owned(), error.code().row().name.into());
-        // A refusal by the tree's own declarations always has the same code. A governed path is refused with the name of its class.
+        // A refusal by the tree's own declarations always has the same code. A governed path is refused with the name
+        // of its class.
         let class = details.get("class").filter(|class| class.is_string()).cloned();
         if let Some(class) = class {
             let message = format!("{}: {}", error.message(), class.as_str().unwrap_or_default());

@@ -1,5 +1,5 @@
-//! `trace`: the lineage of an artifact. Links files, packages, specs, frameworks, work orders and ledger entries by the manifests,
-//! registries, work orders and ledgers that name them.
+//! `trace`: the lineage of an artifact. Links files, packages, specs, frameworks, work orders and ledger entries by the
+//! manifests, registries, work orders and ledgers that name them.
 
 use std::path::{Path, PathBuf};
 

@@ -111,8 +111,8 @@ pub(crate) enum Applied {
     Already,
 }
 
-/// Applies a work order to a home: appends its payload to the ledger of the second plane, once. The same id with another payload is a
-/// conflict.
+/// Applies a work order to a home: appends its payload to the ledger of the second plane, once. The same id with
+/// another payload is a conflict.
 pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
     let id = id_in(payload)
         .filter(|id| is_id(id))

@@ -1,5 +1,5 @@
-//! How the programs were installed: as a release below `lib/cp-tools`, with a directory for each version and a link to the current one,
-//! or by a package manager, which is run.
+//! How the programs were installed: as a release below `lib/cp-tools`, with a directory for each version and a link to
+//! the current one, or by a package manager, which is run.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -95,8 +95,8 @@ fn cargo(home: &Path, version: Option<&str>) -> Result<String> {
     Ok(format!("cargo install --locked {source} {}", names.join(" ")))
 }
 
-/// Runs a package manager without reacting to signals, because an interrupted installation could be incomplete. Returns the new version of
-/// the program.
+/// Runs a package manager without reacting to signals, because an interrupted installation could be incomplete. Returns
+/// the new version of the program.
 pub(super) fn manage(words: &[String], program: &Path) -> Result<String> {
     let line = line(words);
     let failed = |why: String| {
@@ -120,7 +120,8 @@ pub(super) fn line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// The version in the name of a tree, or of the tree behind a link: `0.2.0`, or `0.2.0-2` for another build of this version.
+/// The version in the name of a tree, or of the tree behind a link: `0.2.0`, or `0.2.0-2` for another build of this
+/// version.
 pub(super) fn version_of(tree: &Path) -> Option<String> {
     let tree = tree.canonicalize().ok()?;
     let name = tree.file_name()?.to_str()?;
@@ -140,7 +141,8 @@ pub(super) fn lock(base: &Path) -> Result<File> {
     Ok(directory)
 }
 
-/// Verifies and activates a tree of this version with the installer in it. If it is interrupted, the old or the new version is active.
+/// Verifies and activates a tree of this version with the installer in it. If it is interrupted, the old or the new
+/// version is active.
 pub(super) fn install(base: &Path, tree: &Path, version: &str) -> Result<()> {
     let prefix = base.ancestors().nth(2).unwrap_or(base);
     let mut installer = Command::new("/bin/sh");
@@ -155,7 +157,8 @@ pub(super) fn install(base: &Path, tree: &Path, version: &str) -> Result<()> {
     run(&mut installer, code).map(drop)
 }
 
-/// Runs a command until it exits or a signal arrives, and returns its output. `code` maps the exit status of a command that fails.
+/// Runs a command until it exits or a signal arrives, and returns its output. `code` maps the exit status of a command
+/// that fails.
 pub(super) fn run(command: &mut Command, code: impl Fn(i32) -> Code) -> Result<String> {
     let mut printed = Vec::new();
     let mut child = Child::start(command.stderr(Stdio::piped()), Grace::default())?;

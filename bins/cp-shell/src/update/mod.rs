@@ -1,6 +1,6 @@
-//! `cp-shell update`: updates all programs to the newest release, or to another one: discover, download, verify the signature and checksum,
-//! replace, sync the skill. The steps before the replacement use a directory of their own, and the installer of the release replaces the
-//! programs by one rename.
+//! `cp-shell update`: updates all programs to the newest release, or to another one: discover, download, verify the
+//! signature and checksum, replace, sync the skill. The steps before the replacement use a directory of their own, and
+//! the installer of the release replaces the programs by one rename.
 //!
 //! The parts are [`release`] (sources and signatures) and [`method`] (releases on this machine, and package managers).
 
@@ -326,7 +326,8 @@ fn active(base: &Path) -> Result<String> {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Updated {
-    /// `updated`, `rolled_back`, `current` if there was nothing to do, `available` for `--check`, `planned` for `--dry-run`.
+    /// `updated`, `rolled_back`, `current` if there was nothing to do, `available` for `--check`, `planned` for
+    /// `--dry-run`.
     status: &'static str,
     /// The version that was active before.
     previous_version: String,

@@ -1,4 +1,5 @@
-//! Signed releases, and the directory or server that has them. Nothing about a release is trusted unless its note says so.
+//! Signed releases, and the directory or server that has them. Nothing about a release is trusted unless its note says
+//! so.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -43,7 +43,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The result of a call. A call that ended because it, or a program of its line, requires approval is made again with the approval.
+    /// The result of a call. A call that ended because it, or a program of its line, requires approval is made again
+    /// with the approval.
     fn carry_out(&mut self, pending: &Pending, context: &mut Context) -> Result<ToolResult> {
         let mut is_first = true;
         loop {
@@ -123,7 +124,8 @@ impl Engine {
         Ok(format!("Denied: {reason}{}", started.unwrap_or_default()))
     }
 
-    /// A description of the programs that a command line started before one of them required approval; `None` for another tool.
+    /// A description of the programs that a command line started before one of them required approval; `None` for
+    /// another tool.
     fn started_programs(&self, call: &ToolCall) -> Result<Option<String>> {
         let Some(ledger) = self.run.ledger().filter(|_| call.name == BASH) else { return Ok(None) };
         let programs = started_programs(ledger, &call.id)?;
@@ -136,7 +138,8 @@ impl Engine {
         }))
     }
 
-    /// Records that a call starts, and spends its grant before its effect, so that a resume after a stop here requires approval again.
+    /// Records that a call starts, and spends its grant before its effect, so that a resume after a stop here requires
+    /// approval again.
     fn begin(&mut self, pending: &Pending, is_first: bool, context: &Context) -> Result<()> {
         let turn = self.run.conversation.tally.iterations;
         let decision = self.run.conversation.calls[pending.at].decision.clone();
@@ -149,8 +152,8 @@ impl Engine {
         self.run.sync()
     }
 
-    /// Runs a call by cp-exec or cp-mcp. A refusal is a result too, because the model may try another call. The inner error is the approval that the
-    /// call, or a program of its command line, requires; such a call did not start.
+    /// Runs a call by cp-exec or cp-mcp. A refusal is a result too, because the model may try another call. The inner
+    /// error is the approval that the call, or a program of its command line, requires; such a call did not start.
     fn execute(
         &mut self,
         pending: &Pending,
@@ -210,7 +213,8 @@ impl Engine {
             .hint("answer the server in its own way, then --approve repeats the call"))
     }
 
-    /// A result as the model reads it: with the path of a link, a warning about a repeated failure, and without its middle if it is too long.
+    /// A result as the model reads it: with the path of a link, a warning about a repeated failure, and without its
+    /// middle if it is too long.
     fn readable(&mut self, call: &ToolCall, mut result: ToolResult, context: &Context) -> Result<ToolResult> {
         if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name) {
             result.content = find::restore_link_path(result.content, tool, context);

@@ -1,4 +1,5 @@
-//! The loop: ask the model, run the tools that it calls, and return the results, until the model calls no tool or a limit is reached.
+//! The loop: ask the model, run the tools that it calls, and return the results, until the model calls no tool or a
+//! limit is reached.
 
 mod dispatch;
 mod pause;
@@ -65,8 +66,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Drives the run until it ends, or until an error stops it. During that time all effects are recorded in the ledger of the run. The
-    /// usage is added to `total`.
+    /// Drives the run until it ends, or until an error stops it. During that time all effects are recorded in the
+    /// ledger of the run. The usage is added to `total`.
     pub(crate) fn drive(mut self, total: &mut Total, context: &mut Context) -> Result<()> {
         let Some(ledger) = self.run.ledger().map(ToOwned::to_owned) else {
             return self.drive_in_context(total, context);

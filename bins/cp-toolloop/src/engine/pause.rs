@@ -137,8 +137,8 @@ impl Engine {
         self.run.note(|journal| journal.approval(Said::Spent(&grant), &approval)).map(drop)
     }
 
-    /// The approval record of a call that was started and has no result, because only a person can find out if it had its effect. It
-    /// includes the earlier request of an executor, so that one approval is enough.
+    /// The approval record of a call that was started and has no result, because only a person can find out if it had
+    /// its effect. It includes the earlier request of an executor, so that one approval is enough.
     pub(super) fn unfinished(&self, at: usize, tool: &Tool, context: &Context) -> Result<Approval> {
         let call = &self.run.conversation.calls[at];
         let why = format!("{} was started, and whether it finished is not known", call.asked.name);

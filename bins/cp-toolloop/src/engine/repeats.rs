@@ -1,7 +1,7 @@
 //! Detects that the model repeats a failing call without change.
 //!
-//! Only failures count, because a successful call may be repeated to wait for a change. A failed call may also be repeated after another
-//! call, which may have removed the cause.
+//! Only failures count, because a successful call may be repeated to wait for a change. A failed call may also be
+//! repeated after another call, which may have removed the cause.
 
 use cp_common::json;
 use cp_common::wire::{ToolCall, ToolResult};
@@ -30,8 +30,8 @@ impl Repeats {
         repeats
     }
 
-    /// Counts a call and its result. Returns a warning for the model if the same call failed with the same exit status before; its output
-    /// may differ in a time or the name of a file.
+    /// Counts a call and its result. Returns a warning for the model if the same call failed with the same exit status
+    /// before; its output may differ in a time or the name of a file.
     pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> Option<String> {
         let mut arguments = Vec::new();
         if json::normalize(call.input.get().as_bytes(), &mut arguments).is_err() {

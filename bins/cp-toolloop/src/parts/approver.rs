@@ -34,8 +34,8 @@ impl Approver {
         Ok(Self { argv, policy: cp_policy::table(&context.home, "tools")? })
     }
 
-    /// The rule by which each call of a tool requires approval, and the reason; `None` if it requires no approval here. cp-exec itself
-    /// requests approval for the files that it runs, and cp-mcp for the tools of servers.
+    /// The rule by which each call of a tool requires approval, and the reason; `None` if it requires no approval here.
+    /// cp-exec itself requests approval for the files that it runs, and cp-mcp for the tools of servers.
     pub(crate) fn reason(&self, tool: &Tool) -> Option<(&'static str, String)> {
         if matches!(tool.origin, Origin::Mcp { .. }) {
             return None;

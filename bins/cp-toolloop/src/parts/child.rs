@@ -24,8 +24,8 @@ pub(crate) struct Ended {
     pub(crate) failure: Option<Error>,
 }
 
-/// Starts this program with these arguments, passes each record but the last to `pass`, and returns its end. The standard error is
-/// discarded, because the records have the errors.
+/// Starts this program with these arguments, passes each record but the last to `pass`, and returns its end. The
+/// standard error is discarded, because the records have the errors.
 pub(crate) fn run(arguments: &[OsString], pass: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<Ended> {
     let mut command = Command::new(coprocess::find("cp-toolloop")?);
     let mut child = Child::start(command.args(arguments).stderr(Stdio::null()), GRACE)?.called("the run");

@@ -63,7 +63,8 @@ impl Executor {
         Ok(offers)
     }
 
-    /// Starts a call. A new coprocess inherits the descriptor of the run's lock, which stays locked while its commands exist.
+    /// Starts a call. A new coprocess inherits the descriptor of the run's lock, which stays locked while its commands
+    /// exist.
     pub(crate) fn start(&mut self, call: &ToolCall, lock: Option<i32>, context: &Context) -> Result<()> {
         let mut part = match self.part.take() {
             Some(part) => part,

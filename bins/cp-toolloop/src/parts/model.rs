@@ -25,8 +25,8 @@ impl Model {
         Self { command, budget, part: None, deltas: Vec::new() }
     }
 
-    /// Asks for the next turn of a conversation; `None` after the time limit. A program that drives the loop itself gets only the new
-    /// results.
+    /// Asks for the next turn of a conversation; `None` after the time limit. A program that drives the loop itself
+    /// gets only the new results.
     pub(crate) fn ask(
         &mut self,
         prompt: &Prompt,

@@ -119,7 +119,8 @@ pub(crate) fn noted_results(ledger: &Path) -> Result<HashSet<String>> {
     Ok(noted)
 }
 
-/// The programs that the newest command line of a call started, in order, without programs that were refused or wait for approval.
+/// The programs that the newest command line of a call started, in order, without programs that were refused or wait
+/// for approval.
 pub(crate) fn started_programs(ledger: &Path, call: &str) -> Result<Vec<String>> {
     #[derive(Default, Deserialize)]
     #[serde(default)]

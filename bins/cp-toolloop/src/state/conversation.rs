@@ -1,5 +1,5 @@
-//! The conversation of a run: its turns and its pending calls. It is computed from the steps of the run alone, so that a resume continues
-//! exactly where the run stopped.
+//! The conversation of a run: its turns and its pending calls. It is computed from the steps of the run alone, so that
+//! a resume continues exactly where the run stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,8 @@ impl Call {
 /// The state of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversation {
-    /// The next prompt: all turns so far. Its history has the turns that an earlier message has had as its input or was.
+    /// The next prompt: all turns so far. Its history has the turns that an earlier message has had as its input or
+    /// was.
     pub(crate) prompt: Prompt,
     pub(crate) limits: Limits,
     pub(crate) tally: Tally,
@@ -198,8 +199,8 @@ impl Conversation {
 /// The changed ids of calls, with the ids from the model.
 pub(crate) type Renamed = BTreeMap<String, String>;
 
-/// A message whose content has its calls, as providers require, and whose calls have unique ids, because a result or decision belongs to
-/// one call. Blocks with changed ids are dropped.
+/// A message whose content has its calls, as providers require, and whose calls have unique ids, because a result or
+/// decision belongs to one call. Blocks with changed ids are dropped.
 pub(crate) fn with_unique_ids(mut message: Message) -> (Message, Renamed) {
     let (mut seen, mut renamed) = (BTreeSet::new(), Renamed::new());
     for call in &mut message.tool_calls {

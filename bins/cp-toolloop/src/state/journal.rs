@@ -149,7 +149,8 @@ impl Journal {
         self.ledger.sync()
     }
 
-    /// The beginning and the end of a text that is longer than the limit, and the hash under which the whole text is stored.
+    /// The beginning and the end of a text that is longer than the limit, and the hash under which the whole text is
+    /// stored.
     pub(crate) fn shortened(&self, text: &str, most: usize) -> Result<Option<String>> {
         let tail = most / 4;
         let Some(cut) = self.ledger.redactor().cut(text, most - tail, tail) else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! The plan of a run: everything that a resume needs; and the files of the run: its ledger, and beside it its exact state until it is over,
-//! or its recording.
+//! The plan of a run: everything that a resume needs; and the files of the run: its ledger, and beside it its exact
+//! state until it is over, or its recording.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! An active run: its plan, its conversation, its limits, and the records in which each step is written before it happens.
+//! An active run: its plan, its conversation, its limits, and the records in which each step is written before it
+//! happens.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -112,8 +113,8 @@ impl Run {
         }
     }
 
-    /// A result that is too long for the conversation: its beginning and its end, with secrets redacted. The ledger stores all of it; a
-    /// replay needs no such step.
+    /// A result that is too long for the conversation: its beginning and its end, with secrets redacted. The ledger
+    /// stores all of it; a replay needs no such step.
     pub(crate) fn shortened(&self, answer: &str) -> Result<Option<String>> {
         match &self.records {
             Some(records) => records.journal.shortened(answer, LONGEST),

@@ -1,8 +1,9 @@
 //! The log of an unfinished run: a sealed file next to its ledger with one step a line, each written before its effect.
 //!
-//! A run cannot be resumed from the ledger, where secrets are redacted; this file has the exact bytes. It is private to its owner, and
-//! removed at the end of the run. The process that holds its lock owns the run. Each line has the hash of its step and of the previous
-//! line, so that a recording can be verified anywhere, and a seal with a key of this home.
+//! A run cannot be resumed from the ledger, where secrets are redacted; this file has the exact bytes. It is private to
+//! its owner, and removed at the end of the run. The process that holds its lock owns the run. Each line has the hash
+//! of its step and of the previous line, so that a recording can be verified anywhere, and a seal with a key of this
+//! home.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -61,8 +62,8 @@ impl StepLog {
         let path = files.state();
         let failed = |e: std::io::Error| Error::io("creating the run's state", e).in_file(&path).fatal();
         make_directory(path.parent().unwrap_or(&path))?;
-        // The file must be locked when it appears, so that the shared writer of files cannot be used. It has no name until then, so that
-        // killing this process leaves no file.
+        // The file must be locked when it appears, so that the shared writer of files cannot be used. It has no name
+        // until then, so that killing this process leaves no file.
         let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
         let private = Mode::RUSR | Mode::WUSR;
         let (file, is_named) = match rustix::fs::open(path.parent().unwrap_or(&path), unnamed, private) {
@@ -147,7 +148,8 @@ impl StepLog {
         self.end.seq
     }
 
-    /// Lets a process that `start` starts inherit the descriptor of the lock, because its tool may still run after this process has ended.
+    /// Lets a process that `start` starts inherit the descriptor of the lock, because its tool may still run after this
+    /// process has ended.
     pub(crate) fn shared<T>(&self, start: impl FnOnce(Option<i32>) -> Result<T>) -> Result<T> {
         let failed = |e| Error::io("sharing the run's lock", e).in_file(&self.path).fatal();
         fcntl_setfd(&self.file, FdFlags::empty()).map_err(failed)?;
@@ -217,7 +219,8 @@ pub(crate) fn is_running(state: &Path) -> bool {
     flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
-/// The steps of a run that may be active in another process. The seals are not verified, because the steps are only displayed.
+/// The steps of a run that may be active in another process. The seals are not verified, because the steps are only
+/// displayed.
 pub(crate) fn peek(files: &RunFiles) -> Result<Vec<Step>> {
     let path = files.state();
     let text = std::fs::read(&path).map_err(|e| Error::io("reading the run's state", e).in_file(&path))?;

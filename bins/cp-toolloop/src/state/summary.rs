@@ -115,9 +115,9 @@ fn begin(files: &RunFiles) -> Result<(String, Option<String>)> {
     Ok((plan.started, plan.name))
 }
 
-/// Refuses the state of a run whose ledger has steps after `known`, the newest entry of the state: an earlier state was restored, and a
-/// resume would repeat later steps. A killed process leaves at most one entry whose step is not in the state. The start and
-/// the result of a call are written to the state first.
+/// Refuses the state of a run whose ledger has steps after `known`, the newest entry of the state: an earlier state was
+/// restored, and a resume would repeat later steps. A killed process leaves at most one entry whose step is not in the
+/// state. The start and the result of a call are written to the state first.
 pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_started: impl Fn(&str) -> bool) -> Result<()> {
     let mut lines = read::backward(&files.ledger)?;
     let (mut after, mut steps) = (false, 0_u64);
@@ -164,8 +164,8 @@ fn entry_of(line: &[u8]) -> Option<Entry> {
 }
 
 impl RunFiles {
-    /// The run of an id, a unique beginning of one, a name, or a ledger path. Of several runs with one name it is the unfinished one, or
-    /// else the newest.
+    /// The run of an id, a unique beginning of one, a name, or a ledger path. Of several runs with one name it is the
+    /// unfinished one, or else the newest.
     pub(crate) fn find(named: &str, context: &Context) -> Result<Self> {
         let missing =
             || Error::not_found(format!("no run `{named}`")).with("run", named).hint("`cp-toolloop runs` lists them");

@@ -1,5 +1,5 @@
-//! Calls in the forms of other programs: models write the names of tools and arguments that they know. Such a call becomes
-//! a call of a built-in tool before anything is decided about it, so that approvals and records have one form.
+//! Calls in the forms of other programs: models write the names of tools and arguments that they know. Such a call
+//! becomes a call of a built-in tool before anything is decided about it, so that approvals and records have one form.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

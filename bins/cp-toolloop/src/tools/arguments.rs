@@ -1,4 +1,5 @@
-//! The arguments of a call: their normal form, and their check against the schema of the tool. The errors are for the model.
+//! The arguments of a call: their normal form, and their check against the schema of the tool. The errors are for the
+//! model.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,8 +26,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Brings a call of one of these tools into its normal form: built-in tools have their own names for tools and arguments, and a
-    /// boolean, number, array or object is not a text. Returns true if the call has changed.
+    /// Brings a call of one of these tools into its normal form: built-in tools have their own names for tools and
+    /// arguments, and a boolean, number, array or object is not a text. Returns true if the call has changed.
     pub(crate) fn normalize(&mut self, call: &mut ToolCall, tools: &[Tool]) -> bool {
         let before = call.clone();
         if let Ok(Value::String(text)) = serde_json::from_str(call.input.get())

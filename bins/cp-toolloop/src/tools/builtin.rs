@@ -1,4 +1,5 @@
-//! The built-in tools, which run through cp-exec under the same policy as all others, and the policy's limits in their descriptions.
+//! The built-in tools, which run through cp-exec under the same policy as all others, and the policy's limits in their
+//! descriptions.
 
 use cp_common::coprocess::ask;
 use cp_common::{Code, Context, Error, Result};
@@ -30,7 +31,8 @@ const LOOKING: &str = "Work with files. read_file: a file, or a part of it by li
 const CHANGING: &str = "edit_file: replace or insert text, or apply a patch to one or more files, all or none; a file that changed since you \
      read it has to be read again. write_file: create a file with its directories. remove_file: remove a file that you have read.";
 
-/// The built-in tools, in order of preference. Their descriptions have the limits of the policy if one of them is allowed.
+/// The built-in tools, in order of preference. Their descriptions have the limits of the policy if one of them is
+/// allowed.
 pub(crate) fn all(allowed: &Allowed, context: &Context) -> Result<Vec<Tool>> {
     let names_any = ["filesystem", "shell", BASH].iter().any(|name| allowed.allows(name));
     let permitted = if names_any { Permitted::of(context)? } else { Permitted::default() };

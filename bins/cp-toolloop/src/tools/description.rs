@@ -89,7 +89,8 @@ pub(crate) fn description_warning(tool: &Tool) -> Option<&'static str> {
     tool.description.trim().is_empty().then_some("`description` is missing: a model chooses by it")
 }
 
-/// A tool of a server under this name, and the patterns of its schema that are not checked. The error is the reason to leave it out.
+/// A tool of a server under this name, and the patterns of its schema that are not checked. The error is the reason to
+/// leave it out.
 pub(super) fn of_offer(name: String, offer: &Offer) -> Result<(Tool, Vec<String>), String> {
     let input_schema = on_one_line(offer.input_schema.get())?;
     let (_, unchecked) = arguments::compile_lenient(&input_schema).map_err(|e| e.message().to_owned())?;
@@ -97,8 +98,9 @@ pub(super) fn of_offer(name: String, offer: &Offer) -> Result<(Tool, Vec<String>
     Ok((Tool { name, description: offer.description.clone(), input_schema, origin, hints: offer.hints }, unchecked))
 }
 
-/// The name of a tool for the model: its own name, with an underscore for each byte that providers do not accept. A long name, and a name
-/// that equals the mapped name of another tool, ends with a hash. The server gets the original name.
+/// The name of a tool for the model: its own name, with an underscore for each byte that providers do not accept. A
+/// long name, and a name that equals the mapped name of another tool, ends with a hash. The server gets the original
+/// name.
 pub(super) fn offered_name(name: &str, others: &[&Offer]) -> String {
     let mapped = |name: &str| -> String {
         name.bytes().map(|byte| if is_in_names(byte) { char::from(byte) } else { '_' }).collect()

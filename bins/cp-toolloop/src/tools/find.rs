@@ -193,8 +193,8 @@ const HEAD: &str = "#!/bin/sh\nexec '";
 /// The text after the link.
 const TAIL: &str = "' \"$@\"\n";
 
-/// Writes the script of a link, and returns its directory, which is the same for every run. cp-exec starts a file by its own name, so a
-/// script replaces each link that has another name than its file.
+/// Writes the script of a link, and returns its directory, which is the same for every run. cp-exec starts a file by
+/// its own name, so a script replaces each link that has another name than its file.
 pub(crate) fn write_link_script(link: &Path, context: &Context) -> Result<PathBuf> {
     let script = script_of(link, context)?;
     let word = link.to_str().ok_or_else(|| Error::validation("the link's path is not UTF-8").in_file(link))?;

@@ -106,7 +106,8 @@ fn checked(file: &Path, context: &Context) -> Vec<Item> {
     tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
 }
 
-/// The sort key of an item: tools of files and servers by name, then built-in tools, servers, and tools that are left out.
+/// The sort key of an item: tools of files and servers by name, then built-in tools, servers, and tools that are left
+/// out.
 fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
     match (&item.tool, &item.server) {
         (Some(tool), _) => {

@@ -108,7 +108,8 @@ pub enum InputKind {
 /// The effect of failed items on the exit status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RowFailures {
-    /// Process all items, and exit with 1 and `E_PARTIAL` if some failed, or with the code of the first failure if all failed
+    /// Process all items, and exit with 1 and `E_PARTIAL` if some failed, or with the code of the first failure if all
+    /// failed
     #[default]
     Fail,
     /// Process all items, and exit with 0: each failed item has its record

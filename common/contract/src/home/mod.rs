@@ -52,8 +52,8 @@ const PRIVATE: [&str; 9] = ["config", "hosts", "keys", "ledger", "state", "plane
 /// The tiers of a home, which contain sessions and runs.
 pub const TIERS: [&str; 3] = ["ho1", "ho2", "ho3"];
 
-/// A home, in the layout of a control plane root: a directory of data, whose `config` and `state` may lie elsewhere. None
-/// of its files need to exist.
+/// A home, in the layout of a control plane root: a directory of data, whose `config` and `state` may lie elsewhere.
+/// None of its files need to exist.
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,

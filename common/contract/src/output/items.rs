@@ -91,8 +91,8 @@ impl Output {
         Ok(())
     }
 
-    /// True if the item is one of many. Without an envelope its failure is an empty line, so that the other lines stay beside
-    /// those of the input.
+    /// True if the item is one of many. Without an envelope its failure is an empty line, so that the other lines stay
+    /// beside those of the input.
     pub(super) fn is_line_of_stream(&self) -> bool {
         self.shape() == Shape::Stream && self.place.line.is_some()
     }

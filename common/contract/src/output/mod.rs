@@ -111,7 +111,8 @@ pub struct Output {
     state: &'static Mutex<State>,
     buffer: Vec<u8>,
     held: Option<Held>,
-    /// The exit status and the code after the last line: an answer, a passed closing line, or bytes with their own status.
+    /// The exit status and the code after the last line: an answer, a passed closing line, or bytes with their own
+    /// status.
     ended: Option<(u8, Option<Code>)>,
     place: Place,
     item_status: ItemStatus,

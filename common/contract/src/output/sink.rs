@@ -1,5 +1,5 @@
-//! Writes to the standard streams: all bytes or an error. Untrusted text is escaped for a terminal. Also detects a process
-//! that was started without standard output (`>&-`).
+//! Writes to the standard streams: all bytes or an error. Untrusted text is escaped for a terminal. Also detects a
+//! process that was started without standard output (`>&-`).
 //!
 //! Before `main`, Rust's runtime opens `/dev/null` in place of a closed standard stream; from then on every write
 //! succeeds but the output is lost. The replacement cannot be distinguished from a redirection, because Python, Node

@@ -1,5 +1,5 @@
-//! Standard input that a verb does not read, because its command line has the whole input. Nothing is consumed from it: it
-//! may belong to a loop that called this program.
+//! Standard input that a verb does not read, because its command line has the whole input. Nothing is consumed from it:
+//! it may belong to a loop that called this program.
 
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
 
@@ -7,7 +7,8 @@ use crate::context::Context;
 use crate::output::Severity;
 use crate::wire::{Error, Result};
 
-/// Returns the number of bytes of a pipe, socket or file on standard input that can be read now, and if they begin the file.
+/// Returns the number of bytes of a pipe, socket or file on standard input that can be read now, and if they begin the
+/// file.
 fn waiting() -> (u64, bool) {
     let stdin = rustix::stdio::stdin();
     let Ok(stat) = fstat(stdin) else { return (0, false) };
@@ -26,8 +27,8 @@ pub fn has_bytes() -> bool {
     waiting().0 > 0
 }
 
-/// Fails before the effect of a verb if standard input is a file that nobody has read from, because the caller redirected it
-/// for this verb. The hint names the option that reads it.
+/// Fails before the effect of a verb if standard input is a file that nobody has read from, because the caller
+/// redirected it for this verb. The hint names the option that reads it.
 pub fn refuse_file(hint: &str) -> Result<()> {
     match waiting() {
         (1.., true) => Err(Error::usage(
@@ -38,8 +39,8 @@ pub fn refuse_file(hint: &str) -> Result<()> {
     }
 }
 
-/// Warns after the effect of a verb if standard input has bytes, because a forgotten `-` is a common mistake. A pipe may get
-/// its bytes later than this program starts.
+/// Warns after the effect of a verb if standard input has bytes, because a forgotten `-` is a common mistake. A pipe
+/// may get its bytes later than this program starts.
 pub fn note(hint: &str, context: &mut Context) {
     if has_bytes() {
         let message = format!("standard input was not read: {hint}, or redirect from /dev/null");

@@ -12,7 +12,8 @@ use super::{Error, Receipt};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["shown"])))]
 pub struct Approval {
-    /// Id: `APR-` and 16 hex digits of the hash of the action, the level, `binds`, and the run and call of the requester.
+    /// Id: `APR-` and 16 hex digits of the hash of the action, the level, `binds`, and the run and call of the
+    /// requester.
     pub id: String,
     /// The requester.
     pub asked_by: AskedBy,
@@ -147,7 +148,8 @@ pub struct Binds {
 /// A grant of an approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The grantor: `terminal`, `approver`, `caller` (a command line without a terminal) or `host` (the client of another agent).
+    /// The grantor: `terminal`, `approver`, `caller` (a command line without a terminal) or `host` (the client of
+    /// another agent).
     pub by: String,
     /// The name of the host, or the path of the approver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,8 +192,8 @@ impl Grant {
 }
 
 impl How {
-    /// The grantor of an answer by this channel to this process. A command line that resumes a run has a person behind it only if its
-    /// standard input is a terminal.
+    /// The grantor of an answer by this channel to this process. A command line that resumes a run has a person behind
+    /// it only if its standard input is a terminal.
     #[must_use]
     pub fn grantor(self) -> &'static str {
         match self {

@@ -9,8 +9,8 @@ use crate::format::Entry;
 use crate::format::line::{LINE_LIMIT, inside, member};
 use crate::store::blob;
 
-/// Finishes the body that starts there: counts what was lost, keeps the original bytes, and makes it short enough for a line of the
-/// ledger at `path`.
+/// Finishes the body that starts there: counts what was lost, keeps the original bytes, and makes it short enough for a
+/// line of the ledger at `path`.
 pub(super) fn finish(path: &Path, body: &mut Vec<u8>, start: usize, entry: &Entry, redactions: u32) -> Result<()> {
     if entry.replaced() > 0 {
         count_in_data(body, start, "replaced", entry.replaced());

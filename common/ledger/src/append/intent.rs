@@ -1,5 +1,5 @@
-//! Accepting a rollback: the intent is recorded before the effect, and the result after it. After a crash between two steps, the next
-//! writer that appends completes the operation.
+//! Accepting a rollback: the intent is recorded before the effect, and the result after it. After a crash between two
+//! steps, the next writer that appends completes the operation.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -63,8 +63,8 @@ impl Ledger {
         Ok(known.map(|known| self.receipt(known.next - 1, &known.hash)))
     }
 
-    /// Moves the checkpoint aside, as the last line says, unless that was done. Returns the entry that is still to be written; none if
-    /// the line is about something else.
+    /// Moves the checkpoint aside, as the last line says, unless that was done. Returns the entry that is still to be
+    /// written; none if the line is about something else.
     pub(super) fn move_checkpoint_aside(&self, tail: &Tail) -> Result<Option<Entry>> {
         let failed = |e| Error::io("cannot move the checkpoint aside", e).in_file(&self.path).fatal();
         let mut bytes = vec![0; usize::try_from(tail.end - tail.start).unwrap_or_default()];

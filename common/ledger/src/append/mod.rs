@@ -191,8 +191,8 @@ impl Ledger {
         Ok((committed.first..).zip(&committed.hashes).map(|(seq, hash)| self.receipt(seq, hash)).collect())
     }
 
-    /// Appends entries that name each other's places: `entries` gets, under the lock, the place that the first of them will have.
-    /// All of them in one write, or none.
+    /// Appends entries that name each other's places: `entries` gets, under the lock, the place that the first of them
+    /// will have. All of them in one write, or none.
     pub fn append_placed(&mut self, entries: impl FnOnce(u64) -> Result<Vec<Entry>>) -> Result<Vec<Receipt>> {
         self.durable.certain(&self.path)?;
         self.discard();
@@ -311,8 +311,8 @@ impl Ledger {
         Ok(self.closed(None)?.segment)
     }
 
-    /// Like [`Ledger::rotate`], and appends the entry that `then` returns for the closed file to the new file, under the same lock.
-    /// A crash leaves both or neither.
+    /// Like [`Ledger::rotate`], and appends the entry that `then` returns for the closed file to the new file, under
+    /// the same lock. A crash leaves both or neither.
     pub fn rotate_with(&mut self, then: impl FnOnce(&Path) -> Result<Entry>) -> Result<(PathBuf, Receipt)> {
         self.discard();
         let closed = self.closed(Some(Box::new(then)))?;
@@ -347,7 +347,8 @@ impl Ledger {
         self.file.file().sync_data().map_err(|e| Error::io("cannot sync", e).in_file(&self.path).fatal())
     }
 
-    /// The bytes that repair would move aside: their offset, length and hash. `None` if the last line is intact and whole.
+    /// The bytes that repair would move aside: their offset, length and hash. `None` if the last line is intact and
+    /// whole.
     pub fn damaged_tail(&self) -> Result<Option<(u64, u64, Hash)>> {
         let size = self.size()?;
         let good = tail::intact_end(self.file.file(), &self.path, size)?;

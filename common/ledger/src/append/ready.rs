@@ -43,7 +43,8 @@ impl Ledger {
         Ok(self.metadata()?.len())
     }
 
-    /// Takes the lock and prepares the file for the next line: creates it, recovers its tail, and completes a rotation. Returns its end.
+    /// Takes the lock and prepares the file for the next line: creates it, recovers its tail, and completes a rotation.
+    /// Returns its end.
     pub(super) fn ready(&mut self) -> Result<Known> {
         loop {
             let locked = self.lock()?;
@@ -85,8 +86,8 @@ impl Ledger {
         Ok(Some(known))
     }
 
-    /// Seals the tail of a file whose last whole line ends at `known`: what follows is moved aside and recorded, with an entry that a
-    /// crash left owed, and with `more`.
+    /// Seals the tail of a file whose last whole line ends at `known`: what follows is moved aside and recorded, with
+    /// an entry that a crash left owed, and with `more`.
     pub(super) fn recover_tail(&mut self, mut known: Known, size: u64, more: Option<Entry>) -> Result<Known> {
         let recovered = match size - known.size {
             0 => pending_entry(&self.path, known.next)?,
@@ -241,8 +242,9 @@ fn pending_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Copies the bytes from `offset` on to `<file>.torn.<seq>.<sha8>`, makes sure of the copy, then cuts them off. Returns the entry that
-/// says so, which is to be written as line `seq`; after that [`clear_pending`] is called. The caller holds the lock.
+/// Copies the bytes from `offset` on to `<file>.torn.<seq>.<sha8>`, makes sure of the copy, then cuts them off. Returns
+/// the entry that says so, which is to be written as line `seq`; after that [`clear_pending`] is called. The caller
+/// holds the lock.
 pub(super) fn seal(file: &File, path: &Path, offset: u64, size: u64, seq: u64) -> Result<Entry> {
     let doing = |e: io::Error| Error::io("cannot move torn bytes aside", e).in_file(path).fatal();
     // Hash first: the name holds it, and a name that is final from the start leaves no litter.

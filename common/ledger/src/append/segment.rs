@@ -1,6 +1,7 @@
 //! Segments: a ledger's file is closed with a seal and renamed; the next file continues the chain from the seal's hash.
 //!
-//! A crash can come after every step. The next writer that opens the ledger sees the seal at the end of the file and completes the rotation.
+//! A crash can come after every step. The next writer that opens the ledger sees the seal at the end of the file and
+//! completes the rotation.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
@@ -37,8 +38,8 @@ pub(super) struct Closed {
     pub(super) last: (u64, Hash),
 }
 
-/// Gives a sealed file its own name and replaces it by a new one, which begins with the lines that the seal names. The caller
-/// holds the lock on the sealed file, whose end is `tail`.
+/// Gives a sealed file its own name and replaces it by a new one, which begins with the lines that the seal names. The
+/// caller holds the lock on the sealed file, whose end is `tail`.
 pub(super) fn finish(file: &File, path: &Path, tail: &Tail) -> Result<Closed> {
     let doing = |e: std::io::Error| Error::io("cannot rotate", e).in_file(path).fatal();
     let segment = name_of(path)?;

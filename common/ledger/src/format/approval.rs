@@ -64,7 +64,8 @@ fn with_subject(entry: Entry, approval: &Approval) -> Entry {
     shown.diff.iter().fold(entry, |entry, diff| entry.with("diff_sha256", &Hash::of(diff.as_bytes()).to_string()))
 }
 
-/// Adds what this process knows of the person who started it: the user id, its name, and the terminal of its standard input.
+/// Adds what this process knows of the person who started it: the user id, its name, and the terminal of its standard
+/// input.
 fn with_person(entry: Entry) -> Entry {
     let uid = rustix::process::getuid().as_raw();
     let entry = entry.with("uid", &uid);

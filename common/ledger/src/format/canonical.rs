@@ -1,5 +1,6 @@
-//! The hash that the control plane takes of a JSON value: SHA-256 of its text with sorted names, `", "` and `": "` between the parts, and
-//! characters beyond ASCII as they are. That is what Python writes with `json.dumps(value, sort_keys=True, ensure_ascii=False)`.
+//! The hash that the control plane takes of a JSON value: SHA-256 of its text with sorted names, `", "` and `": "`
+//! between the parts, and characters beyond ASCII as they are. That is what Python writes with `json.dumps(value,
+//! sort_keys=True, ensure_ascii=False)`.
 
 use cp_common::json;
 use cp_common::keys::{Key, hex};

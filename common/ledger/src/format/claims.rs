@@ -1,5 +1,5 @@
-//! The hashes of requests and of results in entries: each formula once, for the programs that write it and for those that
-//! recompute it. All are over the control plane's spelling of a JSON value; see [`super::canonical`].
+//! The hashes of requests and of results in entries: each formula once, for the programs that write it and for those
+//! that recompute it. All are over the control plane's spelling of a JSON value; see [`super::canonical`].
 
 use cp_common::json;
 use cp_common::keys::Key;
@@ -46,7 +46,8 @@ pub fn tag_of_command(value: &[u8], key: &Key) -> String {
     tag_of_normal(value, b"command", key)
 }
 
-/// The input of the hash of a process's command, in normal form: its words, its directory, and the sorted names of its variables.
+/// The input of the hash of a process's command, in normal form: its words, its directory, and the sorted names of its
+/// variables.
 pub fn exec_command(argv: &[impl AsRef<str>], cwd: &str, variables: &[impl AsRef<str>]) -> Vec<u8> {
     let mut names: Vec<&str> = variables.iter().map(AsRef::as_ref).collect();
     names.sort_unstable();

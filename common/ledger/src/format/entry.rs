@@ -141,8 +141,8 @@ impl Entry {
         Ok(self)
     }
 
-    /// Sets the message from bytes that should be UTF-8. Bytes that are not become U+FFFD, are counted, and the original is kept
-    /// as a blob.
+    /// Sets the message from bytes that should be UTF-8. Bytes that are not become U+FFFD, are counted, and the
+    /// original is kept as a blob.
     pub fn set_message_bytes(&mut self, bytes: &[u8]) {
         self.replaced = 0;
         self.original = None;
@@ -162,9 +162,9 @@ impl Entry {
         self.original = Some(bytes.to_vec());
     }
 
-    /// Takes over the members of an object, given as its text between the braces in normal form: those an entry has are lifted
-    /// when they have the right type, the rest is data. So is what only a stored line may have: `seq`, `ts`, `prev`, `hash`; where
-    /// the object's own data has one of these, it stays together, as `data.data`.
+    /// Takes over the members of an object, given as its text between the braces in normal form: those an entry has are
+    /// lifted when they have the right type, the rest is data. So is what only a stored line may have: `seq`, `ts`,
+    /// `prev`, `hash`; where the object's own data has one of these, it stays together, as `data.data`.
     pub fn lift(&mut self, object: &[u8]) {
         let apart = data_is_apart(object);
         let mut rest = Vec::new();

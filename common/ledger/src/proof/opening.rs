@@ -25,7 +25,8 @@ impl Opening {
         serde_json::from_slice(data).ok()
     }
 
-    /// True if a file is the one before it. The stem may be another: a ledger may be copied under another name as a whole.
+    /// True if a file is the one before it. The stem may be another: a ledger may be copied under another name as a
+    /// whole.
     pub fn follows(&self, name: &str) -> bool {
         number_in(name).map(|(_, number)| number) == number_in(&self.file).map(|(_, number)| number)
     }

@@ -1,6 +1,8 @@
-//! Proves a ledger file: every line's shape and hash, the chain through all of them, and that each is JSON in normal form.
+//! Proves a ledger file: every line's shape and hash, the chain through all of them, and that each is JSON in normal
+//! form.
 //!
-//! Lines are hashed where they lie, without parsing; chunks of a file are proved on their own, and their ends are joined afterwards.
+//! Lines are hashed where they lie, without parsing; chunks of a file are proved on their own, and their ends are
+//! joined afterwards.
 
 use std::path::Path;
 
@@ -158,7 +160,8 @@ struct First {
 }
 
 impl Chunk {
-    /// Reads the lines that start in `from..to`. The reader stands one byte before, to see whether a line starts at `from`.
+    /// Reads the lines that start in `from..to`. The reader stands one byte before, to see whether a line starts at
+    /// `from`.
     fn read(reader: &mut Lines, from: u64, to: u64, options: Options) -> Result<Self> {
         let mut chunk = Self {
             lines: 0,

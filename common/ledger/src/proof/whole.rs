@@ -1,5 +1,6 @@
-//! Proves the references of lines to other lines and to files beside the ledger: segments in order, seals, entries of checkpoints,
-//! recoveries and blobs. A file with such lines is read once more, after [`super::verifier`] has proved its lines.
+//! Proves the references of lines to other lines and to files beside the ledger: segments in order, seals, entries of
+//! checkpoints, recoveries and blobs. A file with such lines is read once more, after [`super::verifier`] has proved
+//! its lines.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -106,8 +106,8 @@ pub fn lines_of(path: &Path) -> Result<Lines> {
     })
 }
 
-/// A file with the bytes of a source, and their count: the file itself, else a copy without a name, because a pipe cannot
-/// be read from its end.
+/// A file with the bytes of a source, and their count: the file itself, else a copy without a name, because a pipe
+/// cannot be read from its end.
 pub fn seekable(path: &Path) -> Result<(File, u64)> {
     let mut reader = match open_source(path)? {
         Source::File(file, size) => return Ok((file, size)),

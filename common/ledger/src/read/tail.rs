@@ -53,7 +53,8 @@ pub enum Asks {
 }
 
 impl Asks {
-    /// Entries with these events can be copies from another ledger. An entry that does not fit its place announces nothing.
+    /// Entries with these events can be copies from another ledger. An entry that does not fit its place announces
+    /// nothing.
     fn of(line: &Line<'_>) -> Self {
         let number = |name: &str| -> Option<u64> { std::str::from_utf8(line.data_member(name)?).ok()?.parse().ok() };
         if line.is_event("segment.seal") && number("size") == Some(line.seq()) {

@@ -129,7 +129,8 @@ fn write_whole(directory: &Path, target: &Path, bytes: &[u8]) -> io::Result<()> 
     File::open(directory)?.sync_all()
 }
 
-/// Stores a value, and returns the reference that replaces it in a line. Text is stored as its bytes, any other value as JSON.
+/// Stores a value, and returns the reference that replaces it in a line. Text is stored as its bytes, any other value
+/// as JSON.
 fn reference(ledger: &Path, value: &[u8]) -> Result<String> {
     Ok(match json::unquote(value).filter(|_| value.starts_with(b"\"")) {
         Some(text) => format!("{{\"blob\":\"{}\",\"len\":{}}}", store(ledger, text.as_bytes())?, text.len()),

@@ -1,5 +1,5 @@
-//! Tokens of any provider: one or more short words, a separator, and a random body, such as `acme_live_…`. Identifiers of many services
-//! have the same form; `tables/words.txt` lists the words with which those begin.
+//! Tokens of any provider: one or more short words, a separator, and a random body, such as `acme_live_…`. Identifiers
+//! of many services have the same form; `tables/words.txt` lists the words with which those begin.
 
 use std::ops::Range;
 
@@ -146,7 +146,8 @@ const WRITTEN: [i32; 26] =
 /// The information in a change of the class of a character, and in none: the first is frequent in random text.
 const CHANGE: [i32; 2] = [-6, 13];
 
-/// Returns the information in favor of random text, in tenths of a bit: letters are as frequent as all others, and their classes change often.
+/// Returns the information in favor of random text, in tenths of a bit: letters are as frequent as all others, and
+/// their classes change often.
 fn score(body: &[u8]) -> i32 {
     let letter = |byte: &u8| byte.is_ascii_alphabetic().then(|| usize::from(byte.to_ascii_lowercase() - b'a'));
     let written: i32 = body.iter().filter_map(letter).map(|letter| WRITTEN[letter]).sum();

@@ -34,8 +34,8 @@ pub(super) fn pin(plan: &Plan) -> Result<(), Failure> {
     way.into_iter().try_for_each(|directory| cover(directory, None, Attributes::Set(0)))
 }
 
-/// The operations that restrict paths of declared trees, each path once and after the directory that contains it. A path
-/// whose operation changes nothing in a restricted directory is omitted.
+/// The operations that restrict paths of declared trees, each path once and after the directory that contains it. A
+/// path whose operation changes nothing in a restricted directory is omitted.
 fn restrictions<'a>(view: &'a View, places: &NewRoot, kernel: &'a [(PathBuf, bool)]) -> Vec<(&'a Path, Operation)> {
     let of = |hidden: bool| if hidden { Operation::Hidden } else { Operation::ReadOnly };
     let kernel = kernel.iter().map(|(path, hidden)| (path, of(*hidden)));

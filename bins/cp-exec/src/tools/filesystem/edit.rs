@@ -1,5 +1,5 @@
-//! `filesystem.edit_file`: a replacement, an insertion or a patch becomes changes of files. All of them are placed and checked before the
-//! first is applied.
+//! `filesystem.edit_file`: a replacement, an insertion or a patch becomes changes of files. All of them are placed and
+//! checked before the first is applied.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,8 @@ use cp_hosts::{After, Pending, Present};
 use serde_json::{Value, json};
 
 use super::form::{Action, FileChange, parse};
-use super::missing::file_not_found;
 use super::place::{Edited, inserted, patched, replaced};
-use super::{change, locked, present, unchanged, utf_8_only, writable_path};
+use super::{change, file_not_found, locked, present, unchanged, utf_8_only, writable_path};
 use crate::policy::Policy;
 use crate::request::{EditFile, Replacement};
 use crate::run::Engine;

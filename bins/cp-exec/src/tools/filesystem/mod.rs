@@ -6,7 +6,6 @@
 mod edit;
 mod form;
 mod hunk;
-mod missing;
 mod place;
 mod read;
 mod undo;
@@ -18,6 +17,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::{lock, make_directory, resolved};
+use cp_common::spelling::nearest;
 use cp_common::wire::{FileChange, FileKind, FileState, Receipt};
 use cp_common::{Code, Error, Result, signals};
 use cp_hosts::{After, Pending, Present};
@@ -123,8 +123,8 @@ pub(super) fn utf_8_only(path: &Path, before: Option<&Present>) -> Result<()> {
         .hint(format!("run a command that changes it, for example `iconv -f {name} -t UTF-8`")))
 }
 
-/// Keeps the contents that changes replace, records the changes, and then applies them: all, or none if one fails. Missing
-/// directories are created.
+/// Keeps the contents that changes replace, records the changes, and then applies them: all, or none if one fails.
+/// Missing directories are created.
 pub(super) fn change(
     engine: &mut Engine,
     operation: &str,
@@ -232,7 +232,8 @@ fn missing_directories(changes: &[Pending]) -> Vec<PathBuf> {
     missing
 }
 
-/// Takes a change back, because a later change of the same request failed. A file that was changed by others since stays.
+/// Takes a change back, because a later change of the same request failed. A file that was changed by others since
+/// stays.
 fn take_back(pending: &Pending) {
     let before = pending.before.as_ref();
     let after = before.map(|before| After::new(before.bytes.clone(), Some(before.permissions)));
@@ -336,4 +337,22 @@ fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
         }
     }
     Ok(None)
+}
+/// The error for a file that does not exist.
+fn file_not_found(policy: &Policy, path: &Path) -> Error {
+    let error = Error::not_found(format!("file not found: {}", path.display()));
+    let Some(near) = similar(policy, path) else { return error.hint("write_file creates it") };
+    let name = shown(policy, &near);
+    let hint = format!("did you mean `{name}`? write_file creates a file");
+    error.with("nearest", vec![name]).hint(hint)
+}
+
+/// The readable file in the same directory with a similar name.
+fn similar(policy: &Policy, path: &Path) -> Option<PathBuf> {
+    let (name, parent) = (path.file_name()?.to_str()?, path.parent()?);
+    let listing = readable(policy, parent).ok().and_then(|()| std::fs::read_dir(parent).ok()).into_iter().flatten();
+    let names: Vec<String> = listing.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let same_case = names.iter().find(|other| other.eq_ignore_ascii_case(name)).map(String::as_str);
+    let near = same_case.or_else(|| nearest(name, names.iter().map(String::as_str)));
+    near.map(|near| parent.join(near)).filter(|path| readable(policy, path).is_ok())
 }

@@ -15,8 +15,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::missing::file_not_found;
-use super::{open, path_of, readable};
+use super::{file_not_found, open, path_of, readable};
 use crate::digest::{format_digest, sha256};
 use crate::request::{self, ListDirectory, ReadFile};
 use crate::run::Engine;

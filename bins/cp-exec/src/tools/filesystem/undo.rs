@@ -1,4 +1,5 @@
-//! Undoes changes by runs and file tools: restores each path that nobody else changed to the state before the first of them.
+//! Undoes changes by runs and file tools: restores each path that nobody else changed to the state before the first of
+//! them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -42,8 +43,8 @@ pub(crate) struct Step {
 }
 
 impl Undo {
-    /// Compares each path with the states that the changes, the oldest first, gave it. Changes nothing yet. A preview takes no
-    /// lock, because that would create a file.
+    /// Compares each path with the states that the changes, the oldest first, gave it. Changes nothing yet. A preview
+    /// takes no lock, because that would create a file.
     pub(crate) fn of(policy: &Policy, changes: Vec<FileChange>, is_preview: bool) -> Result<Self> {
         policy.check_base()?;
         let store = Store::of_home(&policy.cp_home);
@@ -265,8 +266,8 @@ fn permissions_of(now: Option<&FileState>, state: &FileState) -> String {
     now.filter(|now| now.kind == state.kind).unwrap_or(state).permissions.clone()
 }
 
-/// True if a path had this state. The permissions of a directory are not compared: a restored one may not have them yet, and
-/// one with other files keeps them.
+/// True if a path had this state. The permissions of a directory are not compared: a restored one may not have them
+/// yet, and one with other files keeps them.
 fn is_known(known: &[Option<FileState>], state: Option<&FileState>) -> bool {
     let is_directory = |state: Option<&FileState>| kind_of(state) == Some(FileKind::Directory);
     known.iter().any(|known| known.as_ref() == state || is_directory(known.as_ref()) && is_directory(state))

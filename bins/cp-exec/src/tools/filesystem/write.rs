@@ -9,8 +9,7 @@ use cp_ledger::format::approval::Said;
 use serde_json::json;
 
 use super::edit::exists;
-use super::missing::file_not_found;
-use super::{change, locked, present, unchanged, utf_8_only, writable_path};
+use super::{change, file_not_found, locked, present, unchanged, utf_8_only, writable_path};
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::digest::sha256;
 use crate::policy::Policy;

@@ -160,7 +160,8 @@ fn configured(host: HookHost, file: &Path, context: &Context) -> std::result::Re
 }
 
 /// Runs the host with a model that tries each of its routes, by a script that every installation has. With the hook, no
-/// call has an effect outside of the project, and the model receives the output of a line from our sandbox, or the refusal.
+/// call has an effect outside of the project, and the model receives the output of a line from our sandbox, or the
+/// refusal.
 fn routes(host: HookHost, program: &Path, here: &Path, context: &Context) -> Result<Vec<Check>> {
     let not_run = |why: &str, fix: &str| {
         vec![Check::not_fine(&format!("{}_routes", host.name()), Status::Warn, format!("not tried: {why}"), fix)]

@@ -1,5 +1,5 @@
-//! `cp-exec hook HOST` inside the sandbox of an agent: the supervisor records the tool call. The call goes on unchanged,
-//! because everything that it starts is inside as well.
+//! `cp-exec hook HOST` inside the sandbox of an agent: the supervisor records the tool call. The call goes on
+//! unchanged, because everything that it starts is inside as well.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};

@@ -100,8 +100,8 @@ fn edit(doc: &VerbDoc, args: &EditArgs, context: &Context) -> Result<Edit<'stati
     })
 }
 
-/// The file in which the repository of a project names what git leaves out, and the line for a file of the project; `None`
-/// without a repository. The hook names paths of this machine, so that nobody else can use it.
+/// The file in which the repository of a project names what git leaves out, and the line for a file of the project;
+/// `None` without a repository. The hook names paths of this machine, so that nobody else can use it.
 fn exclude(project: &Path, file: &Path) -> Option<(PathBuf, String)> {
     let mut git = Process::new(on_path("git")?);
     git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").arg("-C").arg(project);

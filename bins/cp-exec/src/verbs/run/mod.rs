@@ -255,8 +255,9 @@ impl Args {
         self.hosted.is_some() || self.is_hosted_line
     }
 
-    /// The standard input of the command: a file, or `-` for that of this process. In the raw format a command gets it without
-    /// an option, as from env and nice, unless it comes from a terminal or would have to be compared with an earlier request.
+    /// The standard input of the command: a file, or `-` for that of this process. In the raw format a command gets it
+    /// without an option, as from env and nice, unless it comes from a terminal or would have to be compared with an
+    /// earlier request.
     fn input(&self, context: &Context) -> Option<&str> {
         let hands_on = context.out.format() == Format::Raw && !self.is_hosted() && self.write.request_id.is_none();
         self.stdin.as_deref().or_else(|| (hands_on && !std::io::stdin().is_terminal()).then_some("-"))

@@ -1,5 +1,6 @@
-//! The budget file: limits, sums, reservations and the pause. Processes share it: it is replaced as a whole under a lock, and a file with
-//! other content is never written. A process with a budget of its own keeps the content in memory.
+//! The budget file: limits, sums, reservations and the pause. Processes share it: it is replaced as a whole under a
+//! lock, and a file with other content is never written. A process with a budget of its own keeps the content in
+//! memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
@@ -44,7 +45,8 @@ pub(super) struct Reservation {
     pub usd: f64,
 }
 
-/// The process that made a reservation. Process ids are used again, so its start time belongs to it, in clock ticks since the machine started.
+/// The process that made a reservation. Process ids are used again, so its start time belongs to it, in clock ticks
+/// since the machine started.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Owner {

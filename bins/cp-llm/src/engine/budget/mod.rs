@@ -1,6 +1,6 @@
 //! Budgets: limits of spending, for one process or for all that share a file.
-//! A request reserves its estimated cost before it is sent, and the actual cost is counted after its answer. A budget is
-//! exceeded by at most the requests in flight.
+//! A request reserves its estimated cost before it is sent, and the actual cost is counted after its answer. A budget
+//! is exceeded by at most the requests in flight.
 
 mod file;
 #[cfg(test)]

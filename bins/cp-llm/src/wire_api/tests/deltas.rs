@@ -1,4 +1,5 @@
-//! Blocks are the same for every division of reasoning, text and arguments into deltas, and equal to the blocks of the whole answer.
+//! Blocks are the same for every division of reasoning, text and arguments into deltas, and equal to the blocks of the
+//! whole answer.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Streams of every API, with oddities of real servers, are split at every byte. The decoded answer is always the same, and equal to the
-//! answer in one body.
+//! Streams of every API, with oddities of real servers, are split at every byte. The decoded answer is always the same,
+//! and equal to the answer in one body.
 
 use cp_common::Result;
 use cp_common::wire::Origin;

@@ -1,4 +1,5 @@
-//! Completion with the Tab key: the names of commands, the ids and paths that each command takes, and paths after an `@`.
+//! Completion with the Tab key: the names of commands, the ids and paths that each command takes, and paths after an
+//! `@`.
 
 use std::path::{Path, PathBuf};
 
@@ -40,7 +41,8 @@ impl Ids {
     }
 }
 
-/// The paths with this beginning, relative to a directory. Directories get a slash; hidden files are offered only after a dot.
+/// The paths with this beginning, relative to a directory. Directories get a slash; hidden files are offered only after
+/// a dot.
 fn paths(below: &Path, begun: &str) -> Vec<String> {
     let (directory, name) = begun.split_at(begun.rfind('/').map_or(0, |at| at + 1));
     let listing = std::fs::read_dir(below.join(directory)).into_iter().flatten().flatten();

@@ -1,4 +1,5 @@
-//! `:hub`, `:inbox` and `:explain`: the answers of the hub, the two ways to write to it, and the context of the last turn.
+//! `:hub`, `:inbox` and `:explain`: the answers of the hub, the two ways to write to it, and the context of the last
+//! turn.
 
 use std::fmt::Write as _;
 

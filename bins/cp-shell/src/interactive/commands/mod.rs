@@ -1,5 +1,6 @@
-//! The commands of the shell: the table with their names, operands, help, capability, class and function; and the parser of lines. Commands
-//! begin with `:` or `/`, and a command of the system with `:!`; other lines are sent to the model.
+//! The commands of the shell: the table with their names, operands, help, capability, class and function; and the
+//! parser of lines. Commands begin with `:` or `/`, and a command of the system with `:!`; other lines are sent to the
+//! model.
 
 mod answers;
 pub(crate) mod completion;

@@ -1,5 +1,6 @@
-//! `:! COMMAND`, `:cmd WORDS` and the queries of the control plane tree. A command line is run by `cp-exec` as the person's own: policy
-//! decides about each program when it starts, and cp-exec asks at the same terminal if it requires approval.
+//! `:! COMMAND`, `:cmd WORDS` and the queries of the control plane tree. A command line is run by `cp-exec` as the
+//! person's own: policy decides about each program when it starts, and cp-exec asks at the same terminal if it requires
+//! approval.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -160,8 +160,8 @@ pub(super) fn undo(state: &mut State<'_>, what: &str) -> Result<Outcome> {
     arrived(state, &format!("{files}a copy without its last round; :switch {from} restores it\n"))
 }
 
-/// Puts the files of a run back after the person has seen and confirmed the list, and shows the effects that stay. An error leaves the
-/// conversation as it is.
+/// Puts the files of a run back after the person has seen and confirmed the list, and shows the effects that stay. An
+/// error leaves the conversation as it is.
 fn put_back(run: &str, state: &mut State<'_>) -> Result<Value> {
     const LEAVES: &str = "`:undo turn` takes back the turn and leaves the files";
     let planned = ask(state.context, "cp-toolloop", &["undo", run, "--dry-run"]);

@@ -1,5 +1,6 @@
-//! The console: reads lines from a terminal with an editor, or from a script, and asks for confirmation. A thread reads, so that a signal
-//! ends the wait. It reads only on request, so that a line of a script is never used as an answer.
+//! The console: reads lines from a terminal with an editor, or from a script, and asks for confirmation. A thread
+//! reads, so that a signal ends the wait. It reads only on request, so that a line of a script is never used as an
+//! answer.
 
 pub(crate) mod render;
 
@@ -141,7 +142,8 @@ impl Console {
         }
     }
 
-    /// Asks until an answer can be parsed. `letters` names the possible answers. `None` without a terminal or an answer.
+    /// Asks until an answer can be parsed. `letters` names the possible answers. `None` without a terminal or an
+    /// answer.
     pub(crate) fn choose<T>(&self, prompt: &str, letters: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let mut typed = self.answer(prompt)?;
         loop {
@@ -256,8 +258,8 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
                 let is_clean = if interrupted.load(Ordering::Relaxed) { editor.discard_keys() } else { Ok(()) };
                 is_clean.and_then(|()| editor.line(&prompt, completions))
             }
-            // An editor of its own, because keys that follow an answer must not answer the next question, and keys that follow the line
-            // of the turn must not answer this one. An answer is one line, without completion.
+            // An editor of its own, because keys that follow an answer must not answer the next question, and keys that
+            // follow the line of the turn must not answer this one. An answer is one line, without completion.
             Question::Answer(prompt) => {
                 LineEditor::new(MemHistory::new()).and_then(|mut editor| editor.answer(&prompt))
             }
@@ -342,7 +344,8 @@ impl Highlighter for Helper {}
 
 impl rustyline::Helper for Helper {}
 
-/// True if the text continues on the next line: it ends with a backslash, or a fence of three backquotes or quotes is open.
+/// True if the text continues on the next line: it ends with a backslash, or a fence of three backquotes or quotes is
+/// open.
 pub(crate) fn is_continued(text: &str) -> bool {
     let is_open = |fence: &str| text.matches(fence).count() % 2 == 1;
     let backslashes = text.len() - text.trim_end_matches('\\').len();

@@ -1,5 +1,5 @@
-//! The context of a turn: the working directory, shell history, answers of the hub, memories, and attached files. `:explain` shows all of
-//! it.
+//! The context of a turn: the working directory, shell history, answers of the hub, memories, and attached files.
+//! `:explain` shows all of it.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -57,7 +57,8 @@ const LONGEST: u64 = 256 << 10;
 /// The mark before the name of an attached text.
 const MARK: &str = "\n\n<attached file=";
 
-/// Adds the files that were attached and the files that the text names to a turn. Returns a line about each, for the person.
+/// Adds the files that were attached and the files that the text names to a turn. Returns a line about each, for the
+/// person.
 pub(super) fn attach(turn: &mut Exchange, redactor: &Redactor) -> Result<Vec<String>> {
     let mut files = turn.attached.clone();
     files.extend(named_in(&turn.text).into_iter().filter(|file| !turn.attached.contains(file)));

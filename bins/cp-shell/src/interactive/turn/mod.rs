@@ -1,5 +1,6 @@
-//! A turn: collects the context, classifies the risk, asks for confirmation if required, sends the turn to the agent, and records both
-//! sides. Commands that the model proposes are not run; its tools are, if the person named tools and confirmed the turn.
+//! A turn: collects the context, classifies the risk, asks for confirmation if required, sends the turn to the agent,
+//! and records both sides. Commands that the model proposes are not run; its tools are, if the person named tools and
+//! confirmed the turn.
 
 mod context;
 mod watch;
@@ -220,7 +221,8 @@ fn record(state: &mut State<'_>, mut turn: Exchange) -> Result<()> {
     Ok(())
 }
 
-/// Asks to confirm a turn with risk, and the use of tools. `None` if nothing must be confirmed; false if the person declined.
+/// Asks to confirm a turn with risk, and the use of tools. `None` if nothing must be confirmed; false if the person
+/// declined.
 fn confirm(state: &mut State<'_>, level: Level) -> Result<Option<bool>> {
     let State { context, conversation, model, console, .. } = state;
     let is_risky = level > Level::Safe;

@@ -192,8 +192,8 @@ impl Observer for Watch<'_> {
 
 /// Returns true if a call was refused before its tool ran: by the list of tools, by a person or by policy.
 ///
-/// A refusal has no exit status, and its content begins with the marker that `cp-toolloop` or `cp-exec` writes. The words of a tool are
-/// not searched, because a tool may report that an option is not allowed.
+/// A refusal has no exit status, and its content begins with the marker that `cp-toolloop` or `cp-exec` writes. The
+/// words of a tool are not searched, because a tool may report that an option is not allowed.
 fn is_denied(result: &ToolResult) -> bool {
     const MARKERS: [&str; 3] = ["Denied: ", "Capability denied: ", "E_FORBIDDEN: "];
     let is_refusal = |content: &str| {

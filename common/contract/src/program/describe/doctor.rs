@@ -1,5 +1,5 @@
-//! `doctor`: checks the setup and reports how to fix it. One check is that this version is new enough for the installed skill, by
-//! `minimum-version` in its front matter.
+//! `doctor`: checks the setup and reports how to fix it. One check is that this version is new enough for the installed
+//! skill, by `minimum-version` in its front matter.
 
 use std::path::{Path, PathBuf};
 
