@@ -29,8 +29,6 @@ const CLOSED: &[(&str, &str)] = &[
 const CLOSED_FOR_ROOT: &[(&str, &str)] = &[
     ("the passwords", "head -c 1 /etc/shadow"),
     ("timers of the kernel", "cat /proc/timer_list >/dev/null"),
-    ("the root of the first process", "ls /proc/1/root/ >/dev/null"),
-    ("the memory of the first process", "test -r /proc/1/mem && head -c 0 /proc/1/mem"),
     ("settings of the kernel", "cat /proc/sys/kernel/hostname >h && cat h >/proc/sys/kernel/hostname"),
 ];
 
