@@ -9,19 +9,7 @@ use crate::exec::{Exec, SCRIPT, details};
 /// The result of an attempt: `done` or `refused`.
 pub(crate) type Said = BTreeMap<String, String>;
 
-const PRELUDE: &str = r#"
-import ctypes, errno, os, subprocess, sys
-libc = ctypes.CDLL(None, use_errno=True)
-def call(number, *args):
-    result = libc.syscall(number, *args)
-    if result < 0: raise OSError(ctypes.get_errno(), "syscall")
-    return result
-def attempt(name, f):
-    try:
-        f(); print(name, "done", flush=True)
-    except (OSError, ValueError, subprocess.CalledProcessError):
-        print(name, "refused", flush=True)
-"#;
+const PRELUDE: &str = include_str!("data/python/attempts.py");
 
 fn said(output: &str) -> Said {
     let pairs = output.lines().filter_map(|line| line.split_once(' '));
@@ -32,8 +20,15 @@ fn said(output: &str) -> Said {
 /// Runs a probe inside, and gives what it says and the whole result.
 #[track_caller]
 pub(crate) fn inside(exec: &Exec, script: &str) -> (Said, Value) {
+    inside_with(exec, &[], script)
+}
+
+/// The same with options of cp-exec.
+#[track_caller]
+pub(crate) fn inside_with(exec: &Exec, options: &[&str], script: &str) -> (Said, Value) {
     exec.write("probe.py", &format!("{PRELUDE}\n{script}"));
-    let (answer, _) = exec.ask(&["--timeout", "20", "--", "python3", "-c", SCRIPT, "probe.py"]);
+    let probe = ["--timeout", "20", "--", "python3", "-c", SCRIPT, "probe.py"];
+    let (answer, _) = exec.ask(&[options, &probe].concat());
     let result = details(&answer);
     let output = result["stdout"].as_str().unwrap_or_else(|| panic!("it did not run: {answer}"));
     assert_eq!(result["return_code"], 0, "{answer}");

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use cp_testkit::{counterpart, required};
 use serde_json::json;
 
-use crate::exec::{Exec, Who};
+use crate::exec::{Exec, Who, rows};
 
 /// `rule TAB program TAB command line TAB input`.
 const CANARIES: &str = include_str!("data/canaries.tsv");
@@ -37,28 +37,11 @@ struct Line {
 }
 
 fn lines() -> impl Iterator<Item = Line> {
-    CANARIES.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(|line| {
-        let mut fields = line.split('\t');
-        let mut next = || fields.next().unwrap_or_default();
-        Line { rule: next(), program: next(), text: next(), input: next() }
-    })
+    rows(CANARIES).map(|[rule, program, text, input]| Line { rule, program, text, input })
 }
 
 /// A project with work to lose.
-const PROJECT: &str = r#"
-set -e
-git init -q -b main --template= . && git config user.name x && git config user.email x@y
-mkdir sub
-echo old > f && echo old > sub/f && git add f sub/f && git commit -qm one
-echo new > f && git commit -qam two && git tag v1 && git branch keep
-git clone -q --bare --template= . remote.git && git branch -f keep HEAD~1 && git tag v2
-echo mine > f
-printf '#!/bin/sh\n: > canary\n' > evil && chmod +x evil
-echo 'open("canary","w")' > other.py
-echo 'touch canary' > other.sh
-echo f > names
-echo '{"name":"x","version":"1.0.0","scripts":{"prepublishOnly":"./evil"}}' > package.json
-"#;
+const PROJECT: &str = include_str!("data/canaries.sh");
 
 fn project(at: &Path) {
     let made = Command::new("bash").args(["-c", PROJECT]).current_dir(at).env("HOME", at).output().unwrap();

@@ -33,22 +33,7 @@ struct Effect {
 }
 
 /// A project of several languages, with a change that is not committed.
-const FILES: [(&str, &str); 14] = [
-    (".gitignore", "target\n__pycache__\n"),
-    ("Cargo.toml", "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n"),
-    ("Makefile", "all:\n\t@echo built\ntest:\n\t@echo tested\n"),
-    ("README.md", "# A project\n\nTODO: more\n"),
-    ("go.mod", "module example.org/a\n"),
-    ("main.c", "#include <stdio.h>\nint main(void) { puts(\"hi\"); return 0; }\n"),
-    ("main.go", "package main\n\nfunc main() {}\n"),
-    ("package.json", "{\"name\":\"a\",\"version\":\"1.0.0\",\"scripts\":{\"test\":\"node --test\"}}\n"),
-    ("pyproject.toml", "[project]\nname = \"a\"\nversion = \"1\"\n"),
-    ("src/index.js", "console.log('index')\n"),
-    ("src/lib.rs", "pub fn add(a: u32, b: u32) -> u32 {\n    a + b\n}\n"),
-    ("src/main.py", "import sys\n\nprint('hello', sys.argv[1:])\n"),
-    ("tests/test_main.py", "def test_main():\n    assert 1 + 1 == 2\n"),
-    ("data/prices.csv", "name,price\na,1\nb,2\n"),
-];
+const FILES: &str = include_str!("data/projects/everyday.txt");
 
 const REPOSITORY: &str = "git init -q -b main . && git config user.name n && git config user.email n@example.org && \
     git add -A && git commit -qm first && echo more >>README.md";
@@ -121,9 +106,7 @@ fn compare(text: &str, share: f64) {
     let share = if is_long() { share } else { share - 0.05 };
     let Some(bwrap) = counterpart("bwrap") else { return };
     let exec = Exec::without_policy();
-    for (name, text) in FILES {
-        exec.write(name, text);
-    }
+    exec.unpack(FILES);
     exec.shell("sh", REPOSITORY).run().success();
     let path = std::env::var_os("PATH").unwrap();
     exec.command(&["policy", "init", "--for", "."]).env("PATH", path).run().success();

@@ -3,7 +3,7 @@
 use cp_testkit::counterpart;
 use serde_json::json;
 
-use crate::exec::{Exec, POLICY, Who};
+use crate::exec::{Exec, POLICY, Who, rows};
 
 /// Allows much, so that what is refused is refused by a rule and not by absence.
 const GENEROUS: &str = include_str!("data/policies/generous.toml");
@@ -18,10 +18,8 @@ fn decision_corpus_has_expected_verdicts() {
     exec.write("scripts/build.sh", "");
     exec.write("other.py", "");
     let (mut wrong, mut count) = (Vec::new(), 0);
-    for line in CORPUS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let mut fields = line.splitn(3, '\t');
-        let (decision, rule, text) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
-        let text = text.replace("\\n", "\n").replace("\\r", "\r");
+    for [decision, rule, line] in rows(CORPUS) {
+        let text = line.replace("\\n", "\n").replace("\\r", "\r");
         if let Some(program @ ("less" | "npx" | "vim")) = text.split(' ').next()
             && counterpart(program).is_none()
         {

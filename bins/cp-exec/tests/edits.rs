@@ -1,8 +1,10 @@
 //! Edits in the forms that models write: each form times each variation of the file, compared with the intended file.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use similar::TextDiff;
 
@@ -98,169 +100,21 @@ fn edit_in_each_form_makes_intended_file() {
     assert!(count >= 40, "{count} forms");
 }
 
-/// A request about several files or none, the files before it, and the files after it.
-type Case = (&'static str, Value, &'static [(&'static str, &'static str)], &'static [(&'static str, &'static str)]);
-
-const THREE: &[(&str, &str)] = &[("a", "1\n2\n3\n"), ("d/b", "x\ny\n"), ("gone", "g\n")];
-const CHANGED: &[(&str, &str)] = &[("a", "1\ntwo\n3\n"), ("e/new", "n\n"), ("d/c", "x\nz\n")];
-
-/// A patch of the file `a`.
-fn one_file(hunks: &str) -> String {
-    format!("*** Begin Patch\n*** Update File: a\n{hunks}*** End Patch")
+/// Edits of several files, and edits that create, insert, remove and move. A case with `!` is refused, because the
+/// content is ambiguous, or because the request does not say what it means.
+#[derive(Deserialize)]
+struct Case {
+    case: String,
+    before: BTreeMap<String, String>,
+    arguments: Value,
+    after: BTreeMap<String, String>,
 }
 
-/// Edits of several files, and edits that create, insert, remove and move.
-#[expect(clippy::too_many_lines, reason = "a table")]
-fn cases() -> Vec<Case> {
-    let one: &[(&str, &str)] = &[("a", "1\n2\n3\n")];
-    let sections = "*** Begin Patch\n*** Update File: a\n@@\n 1\n-2\n+two\n*** Add File: e/new\n+n\n*** Delete File: gone\n*** Update File: d/b\n*** Move to: d/c\n@@\n x\n-y\n+z\n*** End Patch";
-    vec![
-        ("sections", json!({"patch": sections}), THREE, CHANGED),
-        (
-            "sections in a shell line",
-            json!({"patch": format!("apply_patch <<'EOF'\n{sections}\nEOF\n")}),
-            THREE,
-            CHANGED,
-        ),
-        ("sections with directory", json!({"path": ".", "patch": sections}), THREE, CHANGED),
-        ("sections without first line", json!({"patch": sections.replace("*** Begin Patch\n", "")}), THREE, CHANGED),
-        (
-            "empty old",
-            json!({"path": "deep/er/new", "old": "", "new": "text\n"}),
-            one,
-            &[("a", "1\n2\n3\n"), ("deep/er/new", "text\n")],
-        ),
-        (
-            "empty old_string of an empty file",
-            json!({"file_path": "a", "old_string": "", "new_string": "t"}),
-            &[("a", "")],
-            &[("a", "t")],
-        ),
-        (
-            "two edits of two files",
-            json!({"edits": [{"path": "a", "old": "2", "new": "two"}, {"path": "b", "old": "y", "new": "z"}]}),
-            &[("a", "2\n"), ("b", "y")],
-            &[("a", "two\n"), ("b", "z")],
-        ),
-        (
-            "edits after each other",
-            json!({"path": "a", "edits": [{"old": "2", "new": "two"}, {"old": "two\n3", "new": "end"}]}),
-            one,
-            &[("a", "1\nend\n")],
-        ),
-        ("insert at the beginning", json!({"path": "a", "insert_line": 0, "new": "0"}), one, &[("a", "0\n1\n2\n3\n")]),
-        (
-            "insert in the middle",
-            json!({"path": "a", "insert_line": 1, "insert_text": "x\n"}),
-            one,
-            &[("a", "1\nx\n2\n3\n")],
-        ),
-        ("insert at the end", json!({"path": "a", "insert_line": 3, "new": "4\n"}), one, &[("a", "1\n2\n3\n4\n")]),
-        (
-            "insert after a line without newline",
-            json!({"path": "a", "insert_line": 1, "new": "2"}),
-            &[("a", "1")],
-            &[("a", "1\n2")],
-        ),
-        (
-            "insert into CRLF",
-            json!({"path": "a", "insert_line": 1, "new": "x"}),
-            &[("a", "1\r\n2\r\n")],
-            &[("a", "1\r\nx\r\n2\r\n")],
-        ),
-        ("all", json!({"path": "a", "old": "x", "new": "y", "all": true}), &[("a", "x x\nx")], &[("a", "y y\ny")]),
-        (
-            "all lines in CRLF",
-            json!({"path": "a", "old": "x\ny", "new": "z\nz", "replace_all": true}),
-            &[("a", "x\r\ny\r\nx\r\ny")],
-            &[("a", "z\r\nz\r\nz\r\nz")],
-        ),
-        (
-            "new lines in CRLF",
-            json!({"path": "a", "old": "1", "new": "0\n1"}),
-            &[("a", "1\r\n2\r\n")],
-            &[("a", "0\r\n1\r\n2\r\n")],
-        ),
-        (
-            "only added lines after an anchor",
-            json!({"patch": "*** Begin Patch\n*** Update File: a\n@@ 2\n+x\n*** End Patch"}),
-            one,
-            &[("a", "1\n2\nx\n3\n")],
-        ),
-        (
-            "only added lines at the end",
-            json!({"patch": "*** Begin Patch\n*** Update File: a\n@@\n+x\n*** End of File\n*** End Patch"}),
-            one,
-            &[("a", "1\n2\n3\nx\n")],
-        ),
-        (
-            "same lines twice, anchor",
-            json!({"patch": one_file("@@ b\n-x\n+y\n")}),
-            &[("a", "a\nx\nb\nx\n")],
-            &[("a", "a\nx\nb\ny\n")],
-        ),
-        (
-            "same lines twice, end of the file",
-            json!({"patch": "*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** End of File\n*** End Patch"}),
-            &[("a", "x\n\nx\n")],
-            &[("a", "x\n\ny\n")],
-        ),
-        // Refused: the content is ambiguous, or the request does not say what it means.
-        ("! twice", json!({"path": "a", "old": "x", "new": "y"}), &[("a", "x\nx\n")], &[("a", "x\nx\n")]),
-        (
-            "! twice in CRLF",
-            json!({"path": "a", "old": "x\ny", "new": "y"}),
-            &[("a", "x\r\ny\r\nx\r\ny\r\n")],
-            &[("a", "x\r\ny\r\nx\r\ny\r\n")],
-        ),
-        ("! hunk twice", json!({"patch": one_file("@@\n-x\n+y\n")}), &[("a", "x\n\nx\n")], &[("a", "x\n\nx\n")]),
-        (
-            "! anchor twice",
-            json!({"patch": one_file("@@ b\n-x\n+y\n")}),
-            &[("a", "b\nx\nb\nx\n")],
-            &[("a", "b\nx\nb\nx\n")],
-        ),
-        ("! no place", json!({"patch": one_file("@@\n+y\n")}), one, one),
-        (
-            "! other indentation",
-            json!({"path": "a", "old": "  x\n  y", "new": "z"}),
-            &[("a", "\tx\n\ty\n")],
-            &[("a", "\tx\n\ty\n")],
-        ),
-        ("! exists", json!({"path": "a", "old": "", "new": "z"}), one, one),
-        (
-            "! one of two files does not match",
-            json!({"patch": "*** Begin Patch\n*** Update File: a\n@@\n-2\n+two\n*** Update File: b\n@@\n-no\n+yes\n*** End Patch"}),
-            &[("a", "2\n"), ("b", "y\n")],
-            &[("a", "2\n"), ("b", "y\n")],
-        ),
-        (
-            "! move onto a file",
-            json!({"patch": "*** Begin Patch\n*** Update File: a\n*** Move to: b\n*** End Patch"}),
-            &[("a", "2\n"), ("b", "y\n")],
-            &[("a", "2\n"), ("b", "y\n")],
-        ),
-        ("! overlapping hunks", json!({"patch": one_file("@@\n 1\n-2\n+x\n@@\n-2\n+y\n 3\n")}), one, one),
-        ("! nothing changes", json!({"patch": one_file("@@\n-1\n+1\n")}), one, one),
-        ("! prose", json!({"path": "a", "patch": "Replace 2 by two."}), one, one),
-        ("! no section", json!({"path": "a", "patch": "*** Begin Patch\n@@\n-1\n+x\n*** End Patch"}), one, one),
-        ("! other forms", json!({"path": "a", "patch": "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+x\n"}), one, one),
-        ("! no file", json!({"old": "2", "new": "two"}), one, one),
-        ("! beyond the end", json!({"path": "a", "insert_line": 9, "new": "x"}), one, one),
-        ("! incomplete sections", json!({"patch": "*** Begin Patch\n*** Update File: a\n@@\n-2\n"}), one, one),
-        (
-            "! lines after the end of the file",
-            json!({"patch": "*** Begin Patch\n*** Update File: a\n@@\n-3\n+x\n*** End of File\n+y\n*** End Patch"}),
-            one,
-            one,
-        ),
-        ("! two ways", json!({"path": "a", "old": "2", "new": "two", "patch": "@@"}), one, one),
-    ]
-}
+const CASES: &str = include_str!("data/edits.jsonl");
 
 /// All files of the project with their contents.
-fn files(exec: &Exec) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+fn files(exec: &Exec) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
     let mut directories = vec![exec.work.to_path_buf()];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
@@ -268,11 +122,10 @@ fn files(exec: &Exec) -> Vec<(String, String)> {
                 directories.push(entry);
             } else {
                 let name = entry.strip_prefix(&*exec.work).unwrap().display().to_string();
-                found.push((name, fs::read_to_string(&entry).unwrap()));
+                found.insert(name, fs::read_to_string(&entry).unwrap());
             }
         }
     }
-    found.sort();
     found
 }
 
@@ -280,21 +133,18 @@ fn files(exec: &Exec) -> Vec<(String, String)> {
 fn edit_of_files_is_made_whole_or_refused_with_next_step() {
     let exec = Exec::new(Who::Me);
     let (mut wrong, mut refused) = (String::new(), 0);
-    for (number, (case, arguments, before, after)) in cases().into_iter().enumerate() {
+    for (number, line) in CASES.lines().enumerate() {
+        let Case { case, before, arguments, after } = serde_json::from_str(line).unwrap();
         for entry in fs::read_dir(&*exec.work).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.is_dir() { fs::remove_dir_all(entry) } else { fs::remove_file(entry) }.unwrap();
         }
-        for (name, text) in before {
-            exec.write(name, text);
-        }
+        before.iter().for_each(|(name, text)| _ = exec.write(name, text));
         let answer = edit(&exec, &format!("RUN-{number}"), &arguments);
-        let mut intended: Vec<_> = after.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        intended.sort();
         let is_refusal = case.starts_with('!');
         refused += usize::from(is_refusal);
         let content = answer["content"].as_str().unwrap_or_default();
         let answered = answer["is_error"] == is_refusal && is_refusal == content.contains("\nHint: ");
-        if files(&exec) != intended || !answered {
+        if files(&exec) != after || !answered {
             let _ = writeln!(wrong, "{case}: {content}\n{:?}", files(&exec));
         }
     }

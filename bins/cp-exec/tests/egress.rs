@@ -28,10 +28,8 @@ pub(crate) fn with_network(who: Who, network: &str) -> Exec {
 }
 
 pub(crate) fn python(exec: &Exec, script: &str) -> Value {
-    let prelude = "import socket\n\
-        def ask(host, port):\n    with socket.create_connection((host, port), 5) as s:\n        s.sendall(b'x'); return s.recv(99)\n\
-        def attempt(name, f):\n    try:\n        print(name, f())\n    except OSError as e:\n        print(name, 'denied')\n";
-    exec.write("probe.py", &format!("{prelude}{script}"));
+    let prelude = include_str!("data/egress/prelude.py");
+    exec.write("probe.py", &format!("{prelude}\n{script}"));
     let (answer, _) = exec.ask(&["--timeout", "30", "--", "python3", "-c", SCRIPT, "probe.py"]);
     assert_eq!(answer["ok"], true, "{answer}");
     answer["data"].clone()
@@ -43,19 +41,8 @@ fn allowed_name_is_reached_and_all_else_is_refused() {
     for who in everyone() {
         let port = server();
         let exec = with_network(who, &format!("[\"registry.test=127.0.0.1:{port}\"]"));
-        let result = python(
-            &exec,
-            &format!(
-                "attempt('name', lambda: ask('registry.test', 443))\n\
-                 attempt('case', lambda: ask('Registry.TEST', 80))\n\
-                 attempt('port', lambda: ask('registry.test', 8081))\n\
-                 attempt('other', lambda: ask('evil.test', 443))\n\
-                 attempt('raw', lambda: ask('127.0.0.1', {port}))\n\
-                 attempt('public', lambda: ask('1.1.1.1', 443))\n\
-                 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
-                 attempt('udp', lambda: u.sendto(b'x', ('1.1.1.1', 53)))\n"
-            ),
-        );
+        let script = include_str!("data/egress/names.py").replace("PORT", &port.to_string());
+        let result = python(&exec, &script);
         let lines =
             "name b'served x'\ncase b'served x'\nport denied\nother denied\nraw denied\npublic denied\nudp denied\n";
         assert_eq!(result["stdout"], lines, "{who:?}: {result}");

@@ -55,12 +55,7 @@ fn redirect_outside_of_list_is_refused() {
         _ => ("200 OK".to_owned(), b"page".to_vec()),
     });
     for who in everyone() {
-        let result = python(
-            &allowing(who, port),
-            "import urllib.request\n\
-             for path in ['own', 'address', 'metadata', 'name']:\n    \
-                 attempt(path, lambda: urllib.request.urlopen('http://registry.test/' + path, timeout=5).read())\n",
-        );
+        let result = python(&allowing(who, port), include_str!("data/egress/redirects.py"));
         assert_eq!(result["stdout"], "own b'page'\naddress denied\nmetadata denied\nname denied\n", "{result}");
         assert_eq!(result["connections"]["first_refused"][0]["name"], "other.test", "{result}");
     }
@@ -70,28 +65,7 @@ fn redirect_outside_of_list_is_refused() {
 fn question_to_outside_resolver_is_refused_and_own_resolver_answers_over_both_transports() {
     cp_testkit::needs!("python3");
     // No resolver of the C library: the messages are made and read here.
-    let script = "import struct\n\
-        def question(name, kind=1):\n    \
-            labels = b''.join(bytes([len(l)]) + l.encode() for l in name.split('.'))\n    \
-            return b'\\x12\\x34\\x01\\0\\0\\x01\\0\\0\\0\\0\\0\\0' + labels + b'\\0' + struct.pack('>HH', kind, 1)\n\
-        def udp(server, name, family=socket.AF_INET):\n    \
-            with socket.socket(family, socket.SOCK_DGRAM) as s:\n        \
-                s.settimeout(5); s.sendto(question(name), (server, 53)); return s.recv(512)\n\
-        def tcp(server, name):\n    \
-            with socket.create_connection((server, 53), 5) as s:\n        \
-                m = question(name); s.sendall(struct.pack('>H', len(m)) + m)\n        \
-                f = s.makefile('rb'); return f.read(struct.unpack('>H', f.read(2))[0])\n\
-        code = lambda reply: reply[3] & 15\n\
-        address = lambda reply: socket.inet_ntoa(reply[-4:])\n\
-        own = '127.0.0.53'\n\
-        attempt('udp', lambda: (code(udp(own, 'registry.test')), code(udp(own, 'other.test'))))\n\
-        attempt('tcp', lambda: (code(tcp(own, 'registry.test')), code(tcp(own, 'other.test'))))\n\
-        attempt('same', lambda: address(udp(own, 'registry.test')) == address(tcp(own, 'REGISTRY.test')))\n\
-        attempt('connect', lambda: ask(address(tcp(own, 'registry.test')), 80))\n\
-        for server in ['8.8.8.8', '10.0.0.1', '192.0.2.1']:\n    \
-            attempt('udp', lambda: udp(server, 'registry.test'))\n    \
-            attempt('tcp', lambda: tcp(server, 'registry.test'))\n\
-        attempt('ipv6', lambda: udp('2001:4860:4860::8888', 'registry.test', socket.AF_INET6))\n";
+    let script = include_str!("data/egress/resolver.py");
     for who in everyone() {
         let result = python(&allowing(who, echo()), script);
         let own = "udp (0, 3)\ntcp (0, 3)\nsame True\nconnect b'x'\n";
@@ -104,19 +78,7 @@ fn question_to_outside_resolver_is_refused_and_own_resolver_answers_over_both_tr
 fn flood_of_names_leaves_allowed_names_reachable_and_ledger_bounded() {
     cp_testkit::needs!("python3");
     let exec = with_network(Who::Me, &format!("[\"*.test=127.0.0.1:{}\"]", echo()));
-    let result = python(
-        &exec,
-        "def works(name):\n    \
-            try: return ask(name, 80) == b'x'\n    \
-            except OSError: return False\n\
-         print(sum(works(f'n{i}.test') for i in range(140)))\n\
-         u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
-         for i in range(5000):\n    \
-             n = b'f%06d' % i\n    \
-             u.sendto(b'\\x12\\x34\\x01\\0\\0\\x01\\0\\0\\0\\0\\0\\0\\x07' + n + b'\\x03org\\0\\0\\x01\\0\\x01', ('127.0.0.53', 53))\n\
-         for i in range(300): works(f'm{i}.org')\n\
-         print(works('n0.test'))\n",
-    );
+    let result = python(&exec, include_str!("data/egress/flood.py"));
     assert_eq!(result["stdout"], "128\nTrue\n", "{result}");
     let refused = exec.entries("exec.connection").into_iter().filter(|entry| entry["data"]["decision"] == "deny");
     let refused: Vec<Value> = refused.collect();
@@ -174,8 +136,7 @@ fn killed_supervisor_leaves_no_process_and_no_connection() {
 fn two_runs_in_one_project_have_own_networks() {
     cp_testkit::needs!("python3");
     let exec = allowing(Who::Me, echo());
-    exec.write("probe.py", "import socket, time\nfor _ in range(20):\n    \
-        with socket.create_connection(('registry.test', 80), 5) as s:\n        s.sendall(b'x'); assert s.recv(1) == b'x'\n    time.sleep(.02)\n");
+    exec.write("probe.py", include_str!("data/egress/twice.py"));
     thread::scope(|scope| {
         let runs: Vec<_> =
             (0..2).map(|_| scope.spawn(|| exec.ask(&["--", "python3", "-c", SCRIPT, "probe.py"]))).collect();
@@ -190,20 +151,7 @@ fn two_runs_in_one_project_have_own_networks() {
 fn connection_of_100_megabytes_passes_whole_in_both_directions() {
     cp_testkit::needs!("python3");
     let exec = allowing(Who::Me, echo());
-    let result = python(
-        &exec,
-        "import hashlib, random, threading\n\
-         s = socket.create_connection(('registry.test', 80))\n\
-         sent, got, n = hashlib.sha256(), hashlib.sha256(), 0\n\
-         def send():\n    \
-             r = random.Random(7)\n    \
-             for _ in range(100):\n        \
-                 b = r.randbytes(1 << 20); sent.update(b); s.sendall(b)\n    \
-             s.shutdown(socket.SHUT_WR)\n\
-         t = threading.Thread(target=send); t.start()\n\
-         while b := s.recv(1 << 18):\n    got.update(b); n += len(b)\n\
-         t.join(); print(n == 100 << 20, sent.digest() == got.digest())\n",
-    );
+    let result = python(&exec, include_str!("data/egress/large.py"));
     assert_eq!(result["stdout"], "True True\n", "{result}");
     assert_eq!(result["connections"]["bytes_in"], 100 << 20, "{result}");
 }
@@ -218,17 +166,7 @@ fn node_with_its_own_resolver_reaches_allowed_names_only() {
         echo()
     );
     let exec = Exec::with_policy(Who::Me, &policy.replace("intent =", &network));
-    exec.write(
-        "probe.js",
-        "const dns = require('dns').promises, net = require('net');\n\
-         const talk = host => new Promise((yes, no) => { const s = net.connect(80, host, () => s.write('x'));\n  \
-             s.on('data', d => { yes(String(d)); s.end(); }); s.on('error', no); });\n\
-         (async () => {\n  \
-             console.log(await talk((await dns.resolve4('registry.test'))[0]), await talk('registry.test'));\n  \
-             for (const f of [() => dns.resolve4('other.test'), () => talk('other.test'), () => talk('1.1.1.1')])\n    \
-                 console.log(await f().then(() => 'ESCAPED', () => 'denied'));\n\
-         })();\n",
-    );
+    exec.write("probe.js", include_str!("data/egress/probe.js"));
     let (answer, _) = exec.ask(&["--timeout", "30", "--", "node", "-e", "require('./probe.js')"]);
     assert_eq!(answer["data"]["stdout"], "x x\ndenied\ndenied\ndenied\n", "{answer}");
 }
@@ -250,14 +188,7 @@ fn name_with_private_address_in_hosts_file_is_refused_unless_policy_gives_its_ad
     let hosts = exec.root.join("hosts");
     let lines = "127.0.0.1 loop.test listed.test\n::1 six.test\n169.254.169.254 meta.test\n10.0.0.1 ten.test\n";
     std::fs::write(&hosts, lines).unwrap();
-    let script = format!(
-        "import socket\n\
-         for host, port in [('loop', {port}), ('six', {port}), ('meta', 80), ('ten', 443), ('listed', {port})]:\n    \
-             try:\n        \
-                 with socket.create_connection((host + '.test', port), 5) as s:\n            \
-                     s.sendall(b'x'); print(host, s.recv(1))\n    \
-             except OSError: print(host, 'denied')\n"
-    );
+    let script = include_str!("data/egress/private.py").replace("PORT", &port.to_string());
     exec.write("probe.py", &script);
     let mount = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
     let command = exec.command(&["--", "python3", "-c", SCRIPT, "probe.py"]);
@@ -281,12 +212,7 @@ fn name_with_private_address_in_hosts_file_is_refused_unless_policy_gives_its_ad
 }
 
 /// Makes a wheel with one module outside of the sandbox.
-const WHEEL: &str = "import sys, zipfile\n\
-    with zipfile.ZipFile(sys.argv[1], 'w') as z:\n    \
-        z.writestr('demo.py', 'print(\"installed\")\\n')\n    \
-        z.writestr('demo-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: demo\\nVersion: 1.0\\n')\n    \
-        z.writestr('demo-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n    \
-        z.writestr('demo-1.0.dist-info/RECORD', 'demo.py,,\\ndemo-1.0.dist-info/METADATA,,\\ndemo-1.0.dist-info/WHEEL,,\\ndemo-1.0.dist-info/RECORD,,\\n')\n";
+const WHEEL: &str = include_str!("data/egress/wheel.py");
 
 #[test]
 fn pip_installs_from_listed_registry_and_from_no_other() {
@@ -320,26 +246,12 @@ fn pip_installs_from_listed_registry_and_from_no_other() {
     let pip = pip.display().to_string();
     for (host, succeeds) in [("other.test", false), ("registry.test", true)] {
         let index = format!("http://{host}/simple/");
-        let (answer, status) = exec.ask(&[
-            "--timeout",
-            "120",
-            "--",
-            "python3",
-            &pip,
-            "install",
-            "--no-input",
-            "--disable-pip-version-check",
-            "--retries",
-            "0",
-            "--no-deps",
-            "--index-url",
-            &index,
-            "--trusted-host",
-            host,
-            "--target",
-            "site",
-            "demo",
-        ]);
+        let words =
+            "install --no-input --disable-pip-version-check --retries 0 --no-deps --target site demo --trusted-host";
+        let before = ["--timeout", "120", "--", "python3", &pip];
+        let after = [host, "--index-url", &index];
+        let words: Vec<&str> = before.into_iter().chain(words.split(' ')).chain(after).collect();
+        let (answer, status) = exec.ask(&words);
         assert_eq!(status == 0, succeeds, "{answer}");
         assert_eq!(exec.work.join("site/demo.py").exists(), succeeds, "{answer}");
     }

@@ -59,18 +59,19 @@ impl Deref for Exec {
 pub(crate) const SCRIPT: &str = "import sys; sys.argv.pop(0); exec(open(sys.argv[0]).read())";
 
 /// A policy that allows what most tests run.
-pub(crate) const POLICY: &str = r#"
-[exec]
-allowed_commands = ["sh", "true", "false", "sleep", "python3", "echo", "env", "cat", "head", "id", "git", "perl", "ls", "mkdir", "rmdir", "rm",
-  "mv", "cp", "ln", "touch", "grep", "sed", "seq", "wc", "dd", "chmod", "test", "dirname", "printf", "stat", "readlink", "tr", "cut",
-  "timeout", "setsid", "nohup", "kill", "mkfifo", "truncate", "tail", "find", "sort", "od", "make"]
-restricted_commands = ["shred"]
-intent = "off"
-"#;
+pub(crate) const POLICY: &str = include_str!("data/policies/everyday.toml");
 
 /// The policy with more settings of `[exec]`.
 pub(crate) fn policy_with(more: &str) -> String {
     POLICY.replace("intent =", &format!("{more}\nintent ="))
+}
+
+/// The rows of a table, whose fields are separated by tabs. A line that begins with `#` is a comment.
+pub(crate) fn rows<const N: usize>(table: &'static str) -> impl Iterator<Item = [&'static str; N]> + Clone {
+    table.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(|line| {
+        let mut fields = line.splitn(N, '\t');
+        std::array::from_fn(|_| fields.next().unwrap_or_default())
+    })
 }
 
 /// The members of a result, which are the details of a failure.
@@ -107,6 +108,14 @@ impl Exec {
 
     pub(crate) fn executable(&self, name: &str, text: &str) -> PathBuf {
         self.work.executable(name, text)
+    }
+
+    /// Writes the files of a bundle to the project: each begins after a line `== NAME`.
+    pub(crate) fn unpack(&self, bundle: &str) {
+        for file in format!("\n{bundle}").split("\n== ").skip(1) {
+            let (name, text) = file.split_once('\n').unwrap();
+            self.write(name, &format!("{}\n", text.trim_end_matches('\n')));
+        }
     }
 
     /// Waits until a file of the project is there.

@@ -1,7 +1,7 @@
 //! The state that git keeps of an interrupted operation, and linked working trees: what git writes stays, whoever made
 //! it; anything else is in quarantine as a whole.
 
-use crate::exec::everyone;
+use crate::exec::{everyone, rows};
 use crate::guard::{owner, repository, undone};
 
 /// Stops an operation at a conflict.
@@ -12,6 +12,8 @@ const PICK: &str = "git checkout -qb o && echo o >f && git commit -qam o && echo
                     test -d .git/sequencer";
 const APPLY: &str = "git checkout -qb o && echo o >f && git commit -qam o && git checkout -q main && echo m >f && \
                      git commit -qam m && git rebase --apply OPTIONS o >/dev/null 2>&1; test -d .git/rebase-apply";
+
+const STOPS: [(&str, &str); 3] = [("REBASE", REBASE), ("PICK", PICK), ("APPLY", APPLY)];
 
 #[test]
 fn state_that_git_writes_stays() {
@@ -39,18 +41,8 @@ fn state_that_git_writes_stays() {
 #[test]
 fn state_that_git_does_not_write_is_quarantined() {
     for who in everyone() {
-        for (script, state, change) in [
-            (REBASE, "rebase-merge", "echo x/../evil >.git/rebase-merge/strategy"),
-            (REBASE, "rebase-merge", "echo \" '--x;y'\" >.git/rebase-merge/strategy_opts"),
-            (REBASE, "rebase-merge", "echo '-S/tmp/key' >.git/rebase-merge/gpg_sign_opt"),
-            (REBASE, "rebase-merge", "echo 'exec ./evil' >>.git/rebase-merge/git-rebase-todo"),
-            (REBASE, "rebase-merge", "echo evil >.git/rebase-merge/unknown"),
-            (REBASE, "rebase-merge", "mkdir .git/rebase-merge/quiet"),
-            (APPLY, "rebase-apply", "echo '--directory=../..' >.git/rebase-apply/apply-opt"),
-            (PICK, "sequencer", "printf '[options]\\n\\tstrategy = x/../evil\\n' >.git/sequencer/opts"),
-            (PICK, "sequencer", "printf '[options \"x\"]\\n\\tstrategy = evil\\n' >.git/sequencer/opts"),
-            (PICK, "sequencer", "printf '[include]\\n\\tpath = evil\\n' >.git/sequencer/opts"),
-        ] {
+        for [script, state, change] in rows(include_str!("data/git/foreign-state.tsv")) {
+            let script = STOPS.iter().find(|(name, _)| *name == script).unwrap().1;
             let exec = repository(who);
             let script = format!("{}; {change}", script.replace("OPTIONS", ""));
             let (answer, status) = exec.sh(&script);

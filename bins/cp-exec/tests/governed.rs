@@ -25,20 +25,7 @@ fn tree(who: Who) -> Exec {
     exec
 }
 
-const WRITES: &str = r#"
-import os
-for name in ["t/lib/new", "t/lib/k.py", "t/specs/a", "t/ledger/governance.jsonl", "t/planes/ho2/ledger/w.jsonl",
-             "t/planes/ho1/sessions/SES-1/session.jsonl", "t/own/new", "t/own/a", "beside"]:
-    try:
-        open(name, "a").write("x"); print("wrote", name)
-    except OSError:
-        print("kept", name)
-for name in ["t/lib", "t/ledger", "t"]:
-    try:
-        os.rename(name, name + "2"); os.rename(name + "2", name); print("moved", name)
-    except OSError:
-        print("stayed", name)
-"#;
+const WRITES: &str = include_str!("data/python/governed.py");
 
 #[test]
 fn pristine_paths_and_ledgers_are_read_only() {

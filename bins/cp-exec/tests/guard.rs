@@ -147,7 +147,8 @@ fn guarded_name_created_is_quarantined() {
         let entry = exec.entries("exec.result").pop().unwrap();
         assert_eq!(entry["data"]["enforcement"]["guard"].as_array().unwrap().len(), undone(&answer).len());
         // The control: a run that leaves nothing of the kind behind.
-        let ordinary = "mkdir -p x node_modules/p/.vscode && touch x/.keep Makefile package.json build.rs conftest.py .gitattributes \
+        let ordinary = "mkdir -p x node_modules/p/.vscode .github/workflows .cargo tools .config && touch x/.keep Makefile package.json build.rs \
+                        conftest.py .gitattributes .gitignore .github/workflows/ci.yml .cargo/audit.toml tools/x .config/x \
                         node_modules/p/.vscode/settings.json";
         assert_eq!(exec.sh(ordinary).1, 0);
     }

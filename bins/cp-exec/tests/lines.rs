@@ -7,21 +7,7 @@ use serde_json::{Value, json};
 use crate::exec::{Exec, Who, details, everyone};
 
 /// `git push` asks, `rm` is restricted, and much is allowed.
-const POLICY: &str = r#"
-[exec]
-allowed_commands = ["bash", "sh", "env", "xargs", "timeout", "nice", "nohup", "find", "setsid", "true", "false", "echo", "cat",
-  "sort", "cut", "seq", "tr", "wc", "printf", "mkdir", "touch", "ls", "git", "python3", "make", "sleep", "tee", "head", "grep"]
-restricted_commands = ["rm"]
-[[exec.rule]]
-command = "git"
-subcommands = ["push"]
-decision = "ask"
-reason = "publishes"
-[paths]
-read = ["."]
-write = ["."]
-execute = ["tools"]
-"#;
+const POLICY: &str = include_str!("data/policies/lines.toml");
 
 fn denied_rules(answer: &Value) -> Vec<&str> {
     let denied = details(answer)["denied"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -62,7 +48,7 @@ fn line_has_output_and_status_of_bash() {
 }
 
 /// Ways to have the line start a command, with its words in `@`.
-const SPELLINGS: [&str; 18] = [
+const SPELLINGS: [&str; 20] = [
     "@",
     "(@)",
     "{ @; }",
@@ -73,6 +59,8 @@ const SPELLINGS: [&str; 18] = [
     "eval '@'",
     "sh -c '@'",
     "bash -ec '@'",
+    "bash -o pipefail -c '@'",
+    "bash --norc -c '@'",
     "echo '@' | sh",
     "env @",
     "env -i PATH=$PATH @",
@@ -130,7 +118,7 @@ fn child_of_program_is_checked_for_publication_only() {
 fn script_is_a_program_and_a_shell_with_a_line_is_not() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     exec.executable("tools/clean.sh", "#!/bin/sh\nrm victim\n");
-    for line in ["tools/clean.sh", "sh tools/clean.sh", "bash -e tools/clean.sh"] {
+    for line in ["tools/clean.sh", "sh tools/clean.sh", "bash -o errexit tools/clean.sh", "bash -- tools/clean.sh"] {
         exec.write("victim", "x");
         let (answer, status) = exec.ask(&["-c", line]);
         assert!(status == 0 && !exec.work.join("victim").exists(), "{line}: {answer}");

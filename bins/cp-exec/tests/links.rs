@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use cp_testkit::Place;
 use serde_json::{Value, json};
 
 use crate::attempts::{inside, outside};
@@ -87,41 +86,6 @@ fn forbidden_or_pristine_path_replaced_by_link_refuses_every_run() {
 }
 
 #[test]
-fn link_created_between_requests_is_not_granted() {
-    for who in everyone() {
-        let paths = "read = [\".\"]\nwrite = [\".\"]\nexecute = [\"target/**\"]";
-        let exec = Exec::with_policy(who, &with_paths(paths));
-        let outside = secret(&exec);
-        let request = |line: &str| json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", line]}}).to_string();
-        let input = [request(&format!("ln -s {outside} target")), request("echo ran; cat target/secret; true")];
-        let (answers, _) = exec.answers(&[], &input.join("\n"));
-        assert_eq!(answers[0]["ok"], true, "{answers:?}");
-        assert_eq!(answers[1]["data"]["stdout"], "ran\n", "{answers:?}");
-        assert_eq!(not_granted(&answers[1]).len(), 1, "{answers:?}");
-    }
-}
-
-#[test]
-fn owner_link_is_followed_only_inside_its_root() {
-    for who in everyone() {
-        let exec = Exec::with_policy(who, &with_paths("read = [\".\", \"in\", \"away\"]\nwrite = [\"out/**\"]"));
-        let outside = secret(&exec);
-        exec.write("real/file", "inside");
-        exec.write("out/x", "");
-        symlink("real", exec.work.join("in")).unwrap();
-        assert_eq!(exec.ask(&["--", "cat", "in/file"]).0["data"]["stdout"], "inside");
-        symlink(&outside, exec.work.join("away")).unwrap();
-        let answer = exec.ask(&["--", "cat", "away/secret"]).0;
-        assert_eq!(answer["error"]["code"], "E_COMMAND_FAILED", "{answer}");
-        assert_eq!(not_granted(&answer).len(), 1, "{answer}");
-        // The control: listed by its own path it is read.
-        let policy = with_paths(&format!("read = [\".\", \"{outside}\"]\nwrite = [\"out/**\"]"));
-        fs::write(exec.home.join("config/policy.toml"), policy).unwrap();
-        assert_eq!(exec.ask(&["--", "cat", "away/secret"]).0["data"]["stdout"], "the secret");
-    }
-}
-
-#[test]
 fn forbidden_path_stays_hidden_after_rename_of_ancestor() {
     cp_testkit::needs!("python3");
     for who in everyone() {
@@ -132,38 +96,13 @@ fn forbidden_path_stays_hidden_after_rename_of_ancestor() {
             exec.write(name, "hidden");
         }
         exec.write("plain/file", "plain");
-        let first = r#"
-attempt("plain", lambda: os.rename("plain", "plain2"))
-attempt("conf", lambda: os.rename("conf", "conf2"))
-attempt("prod", lambda: os.rename("conf/prod", "conf/prod2"))
-attempt("deep", lambda: os.rename("deep", "deep2"))
-attempt("deep_a", lambda: os.rename("deep/a", "a"))
-attempt("exchange", lambda: call(316, -100, b"conf", -100, b"sub", 2))
-attempt("token", lambda: os.rename("sub/below/.token", "t"))
-attempt("link", lambda: os.link("sub/below/.env", "e"))
-attempt("remove", lambda: os.unlink("sub/below/.env"))
-attempt("sub", lambda: os.rename("sub", "moved"))
-"#;
+        let first = include_str!("data/python/renames.py");
         let (found, result) = inside(&exec, first);
         for (name, what) in &found {
             let expected = if ["plain", "sub"].contains(&name.as_str()) { "done" } else { "refused" };
             assert_eq!(what, expected, "{who:?} {name}: {result}");
         }
-        let second = r#"
-import glob
-hidden = ["conf/prod/key.pem", "deep/a/key.pem", "moved/below/.env", "moved/below/.token"]
-for name in hidden:
-    attempt("read_" + name, lambda: open(name).read())
-attempt("plain_read", lambda: open("plain2/file").read())
-def any_readable():
-    for where, _, names in os.walk("."):
-        for name in names:
-            try:
-                if open(os.path.join(where, name)).read() == "hidden": return
-            except OSError: pass
-    raise OSError(2, "nothing")
-attempt("read_any", any_readable)
-"#;
+        let second = include_str!("data/python/after-renames.py");
         let (found, result) = inside(&exec, second);
         let control = outside(&exec, second);
         for (name, what) in &found {
@@ -171,98 +110,6 @@ attempt("read_any", any_readable)
             assert_eq!(control[name], "done", "{who:?} {name} outside");
         }
         assert_eq!(found.len(), 6);
-    }
-}
-
-#[test]
-fn cp_home_in_writable_tree_cannot_be_moved_or_replaced() {
-    cp_testkit::needs!("python3");
-    for who in everyone() {
-        let exec = Exec::new(who);
-        let root = exec.root.as_os_str().to_str().unwrap().to_owned();
-        let policy = with_paths(&format!("read = [\"{root}\"]\nwrite = [\"{root}\"]"));
-        fs::write(exec.home.join("config/policy.toml"), policy).unwrap();
-        let script = r#"
-home = os.path.abspath("../home")
-for part in ["config", "keys", "ledger", "state"]:
-    attempt("move_" + part, lambda: os.rename(home + "/" + part, home + "/x"))
-    attempt("list_" + part, lambda: os.listdir(home + "/" + part))
-    attempt("write_" + part, lambda: open(home + "/" + part + "/planted", "w"))
-attempt("move_home", lambda: os.rename(home, home + "2"))
-attempt("beside", lambda: open("../beside", "w"))
-"#;
-        let (found, result) = inside(&exec, script);
-        assert_eq!(found.len(), 14, "{result}");
-        for (name, what) in &found {
-            assert_eq!(what, if name == "beside" { "done" } else { "refused" }, "{who:?} {name}: {result}");
-        }
-        let control = outside(&exec, &script.replace("\"/x\"", "\"/x\" + part"));
-        assert!(control.values().filter(|what| *what == "done").count() > 4, "{control:?}");
-    }
-}
-
-#[test]
-fn view_contains_only_declared_paths() {
-    cp_testkit::needs!("python3");
-    for who in everyone() {
-        let exec = Exec::new(who);
-        let elsewhere = Place::new();
-        let socket = elsewhere.root.join("socket");
-        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        for (path, mode) in [(elsewhere.root.to_path_buf(), 0o755), (socket.clone(), 0o777)] {
-            use std::os::unix::fs::PermissionsExt;
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-        }
-        let script = format!(
-            r#"
-import socket
-def connect(path):
-    s = socket.socket(socket.AF_UNIX); s.connect(path)
-attempt("socket", lambda: connect({socket:?}))
-for path in ["/var", "/sys/kernel", "/etc/passwd", "/usr/bin"]:
-    attempt("there_" + path, lambda: os.stat(path))
-for path in ["/boot", "/var/lib", "/etc/shadow", "/etc/fstab", "/home", "/root", "/.old", "/sys/class", "/mnt"]:
-    if os.path.exists(path) or os.getpid() < 50: attempt("gone_" + path, lambda: os.stat(path))
-"#
-        );
-        let (found, result) = inside(&exec, &script);
-        let control = outside(&exec, &script);
-        assert_eq!(control["socket"], "done");
-        for (name, what) in found.iter().filter(|(name, _)| name.starts_with("gone") || *name == "socket") {
-            assert_eq!(what, "refused", "{who:?} {name}: {result}");
-        }
-        for name in ["there_/etc/passwd", "there_/usr/bin", "there_/sys/kernel"] {
-            assert_eq!(found[name], "done", "{who:?} {name}: {result}");
-        }
-    }
-}
-
-#[test]
-fn directory_swapped_during_listing_shows_nothing_outside() {
-    for who in everyone() {
-        let exec = Exec::with_policy(who, &with_paths("read = [\".\"]\nwrite = [\".\"]"));
-        let outside = secret(&exec);
-        exec.write("d/inside", "");
-        symlink(&outside, exec.work.join("l")).unwrap();
-        let (directory, link) = (exec.work.join("d"), exec.work.join("l"));
-        let done = std::sync::atomic::AtomicBool::new(false);
-        let request = json!({"tool": "filesystem", "operation": "list_directory", "arguments": {"path": "d"}});
-        let input = vec![request.to_string(); 400].join("\n");
-        let answers = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    let flags = rustix::fs::RenameFlags::EXCHANGE;
-                    rustix::fs::renameat_with(rustix::fs::CWD, &directory, rustix::fs::CWD, &link, flags).unwrap();
-                }
-            });
-            let (answers, _) = exec.answers(&[], &input);
-            done.store(true, std::sync::atomic::Ordering::Relaxed);
-            answers
-        });
-        let listed: Vec<&Value> = answers.iter().filter(|answer| answer["type"] == "item").collect();
-        assert!(listed.iter().all(|answer| !answer.to_string().contains("secret\"")), "{who:?}");
-        assert!(listed.iter().any(|answer| answer.to_string().contains("inside")), "{who:?}: nothing was listed");
-        assert!(answers.iter().any(|answer| answer["ok"] == false), "{who:?}: the link was never met");
     }
 }
 
@@ -318,30 +165,17 @@ fn hidden_names_are_found_in_deep_closed_and_odd_directories() {
             exec.write(name, "hidden");
         }
         // The first run moves them to where they are hard to find.
-        let first = r#"
-attempt("odd", lambda: os.rename(b"odd", b"\xff\xfe"))
-attempt("closed", lambda: os.chmod("closed", 0))
-"#;
+        let first = include_str!("data/python/hiding.py");
         let (found, result) = inside(&exec, first);
         assert!(found.values().all(|what| what == "done"), "{result}");
-        let second = r#"
-try: os.chmod("closed", 0o755)
-except OSError: pass
-attempt("odd", lambda: open(b"\xff\xfe/.token").read())
-attempt("closed", lambda: open("closed/.token").read())
-attempt("control", lambda: open("probe.py").read())
-"#;
+        let second = include_str!("data/python/found.py");
         exec.write("probe.py", "");
         let (found, result) = inside(&exec, second);
         assert_eq!((&*found["odd"], &*found["closed"], &*found["control"]), ("refused", "refused", "done"), "{result}");
         let control = outside(&exec, second);
         assert!(control.values().all(|what| what == "done"), "{control:?}");
         // A path that is longer than the kernel takes cannot be hidden: the run is refused, and the directory moved.
-        let third = r#"
-for _ in range(20):
-    os.mkdir("x" * 240); os.rename("long", "x" * 240 + "/long"); os.chdir("x" * 240)
-attempt("moved", lambda: open("long/.token"))
-"#;
+        let third = include_str!("data/python/too-long.py");
         let (_, result) = inside(&exec, third);
         assert_eq!(result["enforcement"]["guard"].as_array().unwrap().len(), 1, "{who:?}: {result}");
         assert_eq!(exec.ask(&["--", "true"]).1, 0, "{who:?}: the next run");
@@ -352,57 +186,9 @@ attempt("moved", lambda: open("long/.token"))
         let deep = "mkdir -p p; cd p; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do d=$(printf 'x%.0s' $(seq 240)); mkdir $d; cd $d; done; echo hidden > .token";
         exec.program("bash").args(["-c", deep]).run().success();
         exec.write("probe.py", "");
-        let fourth = r#"
-def read():
-    os.chdir("p")
-    for _ in range(20): os.chdir("x" * 240)
-    return open(".token").read()
-attempt("control", lambda: open("probe.py").read())
-attempt("deep", read)
-"#;
+        let fourth = include_str!("data/python/too-deep.py");
         let (found, result) = inside(&exec, fourth);
         assert_eq!((&*found["deep"], &*found["control"]), ("refused", "done"), "{who:?}: {result}");
         exec.program("rm").args(["-rf", "p"]).run().success();
-    }
-}
-
-#[test]
-fn view_has_no_path_outside() {
-    cp_testkit::needs!("python3");
-    for who in everyone() {
-        let exec = Exec::new(who);
-        let outside = secret(&exec);
-        let script = format!(
-            r#"
-name = "{outside}/secret"
-here = os.getcwd()
-def through(start):
-    fd = os.open(start, os.O_RDONLY)
-    os.fchdir(fd)
-    try:
-        for _ in range(30): os.chdir("..")
-        return open("." + name).read()
-    finally: os.chdir(here)
-attempt("direct", lambda: open(name).read())
-attempt("dots", lambda: open("../" * 30 + name[1:]).read())
-attempt("root", lambda: open("/proc/self/root" + name).read())
-attempt("cwd", lambda: open("/proc/self/cwd/../outside/secret").read())
-attempt("thread", lambda: open("/proc/thread-self/root" + name).read())
-attempt("fchdir", lambda: through("."))
-attempt("fchdir_root", lambda: through("/proc/self/root"))
-attempt("stat", lambda: os.stat(name))
-attempt("link", lambda: os.link(name, "l"))
-attempt("rename", lambda: os.rename("probe-copy", "{outside}/planted"))
-attempt("write", lambda: open("{outside}/planted2", "w"))
-os.path.islink("s") or os.symlink(name, "s")
-attempt("symlink", lambda: open("s").read())
-"#
-        );
-        exec.write("probe-copy", "");
-        let (found, result) = inside(&exec, &script);
-        assert!(found.values().all(|what| what == "refused"), "{who:?}: {result}");
-        assert_eq!(found.len(), 12);
-        let control = crate::attempts::outside(&exec, &script);
-        assert!(control.values().all(|what| what == "done"), "{who:?}: {control:?}");
     }
 }

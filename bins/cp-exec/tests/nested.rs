@@ -7,21 +7,7 @@ use serde_json::{Value, json};
 
 use crate::exec::{Exec, Who, details, everyone};
 
-const POLICY: &str = r#"
-[exec]
-allowed_commands = ["bin/cp-exec", "sh", "bash", "env", "true", "echo", "cat", "git", "python3", "make", "sleep", "seq", "wc", "sort", "touch",
-  "timeout", "mkdir", "ls", "printf", "head"]
-restricted_commands = ["tac"]
-[[exec.rule]]
-command = "git"
-subcommands = ["push"]
-decision = "ask"
-reason = "publishes"
-[paths]
-read = ["."]
-write = ["."]
-execute = ["bin"]
-"#;
+const POLICY: &str = include_str!("data/policies/nested.toml");
 
 /// A project with a copy of cp-exec that its lines may run.
 fn project(who: Who) -> Exec {
@@ -171,31 +157,13 @@ fn home_is_neither_seen_nor_needed() {
 #[test]
 fn hostile_message_does_not_affect_run() {
     cp_testkit::needs!("python3");
-    let attacks = [
-        ("silent", "held = [connect() for _ in range(15)]"),
-        (
-            "garbage",
-            "import json\nfor bytes in (b'x', b'{', b'\\xff' * 100, b'{\"host\":\"claude\"}', b'null'): assert 'message' in json.loads(ask(bytes))['message']",
-        ),
-        ("long", "ask(b'x' * (10 << 20))"),
-        ("patient", "s = connect(); s.settimeout(9); assert s.recv(1) == b''"),
-        (
-            "orphaned",
-            "import os\ns = socket.socket(socket.AF_UNIX)\nif os.fork() == 0:\n    s.connect('/run/cp-exec/supervisor')\n    os._exit(0)\nos.wait()\ntry:\n    s.sendall(b'{}')\n    s.shutdown(1)\n    assert s.recv(1) == b''\nexcept OSError: pass",
-        ),
-        ("many", "held = [connect() for _ in range(1000)]"),
-        ("closing", "for _ in range(1000): connect().close()"),
-        ("deaf", "for _ in range(50): s = connect(); s.sendall(b'{}'); s.shutdown(1); s.close()"),
-    ];
+    let attacks = ["silent", "garbage", "long", "patient", "orphaned", "many", "closing", "deaf"];
     for who in everyone() {
         let exec = project(who);
-        let client = "import resource, socket, subprocess, sys, time\nresource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)\ndef connect():\n    s = socket.socket(socket.AF_UNIX)\n    s.connect('/run/cp-exec/supervisor')\n    return s\ndef ask(bytes):\n    s = connect()\n    try:\n        s.sendall(bytes)\n        s.shutdown(1)\n        return s.recv(1 << 20)\n    except OSError: pass\n";
-        for (name, attack) in attacks {
-            let text = format!(
-                "{client}{attack}\nbegan = time.time()\nprint(subprocess.run(['bin/cp-exec', '--format', 'raw', '--', 'echo', 'served'], capture_output=True, text=True).stdout.strip(), time.time() - began < 4)\n"
-            );
-            exec.write("bin/attack.py", &text);
-            let (answer, status) = exec.ask(&["-c", "python3 bin/attack.py && echo after"]);
+        exec.write("bin/attack.py", include_str!("data/python/attack.py"));
+        for name in attacks {
+            let line = format!("python3 bin/attack.py {name} && echo after");
+            let (answer, status) = exec.ask(&["-c", &line]);
             assert_eq!((status, &details(&answer)["stdout"]), (0, &json!("served True\nafter\n")), "{name}: {answer}");
         }
         assert!(exec.entries("host.intent").is_empty(), "only an agent's calls are recorded");

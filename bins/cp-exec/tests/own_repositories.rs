@@ -1,15 +1,8 @@
 //! Rules about repositories are about the owner's, and not about those that a run makes.
 
-use crate::exec::{Exec, everyone};
+use crate::exec::{Exec, everyone, rows};
 
-const POLICY: &str = r#"
-[exec]
-allowed_commands = ["sh", "git", "rm", "perl", "mkdir", "env", "true"]
-intent = "off"
-[paths]
-read = ["."]
-write = ["."]
-"#;
+const POLICY: &str = include_str!("data/policies/own-repositories.toml");
 
 const MAKE: &str =
     "git init -q DIR && git -C DIR -c user.name=a -c user.email=b commit -q --allow-empty -m x && git -C DIR branch y";
@@ -63,28 +56,18 @@ const WAYS: [&str; 4] = [
 ];
 
 /// What the owner does between the runs, outside, and whether the repository is a run's own afterwards.
-const BETWEEN: [(&str, bool); 7] = [
-    ("true", true),
-    ("rm -rf old && git init -q old", false),
-    ("cp -a old copy && rm -rf old && mv copy old", false),
-    ("cd old && git commit -q --allow-empty -m mine", false),
-    ("cd old && git config core.fsmonitor ./x", false),
-    (
-        "cd old && mkdir -p $(git rev-parse --git-dir)/hooks && touch $(git rev-parse --git-dir)/hooks/post-commit",
-        false,
-    ),
-    ("cd old && git update-ref refs/heads/more $(git commit-tree -m m $(git hash-object -wt tree /dev/null))", false),
-];
+const BETWEEN: &str = include_str!("data/git/between-runs.tsv");
 
 #[test]
 fn repository_of_an_earlier_run_is_of_runs_until_its_owner_changes_it() {
     const COMMIT: &str = "cd old && T=$(git hash-object -wt tree /dev/null) && git update-ref refs/heads/y \
                           $(git -c user.name=a -c user.email=b commit-tree -m x $T)";
     for who in everyone() {
-        for (way, (between, is_own)) in WAYS
-            .into_iter()
-            .flat_map(|way| BETWEEN[..if way == WAYS[0] { 7 } else { 2 }].iter().map(move |between| (way, *between)))
+        let most = |way: &str| if way == WAYS[0] { 7 } else { 2 };
+        for (way, [between, is_own]) in
+            WAYS.into_iter().flat_map(|way| rows(BETWEEN).take(most(way)).map(move |row| (way, row)))
         {
+            let is_own = is_own == "true";
             let exec = Exec::with_policy(who, POLICY);
             let outside = |script: &str| {
                 let identity = "export GIT_AUTHOR_NAME=o GIT_AUTHOR_EMAIL=o GIT_COMMITTER_NAME=o GIT_COMMITTER_EMAIL=o";
@@ -116,33 +99,7 @@ fn repository_of_an_earlier_run_is_of_runs_until_its_owner_changes_it() {
 }
 
 /// What becomes of a line: with a name in `network`, and without.
-const PUSHES: [(&str, &str, &str); 24] = [
-    // What is no repository is not known to be one of the run.
-    ("echo x >made/file && git push made/file main", "asked", "failed"),
-    ("git push ./made main", "asked", "failed"),
-    ("cd $TMPDIR/a && git push -q $TMPDIR/b HEAD:z", "done", "done"),
-    ("cd $TMPDIR/a && git push -q -f ../b HEAD:z", "done", "done"),
-    ("cd $TMPDIR/x && git push -q origin HEAD:z", "done", "done"),
-    ("cd $TMPDIR/x && git push -q -f origin +HEAD:z", "done", "done"),
-    ("cd made/x && git push -q -f origin HEAD:z", "done", "done"),
-    ("cd made/x && git push -q -u origin HEAD:zz", "done", "done"),
-    ("git push -q $TMPDIR/b HEAD:z", "done", "done"),
-    ("git push -q -f made/b HEAD:z", "done", "done"),
-    ("git push -q other HEAD:z", "done", "done"),
-    ("git push -q -f other HEAD:z", "asked", "asked"),
-    ("git push -q ./other.git +HEAD:z", "asked", "asked"),
-    ("cd made/x && git push -q -f ../../other.git HEAD:z", "asked", "asked"),
-    ("cd $TMPDIR/a && GIT_DIR=$OLDPWD/.git git push -f $TMPDIR/b HEAD", "asked", "asked"),
-    ("git worktree add -q $TMPDIR/w && cd $TMPDIR/w && git branch -D y", "asked", "asked"),
-    ("git push git://localhost:9/x HEAD", "failed", "failed"),
-    ("git push", "asked", "failed"),
-    ("git push -f origin HEAD", "asked", "failed"),
-    ("cd $TMPDIR/a && git push https://example.com/x HEAD", "asked", "failed"),
-    ("cd $TMPDIR/a && git push x:y HEAD", "asked", "failed"),
-    ("cd $TMPDIR/x && git remote set-url --push origin https://example.com/x && git push origin", "asked", "failed"),
-    ("cd $TMPDIR/x && git -c remote.origin.pushurl=https://example.com/x push origin", "asked", "failed"),
-    ("cd $TMPDIR/x && git config url.https://example.com/.pushInsteadOf / && git push origin", "asked", "failed"),
-];
+const PUSHES: &str = include_str!("data/git/pushes.tsv");
 
 #[test]
 fn push_asks_where_it_reaches_others_or_overwrites_history_of_the_owner() {
@@ -156,7 +113,7 @@ fn push_asks_where_it_reaches_others_or_overwrites_history_of_the_owner() {
              git clone -q $TMPDIR/a $TMPDIR/x && {} && git clone -q made/o made/x",
             MAKE.replace("DIR", "made/o")
         );
-        for (push, with_name, without) in PUSHES {
+        for [push, with_name, without] in rows(PUSHES) {
             let (answer, status) = exec.ask(&["-c", &format!("{make} && {push}")]);
             let asked = answer["error"]["code"] == "E_HUMAN_REQUIRED";
             let found = if asked { "asked" } else { ["done", "failed"][usize::from(status != 0)] };
@@ -168,37 +125,10 @@ fn push_asks_where_it_reaches_others_or_overwrites_history_of_the_owner() {
 }
 
 /// Settings of a file that a variable names, and whether they may change where a push leads.
-const SETTINGS: [(&str, bool); 10] = [
-    ("", false),
-    ("[user]\\n\\tname = n\\n[push]\\n\\tdefault = current\\n# [url \"x\"]\\n", false),
-    ("[branch \"y\"]\\n\\trebase = true\\n", false),
-    ("[url \"https://example.com/\"]\\n\\tpushInsteadOf = /\\n", true),
-    ("[core] [URL \"https://example.com/\"] pushInsteadOf = /\\n", true),
-    ("\\357\\273\\277[url.https://example.com/]\\n\\tpushInsteadOf = /\\n", true),
-    ("[include]\\n\\tpath = x\\n", true),
-    ("[includeIf \"gitdir:/\"] path = x\\n", true),
-    ("[remote \"origin\"]\\n\\tpushurl = https://example.com/x\\n", true),
-    ("[branch \"main\"]\\n\\tpushRemote = https://example.com/x\\n", true),
-];
+const SETTINGS: &str = include_str!("data/git/push-settings.tsv");
 
 /// Changes of variables as env(1) makes them, and whether they may change where a push leads.
-const VARIABLES: [(&str, bool); 15] = [
-    ("GIT_CONFIG_GLOBAL=/dev/null", false),
-    ("GIT_CONFIG_SYSTEM=/dev/null", false),
-    ("GIT_CONFIG_NOSYSTEM=true", false),
-    ("GIT_CONFIG_NOSYSTEM=true GIT_CONFIG_GLOBAL=/dev/null", false),
-    ("GIT_CONFIG_NOSYSTEM=0", false),
-    ("GIT_CONFIG_GLOBAL=/missing", false),
-    ("-u GIT_CONFIG_GLOBAL", false),
-    ("-u GIT_CONFIG_NOSYSTEM", false),
-    ("-u GIT_CONFIG_COUNT", false),
-    ("-i PATH=\"$PATH\"", false),
-    ("GIT_CONFIG_GLOBAL=x/.git/description", true),
-    ("GIT_CONFIG_COUNT=0", true),
-    ("GIT_CONFIG_KEY_0=url.x.insteadOf", true),
-    ("GIT_CONFIG_PARAMETERS=\\'a.b=c\\'", true),
-    ("GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_COUNT=0", true),
-];
+const VARIABLES: &str = include_str!("data/git/push-variables.tsv");
 
 /// Arguments of pushes, and whether these fail if nothing is asked.
 const PUSHED: [(&str, bool); 3] =
@@ -213,12 +143,13 @@ fn variables_of_push_ask_where_they_lead_to_settings_about_its_address() {
         "-u GIT_CONFIG_GLOBAL HOME=$TMPDIR",
         "-i PATH=\"$PATH\" HOME=$TMPDIR",
     ];
-    let named = named.iter().flat_map(|variables| SETTINGS.map(|(text, leads)| (text, *variables, leads)));
-    let rows = named.chain(VARIABLES.map(|(variables, leads)| ("", variables, leads)));
+    let named = named.iter().flat_map(|variables| rows(SETTINGS).map(|[leads, text]| (text, *variables, leads)));
+    let all = named.chain(rows(VARIABLES).map(|[variables, leads]| ("", variables, leads)));
     for who in everyone() {
         let exec = Exec::with_policy(who, &POLICY.replace("[paths]", "network = [\"example.com\"]\n[paths]"));
         let make = MAKE.replace("DIR", "$TMPDIR/a");
-        for (row, (text, variables, leads)) in rows.clone().enumerate() {
+        for (row, (text, variables, leads)) in all.clone().enumerate() {
+            let leads = leads == "true";
             for (index, (push, fails)) in PUSHED.into_iter().enumerate() {
                 if !cp_testkit::is_sampled(row, index, PUSHED.len()) {
                     continue;

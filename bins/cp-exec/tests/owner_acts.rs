@@ -6,49 +6,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::exec::{Exec, Who, everyone, soon};
+use crate::exec::{Exec, Who, everyone, rows, soon};
 use crate::guard::undone;
 
 /// An act: its name, its commands, and a command with the output that it must have afterwards.
-type Act = (&'static str, &'static str, &'static str, &'static str);
+type Act = [&'static str; 4];
 
-const ACTS: [Act; 20] = [
-    ("nothing", "true", "git log --format=%s", "a"),
-    ("commit", "echo n >n && git add n && git commit -qm n", "git log --format=%s", "n\na"),
-    ("add", "echo n >n && git add n", "git status --short -uno", "A  n"),
-    ("new setting", "git config pull.rebase true", "git config pull.rebase", "true"),
-    ("changed setting", "git config user.name you", "git config user.name", "you"),
-    ("removed setting", "git config --unset user.name", "git config user.name || echo none", "none"),
-    (
-        "two settings",
-        "git config user.name you; git config user.email y@y",
-        "git config --get-regexp user",
-        "user.name you\nuser.email y@y",
-    ),
-    ("push -u", "git push -qu origin main 2>&1", "git config branch.main.merge", "refs/heads/main"),
-    ("remote add", "git remote add up https://example.org/r.git", "git remote", "origin\nup"),
-    ("remote add of a directory", "git remote add up ../r.git", "git config remote.up.url", "../r.git"),
-    (
-        "remote set-url",
-        "git remote set-url origin git@example.org:r.git",
-        "git remote get-url origin",
-        "git@example.org:r.git",
-    ),
-    ("remote remove", "git remote remove origin", "git remote", ""),
-    ("branch -m", "git branch -qu origin/x && git branch -m main b", "git config branch.b.merge", "refs/heads/x"),
-    ("checkout of a remote branch", "git checkout -qb y origin/x", "git config branch.y.merge", "refs/heads/x"),
-    ("worktree add", "git worktree add -q ../other -b w 2>&1", "git -C ../other status --short -b", "## w"),
-    ("gc", "git gc -q --prune=now", "git fsck 2>&1; git log --format=%s", "a"),
-    ("rebase", "git rebase -q -f --root", "git log --format=%s", "a"),
-    (
-        "stopped rebase",
-        "git rebase -q -x false --root 2>/dev/null; true",
-        "git rebase --abort && git log --format=%s",
-        "a",
-    ),
-    ("editor's settings", "echo '{ }' >.vscode/settings.json", "cat .vscode/settings.json", "{ }"),
-    ("rename", "mv ../work ../renamed", "git log --format=%s", "a"),
-];
+const ACTS: &str = include_str!("data/git/owner-acts.tsv");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
@@ -89,7 +53,8 @@ fn left(exec: &Exec, at: &Path) -> Vec<PathBuf> {
     left
 }
 
-fn beside(who: Who, run: Run, (name, line, check, expected): Act) -> Result<(), String> {
+fn beside(who: Who, run: Run, [name, line, check, expected]: Act) -> Result<(), String> {
+    let expected = expected.replace("\\n", "\n");
     let exec = project(who);
     let renamed = exec.root.join("renamed");
     let script = "touch began; i=0; while [ ! -e go ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done; sleep 0.2; touch ended";
@@ -137,7 +102,7 @@ fn owner_acts_beside_run_stay_and_run_goes_on() {
     let runs = [Run::Line, Run::Agent, Run::Killed, Run::KilledAgent];
     let all = everyone()
         .into_iter()
-        .flat_map(|who| runs.into_iter().flat_map(move |run| ACTS.into_iter().map(move |act| (who, run, act))));
+        .flat_map(|who| runs.into_iter().flat_map(move |run| rows(ACTS).map(move |act| (who, run, act))));
     // The number of acts is no multiple of three, so each kind of run meets other acts.
     let rounds: Vec<(Who, Run, Act)> =
         all.enumerate().filter(|(at, _)| cp_testkit::is_sampled(*at, 0, 3)).map(|(_, round)| round).collect();

@@ -5,65 +5,13 @@ use std::fs;
 
 use cp_testkit::Outcome;
 
-use crate::exec::{Exec, POLICY, Who, everyone};
+use crate::exec::{Exec, POLICY, Who, everyone, rows};
 
 /// Settings that start no program: key and value.
-const HARMLESS: [(&str, &str); 26] = [
-    ("user.name", "N \\\"quoted\\\" ä"),
-    ("user.email", "n@x.y"),
-    ("author.name", "A"),
-    ("committer.email", "c@x.y"),
-    ("core.autocrlf", "input"),
-    ("core.eol", "lf"),
-    ("core.safecrlf", "warn"),
-    ("core.quotepath", "off"),
-    ("core.abbrev", "12"),
-    ("init.defaultBranch", "trunk"),
-    ("pull.rebase", "true"),
-    ("push.default", "upstream"),
-    ("merge.conflictStyle", "diff3"),
-    ("merge.ff", "only"),
-    ("rebase.autoSquash", "true"),
-    ("diff.algorithm", "histogram"),
-    ("diff.renames", "copies"),
-    ("color.diff.meta", "blue"),
-    ("column.ui", "auto"),
-    ("commit.verbose", "true"),
-    ("tag.sort", "-creatordate"),
-    ("log.date", "iso"),
-    ("status.short", "true"),
-    ("safe.directory", "/srv/a"),
-    ("url.https://git.example/.insteadOf", "gh:"),
-    ("alias.co", "checkout"),
-];
+const HARMLESS: &str = include_str!("data/git/harmless-settings.tsv");
 
 /// Settings that start a program, or hold a secret.
-const LEFT_OUT: [(&str, &str); 24] = [
-    ("core.editor", "vi"),
-    ("core.pager", "less"),
-    ("core.sshCommand", "ssh -v"),
-    ("core.fsmonitor", "/opt/monitor"),
-    ("core.hooksPath", "/opt/hooks"),
-    ("core.askPass", "/opt/ask"),
-    ("core.gitProxy", "/opt/proxy"),
-    ("credential.helper", "store"),
-    ("diff.external", "/opt/diff"),
-    ("diff.x.textconv", "/opt/text"),
-    ("diff.x.command", "/opt/command"),
-    ("gpg.program", "/opt/gpg"),
-    ("gpg.ssh.program", "/opt/ssh"),
-    ("filter.x.process", "/opt/filter"),
-    ("alias.shell", "!echo hi"),
-    ("alias.option", "-c core.pager=x log"),
-    ("sequence.editor", "vi"),
-    ("merge.x.driver", "/opt/merge %A"),
-    ("mergetool.x.cmd", "/opt/tool"),
-    ("log.showSignature", "true"),
-    ("init.templateDir", "/opt/template"),
-    ("commit.template", "/opt/message"),
-    ("http.extraHeader", "Authorization: secret"),
-    ("url.https://me:password@git.example/.insteadOf", "gl:"),
-];
+const LEFT_OUT: &str = include_str!("data/git/left-out-settings.tsv");
 
 /// A project with a repository without an identity of its own.
 fn repository(who: Who, policy: &str) -> Exec {
@@ -83,8 +31,8 @@ fn inside(exec: &Exec, line: &str) -> [(&'static str, Outcome); 3] {
 }
 
 /// Settings in the syntax of git.
-fn config(settings: &[(&str, &str)]) -> String {
-    let lines = settings.iter().map(|(key, value)| {
+fn config(settings: impl Iterator<Item = [&'static str; 2]>) -> String {
+    let lines = settings.map(|[key, value]| {
         let (head, last) = key.rsplit_once('.').unwrap();
         let (section, below) = head.split_once('.').unwrap_or((head, ""));
         let below = if below.is_empty() { String::new() } else { format!(" \"{below}\"") };
@@ -98,7 +46,7 @@ fn settings_that_start_no_program_are_as_outside_in_each_scope_and_run() {
     for who in everyone() {
         for scope in ["system", "global", "includeIf", "XDG"] {
             let exec = repository(who, POLICY);
-            let text = config(&[&HARMLESS[..], &LEFT_OUT[..]].concat());
+            let text = config(rows(HARMLESS).chain(rows(LEFT_OUT)));
             let system = exec.root.join("system");
             let included = format!("[includeIf \"gitdir:{}/\"]\n\tpath = .hidden\n", exec.work.display());
             match scope {
@@ -111,17 +59,17 @@ fn settings_that_start_no_program_are_as_outside_in_each_scope_and_run() {
                 }
             }
             let line = "git config --list --name-only; for k in KEYS; do echo \"$k=$(git config --get \"$k\")\"; done";
-            let keys: Vec<String> = HARMLESS.iter().map(|(key, _)| format!("'{key}'")).collect();
+            let keys: Vec<String> = rows(HARMLESS).map(|[key, _]| format!("'{key}'")).collect();
             let line = line.replace("KEYS", &keys.join(" "));
             let outside = exec.outside(&line).env("GIT_CONFIG_SYSTEM", &system).run().success().stdout;
             for (kind, ran) in inside(&exec, &line) {
                 let cell = format!("{who:?} {scope} {kind}");
-                for (key, value) in HARMLESS {
+                for [key, value] in rows(HARMLESS) {
                     let shown = format!("\n{key}={}\n", value.replace('\\', ""));
                     assert!(outside.contains(&shown), "the control: {cell} {shown} {outside}");
                     assert!(ran.stdout.contains(&shown), "{cell}: {shown} {ran:?}");
                 }
-                for (key, _) in LEFT_OUT {
+                for [key, _] in rows(LEFT_OUT) {
                     let (head, last) = key.rsplit_once('.').unwrap();
                     let shown = format!("\n{head}.{}\n", last.to_lowercase()).to_lowercase();
                     assert!(outside.to_lowercase().contains(&shown), "the control: {cell} {shown}");

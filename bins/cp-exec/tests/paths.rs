@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Read as _;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use crate::exec::{Exec, POLICY, Who, everyone, policy_with};
 
@@ -37,6 +38,27 @@ fn program_in_new_execute_directory_runs() {
         // The control: a policy without execute paths.
         let exec = Exec::new(who);
         assert_ne!(exec.sh(build).1, 0, "{who:?}");
+    }
+}
+
+#[test]
+fn root_directory_stands_for_the_directories_in_it() {
+    let shown = ["/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/usr"];
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let all = fs::read_dir("/").unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+        // The search of a whole machine takes long.
+        let is_left = |path: &PathBuf| path.is_symlink() || shown.iter().any(|shown| path == Path::new(shown));
+        let forbidden: Vec<PathBuf> = all.filter(|path| !is_left(path) && !exec.root.starts_with(path)).collect();
+        let paths = format!("[paths]\nread = [\"/\"]\nwrite = [\".\"]\nforbidden = {forbidden:?}\n");
+        exec.policy(&format!("{POLICY}\n{paths}"));
+        let list = "ls -A /etc; ls -dA /usr/share";
+        let own =
+            "echo x >made && ls -d /tmp/home && test -e /proc/self/status && ! test -w /usr/share && ! cat /etc/shadow";
+        let result = exec.inside(&format!("{list}; {own}"));
+        let outside = exec.outside(list).run().stdout;
+        assert_eq!(result["stdout"], format!("{outside}/tmp/home\n"), "{who:?}: {result}");
+        assert_eq!((result["return_code"].as_i64(), exec.work.read("made").as_str()), (Some(0), "x\n"), "{result}");
     }
 }
 

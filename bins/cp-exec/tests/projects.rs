@@ -15,11 +15,9 @@ fn found(program: &str, args: &[&str]) -> bool {
 }
 
 /// A place with these files and no policy.
-fn project(files: &[(&str, &str)]) -> Exec {
+fn project(files: &str) -> Exec {
     let exec = Exec::without_policy();
-    for (name, text) in files {
-        exec.write(name, text);
-    }
+    exec.unpack(files);
     exec
 }
 
@@ -42,14 +40,7 @@ fn printed(exec: &Exec, words: &[&str]) -> String {
 #[test]
 fn node_project_runs_builds_and_tests() {
     cp_testkit::needs!("npm");
-    let package =
-        r#"{"name":"a","version":"1.0.0","scripts":{"build":"node build.js && echo built","test":"node --test"}}"#;
-    let exec = project(&[
-        ("package.json", package),
-        ("index.js", "console.log('index')\n"),
-        ("build.js", "require('fs').writeFileSync('out.txt', String(require('os').cpus().length))\n"),
-        ("a.test.js", "require('node:test')('adds', () => require('node:assert').equal(1 + 1, 2))\n"),
-    ]);
+    let exec = project(include_str!("data/projects/node.txt"));
     let begun = begin(&exec, &[]);
     assert_eq!(begun["found"][0]["evidence"], serde_json::json!(["package.json", "*.js"]), "{begun}");
     assert_eq!(printed(&exec, &["node", "index.js"]), "index\n");
@@ -63,12 +54,10 @@ fn node_project_runs_builds_and_tests() {
     assert_eq!(answer["error"]["details"]["rule"], "interpreter.script", "the project may not be executed: {answer}");
 }
 
-const PYTHON_TEST: &str = "import multiprocessing, subprocess, sys, tempfile\n\ndef double(x):\n    return 2 * x\n\ndef test_it():\n    with tempfile.TemporaryFile() as f:\n        f.write(b'x')\n    with multiprocessing.Pool(2) as pool:\n        assert pool.map(double, [1, 2]) == [2, 4]\n    assert subprocess.check_output([sys.executable, '-c', 'print(1)']) == b'1\\n'\n";
-
 #[test]
 fn python_project_uses_active_environment() {
     let Some(environment) = pytest_environment() else { return };
-    let exec = project(&[("main.py", "import sys; print(sys.prefix)\n"), ("test_it.py", PYTHON_TEST)]);
+    let exec = project(include_str!("data/projects/python.txt"));
     let begun = begin(&exec, &[("VIRTUAL_ENV", &environment)]);
     assert_eq!(begun["found"][0]["missing"], serde_json::json!([]), "{begun}");
     let [python, pytest] = ["python3", "pytest"].map(|name| format!("{}/bin/{name}", environment.display()));
@@ -102,7 +91,7 @@ fn name_in_line_means_its_pin() {
 #[test]
 fn python_project_uses_own_environment() {
     cp_testkit::needs!("python3");
-    let exec = project(&[("main.py", "import sys; print(sys.prefix)\n"), ("pyproject.toml", "")]);
+    let exec = project(include_str!("data/projects/venv.txt"));
     let made = exec.program("python3").args(["-m", "venv", "--without-pip", ".venv"]).run();
     if !required("venv of python3", made.status == 0) {
         return;
@@ -130,15 +119,7 @@ fn crate_with_build_script_is_tested() {
     if !has_rustup() {
         return;
     }
-    let exec = project(&[
-        ("Cargo.toml", "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n"),
-        ("build.rs", "fn main() { println!(\"cargo:rerun-if-changed=build.rs\"); }\n"),
-        (
-            "src/lib.rs",
-            "/// ```\n/// assert_eq!(a::one(), 1);\n/// ```\npub fn one() -> u32 { 1 }\n\n\
-             #[test]\nfn works() {\n    std::fs::write(\"x\", \"y\").unwrap();\n}\n",
-        ),
-    ]);
+    let exec = project(include_str!("data/projects/crate.txt"));
     begin(&exec, &[]);
     let printed = printed(&exec, &["cargo", "test"]);
     assert_eq!(printed.matches("1 passed").count(), 2, "the test and the one of the documentation: {printed}");
@@ -146,11 +127,7 @@ fn crate_with_build_script_is_tested() {
 
 #[test]
 fn configure_script_compiles_and_runs_in_tmpdir() {
-    let script = "#!/bin/sh\nset -e\ndirectory=$(mktemp -d)\necho 'int main(void) { return 42; }' >\"$directory/conftest.c\"\n\
-                  cc -o \"$directory/conftest\" \"$directory/conftest.c\"\n\"$directory/conftest\" || echo \"it is $?\"\n\
-                  cp \"$directory/conftest\" \"$1\"\n\"$1\" || echo \"elsewhere it is $?\"\n";
-    let exec = project(&[("configure", script), ("Makefile", "all:\n"), ("a.c", "")]);
-    exec.executable("configure", script);
+    let exec = project(include_str!("data/projects/configure.txt"));
     begin(&exec, &[]);
     let printed = printed(&exec, &["sh", "./configure", "/dev/shm/conftest"]);
     assert_eq!(printed, "it is 42\nelsewhere it is 126\n", "the control: other scratch directories execute nothing");
@@ -164,24 +141,7 @@ fn python_extension_is_compiled_and_imported() {
     if !required("the headers of Python", has_headers) {
         return;
     }
-    let exec = project(&[
-        (
-            "setup.py",
-            "from setuptools import Extension, setup\nsetup(name='ext', version='1', ext_modules=[Extension('ext', ['ext.c'])])\n",
-        ),
-        (
-            "ext.c",
-            "#include <Python.h>\nstatic struct PyModuleDef module = {PyModuleDef_HEAD_INIT, \"ext\", NULL, -1, NULL};\n\
-             PyMODINIT_FUNC PyInit_ext(void) { PyObject *m = PyModule_Create(&module); PyModule_AddIntConstant(m, \"n\", 42); return m; }\n",
-        ),
-        ("use.py", "import ext; print('it is', ext.n)\n"),
-        (
-            "test_tmp.py",
-            "import subprocess\n\ndef test_program_in_tmp_path_runs(tmp_path):\n    program = tmp_path / 'program'\n    \
-             program.write_text('#!/bin/sh\\necho it runs\\n')\n    program.chmod(0o755)\n    \
-             assert subprocess.check_output([program]) == b'it runs\\n'\n",
-        ),
-    ]);
+    let exec = project(include_str!("data/projects/extension.txt"));
     begin(&exec, &[("VIRTUAL_ENV", &environment)]);
     printed(&exec, &["python3", "setup.py", "-q", "build_ext", "--inplace"]);
     assert_eq!(printed(&exec, &["python3", "use.py"]), "it is 42\n");
@@ -195,16 +155,7 @@ fn node_addon_is_compiled_and_loaded() {
     if !required("node-gyp, its headers and make", is_there) {
         return;
     }
-    let exec = project(&[
-        ("package.json", r#"{"name":"a","version":"1.0.0","scripts":{"build":"node-gyp rebuild --nodedir=/usr"}}"#),
-        ("binding.gyp", r#"{"targets":[{"target_name":"addon","sources":["addon.c"]}]}"#),
-        (
-            "addon.c",
-            "#include <node_api.h>\nstatic napi_value init(napi_env env, napi_value exports) { napi_value n; \
-             napi_create_int32(env, 42, &n); napi_set_named_property(env, exports, \"n\", n); return exports; }\nNAPI_MODULE(addon, init)\n",
-        ),
-        ("use.js", "console.log('it is', require('./build/Release/addon.node').n)\n"),
-    ]);
+    let exec = project(include_str!("data/projects/addon.txt"));
     begin(&exec, &[]);
     printed(&exec, &["npm", "run", "build"]);
     assert_eq!(printed(&exec, &["node", "use.js"]), "it is 42\n");
@@ -213,10 +164,7 @@ fn node_addon_is_compiled_and_loaded() {
 #[test]
 fn make_project_builds_and_runs() {
     cp_testkit::needs!("make");
-    let exec = project(&[
-        ("Makefile", "test: prog\n\t./prog\nprog: prog.c\n\tcc -o prog prog.c\n"),
-        ("prog.c", "#include <stdio.h>\nint main(void) { puts(\"it runs\"); return 0; }\n"),
-    ]);
+    let exec = project(include_str!("data/projects/make.txt"));
     begin(&exec, &[]);
     assert!(printed(&exec, &["make", "test"]).contains("it runs"));
 }
@@ -227,11 +175,7 @@ fn go_module_is_tested_and_run() {
     if !cp_testkit::is_long() || !required("go", found("go", &["version"])) {
         return;
     }
-    let exec = project(&[
-        ("go.mod", "module x\n\ngo 1.19\n"),
-        ("x.go", "package main\n\nfunc main() { println(\"it runs\") }\n"),
-        ("x_test.go", "package main\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) { _ = t.TempDir() }\n"),
-    ]);
+    let exec = project(include_str!("data/projects/go.txt"));
     begin(&exec, &[]);
     assert!(printed(&exec, &["go", "test", "./..."]).starts_with("ok"));
     assert!(printed(&exec, &["go", "test", "./..."]).contains("(cached)"));

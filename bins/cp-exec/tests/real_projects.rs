@@ -6,66 +6,19 @@ use std::time::Duration;
 
 use cp_testkit::{Program, needs, packages, required, times};
 
-use crate::exec::Exec;
+use crate::exec::{Exec, rows};
 use crate::projects::has_rustup;
 
-/// Where the source of a project lies, as `.ci/run` installs it.
-enum Source {
-    /// In cargo's registry, with its version.
-    Crate(&'static str),
-    /// A source distribution, with its version.
-    Python(&'static str),
-    /// A package, with its dependencies beside it.
-    Node(&'static str),
-}
-
-use Source::{Crate, Node, Python};
-
+/// A project: `crate` in cargo's registry, `python` as a source distribution, or `node` with its dependencies beside
+/// it.
 struct Project {
-    source: Source,
+    kind: &'static str,
+    name: &'static str,
     test: &'static str,
 }
 
 const CARGO: &str = "cargo test --offline --no-fail-fast --lib --tests";
-
-/// The cheap ones first, which are always tried.
-const PROJECTS: [Project; 12] = [
-    // Links are followed, and directories above the project opened.
-    Project { source: Crate("walkdir-2.5.1"), test: CARGO },
-    // Processes are waited for and killed.
-    Project { source: Crate("shared_child-1.1.2"), test: CARGO },
-    // Pipes to child processes.
-    Project { source: Crate("os_pipe-1.2.3"), test: CARGO },
-    // Times of files and links.
-    Project { source: Crate("filetime-0.2.29"), test: CARGO },
-    // Descriptors that make passes on.
-    Project { source: Crate("jobserver-0.1.35"), test: CARGO },
-    // Children that end while a handler of signals waits.
-    Project { source: Crate("sigchld-0.2.5"), test: CARGO },
-    // Modes, and files without a name.
-    Project { source: Crate("tempfile-3.27.0"), test: CARGO },
-    // Files that are the same by device and number.
-    Project { source: Crate("same-file-1.0.6"), test: CARGO },
-    // Interfaces are listed, and servers listen on them.
-    Project {
-        source: Node("fastify"),
-        test: "node --test test/listen.*.test.js test/server.test.js test/close*.test.js",
-    },
-    // Pseudo-terminals.
-    Project { source: Python("ptyprocess-0.7.0"), test: "python3 -m unittest discover -s tests" },
-    // Sockets and forked servers.
-    Project {
-        source: Python("tornado-6.6.1"),
-        test: "python3 -m tornado.test.runtests tornado.test.netutil_test tornado.test.tcpserver_test \
-               tornado.test.process_test tornado.test.iostream_test tornado.test.httpserver_test",
-    },
-    // Repositories in directories for temporary files, and pushes to servers on the loopback interface.
-    Project {
-        source: Python("dulwich-0.22.8"),
-        test: "python3 -m unittest tests.compat.test_repository tests.compat.test_pack tests.test_hooks; \
-               python3 -m unittest -k push_to_dulwich tests.compat.test_server tests.compat.test_web",
-    },
-];
+const PROJECTS: &str = include_str!("data/projects.tsv");
 
 /// The directory in which `.ci/run` installs projects.
 fn installed() -> PathBuf {
@@ -83,30 +36,25 @@ fn registered(name: &str) -> Option<PathBuf> {
 }
 
 impl Project {
-    fn name(&self) -> &'static str {
-        let (Crate(name) | Python(name) | Node(name)) = self.source;
-        name
-    }
-
     /// The line that copies the source to the working directory and builds it; none if something is missing.
     fn prepare(&self) -> Option<String> {
         let installed = installed();
-        let name = self.name();
-        let (source, line) = match self.source {
-            Crate(_) if !has_rustup() => return None,
-            Crate(_) => {
+        let name = self.name;
+        let (source, line) = match self.kind {
+            "crate" if !has_rustup() => return None,
+            "crate" => {
                 let source = registered(name).unwrap_or_default();
                 let lock = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.ci/projects/crates/Cargo.lock");
                 // The lock of the release would want other versions than those that were fetched.
                 let line = format!("cp -R '{}/.' . && cp '{lock}' . && {CARGO} --no-run", source.display());
                 (source, line)
             }
-            Python(_) => {
+            "python" => {
                 let source = installed.join(format!("python/{name}.tar.gz"));
                 let line = format!("tar -xzf '{}' --strip-components=1", source.display());
                 (source, line)
             }
-            Node(_) => {
+            _ => {
                 let modules = installed.join("node_modules");
                 let line = format!("cp -R '{0}/{name}/.' . && cp -R '{0}' .", modules.display());
                 (modules.join(name), line)
@@ -152,20 +100,20 @@ fn compare(project: &Project) {
     let run = exec.command(&["--timeout", "300", "--format", "raw", "-c", project.test]);
     let inside = as_person(run).run();
     let expected = counts(&outside.stdout);
-    assert!(!expected.is_empty(), "{}: nothing is counted outside: {outside:?}", project.name());
+    assert!(!expected.is_empty(), "{}: nothing is counted outside: {outside:?}", project.name);
     let printed = [inside.stdout.as_str(), inside.stderr.as_str()].concat();
     assert_eq!(
         (inside.status, counts(&printed)),
         (outside.status, expected),
         "{}: {inside:?}\noutside: {outside:?}",
-        project.name()
+        project.name
     );
 }
 
 #[test]
 fn own_tests_of_real_projects_count_the_same_inside() {
     needs!("node", "python3");
-    for project in &PROJECTS[..times(3, PROJECTS.len())] {
-        compare(project);
+    for [kind, name, test] in rows(PROJECTS).take(times(3, usize::MAX)) {
+        compare(&Project { kind, name, test });
     }
 }

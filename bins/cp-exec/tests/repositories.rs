@@ -7,7 +7,7 @@ use std::path::Path;
 use cp_testkit::required;
 use serde_json::Value;
 
-use crate::exec::{Exec, Who, details, everyone};
+use crate::exec::{Exec, Who, details, everyone, rows};
 use crate::guard::{owner, repository, trusted, undone};
 
 /// Repositories of an answer that were made and looked through, by what their paths end with.
@@ -67,32 +67,7 @@ fn repository_directories_are_readable() {
 }
 
 /// Contents of a repository that make the owner's `git` run a program, or trust files in other directories.
-const EVIL: [(&str, &str, &str); 12] = [
-    ("core.fsmonitor", "config", "git config core.fsmonitor EVIL"),
-    ("hook", "hooks", "cp EVIL .git/hooks/post-index-change"),
-    ("include", "config", "git config include.path ../../other/config"),
-    ("commondir", "commondir", "rm .git/config; echo ../../other > .git/commondir"),
-    ("hooksPath", "config", "git config core.hooksPath ../other/hooks"),
-    ("header", "config", "printf '[CORE] FsMonitor = EVIL\\n' >> .git/config"),
-    (
-        "continued",
-        "config",
-        "printf '[user]\\n\\tname = a\\\\\\n[user]\\n[core]\\n\\tfsmonitor = EVIL\\n' >> .git/config",
-    ),
-    ("quoted", "config", "printf '[core]\\n\\tfsmonitor = \"EVIL\" # x\\n' >> .git/config"),
-    ("link", "config", "git config core.fsmonitor EVIL; mv .git/config ../c; ln -s ../../c .git/config"),
-    (
-        "filter",
-        "config",
-        "git config filter.x.clean EVIL; echo '* filter=x' > .git/info/attributes; echo b > g; git add -N g; echo c > g",
-    ),
-    (
-        "worktree",
-        "config.worktree",
-        "git config extensions.worktreeConfig true; git config --worktree core.fsmonitor EVIL",
-    ),
-    ("hooks link", "hooks", "rm -r .git/hooks; ln -s ../../other/hooks .git/hooks"),
-];
+const EVIL: &str = include_str!("data/git/evil.tsv");
 
 #[test]
 fn new_repository_that_runs_program_is_quarantined() {
@@ -102,7 +77,7 @@ fn new_repository_that_runs_program_is_quarantined() {
         git init -q -b main new && cd new && echo a > f && git add f && ";
     const LATER: &str = "cd new; echo x >> f; git status --short >/dev/null 2>&1; git add f 2>/dev/null; git add -A 2>/dev/null; ls OUT";
     for who in everyone() {
-        for (name, part, script) in EVIL {
+        for [name, part, script] in rows(EVIL) {
             let exec = Exec::new(who);
             fs::create_dir(exec.root.join("out")).unwrap();
             let with = |text: &str| {
@@ -130,19 +105,9 @@ fn new_repository_that_runs_program_is_quarantined() {
 
 #[test]
 fn new_repository_with_outside_references_is_quarantined() {
-    const SCRIPTS: [(&str, &str); 9] = [
-        (".git/objects/info/alternates", "echo WORK/.git/objects > .git/objects/info/alternates"),
-        (".git/objects/info/http-alternates", "echo http://x/ > .git/objects/info/http-alternates"),
-        (".git/objects/pack", "rmdir .git/objects/pack; ln -s WORK/.git/objects .git/objects/pack"),
-        (".git/refs", "rm -r .git/refs; ln -s WORK/.git/refs .git/refs"),
-        (".git/remotes", "mkdir .git/remotes; echo URL: /tmp/x > .git/remotes/origin"),
-        (".git/branches/origin", "mkdir -p .git/branches; echo /tmp/x > .git/branches/origin"),
-        (".git/config", "git config remote.origin.url /tmp/x"),
-        (".git/config", "git config core.worktree /tmp"),
-        (".git/config", "ln .git/config ../other-name"),
-    ];
+    const SCRIPTS: &str = include_str!("data/git/outside-references.tsv");
     let exec = repository(Who::Me);
-    for (at, (part, script)) in SCRIPTS.into_iter().enumerate() {
+    for (at, [part, script]) in rows(SCRIPTS).enumerate() {
         let new = &format!("new{at}");
         let script = script.replace("WORK", exec.work.to_str().unwrap());
         let script = format!("git init -q {new} && cd {new} && {script}");

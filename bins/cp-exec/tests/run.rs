@@ -1,6 +1,8 @@
 //! Running: results, failures, requests, tools, formats and the record.
 
+use cp_ledger::format::line::Hash;
 use cp_testkit::{Signal, until};
+use serde_json::json;
 
 use crate::exec::{Exec, POLICY, Who, everyone, program};
 use crate::guard::trusted;
@@ -197,34 +199,54 @@ fn file_operations_follow_policy_paths() {
             "{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\"out\"]\npristine = [\"out/keep\"]\nforbidden = [\"**/*.key\"]\n"
         );
         let exec = Exec::with_policy(who, &policy);
-        exec.write("a", "text");
-        exec.write("x.key", "secret");
-        exec.write("out/keep/a", "kept");
-        exec.write("out/old", "old");
-        std::os::unix::fs::symlink(exec.home.join("config/policy.toml"), exec.work.join("link")).unwrap();
-        let ask = |operation: &str, arguments: &str| {
-            let request = format!(r#"{{"tool":"filesystem","operation":"{operation}","arguments":{arguments}}}"#);
-            exec.answers(&[], &request).0[0].clone()
+        for name in ["a", "x.key", "out/a", "out/keep/a", "out/old", "out/.bashrc", "out/.env"] {
+            exec.write(name, "text");
+        }
+        exec.root.write("secret", "text");
+        for (at, to) in [("out/link", exec.root.join("secret")), ("out/up", exec.root.to_path_buf())] {
+            std::os::unix::fs::symlink(to, exec.work.join(at)).unwrap();
+        }
+        let hash = Hash::of(b"text").to_string();
+        let ask = |operation: &str, path: &str| {
+            exec.file(
+                &[],
+                operation,
+                &match operation {
+                    "edit_file" => json!({"path": path, "old": "text", "new": "new"}),
+                    "remove_file" => json!({"path": path, "expected_sha256": hash}),
+                    "write_file" => json!({"path": path, "content": "n"}),
+                    _ => json!({"path": path}),
+                },
+            )
         };
-        assert_eq!(ask("read_file", r#"{"path":"a"}"#)["data"]["value"]["content"], "text");
-        assert_eq!(ask("read_file", r#"{"path":"a","offset":1,"limit":2}"#)["data"]["value"]["content"], "ex");
-        let listing = ask("list_directory", r#"{"path":"."}"#);
+        let listing = ask("list_directory", ".");
         assert_eq!(listing["data"]["value"]["entries"][0]["name"], "a", "{listing}");
-        assert_eq!(ask("write_file", r#"{"path":"out/new","content":"n"}"#)["ok"], true);
-        for (operation, arguments, code) in [
-            ("read_file", r#"{"path":"x.key"}"#, "E_FORBIDDEN"),
-            ("read_file", r#"{"path":"link"}"#, "E_FORBIDDEN"),
-            ("read_file", r#"{"path":"/etc/passwd"}"#, "E_FORBIDDEN"),
-            ("read_file", r#"{"path":"none"}"#, "E_NOT_FOUND"),
-            ("read_file", r#"{"path":"."}"#, "E_VALIDATION"),
-            ("list_directory", r#"{"path":"../home"}"#, "E_FORBIDDEN"),
-            ("write_file", r#"{"path":"b","content":""}"#, "E_FORBIDDEN"),
-            ("write_file", r#"{"path":"out/keep/b","content":""}"#, "E_FORBIDDEN"),
-            ("write_file", r#"{"path":"out/../b","content":""}"#, "E_FORBIDDEN"),
-            ("write_file", r#"{"path":"out/old","content":"new"}"#, "E_CONFLICT"),
+        for (operation, path, code) in [
+            ("read_file", "x.key", "E_FORBIDDEN"),
+            ("read_file", "out/link", "E_FORBIDDEN"),
+            ("read_file", "/etc/passwd", "E_FORBIDDEN"),
+            ("read_file", "none", "E_NOT_FOUND"),
+            ("read_file", ".", "E_VALIDATION"),
+            ("list_directory", "../home", "E_FORBIDDEN"),
+            ("write_file", "b", "E_FORBIDDEN"),
+            ("write_file", "out/keep/b", "E_FORBIDDEN"),
+            ("write_file", "out/old", "E_CONFLICT"),
         ] {
-            let answer = ask(operation, arguments);
-            assert_eq!(answer["error"]["code"], code, "{who:?} {operation} {arguments}: {answer}");
+            let answer = ask(operation, path);
+            assert_eq!(answer["error"]["code"], code, "{who:?} {operation} {path}: {answer}");
+        }
+        for path in ["a", "out/keep/a", "out/.bashrc", "out/.env", "out/link", "out/up/secret", "out/../a"] {
+            for operation in ["edit_file", "remove_file", "write_file"] {
+                let answer = ask(operation, path);
+                assert!(answer["error"]["details"]["rule"].is_string(), "{who:?} {operation} {path}: {answer}");
+            }
+        }
+        assert_eq!([exec.work.read("a"), exec.work.read("out/keep/a"), exec.root.read("secret")], ["text"; 3]);
+        for (operation, path) in
+            [("read_file", "a"), ("write_file", "out/new"), ("remove_file", "out/old"), ("edit_file", "out/a")]
+        {
+            let answer = ask(operation, path);
+            assert_eq!(answer["ok"], true, "{who:?} {operation} {path}: {answer}");
         }
     }
 }
@@ -329,6 +351,9 @@ fn bad_request_is_reported_and_stream_continues() {
         r#"{"tool":"shell","arguments":{"command":"true","timeout":601}}"#,
         r#"{"tool":"shell","arguments":{"command":"true","env":{"LD_PRELOAD":"x"}}}"#,
         r#"{"tool":"shell","arguments":{"command":"true","cwd":"/etc"}}"#,
+        r#"{"tool":"shell","arguments":{"command":"true","argv":["true"]}}"#,
+        r#"{"tool":"shell","arguments":{"argv":[]}}"#,
+        r#"{"tool":"filesystem","operation":"red_file","arguments":{"path":"x"}}"#,
         r"not json",
         r#"{"tool":"shell","arguments":{"command":"true"}}"#,
     ]
@@ -338,9 +363,12 @@ fn bad_request_is_reported_and_stream_continues() {
     assert_eq!(rules, ["command_substitution", "operation", "request", "timeout", "env_never", "cwd"], "{answers:?}");
     assert!(answers[0]["error"]["details"]["hint"].as_str().unwrap().contains("run that command first"));
     assert!(answers[5]["error"]["message"].as_str().unwrap().starts_with("Capability denied: execute on /etc"));
-    assert_eq!(answers[6]["error"]["code"], "E_VALIDATION");
-    assert_eq!(answers[7]["data"]["return_code"], 0);
-    assert_eq!((status, &answers[8]["error"]["details"]["failed"]), (1, &7.into()));
+    assert!(answers[1].to_string().contains("filesystem") && answers[2].to_string().contains("shel"), "{answers:?}");
+    assert!(answers[8]["error"]["details"]["hint"].as_str().unwrap().contains("read_file"), "{answers:?}");
+    assert!(answers[6..10].iter().all(|answer| answer["ok"] == false), "{answers:?}");
+    assert_eq!(answers[9]["error"]["code"], "E_VALIDATION");
+    assert_eq!(answers[10]["data"]["return_code"], 0);
+    assert_eq!((status, &answers[11]["error"]["details"]["failed"]), (1, &10.into()));
     exec.command(&["--", "true"]).run().only();
 }
 

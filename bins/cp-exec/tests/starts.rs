@@ -9,16 +9,7 @@ use crate::exec::{Exec, everyone};
 const RESTRICTED: &str = "id";
 const ALLOWED: &str = "seq";
 
-const POLICY: &str = r#"
-[exec]
-allowed_commands = ["sh", "perl", "env", "ln", "chmod", "mkdir", "true", "seq"]
-restricted_commands = ["id"]
-intent = "off"
-[paths]
-read = ["."]
-write = ["."]
-execute = ["target/**"]
-"#;
+const POLICY: &str = include_str!("data/policies/starts.toml");
 
 /// Paths that lead to a program. The directories of [`PREPARE`] and descriptor 3 lead to it too.
 fn spellings(name: &str) -> Vec<String> {
@@ -161,36 +152,10 @@ fn interpreter_is_judged_by_rules_as_a_program() {
 }
 
 /// Executes a path in shared memory that another process changes meanwhile between two programs of equal length.
-const RACER: &str = r#"
-import ctypes, mmap, os, signal, sys, time
-memory = mmap.mmap(-1, 4096)
-memory[3:17] = b"/usr/bin/true\0"
-start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-name = ctypes.c_uint32.from_address(start + 12)
-true, tail = (int.from_bytes(word, "little") for word in (b"true", b"tail"))
-libc = ctypes.CDLL(None)
-words = (ctypes.c_char_p * 4)(b"x", b"-f", b"/dev/null", None)
-flipper = 0
-if sys.argv[1] == "race":
-    flipper = os.fork()
-    if flipper == 0:
-        while True: name.value = tail; name.value = true
-children = []
-for _ in range(400):
-    child = os.fork()
-    if child == 0:
-        libc.execve(ctypes.c_void_p(start + 3), words, None)
-        os._exit(1)
-    children.append(child)
-    if flipper: time.sleep(0.01)
-    else: os.waitpid(child, 0)
-for child in children if flipper else []: os.kill(child, signal.SIGKILL)
-if flipper: os.kill(flipper, signal.SIGKILL)
-print("to the end")
-"#;
+const RACER: &str = include_str!("data/python/racer.py");
 
 /// Executes itself many times.
-const AGAIN: &str = "import os, sys\nleft = int(sys.argv[1])\nif left: os.execv(sys.executable, ['python3', __file__, str(left - 1)])\nprint('to the end')\n";
+const AGAIN: &str = include_str!("data/python/again.py");
 
 #[test]
 fn program_that_changes_its_path_during_decision_ends_run() {

@@ -7,33 +7,7 @@ use cp_testkit::{Signal, required};
 use crate::exec::{Exec, POLICY, SCRIPT, alive, everyone, policy_with, soon};
 
 /// Starts children that hold standard output in every way, each with a word in its command line to be found by.
-const DAEMONS: &str = r#"
-import os, sys, time
-word = sys.argv[1]
-how = sys.argv[2].split(",")
-def sleeper(name):
-    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)", word + name])
-print("partial", flush=True)
-if "child" in how:
-    if os.fork() == 0: sleeper("-child")
-if "grandchild" in how:
-    if os.fork() == 0:
-        if os.fork() == 0: sleeper("-grandchild")
-        time.sleep(600)
-if "setsid" in how:
-    if os.fork() == 0:
-        os.setsid()
-        sleeper("-setsid")
-if "double" in how:
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0: sleeper("-double")
-        os._exit(0)
-if "deaf" in how:
-    import signal
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-time.sleep(float(sys.argv[3]))
-"#;
+const DAEMONS: &str = include_str!("data/python/daemons.py");
 
 fn word() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};

@@ -2,89 +2,14 @@
 
 use cp_testkit::counterpart;
 
-use crate::exec::{Exec, Who, everyone};
+use crate::exec::{Exec, Who, everyone, rows};
 
 /// A policy that allows every program, with a network that lists no name.
-const POLICY: &str = r#"
-[exec]
-allowed_commands = ["*"]
-network = []
-intent = "off"
-
-[paths]
-read = ["."]
-write = ["."]
-execute = ["target/**"]
-forbidden = ["**/.env"]
-"#;
+const POLICY: &str = include_str!("data/policies/system.toml");
 
 /// What a program expects, the program that shows it if not every machine has that, and a line that does so. Each line
 /// prints what must be the same.
-const EXPECTED: &[(&str, &str, &str)] = &[
-    ("a terminal for script", "", "script -qec 'test -t 0 && tty' /dev/null </dev/null | sed 's/[0-9]*.$//'"),
-    ("a terminal for Python", "python3", "python3 -c 'import pty; print(pty.spawn([\"true\"]))' </dev/null"),
-    ("many terminals", "python3", "python3 -c 'import pty; print(len([pty.openpty() for _ in range(40)]))'"),
-    (
-        "interfaces",
-        "python3",
-        "python3 -c 'import socket; print(\"lo\" in dict(map(reversed, socket.if_nameindex())))'",
-    ),
-    ("interfaces in Node", "node", "node -p '!!require(\"os\").networkInterfaces()'"),
-    (
-        "a netlink socket",
-        "python3",
-        "python3 -c 'import socket as s; print(s.socket(s.AF_NETLINK, s.SOCK_DGRAM|s.SOCK_NONBLOCK).getsockname()[1])'",
-    ),
-    (
-        "the directories above",
-        "",
-        "d=$PWD; while [ $d != / ]; do d=$(dirname $d); ls $d >/dev/null || exit 1; done; ls / /dev >/dev/null",
-    ),
-    ("the root to be opened", "python3", "python3 -c 'import os; print(os.fstatvfs(os.open(\"/\", 0)).f_namemax)'"),
-    (
-        "null to be no terminal",
-        "python3",
-        "python3 -c 'import os, termios; termios.tcgetattr(0)' </dev/null 2>&1 | tail -n 1",
-    ),
-    ("its own name", "python3", "python3 -c 'import socket as s; print(s.gethostbyname(s.gethostname())[:4])'"),
-    ("settings behind links", "", LINKED_SETTINGS),
-    (
-        "Java",
-        "javac",
-        "javac -version && echo 'class A { public static void main(String[] a) { System.out.println(1); }}' >A.java \
-         && java A.java",
-    ),
-    ("Maven", "mvn", "mvn -B --version | grep -o Maven.3"),
-    ("the other temporary directory", "", "t=$(mktemp -p /var/tmp) && echo x >$t && cat $t && rm $t"),
-    ("its score for the killer", "", "echo 500 >/proc/self/oom_score_adj; cat /proc/self/oom_score_adj"),
-    ("its own name in the list", "", "echo another >/proc/$$/comm; cat /proc/$$/comm; :"),
-    ("no variable about colours", "", "env | grep -c -E '^(NO_COLOR|TERM)='; date +%Z"),
-    ("limits of address space and files", "", "ulimit -d; ulimit -f; ulimit -v; ulimit -n; ulimit -Hn"),
-    ("a large file with a hole", "", "truncate -s 20G /tmp/hole-$$ && stat -c %s /tmp/hole-$$ && rm /tmp/hole-$$"),
-    (
-        "an address sanitizer",
-        "",
-        "echo 'int main(void) { return 0; }' >a.c && cc -fsanitize=address a.c -o target/a \
-         && ASAN_OPTIONS=detect_leaks=0 target/a",
-    ),
-    ("two thousand threads", "python3", THREADS),
-    ("no cores", "", "ulimit -c 0; echo $?"),
-    ("certificates", "", "test -r $SSL_CERT_FILE && test -r $NODE_EXTRA_CA_CERTS && grep -c BEGIN $SSL_CERT_FILE"),
-    ("message queues", "python3", QUEUE),
-];
-
-/// Starts more threads than a desktop has.
-const THREADS: &str = "python3 -c '
-import threading as t
-t.stack_size(65536); e = t.Event()
-a = [t.Thread(target=e.wait) for _ in range(2000)]
-[x.start() for x in a]; e.set(); [x.join() for x in a]; print(len(a))'";
-
-/// Prints each file of the system that links to settings which may be read. Two are left out because they may hold
-/// secrets: variables of the machine, and private keys.
-const LINKED_SETTINGS: &str = "find /usr/bin /usr/lib /usr/share /opt -xdev -type l -lname '/etc/*' \
-    ! -lname /etc/environment ! -lname /etc/ssl/private \
-    2>/dev/null | sort | while read -r f; do test -r \"$f\" && echo \"$f\"; done";
+const EXPECTED: &str = include_str!("data/expected.tsv");
 
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
 
@@ -107,15 +32,6 @@ const CLOSED_FOR_ROOT: &[(&str, &str)] = &[
     ("settings of the kernel", "cat /proc/sys/kernel/hostname >h && cat h >/proc/sys/kernel/hostname"),
 ];
 
-/// Makes a message queue, sends to it and receives from it.
-const QUEUE: &str = r#"python3 -c '
-import ctypes, os
-c = ctypes.CDLL(None, use_errno=True)
-q = c.mq_open(b"/q%d" % os.getpid(), os.O_CREAT | os.O_RDWR, 0o600, None)
-b = ctypes.create_string_buffer(8192)
-print(q > 0, ctypes.get_errno(), c.mq_send(q, b"x", 1, 0), c.mq_receive(q, b, 8192, None))
-c.mq_unlink(b"/q%d" % os.getpid())'"#;
-
 /// Runs a line inside and outside, and returns what both print, with their exit status.
 fn both(exec: &Exec, line: &str) -> [(String, i32); 2] {
     let ran = [exec.command(&["--format", "raw", "-c", line]), exec.outside(line)].map(|program| {
@@ -131,8 +47,10 @@ fn programs_find_what_they_expect_of_a_system() {
         let exec = Exec::with_policy(who, POLICY);
         exec.user.write("certificates/own.pem", CERTIFICATE);
         exec.work.directory("target");
+        exec.write("threads.py", include_str!("data/python/threads.py"));
+        exec.write("mqueue.py", include_str!("data/python/mqueue.py"));
         let mut different = Vec::new();
-        for (what, program, line) in EXPECTED {
+        for [what, program, line] in rows(EXPECTED) {
             if !program.is_empty() && counterpart(program).is_none() {
                 continue;
             }

@@ -58,6 +58,8 @@ fn failed_command_that_names_hidden_path_or_unlisted_port_gets_guess() {
             ("echo 'Failed to connect to A.test port 8080.' >&2; false", "`cp-exec allow network a.test:8080`"),
             ("echo 'request to http://x.b.test:80/y failed' >&2; false", "`cp-exec allow network x.b.test:80`"),
             ("echo 'a.test:443 a.test 404 c.test:8080 x.b.test:22 b.test:1' >&2; false", ""),
+            ("echo \"Error: EACCES: permission denied, open '$PWD/.env'\" >&2; false", "which the policy hides"),
+            ("echo \"reads $PWD/.env\" >&2; false", ""),
             ("cat .env; true", ""),
             ("touch mine; chmod 0 mine; rm -f mine; cat mine", ""),
         ] {

@@ -1,6 +1,6 @@
 //! `cp-exec undo`, and the changes that results list.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -94,7 +94,12 @@ fn undo_restores_content_permissions_and_absence_after_random_scripts() {
             let before = contents(&exec.work);
             let changed = run(&exec, &text)["files_changed"].clone();
             let after = contents(&exec.work);
-            assert_eq!(changed.is_null(), before == after, "{text}: {changed}");
+            let paths = before.keys().chain(after.keys()).collect::<BTreeSet<_>>().into_iter();
+            let differing: BTreeSet<&str> =
+                paths.filter(|path| before.get(*path) != after.get(*path)).map(|path| path.to_str().unwrap()).collect();
+            let listed = changed["files"].as_array().into_iter().flatten();
+            let listed: BTreeSet<&str> = listed.map(|change| change["path"].as_str().unwrap()).collect();
+            assert_eq!(listed, differing, "{who:?}, seed {seed}: {text}");
             if changed.is_null() {
                 continue;
             }
@@ -171,7 +176,10 @@ fn undo_of_call_and_edit_requires_no_later_change() {
     call("c1", "one", "1");
     call("c2", "two", "2");
     let (refused, status) = exec.ask(&["undo", "c1", "--dry-run"]);
-    assert!(status == 6 && refused["error"]["details"]["hint"].as_str().unwrap().contains("later first"), "{refused}");
+    assert!(
+        status == 6 && refused["error"]["details"]["hint"].as_str().unwrap().contains("undo first what was done later"),
+        "{refused}"
+    );
     // By its entry, and by its call.
     let second = newest(&exec)["seq"].to_string();
     exec.confirmed(&["undo", &second]);

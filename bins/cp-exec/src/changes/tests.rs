@@ -1,12 +1,9 @@
-use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use cp_common::home::Home;
-use cp_common::wire::{ChangeKind, FileChange, FileKind};
+use cp_common::wire::{ChangeKind, FileChange};
 use cp_ledger::format::line::Hash;
-use proptest::prelude::*;
 
 use super::{Baseline, Changes, Store};
 
@@ -48,115 +45,6 @@ impl Project {
 fn listed(changes: &Changes) -> Vec<(String, ChangeKind)> {
     let name = |change: &FileChange| Path::new(&change.path).file_name().unwrap().to_string_lossy().into_owned();
     changes.files.files.iter().map(|change| (name(change), change.change)).collect()
-}
-
-fn hash(state: Option<&cp_common::wire::FileState>) -> Option<Hash> {
-    Hash::parse(state?.sha256.as_deref()?)
-}
-
-/// Kind, permissions and content of each path.
-type Contents = BTreeMap<PathBuf, (FileKind, u32, Vec<u8>)>;
-
-fn contents(directory: &Path, into: &mut Contents) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let meta = path.symlink_metadata().unwrap();
-        let (kind, bytes) = match (meta.is_dir(), meta.is_symlink()) {
-            (true, _) => (FileKind::Directory, Vec::new()),
-            (_, true) => (FileKind::Link, fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()),
-            _ => (FileKind::File, fs::read(&path).unwrap()),
-        };
-        into.insert(path.clone(), (kind, meta.mode() & 0o7777, bytes));
-        if meta.is_dir() {
-            contents(&path, into);
-        }
-    }
-}
-
-/// One edit of a simulated run. There are few names, so that edits affect the same paths.
-#[derive(Clone, Debug)]
-enum Edit {
-    Write(u8, Vec<u8>),
-    Truncate(u8),
-    Remove(u8),
-    Rename(u8, u8),
-    Permissions(u8, u32),
-    Directory(u8),
-    Link(u8, u8),
-}
-
-fn edits(most: usize) -> impl Strategy<Value = Vec<Edit>> {
-    let edit = prop_oneof![
-        4 => (0..12_u8, prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(at, bytes)| Edit::Write(at, bytes)),
-        1 => (0..12_u8).prop_map(Edit::Truncate),
-        2 => (0..12_u8).prop_map(Edit::Remove),
-        2 => (0..12_u8, 0..12_u8).prop_map(|(from, to)| Edit::Rename(from, to)),
-        1 => (0..12_u8, prop::sample::select(vec![0o600, 0o644, 0o755, 0o700])).prop_map(|(at, mode)| Edit::Permissions(at, mode)),
-        1 => (0..12_u8).prop_map(Edit::Directory),
-        1 => (0..12_u8, 0..12_u8).prop_map(|(at, to)| Edit::Link(at, to)),
-    ];
-    prop::collection::vec(edit, 0..most)
-}
-
-fn apply(root: &Path, edits: &[Edit]) {
-    let path = |at: u8| match at % 3 {
-        0 => root.join(at.to_string()),
-        1 => root.join("d").join(at.to_string()),
-        _ => root.join("d/e").join(at.to_string()),
-    };
-    // An edit that is not possible changes nothing.
-    for edit in edits {
-        drop(match edit {
-            Edit::Write(at, bytes) => fs::create_dir_all(path(*at).parent().unwrap())
-                .and_then(|()| if path(*at).is_symlink() { Ok(()) } else { fs::write(path(*at), bytes) }),
-            Edit::Truncate(at) if !path(*at).is_symlink() => {
-                fs::File::options().write(true).open(path(*at)).and_then(|file| file.set_len(1))
-            }
-            Edit::Truncate(at) | Edit::Remove(at) => {
-                fs::remove_dir_all(path(*at)).or_else(|_| fs::remove_file(path(*at)))
-            }
-            Edit::Rename(from, to) => fs::rename(path(*from), path(*to)),
-            Edit::Permissions(at, mode) if !path(*at).is_symlink() => {
-                fs::set_permissions(path(*at), fs::Permissions::from_mode(*mode))
-            }
-            Edit::Permissions(..) => Ok(()),
-            Edit::Directory(at) => fs::create_dir_all(path(*at)),
-            Edit::Link(at, to) => symlink(to.to_string(), path(*at)),
-        });
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn compare_random_edits_lists_all_changes_and_keeps_old_contents(first in edits(30), run in edits(12)) {
-        let project = Project::new();
-        apply(&project.root, &first);
-        let (mut before, mut after) = (Contents::new(), Contents::new());
-        contents(&project.root, &mut before);
-        let changes = project.run(|| apply(&project.root, &run));
-        contents(&project.root, &mut after);
-        let paths: std::collections::BTreeSet<&PathBuf> = before.keys().chain(after.keys()).collect();
-        let mut expected: Vec<&PathBuf> = paths.into_iter().filter(|path| before.get(*path) != after.get(*path)).collect();
-        expected.sort_by_key(|path| path.display().to_string());
-        let found: Vec<PathBuf> = changes.files.files.iter().map(|change| change.path.clone().into()).collect();
-        prop_assert_eq!(found.iter().collect::<Vec<_>>(), expected);
-        for change in &changes.files.files {
-            let path = Path::new(&change.path);
-            for (state, contents) in [(&change.before, &before), (&change.after, &after)] {
-                let found = state.as_ref().map(|state| (state.kind, u32::from_str_radix(&state.permissions, 8).unwrap()));
-                prop_assert_eq!(found, contents.get(path).map(|(kind, mode, _)| (*kind, *mode)));
-            }
-            if let Some((FileKind::File, _, bytes)) = before.get(path) {
-                prop_assert_eq!(&project.store.load(&hash(change.before.as_ref()).unwrap()).unwrap(), bytes);
-            }
-            if let Some((FileKind::File, _, bytes)) = after.get(path) {
-                prop_assert_eq!(hash(change.after.as_ref()), Some(Hash::of(bytes)));
-            }
-        }
-        prop_assert!(changes.missing().is_none());
-    }
 }
 
 #[test]
@@ -255,28 +143,6 @@ fn capture_reads_only_changed_files() {
     fs::write(&path, "one").unwrap();
     assert!(project.run(|| ()).is_empty());
     assert!(object.exists(), "it was not read");
-}
-
-#[test]
-fn concurrent_runs_each_keep_their_old_contents() {
-    let project = Project::new();
-    for file in 0..40 {
-        project.write(&format!("f{file}"), format!("content {file}"));
-    }
-    std::thread::scope(|scope| {
-        for actor in 0..4 {
-            let project = &project;
-            scope.spawn(move || {
-                for round in 0..10 {
-                    let own = format!("f{actor}");
-                    let was = fs::read(project.root.join(&own)).unwrap();
-                    let changes = project.run(|| drop(project.write(&own, format!("{actor} in round {round}"))));
-                    let change = changes.files.files.iter().find(|change| change.path.ends_with(&own)).unwrap();
-                    assert_eq!(project.store.load(&hash(change.before.as_ref()).unwrap()).unwrap(), was);
-                }
-            });
-        }
-    });
 }
 
 #[test]

@@ -349,30 +349,3 @@ fn check_variable(name: &str, value: &str, allowed: &[String]) -> Result<()> {
     let error = refuse("env_not_allowed", format!("`{name}` is not on the list of variables a request may set"));
     Err(allowable(error.hint("remove it"), "env", name))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with(name: &str, allowed: &[&str]) -> Result<Vec<(String, String)>> {
-        let asked = [(name.to_owned(), "x".to_owned())].into();
-        let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
-        check_variables(&allowed, &asked)?;
-        Ok(build_environment("/usr/bin", "me", &BTreeMap::new(), &BTreeMap::new(), &asked))
-    }
-
-    #[test]
-    fn variable_is_set_if_listed_and_refused_otherwise() {
-        assert!(with("RUST_LOG", &[]).unwrap().contains(&("RUST_LOG".to_owned(), "x".to_owned())));
-        assert!(with("LC_ALL", &[]).is_ok());
-        assert!(with("MINE", &["MINE"]).is_ok());
-        assert_eq!(with("MINE", &[]).unwrap_err().details()["rule"], "env_not_allowed");
-    }
-
-    #[test]
-    fn loader_variable_is_refused_by_any_policy() {
-        for name in ["LD_PRELOAD", "BASH_ENV", "GIT_SSH_COMMAND", "PYTHONPATH", "npm_config_prefix", "PATH"] {
-            assert_eq!(with(name, &["*"]).unwrap_err().details()["rule"], "env_never", "{name}");
-        }
-    }
-}

@@ -270,63 +270,22 @@ mod tests {
     const BEFORE: &str =
         "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = /srv/a\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
 
-    fn is_harmless_beside(lines: &str) -> bool {
-        fault_in_changed_settings(BEFORE, &format!("{BEFORE}{lines}"), Path::new("/p/.git/config")).is_none()
-    }
-
-    #[test]
-    fn settings_plain_new_values_are_harmless() {
-        for lines in [
-            "",
-            "# a comment\n",
-            "[user]\n\tname = A B\n\temail = a@b\n",
-            "[branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n",
-            "[remote \"up\"]\n\turl = https://example.org/a.git\n\tfetch = +refs/heads/*:refs/remotes/up/*\n",
-            "[remote \"up\"]\n\turl = git@example.org:a/b.git\n",
-            "[remote \"up\"]\n\turl = ssh://git@example.org:22/a.git\n",
-            "[pull]\n\trebase = true\n",
-        ] {
-            assert!(is_harmless_beside(lines), "{lines}");
+    /// Checks the texts of a table of settings.
+    fn check(table: &str, is_harmless: impl Fn(&str) -> bool) {
+        let tables: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/data/git/settings.json")).unwrap();
+        for (kind, expected) in [("harmless", true), ("harmful", false)] {
+            for text in tables[table][kind].as_array().unwrap().iter().map(|text| text.as_str().unwrap()) {
+                assert_eq!(is_harmless(text), expected, "{table}: {text}");
+            }
         }
     }
 
     #[test]
-    fn settings_with_program_or_redirect_or_change_are_harmful() {
-        for lines in [
-            "[core]\n\tfsmonitor = x\n",
-            "[core]\n\thooksPath = x\n",
-            "[CORE]\n\tFsMonitor = x\n",
-            "[core] fsmonitor = x\n",
-            "[core]\n\tbare = true\n",
-            "[core]\n\tfsmonitor\n",
-            "[user]\n\tname = a\\\n[core]\n",
-            "[include]\n\tpath = x\n",
-            "[includeIf \"gitdir:/\"]\n\tpath = x\n",
-            "[alias]\n\tx = !x\n",
-            "[filter \"x\"]\n\tclean = x\n",
-            "[remote \"up\"]\n\turl = ext::sh -c x\n",
-            "[remote \"up\"]\n\turl = /tmp/evil\n",
-            "[remote \"up\"]\n\turl = file:///tmp/evil\n",
-            "[remote \"up\"]\n\turl = -oProxyCommand=x\n",
-            "[remote \"up\"]\n\turl = ssh://-oProxyCommand=x/a\n",
-            "[remote \"up\"]\n\turl = git@-oProxyCommand=x:a\n",
-            "[remote \"up\"]\n\turl = \"https://example.org\"\n",
-            "[remote \"up\"]\n\tuploadpack = x\n",
-            "[remote \"up\"]\n\tvcs = x\n",
-            "[remote \"a\\\"]\n[core]\n\tb\"]\n\turl = https://e.org\n",
-            "[branch \"main\"]\n\tremote = /tmp/evil\n",
-            "[branch \"main\"]\n\tmergeOptions = x\n",
-            "[url \"ext::x\"]\n\tinsteadOf = https://\n",
-            "[diff]\n\texternal = x\n",
-            "[user]\n\tname = a\rb\n",
-        ] {
-            assert!(!is_harmless_beside(lines), "{lines}");
-        }
-        assert!(
-            fault_in_changed_settings(BEFORE, "", Path::new("/p/.git/config"))
-                .is_some_and(|why| why.starts_with("core.bare ")),
-            "core.bare was removed"
-        );
+    fn changed_settings_are_harmful_if_they_start_a_program_or_redirect_or_change() {
+        let fault = |text: &str| fault_in_changed_settings(BEFORE, text, Path::new("/p/.git/config"));
+        check("changed", |lines| fault(&format!("{BEFORE}{lines}")).is_none());
+        assert!(fault("").is_some_and(|why| why.starts_with("core.bare ")), "core.bare was removed");
     }
 
     #[test]
@@ -345,54 +304,9 @@ mod tests {
         let tree = place.path().canonicalize().unwrap();
         std::fs::create_dir(tree.join("a")).unwrap();
         std::os::unix::fs::symlink("/", tree.join("out")).unwrap();
-        let with = |text: &str| {
+        check("new", |text| {
             let text = text.replace("TREE", tree.to_str().unwrap());
             fault_in_new_settings(&format!("{CORE}{text}"), std::slice::from_ref(&tree)).is_none()
-        };
-        let origin = "[remote \"origin\"]\n\turl = TREE/a\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
-        for text in [
-            "",
-            origin,
-            &origin.replace("TREE", "file://TREE"),
-            "[remote \"up\"]\n\ttagOpt = --no-tags\n",
-            "[extensions]\n\tobjectformat = sha256\n",
-            "[user]\n\tname = a\n",
-        ] {
-            assert!(with(text), "{text}");
-        }
-        for text in [
-            "\tfsmonitor = true\n",
-            "\tbare = x\n",
-            "\tworktree = TREE\n",
-            "\thooksPath = TREE\n",
-            "\tsshCommand = x\n",
-            "\tgitProxy = x\n",
-            "\tattributesFile = x\n",
-            "[remote \"origin\"]\n\turl = /tmp\n",
-            "[remote \"origin\"]\n\turl = TREE/../x\n",
-            "[remote \"origin\"]\n\turl = TREE/out/tmp\n",
-            "[remote \"origin\"]\n\turl = TREE/gone\n",
-            "[remote \"origin\"]\n\turl = ../a\n",
-            "[remote \"origin\"]\n\tpushurl = TREE/a\n",
-            "[remote \"origin\"]\n\treceivepack = x\n",
-            "[remote \"origin\"]\n\ttagOpt = --upload-pack=x\n",
-            "[remote \"origin\"]\n\turl = file://host/TREE/a\n",
-            "[remote \"origin\"]\n\tproxy = x\n",
-            "[extensions]\n\tworktreeConfig = true\n",
-            "[extensions]\n\tpartialClone = origin\n",
-            "[gpg]\n\tprogram = x\n",
-            "[merge \"x\"]\n\tdriver = x\n",
-            "[diff \"x\"]\n\ttextconv = x\n",
-            "[credential]\n\thelper = x\n",
-            "[http]\n\tproxy = x\n",
-            "[pager]\n\tlog = x\n",
-            "[interactive]\n\tdiffFilter = x\n",
-            "[protocol \"ext\"]\n\tallow = always\n",
-            "[submodule \"x\"]\n\tupdate = !x\n",
-            "[sequence]\n\teditor = x\n",
-            "[hook \"x\"]\n\tcommand = x\n",
-        ] {
-            assert!(!with(text), "{text}");
-        }
+        });
     }
 }

@@ -129,9 +129,23 @@ pub(super) fn present(patterns: &[Pattern]) -> Vec<PathBuf> {
     patterns.iter().flat_map(Pattern::present).collect()
 }
 
-/// The trees of some patterns that exist.
+/// The trees of some patterns that exist. The root stands for the directories in it, because nothing can be mounted
+/// over the root of a view.
 pub(super) fn trees(patterns: &[Pattern]) -> Vec<PathBuf> {
-    patterns.iter().filter_map(Pattern::tree).filter(|path| is_there(path)).map(Path::to_owned).collect()
+    let all = patterns.iter().filter_map(Pattern::tree).flat_map(|path| match path.parent() {
+        Some(_) => vec![path.to_owned()],
+        None => directories_of_root(),
+    });
+    all.filter(|path| is_there(path)).collect()
+}
+
+/// Directories that each view makes itself.
+const OF_VIEW: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
+
+fn directories_of_root() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/").into_iter().flatten().flatten();
+    let is_shown = |path: &PathBuf| path.is_dir() && !OF_VIEW.iter().any(|other| path == Path::new(other));
+    entries.map(|entry| entry.path()).filter(is_shown).collect()
 }
 
 /// A control plane root and its governed roots.

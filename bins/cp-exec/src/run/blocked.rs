@@ -64,25 +64,3 @@ fn paths(line: &str) -> impl Iterator<Item = &str> {
     let words = line.split(is_border).map(|word| word.trim_end_matches([':', '.']));
     words.filter(|word| word.contains('/') || word.contains('.'))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn guess_names_path_of_error() {
-        let mut view = View::default();
-        view.add(Operation::Write, true, ["/p".into(), "/var/tmp".into()]);
-        view.add(Operation::Hidden, true, ["/p/.env".into()]);
-        view.add(Operation::ReadOnly, true, ["/p/.git/config".into()]);
-        let guess = |text: &str| guess(text.as_bytes(), Path::new("/p/sub"), &view, &[]).unwrap_or_default();
-        assert!(guess("Error: EACCES: permission denied, open '/p/.env'\n  at open").contains("hides"));
-        assert!(guess("cat: ../.env: Permission denied").contains("/p/.env"));
-        assert!(guess("touch: cannot touch '/usr/x': Read-only file system").contains("`cp-exec allow write /usr/x`"));
-        // Errors that a command brings about itself, and paths that it only mentions.
-        for text in ["cat: /p/mine: Permission denied", "reads /p/.env", "touch: /var/tmp/a: Read-only file system", ""]
-        {
-            assert_eq!(guess(text), "", "{text}");
-        }
-    }
-}

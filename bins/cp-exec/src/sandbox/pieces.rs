@@ -322,50 +322,7 @@ pub(super) fn loaders() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Identity, Limits, Terminals};
     use super::*;
-
-    #[test]
-    fn strict_view_executes_only_its_programs() {
-        let identity = |path: &str| Identity { path: path.into(), dev: 0, ino: 0, content: None };
-        let mut view = View::default();
-        view.add(Operation::Write, true, ["/p".into()]);
-        view.add(Operation::Execute, true, ["/p/bin".into()]);
-        let limits = Limits { cpu_seconds: 0, processes: 0, memory_bytes: 0, scratch_bytes: 0 };
-        let plan = Plan {
-            argv: Vec::new(),
-            env: Vec::new(),
-            exe: identity("/p/bin/a"),
-            script: None,
-            script_text: None,
-            cwd: identity("/p"),
-            profile: Profile::Strict,
-            programs: vec!["/p/bin/b".into(), "/usr/bin/c".into()],
-            line: true,
-            is_contained: true,
-            network: cp_egress::Network::default(),
-            sockets: true,
-            view,
-            limits,
-            run_as: None,
-            require: Vec::new(),
-            wants_cgroup: false,
-            cgroup: None,
-            terminals: Terminals::Private,
-        };
-        let wanted = wanted(&plan, Vec::new());
-        let executable: Vec<&str> = wanted
-            .iter()
-            .filter(|(_, attributes)| attributes & libc::MOUNT_ATTR_NOEXEC == 0)
-            .map(|(path, attributes)| {
-                assert_ne!(attributes & libc::MOUNT_ATTR_RDONLY, 0, "{}", path.display());
-                path.to_str().unwrap()
-            })
-            .collect();
-        assert_eq!(executable, ["/p/bin/a", "/p/bin/b", "/usr/bin/c"]);
-        let project = wanted.iter().find(|(path, _)| path == Path::new("/p")).unwrap();
-        assert_eq!(project.1 & libc::MOUNT_ATTR_RDONLY, 0, "the control: the project is writable");
-    }
 
     #[test]
     fn settings_lie_in_listed_directories() {

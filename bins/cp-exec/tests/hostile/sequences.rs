@@ -19,56 +19,10 @@ const SECRET: &str = "the-secret-of-the-owner";
 /// Names that the policy knows, and some that it does not.
 const NAMES: [&str; 9] = ["target", "out", "lib", "conf", "conf/prod", "sub", "sub/deep", "a", "b"];
 
-const PATHS: &str = r#"
-[paths]
-read = [".", "out/**"]
-write = [".", "out/**"]
-execute = ["target/**"]
-pristine = ["lib/**"]
-forbidden = ["conf/prod/**", "**/.token"]
-"#;
+const PATHS: &str = include_str!("../data/policies/sequences.toml");
 
 /// The second part of a run, after its change: reads and creates files through every name that it can reach.
-const GREED: &str = r#"
-import os, sys
-change = sys.argv[1:]
-def tried(f):
-    try: return f()
-    except OSError: return None
-def act():
-    what, one, other = change
-    if what.startswith("link"): tried(lambda: os.rmdir(one))
-    if what == "mkdir": os.mkdir(one)
-    if what == "rename": os.rename(one, other)
-    if what == "link": os.symlink(os.path.abspath(other), one)
-    if what == "link_out": os.symlink("OUTSIDE", one)
-    if what == "link_up": os.symlink("../outside", one)
-    if what == "link_home": os.symlink("CPHOME", one)
-    if what == "hard": os.link(one + "/file", other + "/hard")
-    if what == "close": os.chmod(one, 0o311)
-    if what == "open": os.chmod(one, 0o755)
-    if what == "fifo": os.mkfifo(one + "/fifo")
-    if what == "fifo_for_directory": os.rmdir(one); os.mkfifo(one)
-    if what == "replace": os.rename(one, other + "-old"); os.symlink("OUTSIDE", one)
-    if what == "remove": os.system("rm -rf " + one)
-    if what == "socket":
-        import socket; socket.socket(socket.AF_UNIX).bind(one + "/socket")
-tried(act)
-seen, next = set(), ["."]
-while next:
-    at = next.pop()
-    key = tried(lambda: (os.stat(at).st_dev, os.stat(at).st_ino))
-    if key is None or key in seen or len(seen) > 400: continue
-    seen.add(key)
-    tried(lambda: open(at + "/planted", "w").write("planted"))
-    for name in tried(lambda: os.listdir(at)) or []:
-        path = at + "/" + name
-        if os.path.isdir(path): next.append(path)
-        elif os.path.isfile(path):
-            text = tried(lambda: open(path, errors="replace").read())
-            if text and "the-" + "secret" in text: print("READ", path)
-            if "probe" not in path: tried(lambda: open(path, "a").write("changed"))
-"#;
+const GREED: &str = include_str!("../data/hostile/greed.py");
 
 /// A project with things to lose, and a directory outside it.
 struct Scene {
@@ -183,21 +137,7 @@ fn concurrent_link_swap_frees_no_run() {
         exec.write("d/.bashrc", "the run's own\n");
         exec.write("d/secret", "nothing");
         fs::remove_file(exec.work.join("d/.bashrc")).unwrap();
-        exec.write(
-            "swap.py",
-            r#"
-import ctypes, os, sys, time
-libc = ctypes.CDLL(None, use_errno=True)
-end, count = time.time() + float(sys.argv[1]), 0
-while time.time() < end:
-    if libc.syscall(316, -100, b"d", -100, b"l", 2) == 0: count += 1
-    for name in ("d", "l"):
-        try: open(name + "/.bashrc", "w").write("the run's own")
-        except OSError: pass
-if os.path.islink("d"): libc.syscall(316, -100, b"d", -100, b"l", 2)
-print(count)
-"#,
-        );
+        exec.write("swap.py", include_str!("../data/hostile/swap.py"));
         let shell = |words: &[&str]| json!({"tool": "shell", "arguments": {"argv": words}}).to_string();
         let file = |operation: &str, arguments: Value| {
             json!({"tool": "filesystem", "operation": operation, "arguments": arguments}).to_string()
@@ -217,6 +157,9 @@ print(count)
         scene.is_untouched(&format!("{who:?}"));
         let said = answers.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
         assert!(!said.contains(SECRET), "{who:?}");
+        let listed =
+            |name: &str| answers.iter().any(|answer| answer["type"] == "item" && answer.to_string().contains(name));
+        assert!(!listed("\".token\"") && listed("\"secret\""), "{who:?}: a directory outside was listed");
         let swapped = answers.iter().find_map(|answer| {
             let result = details(answer);
             result["stdout"].as_str().filter(|_| result["argv"][3] == "swap.py").map(str::to_owned)

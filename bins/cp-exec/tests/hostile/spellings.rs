@@ -2,107 +2,44 @@
 //! behind `--`. Each is run as it is, outside; where it destroys a file or a reference, cp-exec must not have allowed
 //! it without a question.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cp_testkit::times;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::chance::Chance;
 use crate::exec::{Exec, everyone};
 
 /// A program, and what its lines are made of.
+#[derive(Deserialize)]
 struct Family {
-    program: &'static str,
+    program: String,
     /// Words that come first, such as the command within a program.
-    first: &'static [&'static str],
+    first: Vec<String>,
     /// Letters without a value, and letters with one.
-    flags: &'static str,
-    valued: &'static [(char, &'static str)],
+    flags: String,
+    #[serde(default)]
+    valued: Vec<(char, String)>,
     /// The same of long names, without their dashes.
-    long_flags: &'static [&'static str],
-    long_valued: &'static [(&'static str, &'static str)],
-    /// Options by which it destroys: a letter, a long name, or both, and the value, if there is one.
-    evil: &'static [(Option<char>, Option<&'static str>, &'static str)],
+    long_flags: Vec<String>,
+    #[serde(default)]
+    long_valued: Vec<(String, String)>,
+    /// Options by which it destroys: a letter, a long name, or both.
+    letter: Option<char>,
+    long: Option<String>,
     /// Other words of the line.
-    operands: &'static [&'static str],
-    /// The operands destroy, without any option.
-    does_it_by_operands: bool,
+    operands: Vec<String>,
 }
 
-const PLAIN: Family = Family {
-    program: "",
-    first: &[],
-    flags: "",
-    valued: &[],
-    long_flags: &[],
-    long_valued: &[],
-    evil: &[],
-    operands: &["f"],
-    does_it_by_operands: false,
-};
-
-const FAMILIES: [Family; 6] = [
-    Family {
-        program: "git",
-        first: &["branch"],
-        flags: "q",
-        long_flags: &["quiet", "no-color"],
-        evil: &[(Some('D'), None, "")],
-        operands: &["x"],
-        ..PLAIN
-    },
-    Family {
-        program: "git",
-        first: &["tag"],
-        flags: "n",
-        long_flags: &["no-column"],
-        evil: &[(Some('d'), Some("delete"), "")],
-        operands: &["v"],
-        ..PLAIN
-    },
-    Family {
-        program: "git",
-        first: &["reset"],
-        flags: "q",
-        long_flags: &["quiet", "no-recurse-submodules"],
-        evil: &[(None, Some("hard"), "")],
-        operands: &["HEAD"],
-        ..PLAIN
-    },
-    Family {
-        program: "git",
-        first: &["clean"],
-        flags: "qdx",
-        valued: &[('e', "none")],
-        long_flags: &["quiet"],
-        long_valued: &[("exclude", "none")],
-        evil: &[(Some('f'), Some("force"), "")],
-        operands: &["other"],
-        ..PLAIN
-    },
-    Family {
-        program: "git",
-        first: &["checkout"],
-        flags: "q",
-        long_flags: &["quiet", "no-progress"],
-        evil: &[(Some('f'), Some("force"), "")],
-        operands: &["x"],
-        ..PLAIN
-    },
-    Family {
-        program: "git",
-        first: &["switch"],
-        flags: "q",
-        long_flags: &["quiet", "no-progress"],
-        evil: &[(Some('f'), Some("discard-changes"), "")],
-        operands: &["x"],
-        ..PLAIN
-    },
-];
+#[derive(Deserialize)]
+struct Families {
+    family: Vec<Family>,
+}
 
 /// An option in one of its spellings: the words that it is.
 fn spelled(
@@ -137,45 +74,36 @@ fn spelled(
 fn line(family: &Family, chance: &mut Chance) -> Vec<String> {
     let mut groups: Vec<Vec<String>> = Vec::new();
     for _ in 0..chance.below(4) {
-        let value = |pair: &(char, &'static str)| (Some(pair.0), None, Some(pair.1));
         let (letter, long, value): (Option<char>, Option<&str>, Option<&str>) = match chance.below(4) {
-            0 if !family.flags.is_empty() => (family.flags.chars().nth(chance.below(family.flags.len())), None, None),
-            1 if !family.valued.is_empty() => value(chance.one_of(family.valued)),
-            2 if !family.long_flags.is_empty() => (None, Some(*chance.one_of(family.long_flags)), None),
+            0 => (family.flags.chars().nth(chance.below(family.flags.len())), None, None),
+            1 if !family.valued.is_empty() => {
+                let (letter, value) = chance.one_of(&family.valued);
+                (Some(*letter), None, Some(value))
+            }
+            2 => (None, Some(chance.one_of::<String>(&family.long_flags)), None),
             _ if !family.long_valued.is_empty() => {
-                let (name, value) = *chance.one_of(family.long_valued);
+                let (name, value) = chance.one_of(&family.long_valued);
                 (None, Some(name), Some(value))
             }
             _ => continue,
         };
-        groups.push(spelled(letter, long, value, family.flags, chance));
+        groups.push(spelled(letter, long, value, &family.flags, chance));
     }
-    if !family.evil.is_empty() && !chance.one_in(4) {
-        let (letter, long, value) = *chance.one_of(family.evil);
+    if !chance.one_in(4) {
         let at = chance.below(groups.len() + 1);
-        groups.insert(at, spelled(letter, long, Some(value).filter(|value| !value.is_empty()), family.flags, chance));
+        groups.insert(at, spelled(family.letter, family.long.as_deref(), None, &family.flags, chance));
     }
     if chance.one_in(6) {
         let at = chance.below(groups.len() + 1);
         groups.insert(at, vec!["--".to_owned()]);
     }
-    let operands: Vec<String> = family.operands.iter().map(|word| (*word).to_owned()).collect();
-    if family.does_it_by_operands || !chance.one_in(3) {
-        groups.push(operands);
-    } else {
-        groups.insert(0, operands);
-    }
-    let first = std::iter::once(family.program).chain(family.first.iter().copied());
-    first.map(str::to_owned).chain(groups.into_iter().flatten()).collect()
+    let at = if chance.one_in(3) { 0 } else { groups.len() };
+    groups.insert(at, family.operands.clone());
+    let first = std::iter::once(&family.program).chain(&family.first).cloned();
+    first.chain(groups.into_iter().flatten()).collect()
 }
 
-const PROJECT: &str = r"
-set -e
-git init -q -b main . && git config user.name x && git config user.email x@y
-echo old > f && git add f && git commit -qm one && git branch x
-git commit -qm two --allow-empty && git tag v
-printf 'old new\nold new\n' > f && echo keep > canary && echo other > other
-";
+const PROJECT: &str = include_str!("../data/hostile/branches.sh");
 
 /// Files, and references, whose loss is destruction.
 const KEPT: [&str; 5] = ["f", "canary", "other", ".git/refs/heads/x", ".git/refs/tags/v"];
@@ -202,9 +130,12 @@ fn destroys(project: &Path, copy: &Path, words: &[String]) -> bool {
 fn destructive_line_always_needs_confirmation() {
     let mut chance = Chance::of_this_test(11);
     let exec = Exec::with_policy(everyone()[0], "");
-    let mut names: Vec<&str> = FAMILIES.iter().map(|family| family.program).collect();
-    names.dedup();
-    exec.policy(&format!("[exec]\nallowed_commands = {names:?}\nintent = \"off\"\n[paths]\nwrite = [\".\"]\n"));
+    let Families { family: families } = toml::from_str(include_str!("../data/hostile/families.toml")).unwrap();
+    let names: BTreeSet<&String> = families.iter().map(|family| &family.program).collect();
+    exec.policy(&format!(
+        "[exec]\nallowed_commands = {:?}\nintent = \"off\"\n[paths]\nwrite = [\".\"]\n",
+        Vec::from_iter(names)
+    ));
     let outside = tempfile::tempdir().unwrap();
     fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (project, copy) = (outside.path().join("project"), outside.path().join("copy"));
@@ -214,7 +145,7 @@ fn destructive_line_always_needs_confirmation() {
         assert!(made.status.success(), "{made:?}");
     }
     let mut lines: Vec<(usize, Vec<String>)> = Vec::new();
-    for (index, family) in FAMILIES.iter().enumerate() {
+    for (index, family) in families.iter().enumerate() {
         lines.extend((0..times(12, 2000)).map(|_| (index, line(family, &mut chance))));
     }
     let request =
@@ -237,7 +168,7 @@ fn destructive_line_always_needs_confirmation() {
     }
     assert!(wrong.is_empty(), "allowed without a question:\n{}", wrong.join("\n"));
     for (index, (done, _)) in &counts {
-        let family = &FAMILIES[*index];
+        let family = &families[*index];
         assert!(*done >= 2, "{} {:?}: {done} lines do anything at all", family.program, family.first);
     }
     // The control of the other side: lines that do nothing are allowed, so that not everything is refused.

@@ -20,13 +20,7 @@ const PIECES: [&str; 77] = [
 
 /// Runs each line where only a handler is called: no builtin, no program, so that nothing but the words of the command
 /// comes of it.
-const BASH: &str = r#"
-set -f +B
-PATH=/nowhere
-command_not_found_handle() { /usr/bin/printf '%s\0' "$@"; }
-end() { /usr/bin/printf '\1\0'; }
-enable -n $(compgen -b)
-"#;
+const BASH: &str = include_str!("../data/hostile/words.sh");
 
 fn lines(chance: &mut Chance, count: usize) -> Vec<String> {
     let mut lines = Vec::new();

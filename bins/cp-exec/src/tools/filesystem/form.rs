@@ -80,36 +80,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn hunk_with_any_header_has_its_lines() {
-        let body = " a\n-b\n+c\n \n d\n";
-        let (old, new) = ("a\nb\n\nd\n", "a\nc\n\nd\n");
-        for (header, anchors) in [
-            ("@@", vec![]),
-            ("@@ @@", vec![]),
-            ("@@ ... @@", vec![]),
-            ("@@ fn x() @@", vec!["fn x()"]),
-            ("@@ fn x()\n@@ let y", vec!["fn x()", "let y"]),
-            ("@@ -3,4 +3,4 @@", vec![]),
-        ] {
-            let expected = Hunk {
-                anchors: anchors.into_iter().map(str::to_owned).collect(),
-                old: old.to_owned(),
-                new: new.to_owned(),
-                at_end: false,
-            };
-            for (text, count) in [
-                (format!("{header}\n{body}"), 1),
-                (format!("{header}\n{body}{header}\n{body}"), 2),
-                (format!("{header}\n{body}\n\n{header}\n{body}\n\n"), 2),
-            ] {
-                let changes = parse(&format!("*** Begin Patch\n*** Update File: f\n{text}*** End Patch")).unwrap();
-                let Action::Update { hunks, .. } = &changes[0].action else { panic!("{changes:?}") };
-                assert!(hunks.len() == count && hunks.iter().all(|hunk| *hunk == expected), "{header}: {hunks:?}");
-            }
-        }
-    }
-
     proptest! {
         #[test]
         fn any_text_is_parsed_or_refused(

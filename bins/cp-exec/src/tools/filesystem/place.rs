@@ -300,39 +300,6 @@ mod tests {
 
     use super::*;
 
-    fn edit(file: &str, old: &str, new: &str, all: bool) -> Result<(String, Vec<usize>), (String, String)> {
-        replaced(file.as_bytes(), old, new, all)
-            .map(|edited| (String::from_utf8(edited.bytes).unwrap(), edited.lines))
-            .map_err(|e| (e.message().to_owned(), e.hint_text().unwrap_or_default().to_owned()))
-    }
-
-    #[test]
-    fn replace_one_occurrence_or_all() {
-        assert_eq!(edit("a\nb\nc", "b", "B\n", false).unwrap(), ("a\nB\n\nc".to_owned(), vec![2]));
-        assert_eq!(edit("x x\nx", "x", "", true).unwrap(), (" \n".to_owned(), vec![1, 1, 2]));
-    }
-
-    #[test]
-    fn replace_ambiguous_text_fails_with_lines() {
-        assert!(edit("aaa", "aa", "b", false).unwrap_err().0.contains("occurs 2 times, at lines 1, 1"));
-        assert_eq!(edit("aaa", "aa", "b", true).unwrap().0, "ba");
-        let (message, _) = edit(&"x\n".repeat(50), "x", "y", false).unwrap_err();
-        assert!(message.contains("more than 10 times, at lines 1, 2") && message.ends_with('…'), "{message}");
-    }
-
-    #[test]
-    fn replace_missing_text_fails_with_hint() {
-        assert!(edit("x", "y", "c", false).unwrap_err().1.starts_with("read the file"));
-        assert!(edit("x", "x", "x", false).is_err());
-        // Text of blanks only never matches with tolerance.
-        assert!(edit("a\n\n\nb", "  \n", "c", false).is_err());
-    }
-
-    #[test]
-    fn exact_text_is_preferred_to_tolerant_text() {
-        assert_eq!(edit("x \ny\nx\ny\n", "x\ny", "z", false).unwrap().0, "x \ny\nz\n");
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 

@@ -1,0 +1,8 @@
+attempt('name', lambda: ask('registry.test', 443))
+attempt('case', lambda: ask('Registry.TEST', 80))
+attempt('port', lambda: ask('registry.test', 8081))
+attempt('other', lambda: ask('evil.test', 443))
+attempt('raw', lambda: ask('127.0.0.1', PORT))
+attempt('public', lambda: ask('1.1.1.1', 443))
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+attempt('udp', lambda: u.sendto(b'x', ('1.1.1.1', 53)))
