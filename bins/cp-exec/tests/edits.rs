@@ -104,7 +104,8 @@ fn edit_in_each_form_makes_intended_file() {
 /// content is ambiguous, or because the request does not say what it means.
 #[derive(Deserialize)]
 struct Case {
-    case: String,
+    #[serde(rename = "case")]
+    name: String,
     before: BTreeMap<String, String>,
     arguments: Value,
     after: BTreeMap<String, String>,
@@ -134,18 +135,20 @@ fn edit_of_files_is_made_whole_or_refused_with_next_step() {
     let exec = Exec::new(Who::Me);
     let (mut wrong, mut refused) = (String::new(), 0);
     for (number, line) in CASES.lines().enumerate() {
-        let Case { case, before, arguments, after } = serde_json::from_str(line).unwrap();
+        let Case { name, before, arguments, after } = serde_json::from_str(line).unwrap();
         for entry in fs::read_dir(&*exec.work).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.is_dir() { fs::remove_dir_all(entry) } else { fs::remove_file(entry) }.unwrap();
         }
-        before.iter().for_each(|(name, text)| _ = exec.write(name, text));
+        for (file, text) in &before {
+            exec.write(file, text);
+        }
         let answer = edit(&exec, &format!("RUN-{number}"), &arguments);
-        let is_refusal = case.starts_with('!');
+        let is_refusal = name.starts_with('!');
         refused += usize::from(is_refusal);
         let content = answer["content"].as_str().unwrap_or_default();
         let answered = answer["is_error"] == is_refusal && is_refusal == content.contains("\nHint: ");
         if files(&exec) != after || !answered {
-            let _ = writeln!(wrong, "{case}: {content}\n{:?}", files(&exec));
+            let _ = writeln!(wrong, "{name}: {content}\n{:?}", files(&exec));
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
