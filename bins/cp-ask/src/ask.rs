@@ -204,7 +204,8 @@ fn answer(question: &Question, session: Option<&str>, scratch: &Path, prompt: &[
     let mut printer = Printer::new(out, streams);
     let mut command = program(question, scratch)?;
     let composed: Value = serde_json::from_slice(prompt).unwrap_or_default();
-    let model = models::of(question, composed["data"]["model"].as_str());
+    let model =
+        models::of(question.request.model.as_ref(), question.backend.as_deref(), composed["data"]["model"].as_str());
     command.args(model.map(|model| format!("--model={model}"))).args(streams.then_some("--stream"));
     command.args(session.map(|session| format!("--session={session}")));
     let mut model = Child::start(&mut command, Grace::default())?;
@@ -218,7 +219,7 @@ fn answer(question: &Question, session: Option<&str>, scratch: &Path, prompt: &[
     let status = model.wait()?;
     signals::check()?;
     if printer.failed == Some(Code::Config)
-        && let Some(hint) = models::missing_key(question)
+        && let Some(hint) = models::missing_key(question.request.model.as_ref(), question.backend.as_deref())
         && !printer.hints.iter().any(|hint| hint.contains("give -m ollama/"))
     {
         printer.hints = vec![hint];

@@ -26,7 +26,10 @@ pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
     let text: Vec<&str> = text.iter().map(String::as_str).filter(|text| !text.trim().is_empty()).collect();
     let (text, _) = Redactor::from_environment().redact_text(&text.join("\n\n"));
     let mut words = vec![format!("--system={INSTRUCTION}"), "--input=text".to_owned()];
-    words.extend(models::of(question, None).map(|model| format!("--model={model}")));
+    words.extend(
+        models::of(question.request.model.as_ref(), question.backend.as_deref(), None)
+            .map(|model| format!("--model={model}")),
+    );
     words.extend(question.backend.iter().map(|backend| format!("--backend={backend}")));
     words.extend(question.request.options().map(|(name, value)| format!("--{name}={value}")));
     let message: Message = ask_with("cp-llm", &words, text.as_bytes(), [])?.data()?;

@@ -9,7 +9,6 @@ use cp_common::{Error, Result};
 use serde_json::Value;
 use toml_edit::{DocumentMut, value};
 
-use crate::arguments::Question;
 use crate::environment::{Rest, execute, variable};
 
 /// The arguments of `models`.
@@ -43,12 +42,13 @@ pub(crate) fn keys() -> Result<Vec<(String, String)>> {
     Ok(sources.map(|source| (text(&source["provider"]), text(&source["source"]))).collect())
 }
 
-/// Returns the model that is asked for, or that of the only provider with a key if nothing names one.
-pub(crate) fn of(question: &Question, prompt: Option<&str>) -> Option<String> {
-    if question.request.model.is_some() || prompt.is_some() {
-        return question.request.model.clone();
+/// Returns the model that is asked for, or that of the only provider with a key if neither the command line nor the
+/// prompt names one.
+pub(crate) fn of(asked: Option<&String>, backend: Option<&str>, prompt: Option<&str>) -> Option<String> {
+    if asked.is_some() || prompt.is_some() {
+        return asked.cloned();
     }
-    usual(question.backend.as_deref(), &settings().ok()?)
+    usual(backend, &settings().ok()?)
 }
 
 fn settings() -> Result<Config> {
@@ -68,11 +68,11 @@ fn usual(backend: Option<&str>, config: &Config) -> Option<String> {
     Some(format!("{name}/{model}"))
 }
 
-/// Says how to store a key, if no key and no setting says what answers this question.
-pub(crate) fn missing_key(question: &Question) -> Option<String> {
+/// Says how to store a key, if no key and no setting chooses a backend.
+pub(crate) fn missing_key(asked: Option<&String>, backend: Option<&str>) -> Option<String> {
     let config = settings().ok()?;
-    let model = question.request.model.clone().or_else(|| config.text("model", None)).unwrap_or_default();
-    let is_named = model.contains('/') || config.text("backend", question.backend.as_deref()).is_some();
+    let model = asked.cloned().or_else(|| config.text("model", None)).unwrap_or_default();
+    let is_named = model.contains('/') || config.text("backend", backend).is_some();
     if is_named || config.names("endpoints").next().is_some() || !keys().ok()?.is_empty() {
         return None;
     }

@@ -34,7 +34,7 @@ class Line {
   }
 }
 
-// Reads the files: each checkpoint stands before its ledger, the oldest segment first. What cannot be read is a fault.
+// Reads the files: each checkpoint before its ledger, the oldest segment first. A file that cannot be read is a fault.
 const SEGMENT = /\.\d{20}(?=\.jsonl$)/, VALUE = /^(.*)\.blobs\/([0-9a-f]{64})$/, NOTE = /\.checkpoint$/;
 function read() {
   let files = [];

@@ -1,6 +1,6 @@
-//! What entries claim about each other: each end has one start, what names another line leads to it, and a grant is
-//! used once. The entries may stand in any order, and texts are not compared, so that a run that was stopped anywhere
-//! has no false claim.
+//! The claims of entries about each other: each end has one start, a reference leads to its line, and a grant is used
+//! once. The entries may have any order, and texts are not compared, so that a run has no false claim wherever it
+//! was stopped.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -76,7 +76,7 @@ pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
             Operation::Writable => cover(path, None, Attributes::Clear(libc::MOUNT_ATTR_RDONLY)),
             Operation::ReadOnly => make_read_only(path),
             Operation::Empty => cover(path, Some([EMPTY_KEEP, HIDDEN_FILE]), Attributes::Set(hidden)),
-            // What is shown restricts nothing.
+            // These operations show a path.
             Operation::Read | Operation::Write | Operation::Execute => Ok(()),
             Operation::Hidden => cover(path, Some([EMPTY_DIRECTORY, HIDDEN_FILE]), Attributes::Set(hidden)),
         }?;
