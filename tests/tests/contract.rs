@@ -126,6 +126,7 @@ fn streaming_verbs() -> Vec<(String, Value)> {
 fn needs(verb: &str) -> (&'static str, &'static str) {
     match verb {
         "cp-llm" | "cp-llm batch submit" | "cp-toolloop" => ("", "--backend stub"),
+        "cp-mcp call" => ("", "--mcp 'cp=cp-mcp serve'"),
         "cp-log check-proof" => (
             "{ cp-log keygen K; seq 9 | cp-log append -f L; cp-log checkpoint -f L --sign-with K; } >/dev/null; cp-log prove 5 -f L --format raw >p; ",
             "--trust K.pub p",

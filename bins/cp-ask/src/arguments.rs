@@ -221,7 +221,7 @@ pub(crate) enum Arguments {
 }
 
 /// Words that are commands of the other programs, or of similar ones.
-const FOREIGN: &str = "agent allow append approve audit batch blob bundle cancel changelog check check-proof \
+const FOREIGN: &str = "agent allow append approve audit batch blob bundle call cancel changelog check check-proof \
     checkpoint clear compact connect context count create delete end export follow fork history hook keygen list load \
     login page policy prompts prove proxy query recall reference register remember rename reopen repair resume rotate \
     runs scan search serve sessions settings show start stats status tee tip tools undo update verify version";
