@@ -595,34 +595,13 @@ cp_conversation() (
         cp_lock_agent "$1" || exit 1
         # A session that has ended is not continued.
         if session=$(cp_current "$1") && cp-session show --session "$session" | jq -e '.data.ended | not' >/dev/null; then
-            cp_unlist "$1" "$session" || exit 1
             printf '%s\n' "$session"
             exit 0
         fi
         session=$(cp-session start --agent "$1" --format text) && cp_point "$1" "$session" && printf '%s\n' "$session"
     else
-        session=$(cp-session start --agent "$1" --format text) && cp_prune "$1" "$session" && printf '%s\n' "$session"
+        cp-session start --agent "$1" --format text
     fi
-)
-
-# cp_prune AGENT SESSION: puts the session on the list of those that one call made, and deletes the oldest of them when they are more
-# than CP_ASK_KEEP; without it, or with 0, nothing is deleted. One that has been continued is no longer on the list, or has more than the two turns of a call.
-cp_prune() (
-    keep=${CP_ASK_KEEP:-0}
-    cp_number cp.sh CP_ASK_KEEP "$keep" || exit 2
-    cp_lock_agent "$1" || exit 1
-    list=$CP_HOME/state/current/$1.single
-    printf '%s\n' "$2" >>"$list" || exit 1
-    over=$(($(wc -l <"$list") - keep))
-    if [ "$keep" -eq 0 ] || [ "$over" -le 0 ]; then exit 0; fi
-    current=$(cp_current "$1") || current=''
-    head -n "$over" "$list" | while IFS= read -r old; do
-        if [ "$old" = "$current" ] || [ "$old" = "$2" ]; then continue; fi
-        count=$(cp-session count --session "$old" --format text 2>/dev/null) || continue
-        if [ "$count" -gt 2 ]; then continue; fi
-        cp_delete "$old" || continue
-    done
-    tail -n +"$((over + 1))" "$list" >"$list.new" && mv -f -- "$list.new" "$list"
 )
 
 # cp_delete SESSION: deletes it.
@@ -639,7 +618,7 @@ cp_discard() (
     if grep -qsF '"event":"llm.request"' -- "$directory"/ledger/*.jsonl; then
         cp-session end "$2" >/dev/null
     else
-        cp_lock_agent "$1" && cp_unlist "$1" "$2" && cp_delete "$2"
+        cp_lock_agent "$1" && cp_delete "$2"
     fi
 )
 
@@ -649,15 +628,6 @@ cp_reopened() (
     session=$(cp_put "$shown" | jq -r .data.session_id)
     if cp_put "$shown" | jq -e .data.ended >/dev/null; then cp-session reopen "$session" >/dev/null || exit $?; fi
     printf '%s\n' "$session"
-)
-
-# cp_unlist AGENT SESSION: the session is continued, so it stays. The caller has the lock.
-cp_unlist() (
-    list=$CP_HOME/state/current/$1.single
-    if [ -f "$list" ] && grep -qxF -e "$2" "$list"; then
-        grep -vxF -e "$2" "$list" >"$list.new" || [ $? -eq 1 ] || exit 1
-        mv -f -- "$list.new" "$list"
-    fi
 )
 
 # cp_keep AGENT SESSION: from now on this is the agent's current session, unless CP_SESSION names one.
