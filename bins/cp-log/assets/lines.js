@@ -79,8 +79,7 @@ function differenceOf(old, now) {
   const same = (list) => list.map((row) => [" ", row]);
   return [...same(old.slice(0, start)), ...rows, ...same(old.slice(old.length - end))];
 }
-// The rows of a difference near a change.
-const near = (rows) => rows.filter((_, n) => rows.slice(Math.max(0, n - 3), n + 4).some(([sign]) => sign !== " "));
+// The rows of a difference in the unified form.
 function unified(text) {
   const rows = rowsOf(text), first = rows.findIndex((row) => row.startsWith("@"));
   const isSigned = (row, n) => /^[+\-@]/.test(row) && !(n < first && /^(---|\+\+\+) /.test(row));

@@ -74,10 +74,6 @@ function begin(file, first, note) {
   ledger.proof = new Proof(ledger);
   return ledger;
 }
-function textOfBlob(ledger, hash) {
-  const bytes = blobs.get(`${ledger.id} ${hash}`) ?? undefined;
-  try { return bytes && new TextDecoder("utf-8", { fatal: true }).decode(bytes); } catch { return undefined; }
-}
 
 // What the lines are about, gathered from the ledgers that hold.
 const facts = { calls: [], effects: [], answers: [], spans: [], failed: 0, refused: 0 };
@@ -92,6 +88,14 @@ function pair(line, isStart, name) {
 }
 function span(lane, line, start = line.time - (numberOf(line.entry.data, "duration_ms") ?? 0)) {
   if (start <= line.time) facts.spans.push({ lane, start, end: line.time, line });
+}
+// The rows of a file in a difference, which has a head for each file.
+function rowsOfFile(text, path) {
+  const parts = text.split(/^--- (.*)\n\+\+\+ (.*)\n(?=@@)/m);
+  for (let n = 1; n + 2 < parts.length; n += 3) {
+    if (parts[n] === path || parts[n + 1] === path) return unified(parts[n + 2]);
+  }
+  return [];
 }
 function change(line, file, call) {
   const path = textOf(file, "path"), [before, after] = [get(file, "before"), get(file, "after")];
@@ -214,9 +218,7 @@ function effectRow({ line, what, path, was, is, kind, call }) {
     const end = result ? endOf(result.entry.data) : line.tone || "no result", tone = line.tone || result?.tone;
     return { cells: [element("code", {}, asked || titleOf(line.entry)), end, ...last], tone };
   }
-  const [before, after] = [was, now].map((hash) => (hash ? textOfBlob(line.ledger, hash) : ""));
-  const isKnown = before !== undefined && after !== undefined;
-  const rows = isKnown ? near(differenceOf(rowsOf(before), rowsOf(after))) : [];
+  const rows = rowsOfFile(textOf(data, "difference"), path);
   const sum = (sign) => rows.filter(([one]) => one === sign).length;
   const hashes = element("span", { class: "soft" }, ` ${short(was)} \u2192 ${short(now)}`);
   const lead = rows.length ? difference(rows, `${sum("+")} added, ${sum("-")} removed`, true) : "";
