@@ -141,15 +141,12 @@ fn expired(place: &Place, token: &str) -> String {
     let mut expires = [0; 8];
     expires[3..].copy_from_slice(&bytes[..5]);
     let expires = (u64::from_be_bytes(expires) - 1000).to_be_bytes();
-    let length = 12_u64.to_be_bytes();
-    let parts: [&[u8]; 7] = [b"\0seal\0", &expires, &length, &bytes[5..17], &length, &bytes[17..29], b""];
+    let mut whole = [&expires[3..], &bytes[5..29]].concat();
     let mut mac = Hmac::<Sha256>::new_from_slice(&place.home.bytes("keys/confirm.key")).unwrap();
-    mac.update(place.home.display().to_string().as_bytes());
-    for part in parts {
+    for part in [place.home.display().to_string().as_bytes(), b"\0seal\0", &whole] {
         mac.update(part);
     }
-    let seal = mac.finalize().into_bytes();
-    let whole = [&expires[3..], &bytes[5..29], &seal[..8]].concat();
+    whole.extend_from_slice(&mac.finalize().into_bytes()[..8]);
     whole.iter().fold("ct_".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 

@@ -206,6 +206,9 @@ pub(crate) enum Verb {
         /// The shell
         #[arg(value_parser = ["bash", "zsh", "fish"])]
         shell: String,
+        // The form of the other programs.
+        #[arg(long, hide = true)]
+        format: Option<String>,
     },
     /// Print this help
     Help,

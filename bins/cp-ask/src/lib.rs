@@ -95,7 +95,7 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         Verb::Models(args) => return models::run(args, &home, out),
         Verb::Keys(args) => keys::run(&args, &home)?,
         Verb::Templates { name } => templates::show(name.as_deref(), &home)?,
-        Verb::Completions { shell } => completion::script("cp-ask", &shell).script.replace(" --format raw", ""),
+        Verb::Completions { shell, .. } => completion::script("cp-ask", &shell).script.replace(" --format raw", ""),
         Verb::Help => arguments::usage(),
     };
     out.raw(text.as_bytes()).map(|()| 0)

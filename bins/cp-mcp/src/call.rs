@@ -23,7 +23,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "tool_result",
     also: &["item", "summary"],
-    examples: &["{} call --list --mcp 'cp=cp-mcp serve' --json </dev/null"],
+    examples: &[
+        r#"echo '{"ok":true,"schema_version":"1.0","type":"tool_call","data":{"id":"1","name":"cp/cp_check","input":{"command":"ls"}}}' | {} call --mcp 'cp=cp-mcp serve' --json"#,
+    ],
     input: &[Input::Records],
     events: gate::EVENTS,
     ..VerbDoc::EMPTY
@@ -48,6 +50,8 @@ pub(crate) struct Args {
 /// A server that cannot be started fails its calls, and not the others.
 struct Calls<F> {
     servers: Vec<OwnGate<Process, F>>,
+    /// True if what they offer was printed.
+    is_listed: bool,
 }
 
 /// The run of the calls that follow, and its ledger.
@@ -67,7 +71,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         servers.push(OwnGate::new(&spec.name, is_cp_mcp(spec), start, context)?);
     }
     context.out.streaming()?;
-    let mut calls = Calls { servers };
+    let mut calls = Calls { servers, is_listed: args.list };
     let listed = if args.list { calls.list(context) } else { Ok(()) };
     let done = listed.and_then(|()| filter::run(&mut calls, Source::Input, args.stream, context));
     // A signal must not interrupt the exit of the servers.
@@ -132,6 +136,10 @@ impl<F: FnMut(Post) -> Result<Process>> Calls<F> {
 impl<F: FnMut(Post) -> Result<Process>> Filter for Calls<F> {
     fn accepts(&self) -> &'static [Kind] {
         &[]
+    }
+
+    fn may_be_empty(&self) -> bool {
+        self.is_listed
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {

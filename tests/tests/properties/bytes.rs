@@ -63,8 +63,13 @@ fn bytes_that_are_not_text_are_a_path_or_an_error_that_names_the_option() {
             let is_outside =
                 name == "--base" && error["details"]["rule"].as_str().is_some_and(|rule| rule.starts_with("paths"));
             let is_answered = error["details"]["reason"] == "schema";
-            let is_taken =
-                error["code"] == "E_NOT_FOUND" || error["message"] == "the input is empty" || is_outside || is_answered;
+            // A key was read and is another one.
+            let is_other_key = error["code"] == "E_INTEGRITY";
+            let is_taken = error["code"] == "E_NOT_FOUND"
+                || is_other_key
+                || error["message"] == "the input is empty"
+                || is_outside
+                || is_answered;
             if !is_taken && !names.iter().any(|name| told.contains(name)) {
                 faults.push(format!("{line}: {error}"));
             }

@@ -50,6 +50,11 @@ pub trait Filter {
         InputKind::Text
     }
 
+    /// True if the filter has done something already, so that the input may be empty or missing.
+    fn may_be_empty(&self) -> bool {
+        false
+    }
+
     /// For a filter that answers later ([`crate::stream::jobs`]): returns a descriptor that becomes readable when an
     /// answer may be ready. `idle` then runs, and must make it unreadable again.
     fn wakes(&self) -> Result<Option<OwnedFd>> {
@@ -149,7 +154,10 @@ pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, cont
         }
         Source::InputAsText => run_text(filter, context),
         Source::Input => {
-            refuse_terminal()?;
+            match refuse_terminal() {
+                Err(_) if filter.may_be_empty() => return Ok(()),
+                input => input?,
+            }
             match options.kind() {
                 Some(InputKind::Text) => run_text(filter, context),
                 kind => run_lines(filter, kind, options, context),
@@ -428,7 +436,8 @@ fn end_of(
 ) -> Result<()> {
     if seen.lines == 0 {
         // A shard may have no rows, but missing text is a mistake of the caller.
-        return if options.kind() == Some(InputKind::Rows) { context.out.streaming() } else { Err(empty()) };
+        let is_fine = filter.may_be_empty() || options.kind() == Some(InputKind::Rows);
+        return if is_fine { context.out.streaming() } else { Err(empty()) };
     }
     let is_records = matches!(kind, Some(InputKind::Records));
     if is_records && !seen.closed {
