@@ -107,7 +107,7 @@ fn refused_call_has_next_step() {
         "Tool not permitted: ",
         "the arguments are operation, path",
         "did you mean `weather.sh`?",
-        r#"filesystem {"operation":"read_file","path":"a"}"#,
+        r#"filesystem {"operation":"read_file","path":"…"}"#,
     ]) {
         assert!(result.contains(step), "{step}: {result}");
     }
@@ -115,6 +115,7 @@ fn refused_call_has_next_step() {
     // The call of the hint is accepted.
     let hint = results[4].split("send filesystem ").nth(1).unwrap();
     let input = hint.split('}').next().unwrap().to_owned() + "}";
+    let input = input.replace('…', "a");
     let again = self::place(&[("filesystem", serde_json::from_str(&input).unwrap())]);
     again.work.write("a", "1\n");
     assert_eq!(again.run(&["x"]).results(), ["1\n"]);

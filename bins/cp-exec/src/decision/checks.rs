@@ -132,11 +132,12 @@ pub(super) fn check_intent(policy: &Policy, served: Option<&Served>, notices: &m
 pub(super) fn add_tool_call_hint(error: Error, policy: &Policy, served: Option<&Served>) -> Error {
     match served.filter(|_| policy.actor.host.is_none()) {
         Some(served) if error.code() == Code::Forbidden && !(served.reads && policy.exec().intent == Intent::Off) => {
+            let step = if policy.actor.call.is_some() { &served.call } else { &served.hint };
             // Without a policy the first step is to create one.
             let hint = match error.hint_text() {
                 Some(hint) if policy.loaded.file.is_none() => hint.to_owned(),
-                Some(hint) => format!("{}; {hint}", served.hint),
-                None => served.hint.clone(),
+                Some(hint) => format!("{step}; {hint}"),
+                None => step.clone(),
             };
             error.with("use", served.by.clone()).hint(hint)
         }

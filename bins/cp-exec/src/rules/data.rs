@@ -118,6 +118,8 @@ pub(crate) struct Served {
     /// The operation that replaces it.
     pub by: String,
     pub hint: String,
+    /// The same for a model, which calls tools by their names.
+    pub call: String,
 }
 
 const fn yes() -> bool {
