@@ -276,6 +276,27 @@ fn without_a_home_nothing_is_made() {
 }
 
 #[test]
+fn programs_beside_cp_ask_are_found_without_path_and_without_jq() {
+    let place = Place::new();
+    let bin = place.root.directory("usr/bin");
+    for program in cp_testkit::PROGRAMS.into_iter().chain(["cp-ask"]) {
+        place.program("cp").arg(cp_testkit::program(program)).arg(&bin).run().success();
+    }
+    let run = |arguments: &[&str]| {
+        let asking = place.program(bin.join("cp-ask")).args(arguments).env("PATH", "/nowhere");
+        asking.env("CP_BACKEND", "stub").stdin_from(Stdio::null()).run()
+    };
+    for (arguments, printed) in [
+        (&["hello"][..], "stub response 1\n"),
+        (&["-c", "more"], "stub response 2\n"),
+        (&["session", "--last", "1"], "assistant: stub response 2\n"),
+    ] {
+        assert_eq!(run(arguments).stdout, printed, "{}", run(arguments).stderr);
+    }
+    assert!(run(&["completions", "bash"]).stdout.contains("complete -F _cp_ask cp-ask"));
+}
+
+#[test]
 fn two_at_once_without_a_conversation_begin_one() {
     let (place, ran) = stub(
         "for n in 1 2 3 4; do cp-ask -c $n >/dev/null & done; wait; cp-ask session | grep -c user; cp-session list | jq .data.count",

@@ -115,10 +115,13 @@ fn early_format(program: &Program, arguments: &[OsString]) -> Format {
         None => None,
     });
     let asked = named.or_else(|| words.contains(&"--json").then_some("json")).and_then(format_of);
-    // Any words that match a verb that fails closed count as that verb, unless they match a longer one.
+    // Any words that match a verb that fails closed count as that verb, unless they match one that begins like it.
     let may_be = |doc: &VerbDoc| doc.path.split(' ').all(|word| arguments.iter().any(|argument| argument == word));
-    let longest = program.verbs.iter().filter(|doc| may_be(doc)).max_by_key(|doc| doc.path.len());
-    fail_closed(matches!(asked, None | Some(Format::Raw)) && longest.is_some_and(|doc| doc.fails_closed));
+    let is_longer = |one: &VerbDoc, other: &VerbDoc| one.path != other.path && other.path.starts_with(one.path);
+    let is_closed = |doc: &VerbDoc| {
+        doc.fails_closed && may_be(doc) && !program.verbs.iter().any(|other| is_longer(doc, other) && may_be(other))
+    };
+    fail_closed(matches!(asked, None | Some(Format::Raw)) && program.verbs.iter().any(is_closed));
     let of_environment = || std::env::var("CP_FORMAT").ok().and_then(|name| format_of(&name));
     asked.or_else(of_environment).unwrap_or_else(default_format)
 }
