@@ -42,7 +42,7 @@ use crate::guard::settle::{OpenRun, settle};
 use crate::guard::{self, session_tmp};
 use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
-use crate::sandbox::plan::{Layer, Operation, Terminals};
+use crate::sandbox::plan::{Operation, Terminals};
 
 /// The longest grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
@@ -162,7 +162,7 @@ impl Prepared {
     /// Quarantines files of the run that other programs execute later, even if it is unknown whether the command
     /// started.
     fn guard(&self, session: Session<'_>, ran: &mut RunResult) {
-        let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.has(Layer::Mount));
+        let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.is_private());
         let snapshots = session.snapshots();
         let after = session.finish(private);
         let found = guard::finish(&self.ruling.watched, after.findings, &self.policy.cp_home, private);

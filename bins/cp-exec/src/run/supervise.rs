@@ -24,7 +24,7 @@ use crate::changes::Changes;
 use crate::git_dir;
 use crate::guard::settle::OpenRun;
 use crate::nofollow::Node;
-use crate::sandbox::plan::{Layer, Plan};
+use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener, Pending, Received};
 
@@ -225,7 +225,7 @@ impl<'r> Supervised<'r> {
                 return Err(EarlyEnd::Guard);
             }
         };
-        let is_private = self.ready.as_ref().is_some_and(|ready| ready.has(Layer::Mount));
+        let is_private = self.ready.as_ref().is_some_and(Enforcement::is_private);
         if !is_replaced || !is_private || self.closed || self.deadlines.ordered {
             return Ok(());
         }
@@ -405,7 +405,7 @@ impl<'r> Supervised<'r> {
         if !self.deadlines.ordered {
             self.deadlines.ordered = true;
             self.deadlines.terminate = None;
-            let whole = self.ready.as_ref().is_some_and(|ready| ready.kill == "pid_namespace");
+            let whole = self.ready.as_ref().is_some_and(Enforcement::is_private);
             let time = match self.status {
                 Some(_) => INIT_COUNTS,
                 None if whole => INIT_KILLS,
@@ -430,7 +430,7 @@ impl<'r> Supervised<'r> {
     pub(super) fn finish(self, plan: &Plan, started: Instant) -> std::result::Result<Outcome, NotRun> {
         // The helper keeps its end of the socket open until the first process of the run, and with it the namespace,
         // has ended.
-        let private = self.ready.as_ref().is_some_and(|ready| ready.namespaces.iter().any(|name| name == "mount"));
+        let private = self.ready.as_ref().is_some_and(Enforcement::is_private);
         if !private && fs::remove_dir(&plan.view.scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
             drop(fs::remove_dir_all(&plan.view.scratch));
         }

@@ -40,7 +40,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         Ok(Forked::Parent(leader)) => leader,
         Err(e) => report_and_exit(socket, Failure::setup("fork", e)),
     };
-    let mut tree = Tree { owns_namespace: enforcement.has(Layer::Pid), leader, terminal, frozen: None };
+    let mut tree = Tree { owns_namespace: enforcement.is_private(), leader, terminal, frozen: None };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.
     drop(close_streams());
     tree.supervise(socket, signals.as_fd(), &mut namespace);
@@ -56,38 +56,27 @@ fn prepare(
 ) -> Result<(Option<OwnedFd>, Option<Namespace>), Failure> {
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    if enforcement.has(Layer::Uts) {
-        let _ = rustix::system::sethostname(b"sandbox");
-    }
-    let namespace = match plan.network_kind() {
-        Network::None | Network::Host => None,
-        Network::Loopback | Network::Names if !enforcement.has(Layer::Network) => {
-            return Err(missing(Layer::Network, "a private loopback interface"));
+    if !enforcement.is_private() {
+        if !matches!(plan.network_kind(), Network::None | Network::Host) {
+            let message = "a network of its own requires namespaces, which this machine does not provide".to_owned();
+            return Err(Failure { step: Layer::Network.name().to_owned(), message, cause: Cause::Required });
         }
-        // The view has its own settings of the resolver.
-        Network::Names if !enforcement.has(Layer::Mount) => return Err(missing(Layer::Mount, "a network of names")),
-        network => {
-            sys::loopback_up().map_err(|e| Failure::setup("loopback", e))?;
-            let names = (network == Network::Names).then(|| Namespace::open(plan, socket));
-            names.transpose().map_err(|e| Failure::setup("network", e))?
-        }
-    };
-    let clients = if enforcement.has(Layer::Mount) { Some(mounts::build(plan, enforcement)?) } else { None };
-    if enforcement.has(Layer::Pid) {
-        "pid_namespace".clone_into(&mut enforcement.kill);
-    } else {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|e| Failure::setup("subreaper", e))?;
         let kill = if plan.cgroup.is_none() { "subreaper" } else { "cgroup" };
         kill.clone_into(&mut enforcement.kill);
+        return Ok((None, None));
     }
-    Ok((clients, namespace))
-}
-
-/// The failure of a run whose network requires a layer.
-fn missing(layer: Layer, what: &str) -> Failure {
-    let message = format!("{what} requires the layer `{}`, which this machine does not provide", layer.name());
-    Failure { step: layer.name().to_owned(), message, cause: Cause::Required }
+    "pid_namespace".clone_into(&mut enforcement.kill);
+    let _ = rustix::system::sethostname(b"sandbox");
+    let mut namespace = None;
+    if plan.network_kind() != Network::Host {
+        sys::loopback_up().map_err(|e| Failure::setup("loopback", e))?;
+    }
+    if plan.network_kind() == Network::Names {
+        namespace = Some(Namespace::open(plan, socket).map_err(|e| Failure::setup("network", e))?);
+    }
+    Ok((Some(mounts::build(plan, enforcement)?), namespace))
 }
 
 /// Replaces the standard streams by `/dev/null`.

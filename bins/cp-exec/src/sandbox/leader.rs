@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::devices::{LEAST_PID_MAX, own_pid_limit};
-use super::plan::{HOME, Identity, Layer, Network, Operation, Plan, TMP};
+use super::plan::{HOME, Identity, Layer, Plan, TMP};
 use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::Filters;
 use super::sys;
@@ -47,13 +47,13 @@ fn become_command(
 ) -> Result<Infallible, Failure> {
     sys::unblock_signals();
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
-    let scratch = Scratch::find(plan, enforcement.has(Layer::Mount))?;
+    let scratch = Scratch::find(plan, enforcement.is_private())?;
 
     let directory = open_same(&plan.cwd)?;
     rustix::process::fchdir(&directory).map_err(|e| Failure::setup("cwd", e))?;
     let file = open_same(&plan.exe)?;
     // In a private view the script is a copy of the text that was hashed.
-    if let Some(script) = plan.script.as_ref().filter(|_| !enforcement.has(Layer::Mount)) {
+    if let Some(script) = plan.script.as_ref().filter(|_| !enforcement.is_private()) {
         open_same(script)?;
     }
     limit(plan, &mut enforcement)?;
@@ -65,7 +65,7 @@ fn become_command(
     drop_capabilities()?;
     rustix::thread::set_no_new_privs(true).map_err(|e| Failure::setup(Layer::NoNewPrivs.name(), e))?;
     enforcement.no_new_privs = true;
-    let private = enforcement.has(Layer::Mount);
+    let private = enforcement.is_private();
     match landlock::restrict(plan, &scratch.writable(private), private) {
         Ok(landlock) => {
             if landlock.status != "full" {
@@ -165,10 +165,10 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
             set(Resource::Nproc, plan.limits.processes)?;
         }
         "rlimits".clone_into(&mut enforcement.cgroup);
-        if enforcement.has(Layer::Pid) {
+        if enforcement.is_private() {
             enforcement.cgroup.push_str("+pid_namespace");
         }
-        let pid_max = enforcement.has(Layer::Pid) && own_pid_limit();
+        let pid_max = enforcement.is_private() && own_pid_limit();
         if !own_user && (!pid_max || plan.limits.processes < LEAST_PID_MAX) {
             enforcement
                 .missing
@@ -244,8 +244,8 @@ pub(super) fn empty_bounding_set() {
     }
 }
 
-/// Fails if a layer is missing that the policy requires. Unless the policy allows degraded runs, also fails without a
-/// layer that confines reads, hides masked paths, or kills all processes of the run.
+/// Fails if a layer is missing that the policy requires. Without namespaces the policy must allow degraded runs, and
+/// Landlock must confine what the command reads.
 fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
     let missing = |layer: &Layer| match layer {
         Layer::NoNewPrivs => !enforcement.no_new_privs,
@@ -253,64 +253,31 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
         Layer::Landlock => enforcement.landlock.status != "full",
         Layer::Cgroup => plan.cgroup.is_none(),
         Layer::RunAs => plan.run_as.is_none(),
-        Layer::NoListener => false,
+        Layer::NoListener => !enforcement.listener,
         Layer::User | Layer::Pid | Layer::Mount | Layer::Network | Layer::Ipc | Layer::Uts => !enforcement.has(*layer),
     };
-    let refusal =
-        |layer: Layer, message: String| Err(Failure { step: layer.name().to_owned(), message, cause: Cause::Required });
-    if plan.view.refuse_degraded
-        && let Some((layer, why)) = gap(plan, enforcement)
-    {
-        return refusal(layer, why);
+    let refusal = |layer: Layer, message: String| {
+        let message = format!("{message}, which this machine does not provide");
+        Err(Failure { step: layer.name().to_owned(), message, cause: Cause::Required })
+    };
+    if !enforcement.is_private() && plan.view.refuse_degraded {
+        return refusal(Layer::Mount, "a command is confined by namespaces (`mount`, `pid`, `network`)".to_owned());
     }
-    if plan.is_contained {
-        const CONTAIN: [Layer; 4] = [Layer::Mount, Layer::Landlock, Layer::Seccomp, Layer::Pid];
-        if let Some(layer) = CONTAIN.iter().find(|layer| missing(layer)) {
-            return refusal(
-                *layer,
-                format!("the command requires `{}`, which this machine does not provide", layer.name()),
-            );
-        }
-        if !enforcement.listener && !plan.require.contains(&Layer::NoListener) {
-            let why = "the command requires the execve listener, which this machine does not provide";
-            return refusal(Layer::NoListener, why.to_owned());
-        }
+    if !enforcement.is_private() && enforcement.landlock.abi == 0 {
+        return refusal(
+            Layer::Landlock,
+            "a command without namespaces is confined by Landlock (`landlock`)".to_owned(),
+        );
+    }
+    let mut contain = vec![Layer::Mount, Layer::Landlock, Layer::Seccomp];
+    contain.extend((!plan.require.contains(&Layer::NoListener)).then_some(Layer::NoListener));
+    if let Some(layer) = contain.iter().find(|layer| plan.is_contained && missing(layer)) {
+        return refusal(*layer, format!("the command requires {}", layer.words()));
     }
     if plan.is_alone() && !enforcement.listener {
-        let why = "the profile `strict` requires the execve listener, which this machine does not provide";
-        return refusal(Layer::NoListener, why.to_owned());
+        return refusal(Layer::NoListener, format!("the profile `strict` requires {}", Layer::NoListener.words()));
     }
-    let Some(layer) = plan.require.iter().find(|layer| missing(layer)) else { return Ok(()) };
-    refusal(*layer, format!("the policy requires `{}`, which this machine does not provide", layer.name()))
-}
-
-/// The first version of Landlock that confines abstract sockets and signals.
-const LANDLOCK_WITH_SCOPES: u32 = 6;
-
-/// The first missing layer that no other layer replaces.
-fn gap(plan: &Plan, enforcement: &Enforcement) -> Option<(Layer, String)> {
-    if !enforcement.has(Layer::Pid) && enforcement.kill != "cgroup" {
-        let why = "without a process namespace (`pid`) or a control group (`cgroup`) a command could outlive its end";
-        return Some((Layer::Pid, why.to_owned()));
-    }
-    let own_network = plan.network_kind() == Network::Host || enforcement.has(Layer::Network);
-    if !own_network && enforcement.landlock.abi < LANDLOCK_WITH_SCOPES {
-        let why = "without a network namespace (`network`) or Landlock with scopes (`landlock`) a command reaches the sockets of others";
-        return Some((Layer::Network, why.to_owned()));
-    }
-    if enforcement.has(Layer::Mount) {
-        return None;
-    }
-    if enforcement.landlock.abi == 0 {
-        let why = "without a mount namespace (`mount`) or Landlock (`landlock`) nothing confines what a command reads";
-        return Some((Layer::Mount, why.to_owned()));
-    }
-    if let Some(script) = &plan.script {
-        let why = format!("without a mount namespace {} could be changed before it is read", script.path.display());
-        return Some((Layer::Mount, why));
-    }
-    let view = &plan.view;
-    let is_shown = |mask: &&PathBuf| [Operation::Read, Operation::Write].iter().any(|it| view.is_within(*it, mask));
-    let mask = view.of(Operation::Hidden).find(is_shown)?;
-    Some((Layer::Mount, format!("without a mount namespace {} cannot be hidden", mask.display())))
+    let required = plan.require.iter().filter(|layer| **layer != Layer::NoListener);
+    let Some(layer) = required.into_iter().find(|layer| missing(layer)) else { return Ok(()) };
+    refusal(*layer, format!("the policy requires {}", layer.words()))
 }

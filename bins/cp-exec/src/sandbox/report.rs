@@ -66,6 +66,11 @@ pub(crate) struct Quarantined {
 }
 
 impl Enforcement {
+    /// True if the run has namespaces of its own, and with them its own view of the files.
+    pub(crate) fn is_private(&self) -> bool {
+        !self.namespaces.is_empty()
+    }
+
     /// True if the command has a private namespace of this kind.
     pub(crate) fn has(&self, layer: Layer) -> bool {
         self.namespaces.iter().any(|name| name == layer.name())

@@ -1,8 +1,8 @@
 //! The helper's main process: small and single-threaded, it runs as long as this program, and starts an init in new
 //! namespaces for each run. So a run starts no other program than the command.
 //!
-//! If not all namespaces can be created at once, the first process of a run stays outside of the process namespace,
-//! creates namespaces one by one, starts the init and waits for it.
+//! A run has all namespaces or none: where the machine refuses one, Landlock and seccomp confine it, if the policy allows
+//! that.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -58,17 +58,20 @@ struct Spawner {
     filters: Filters,
     /// True if a user namespace grants rights; `None` if it was not tried yet.
     users: Option<bool>,
-    /// Combinations of namespaces that could not be created at once.
-    refused: Vec<i32>,
+    /// Sets of namespaces that the machine refuses, each with the reason.
+    refused: Vec<(i32, String)>,
     /// The current runs.
     runs: Vec<StartedRun>,
 }
 
+/// The namespaces of a run, or the reason why it has none.
+type Namespaces = Result<i32, String>;
+
 /// The first process of a run.
 struct StartedRun {
     pid: Pid,
-    /// True if it is the init of a process namespace.
-    is_init: bool,
+    /// True if its end is that of all other processes of the run.
+    ends_all: bool,
     /// Our copy of its socket. The copy is closed last, so its end is the end of the run.
     _socket: OwnedFd,
 }
@@ -95,7 +98,7 @@ impl Spawner {
     /// Kills the runs, and waits until all of their processes have ended. The first process of a process namespace ends
     /// after all others in it; one without a process namespace kills its descendants as soon as the supervisor is gone.
     fn kill(self) {
-        for run in self.runs.iter().filter(|run| run.is_init) {
+        for run in self.runs.iter().filter(|run| run.ends_all) {
             let _ = rustix::process::kill_process(run.pid, Signal::KILL);
         }
         for run in &self.runs {
@@ -111,61 +114,56 @@ impl Spawner {
         }
     }
 
-    /// Creates the first process of a run, with all namespaces at once if possible. Also returns the flags that were
-    /// used.
-    fn first_process(&mut self, network: Network) -> std::io::Result<(Forked, Option<i32>)> {
+    /// Creates the first process of a run, in all namespaces or in none.
+    fn first_process(&mut self, network: Network) -> std::io::Result<(Forked, Namespaces)> {
         let wanted = NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || network != Network::Host);
         let all = wanted.fold(0, |flags, (_, flag)| flags | flag);
         // Root does not need a user namespace, unless its capabilities were dropped.
         let account = self.account;
         let root = account.is_root().then_some(all);
+        let mut reason = String::new();
         for flags in root.into_iter().chain([all | libc::CLONE_NEWUSER]) {
-            if self.refused.contains(&flags) {
+            // If the machine refuses once, it will refuse again; each attempt costs a process.
+            if let Some((_, known)) = self.refused.iter().find(|(refused, _)| *refused == flags) {
+                reason.clone_from(known);
                 continue;
             }
             let is_given =
                 flags & libc::CLONE_NEWUSER == 0 || *self.users.get_or_insert_with(|| account.can_use_user_namespace());
-            match is_given.then(|| sys::fork_into(flags)) {
-                Some(Ok(forked)) => return Ok((forked, Some(flags))),
-                // If the machine refuses once, it will refuse again; each attempt costs a process.
-                None | Some(Err(_)) => self.refused.push(flags),
-            }
+            reason = match is_given.then(|| sys::fork_into(flags)) {
+                Some(Ok(forked)) => return Ok((forked, Ok(flags))),
+                Some(Err(e)) => e.to_string(),
+                None => "a user namespace grants no rights".to_owned(),
+            };
+            self.refused.push((flags, reason.clone()));
         }
-        Ok((sys::fork()?, None))
+        Ok((sys::fork()?, Err(reason)))
     }
 
     fn start(&mut self, request: wire::RunRequest) {
-        let born = match self.first_process(request.network) {
-            Ok(born) => born,
+        match self.first_process(request.network) {
             Err(e) => {
                 drop(wire::send_report(request.socket.as_fd(), &Report::Failed(Failure::setup("fork", e)), None));
-                return;
             }
-        };
-        match born {
-            (Forked::Child, namespaces) => become_run(&request, namespaces, self.account, &self.filters),
-            (Forked::Parent(pid), namespaces) => {
-                if namespaces.is_some() {
-                    send_pidfd(pid, request.socket.as_fd());
-                }
-                self.runs.push(StartedRun { pid, is_init: namespaces.is_some(), _socket: request.socket });
+            Ok((Forked::Child, namespaces)) => become_run(&request, namespaces, self.account, &self.filters),
+            Ok((Forked::Parent(pid), namespaces)) => {
+                send_pidfd(pid, request.socket.as_fd());
+                self.runs.push(StartedRun { pid, ends_all: namespaces.is_ok(), _socket: request.socket });
             }
         }
     }
 }
 
 /// Runs the first process of a run. Does not return.
-fn become_run(request: &wire::RunRequest, namespaces: Option<i32>, account: Account, filters: &Filters) -> ! {
+fn become_run(request: &wire::RunRequest, namespaces: Namespaces, account: Account, filters: &Filters) -> ! {
     let socket = request.socket.as_fd();
-    match ready(request) {
+    let ready = ready(request).and_then(|mut plan| {
+        let enforcement = begin(&mut plan, account, namespaces)?;
+        Ok((plan, enforcement))
+    });
+    match ready {
         Err(failure) => report_and_exit(socket, failure),
-        Ok(plan) => match namespaces {
-            None => create_namespaces_and_run(plan, account, socket, filters),
-            Some(flags) => match in_namespaces(&plan, account, flags) {
-                Err(failure) => report_and_exit(socket, failure),
-                Ok(enforcement) => init::run(&plan, enforcement, socket, filters),
-            },
-        },
+        Ok((plan, enforcement)) => init::run(&plan, enforcement, socket, filters),
     }
 }
 
@@ -184,19 +182,38 @@ fn ready(request: &wire::RunRequest) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-fn in_namespaces(plan: &Plan, account: Account, flags: i32) -> Result<Enforcement, Failure> {
-    let mut enforcement = initial_enforcement(plan, account);
-    if flags & libc::CLONE_NEWUSER != 0 {
-        account.map_into_user_namespace().map_err(|e| Failure::setup("user", e))?;
-        enforcement.namespaces.push(Layer::User.name().to_owned());
+/// Takes possession of the namespaces. Returns the enforcement before the first layer.
+fn begin(plan: &mut Plan, account: Account, namespaces: Namespaces) -> Result<Enforcement, Failure> {
+    let (mut names, mut missing) = (Vec::new(), Vec::new());
+    match namespaces {
+        Ok(flags) => {
+            if flags & libc::CLONE_NEWUSER != 0 {
+                account.map_into_user_namespace().map_err(|e| Failure::setup("user", e))?;
+                names.push(Layer::User.name().to_owned());
+            }
+            let got = NAMESPACES.iter().filter(|(_, flag)| flags & flag != 0);
+            names.extend(got.map(|(layer, _)| layer.name().to_owned()));
+        }
+        Err(why) => {
+            missing.push(format!("namespaces: {why}"));
+            // A list without a name needs no network of its own: the command gets local sockets only.
+            plan.sockets &= plan.network != cp_egress::Network::default();
+        }
     }
-    let got = NAMESPACES.iter().filter(|(_, flag)| flags & flag != 0);
-    enforcement.namespaces.extend(got.map(|(layer, _)| layer.name().to_owned()));
-    Ok(enforcement)
+    Ok(Enforcement {
+        profile: Some(plan.profile),
+        network: Some(plan.network_kind()),
+        uid: plan.run_as.map_or(account.uid, |(uid, _)| uid),
+        cgroup: "none".to_owned(),
+        outer_sandbox: super::is_nested(),
+        namespaces: names,
+        missing,
+        ..Enforcement::default()
+    })
 }
 
 /// The namespaces of a run, besides the user namespace.
-pub(super) const NAMESPACES: [(Layer, i32); 5] = [
+const NAMESPACES: [(Layer, i32); 5] = [
     (Layer::Mount, libc::CLONE_NEWNS),
     (Layer::Pid, libc::CLONE_NEWPID),
     (Layer::Network, libc::CLONE_NEWNET),
@@ -206,23 +223,23 @@ pub(super) const NAMESPACES: [(Layer, i32); 5] = [
 
 /// The user and group of the helper, determined before any user namespace hides them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Account {
+struct Account {
     uid: u32,
     gid: u32,
 }
 
 impl Account {
     /// The account of this process.
-    pub(super) fn own() -> Self {
+    fn own() -> Self {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }
 
-    pub(super) fn is_root(self) -> bool {
+    fn is_root(self) -> bool {
         self.uid == 0
     }
 
     /// Maps this user to itself in the current user namespace.
-    pub(super) fn map_into_user_namespace(self) -> std::io::Result<()> {
+    fn map_into_user_namespace(self) -> std::io::Result<()> {
         let Self { uid, gid } = self;
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
@@ -231,15 +248,13 @@ impl Account {
 
     /// True if a user namespace is useful. A machine or an outer sandbox may allow its creation and then refuse
     /// mounts in it, and a process cannot leave it, so a child process tries.
-    pub(super) fn can_use_user_namespace(self) -> bool {
+    fn can_use_user_namespace(self) -> bool {
         match sys::fork_into(libc::CLONE_NEWUSER) {
             Ok(Forked::Child) => {
                 let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
                 let has_rights = self.map_into_user_namespace().is_ok()
-                    && match sys::unshare(libc::CLONE_NEWNS) {
-                        Ok(()) => rustix::mount::mount_change("/", private).is_ok(),
-                        Err(_) => sys::unshare(libc::CLONE_NEWUTS).is_ok(),
-                    };
+                    && sys::unshare(libc::CLONE_NEWNS).is_ok()
+                    && rustix::mount::mount_change("/", private).is_ok();
                 sys::leave(i32::from(!has_rights))
             }
             Ok(Forked::Parent(pid)) => loop {
@@ -256,69 +271,10 @@ impl Account {
     }
 }
 
-/// Creates namespaces, starts the init, and ends with it.
-fn create_namespaces_and_run(mut plan: Plan, account: Account, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
-    let mut enforcement = namespaces(&plan, account);
-    // A list without a name needs no layer: without a network of its own the command gets local sockets only.
-    let is_empty = plan.network == cp_egress::Network::default();
-    if is_empty && ![Layer::Network, Layer::Mount].iter().all(|layer| enforcement.has(*layer)) {
-        plan.sockets = false;
-        enforcement.network = Some(plan.network_kind());
-    }
-    if !enforcement.has(Layer::Pid) {
-        // Only a child would be in a new process namespace. Without one this process is the init itself.
-        send_pidfd(rustix::process::getpid(), socket);
-        init::run(&plan, enforcement, socket, filters);
-    }
-    match sys::fork() {
-        Err(e) => report_and_exit(socket, Failure::setup("fork", e)),
-        Ok(Forked::Child) => init::run(&plan, enforcement, socket, filters),
-        Ok(Forked::Parent(pid)) => {
-            send_pidfd(pid, socket);
-            while matches!(rustix::process::waitpid(Some(pid), WaitOptions::empty()), Err(rustix::io::Errno::INTR)) {}
-            sys::leave(0)
-        }
-    }
-}
-
 /// Sends a pidfd of the init, with which the supervisor can kill it.
-pub(super) fn send_pidfd(init: Pid, socket: BorrowedFd<'_>) {
+fn send_pidfd(init: Pid, socket: BorrowedFd<'_>) {
     if let Ok(fd) = rustix::process::pidfd_open(init, PidfdFlags::empty()) {
         let pid = init.as_raw_nonzero().get().unsigned_abs();
         drop(wire::send_report(socket, &Report::Init(pid), Some(fd.as_fd())));
     }
-}
-
-/// The enforcement before the first layer.
-pub(super) fn initial_enforcement(plan: &Plan, account: Account) -> Enforcement {
-    Enforcement {
-        profile: Some(plan.profile),
-        network: Some(plan.network_kind()),
-        uid: plan.run_as.map_or(account.uid, |(uid, _)| uid),
-        cgroup: "none".to_owned(),
-        outer_sandbox: super::is_nested(),
-        ..Enforcement::default()
-    }
-}
-
-/// Creates every namespace that this machine allows, and records them.
-fn namespaces(plan: &Plan, account: Account) -> Enforcement {
-    let mut got = initial_enforcement(plan, account);
-    // A user namespace grants the right to create the others. Root does not need one, unless its capabilities were
-    // dropped.
-    if (!account.is_root() || sys::unshare(libc::CLONE_NEWUTS).is_err())
-        && account.can_use_user_namespace()
-        && sys::unshare(libc::CLONE_NEWUSER).and_then(|()| account.map_into_user_namespace()).is_ok()
-    {
-        got.namespaces.push(Layer::User.name().to_owned());
-    }
-    for (layer, flag) in
-        NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || plan.network_kind() != Network::Host)
-    {
-        match sys::unshare(*flag) {
-            Ok(()) => got.namespaces.push(layer.name().to_owned()),
-            Err(e) => got.missing.push(format!("{}: {e}", layer.name())),
-        }
-    }
-    got
 }

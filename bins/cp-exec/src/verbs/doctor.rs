@@ -34,7 +34,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
             "sandbox",
             Status::Fail,
             format!("cannot start a command in the sandbox: {why}"),
-            "check the kernel log; no command runs until this works",
+            "allow user namespaces, or run as root; until this works no command runs, and the kernel log may say why",
         )),
     }
     checks.push(approvals(context));
@@ -123,16 +123,13 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
         "use a kernel of 5.5 or later, outside a container that filters seccomp",
     );
     check("no_new_privs", enforcement.no_new_privs, words(enforcement.no_new_privs), "use a kernel of 3.5 or later");
-    for layer in [Layer::Mount, Layer::Pid, Layer::Network, Layer::Ipc, Layer::Uts] {
-        let there = enforcement.has(layer);
-        let why = enforcement.missing.iter().find(|text| text.starts_with(layer.name()));
-        check(
-            &format!("namespace_{}", layer.name()),
-            there,
-            if there { "its own".to_owned() } else { why.cloned().unwrap_or_else(|| "none".to_owned()) },
-            "allow user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root",
-        );
-    }
+    let refused = enforcement.missing.iter().find(|text| text.starts_with("namespaces"));
+    check(
+        "namespaces",
+        enforcement.is_private(),
+        refused.cloned().unwrap_or_else(|| enforcement.namespaces.join(", ")),
+        "allow user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root",
+    );
     let group = enforcement.cgroup.starts_with("cgroup");
     let unasked = format!("{}: the policy does not ask for a control group (exec.cgroup)", enforcement.cgroup);
     check(
@@ -141,24 +138,12 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
         if wants_cgroup { enforcement.cgroup.clone() } else { unasked },
         "delegate a control group of version 2 with pids and memory to this user; without one each process has limits, but not all together",
     );
-    check(
-        "kill",
-        enforcement.kill == "pid_namespace",
-        enforcement.kill.clone(),
-        "with a process namespace nothing survives; without one a fork bomb may for a moment",
-    );
-    let reading = enforcement.has(Layer::Mount) || enforcement.landlock.abi > 0;
-    if !reading || enforcement.kill == "subreaper" {
-        let lacks = if reading {
-            "a layer that kills whatever a command starts"
-        } else {
-            "a layer that confines what a command reads"
-        };
+    if !enforcement.is_private() {
         checks.push(Check::not_fine(
             "confinement",
             Status::Fail,
-            format!("{lacks} is missing, so nothing runs unless the policy has degraded = \"allow\""),
-            "allow user namespaces or run as root; for reading, a kernel with Landlock does too, and for killing, a control group",
+            "without namespaces nothing runs unless the policy has degraded = \"allow\", and command lines never",
+            "allow user namespaces or run as root",
         ));
     }
     if enforcement.uid == 0 {

@@ -3,17 +3,15 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::MountFlags;
 
-use super::{MESSAGE_QUEUES, OLD, SHARED_MEMORY, make_place, put, put_at, take_system};
-use crate::nofollow;
-use crate::sandbox::plan::{Layer, Plan};
+use super::{MESSAGE_QUEUES, SHARED_MEMORY, make_place, put_at};
+use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Enforcement, Failure};
-use crate::sandbox::sys::{self, Attributes, NO_SUID_NO_DEV};
 
 /// The lowest `pid_max` that the kernel accepts: it reserves the first 300 pids.
 pub(in super::super) const LEAST_PID_MAX: u64 = 301;
@@ -56,29 +54,11 @@ pub(super) fn private_terminals() -> io::Result<()> {
     symlink("pts/ptmx", "/dev/ptmx")
 }
 
-/// Mounts a `/proc` that shows no other processes.
+/// Mounts a `/proc` that shows no other processes: an empty one in a container that hides parts of its own.
 pub(super) fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     fs::create_dir_all("/proc").map_err(|e| Failure::setup("proc", e))?;
-    if enforcement.has(Layer::Pid) {
-        let Err(e) = own_proc(plan) else { return Ok(()) };
-        enforcement.missing.push(format!("proc: {e}"));
-    } else if sys::landlock_abi() > 0 {
-        // The `/proc` of the machine. Landlock denies access to other processes through it.
-        let machine = take_system(&Path::new(OLD).join("proc")).and_then(|tree| {
-            sys::set_mount_attributes(
-                tree.as_fd(),
-                Attributes::Set(libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV),
-                libc::AT_RECURSIVE,
-            )?;
-            let target = nofollow::open(Path::new("/proc"))?.ok_or(io::ErrorKind::NotFound)?;
-            put(&tree, &target)
-        });
-        return machine.map_err(|e| Failure::setup("proc", e));
-    } else {
-        enforcement
-            .missing
-            .push("proc: without a process namespace and Landlock it would lead to other processes".to_owned());
-    }
+    let Err(e) = own_proc(plan) else { return Ok(()) };
+    enforcement.missing.push(format!("proc: {e}"));
     scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).map_err(|e| Failure::setup("proc", e))
 }
 

@@ -97,9 +97,7 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
         places.private(plan, path, lasting).map_err(|e| Failure::setup(path, e))?;
     }
     private_dev(devices, plan.limits.scratch_bytes).map_err(setup("dev"))?;
-    if enforcement.has(Layer::Ipc) {
-        message_queues().map_err(setup("mqueue"))?;
-    }
+    message_queues().map_err(setup("mqueue"))?;
     private_terminals().map_err(setup("terminals"))?;
     places.directories.push((SHARED_MEMORY.into(), false));
     // Declared paths in a private directory are mounted inside it.
