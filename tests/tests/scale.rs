@@ -1,4 +1,5 @@
-//! Rows over many processes: the engines of cp-scale(7) run here as the page shows them, and keep its guarantees.
+//! Rows over many processes: the engines of cp-scale(7) run here as the page shows them, and keep its guarantees, as do
+//! `scripts/spark.py` and `scripts/verify.sql`.
 
 use std::fs::File;
 use std::time::Duration;
@@ -10,6 +11,10 @@ use sha2::{Digest as _, Sha256};
 
 fn page() -> String {
     std::fs::read_to_string(repository().join("man/cp-scale.7")).unwrap()
+}
+
+fn script(name: &str) -> String {
+    std::fs::read_to_string(repository().join("scripts").join(name)).unwrap()
 }
 
 /// Rows in as many shards, and the script of the page that answers one.
@@ -155,14 +160,14 @@ fn shards_that_are_killed_anywhere_lose_nothing_and_pay_little_twice() {
 }
 
 #[test]
-fn the_sql_of_the_page_verifies_a_chain() {
+fn sql_script_verifies_chain() {
     let place = Place::new();
     let python =
         counterpart("python").filter(|python| place.program(python).args(["-c", "import duckdb"]).run().status == 0);
     if !required("duckdb (.ci/run installs it)", python.is_some()) {
         return;
     }
-    place.work.write("verify.sql", block_below(&page(), "LEDGERS ELSEWHERE"));
+    place.work.write("verify.sql", script("verify.sql"));
     place.sh(r#"printf '"quoted", \\ and ‘more’ \360\237\246\212\nlast\n' | cp-log append -f whole.jsonl"#).success();
     let whole = place.work.read("whole.jsonl");
     let lines: Vec<&str> = whole.split_inclusive('\n').collect();
@@ -214,7 +219,6 @@ fn spark_runs_a_killed_shard_again_and_pays_once() {
     }
     let Some(submit) = counterpart("spark-submit") else { return };
     let python = submit.parent().unwrap();
-    let of_eight = |title: &str| block_below(&page(), title).replace(", 64)", ", 8)");
     let spark = |place: &Place, line: &str| {
         let environment = format!(
             "export PATH=$PWD/bin:$PATH:{} SPARK_LOCAL_IP=127.0.0.1 PYSPARK_PYTHON={0}/python\n",
@@ -229,11 +233,8 @@ fn spark_runs_a_killed_shard_again_and_pays_once() {
     // Four failures of a task are one too many; a cluster of two workers, each a process with one core.
     for master in ["local[2,4]", "local-cluster[2,1,1024]"] {
         let place = job(400, 8);
-        place.work.write("engine.py", of_eight("PySpark"));
+        place.work.write("engine.py", script("spark.py").replace(", 64)", ", 8)"));
         spark(&place, &format!("spark-submit --master '{master}' engine.py"));
         assert!(place.work.at("answers.parquet").names().contains(&"_SUCCESS".to_owned()));
     }
-    let place = job(400, 8);
-    place.work.write("engine.scala", of_eight("Scala") + "println(\"counted\")\nSystem.exit(0)\n");
-    spark(&place, "spark-shell --master 'local[2,4]' -I engine.scala </dev/null | grep counted");
 }
