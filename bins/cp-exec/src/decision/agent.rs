@@ -103,9 +103,9 @@ fn unseen_files(policy: &Policy, plan: &Plan) -> Vec<PathBuf> {
 fn pin(policy: &mut Policy, hashes: &mut HashCache, agent: &AgentCommand) -> Result<Pinned> {
     let name = agent.argv.first().map(String::as_str).unwrap_or_default();
     let named = find(name, agent, policy)?;
-    let lookup = ProgramLookup { path: &agent.path, pins: &policy.pins, owner: policy.loaded.owner };
+    let lookup = ProgramLookup { policy, path: &agent.path };
     let path = if name.contains('/') { canonical(&named)? } else { lookup.resolve(name)? };
-    let pinned = lookup.pin(&path, hashes, &|path| policy.writable_only(path))?;
+    let pinned = lookup.pin(&path, hashes)?;
     let packages = installation(&pinned.path);
     let mut trees = vec![pinned.path.clone(), pinned.exe.path.clone()];
     add_pin(policy, &named);
@@ -133,7 +133,7 @@ fn find(name: &str, agent: &AgentCommand, policy: &Policy) -> Result<PathBuf> {
     if name.contains('/') {
         return Ok(policy.base.join(policy.expand(name)));
     }
-    let pin = policy.pins.iter().find(|(pinned, _)| pinned == name).map(|(_, path)| path.clone());
+    let pin = ProgramLookup::of(policy).pinned(name).cloned();
     let mut candidates = agent.path.iter().map(|directory| directory.join(name)).filter(|path| path.is_file());
     pin.or_else(|| candidates.next()).ok_or_else(|| {
         Error::not_found(format!("program `{name}` not found on PATH"))

@@ -28,12 +28,8 @@ pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> 
         return Err(refuse(&rule.id, format!("`{name}`: {}", rule.reason)).hint(hint));
     }
     if exec.restricted_commands.iter().any(|restricted| restricted == name || restricted == word) {
-        let other = match name {
-            "rm" | "rmdir" | "unlink" => "remove files with filesystem.remove_file or `git rm`; ",
-            _ => "",
-        };
-        let hint = format!("{other}{}", owner_hint("exec.restricted_commands"));
-        return Err(refuse("restricted", format!("`{name}` is in restricted_commands")).hint(hint));
+        let error = refuse("restricted", format!("`{name}` is in restricted_commands"));
+        return Err(error.hint(owner_hint("exec.restricted_commands")));
     }
     if word.contains([' ', '\t', '\n', '|', ';', '&', '<', '>']) && !word.contains('/') {
         return Err(Error::validation(format!("`{word}` is a command line, not the name of a program"))
@@ -68,8 +64,9 @@ pub(super) fn runs_by_path(policy: &Policy, asked: &Path, file: &Path) -> bool {
     let names = ProgramLookup::of(policy);
     let exec = policy.exec();
     let is_of_path = || exec.path.iter().any(|place| place.canonicalize().ok().as_deref() == file.parent());
-    let is_pinned = || names.pins.iter().any(|(_, pin)| pin.canonicalize().is_ok_and(|pin| pin == file));
-    let is_listed = || names.listed(&exec.allowed_commands).iter().any(|(_, listed)| listed == file);
+    let is_pinned = || policy.pins.iter().any(|(_, pin)| pin.canonicalize().is_ok_and(|pin| pin == file));
+    let is_listed =
+        || exec.allowed_commands.iter().any(|name| names.files(name).next().is_some_and(|(_, listed)| listed == file));
     let is_run = || exec.allows_all() && (is_of_path() || is_pinned()) || is_listed();
     policy.bounds.lists(Access::Execute, file) || policy.bounds.lists(Access::Execute, &normal(asked)) && is_run()
 }
@@ -111,20 +108,14 @@ pub(super) fn check_target(policy: &Policy, path: &Path) -> Result<()> {
 }
 
 /// Refuses a program's or a model's read-only command, and names the tool call that replaces it.
-pub(super) fn check_intent(policy: &Policy, served: Option<&Served>, notices: &mut Vec<String>) -> Result<()> {
-    let Some(served) = served.filter(|served| served.reads) else { return Ok(()) };
+pub(super) fn check_intent(policy: &Policy, served: Option<&Served>) -> Result<()> {
     // Another agent does not have these tools.
     let is_exempt = policy.actor.origin == Origin::Person || policy.actor.host.is_some();
-    match policy.exec().intent {
-        Intent::Off => Ok(()),
-        Intent::Enforce if !is_exempt => Err(refuse(
-            "intent",
-            format!("read-only command: `{}` does the same without starting a process", served.by),
-        )),
-        Intent::Enforce | Intent::Warn => {
-            notices.push(format!("`{}` would do the same without starting a process", served.by));
-            Ok(())
+    match served.filter(|served| served.reads && !is_exempt && policy.exec().intent == Intent::Enforce) {
+        Some(Served { by, .. }) => {
+            Err(refuse("intent", format!("read-only command: `{by}` does the same without starting a process")))
         }
+        None => Ok(()),
     }
 }
 

@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use cp_common::program::approval::Spent;
 use cp_common::{Error, Result, words};
-use cp_egress::Network;
 
 pub(crate) use self::agent::{AgentCommand, UNLIMITED, decide_agent};
 pub(crate) use self::checks::check_modules;
@@ -76,12 +75,6 @@ impl Decision {
         (self.finding.verdict == Verdict::Ask).then_some(self.finding.reason.as_str())
     }
 
-    /// The network of the command. A rule is about one command, and the programs of a line share their network.
-    pub(crate) fn network(&self, policy: &Policy) -> Network {
-        let exec = policy.exec();
-        if self.line.is_some() { exec.network.clone() } else { exec.network_of(&self.argv) }
-    }
-
     fn for_request(self, command: &Command, notices: Vec<String>) -> Self {
         let stdin = command.stdin.as_ref().map(|text| sha256(text.as_bytes()));
         Self { variables: command.env.clone(), stdin, notices, ..self }
@@ -113,7 +106,7 @@ fn assess_line(
     check_cwd(policy, &cwd)?;
     let text = command.shell_text.as_deref().unwrap_or(&line);
     let (shell, argv) = shell_words(text)?;
-    let pinned = ProgramLookup::of(policy).pin(&shell, hashes, &|path| policy.writable_only(path))?;
+    let pinned = ProgramLookup::of(policy).pin(&shell, hashes)?;
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;
     let finding = Finding::contained("the sandbox contains the line, and each program is decided about when it starts");
@@ -130,7 +123,6 @@ fn assess_words(
     cwd: PathBuf,
 ) -> Result<Decision> {
     let arguments = Arguments::read(argv);
-    let mut notices = command.notices.clone();
     // A person types commands, and has no tools that read.
     let served = served(&arguments).filter(|served| !(command.typed && served.reads));
     // This check comes before the lists of the policy, because no policy can allow writes to governed paths.
@@ -141,14 +133,14 @@ fn assess_words(
         check_command_name(policy, &arguments).map_err(|error| add_tool_call_hint(error, policy, served))?;
     }
     // A tool call can replace a whole request only.
-    check_intent(policy, served.filter(|_| command.words().is_some()), &mut notices)
+    check_intent(policy, served.filter(|_| command.words().is_some()))
         .map_err(|error| add_tool_call_hint(error, policy, served))?;
 
     policy.check_base()?;
     check_cwd(policy, &cwd)?;
     let finding = judge(policy, argv, &cwd, Scope::Single).or_refused()?;
     let path = resolve_program(policy, &arguments, &cwd)?;
-    let pinned = ProgramLookup::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
+    let pinned = ProgramLookup::of(policy).pin(&path, hashes)?;
     check_target(policy, &pinned.path)?;
     let finding = finding.or(of_interpreter(policy, &pinned, &argv[1..], &cwd)?);
 
@@ -157,7 +149,7 @@ fn assess_words(
     check_arguments(policy, &arguments, &cwd)?;
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;
-    Ok(Decision::of(argv.to_vec(), finding, pinned, cwd, timeout).for_request(command, notices))
+    Ok(Decision::of(argv.to_vec(), finding, pinned, cwd, timeout).for_request(command, command.notices.clone()))
 }
 
 /// The finding about the interpreter of a script.

@@ -45,10 +45,10 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
     if !line && Arguments::read(argv).name() == "git" {
         git.read().check_alias(policy, argv, cwd)?;
     }
-    let network = decision.network(policy);
     let mut programs = Vec::new();
     if line && exec.profile == Profile::Strict {
-        for (named, file) in ProgramLookup::of(policy).listed(&exec.allowed_commands) {
+        let lookup = ProgramLookup::of(policy);
+        for (named, file) in exec.allowed_commands.iter().filter_map(|name| lookup.files(name).next()) {
             if named != file {
                 view.links.push((named, file.clone()));
             }
@@ -65,8 +65,8 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         programs,
-        sockets: !policy.bounds.read_only && (exec.profile != Profile::Strict || !network.is_closed()),
-        network,
+        sockets: !policy.bounds.read_only && (exec.profile != Profile::Strict || !exec.network.is_closed()),
+        network: exec.network.clone(),
         view,
         limits: Limits {
             cpu_seconds: timeout.as_secs() + 1,

@@ -263,11 +263,7 @@ fn is_allowed_path(policy: &Policy, file: &Path) -> bool {
 
 /// Checks that a file with an allowed name lies in `exec.path` or is pinned.
 fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
-    let names = ProgramLookup::of(policy);
-    let on_path = names.path.iter().map(|directory| directory.join(name));
-    let pins = names.pins.iter().filter(|(pinned, _)| pinned == name).map(|(_, path)| path.clone());
-    let mut known = on_path.chain(pins).filter_map(|path| path.canonicalize().ok());
-    if known.any(|path| path == file) {
+    if ProgramLookup::of(policy).files(name).any(|(_, known)| known == file) {
         return Ok(());
     }
     let error = refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()));

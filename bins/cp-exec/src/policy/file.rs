@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::{Error, Result, words};
+use cp_common::{Error, Result};
 use cp_egress::{Destination, Network};
 use cp_policy::explain;
 use serde::{Deserialize, Serialize};
@@ -154,19 +154,6 @@ impl Default for Exec {
 }
 
 impl Exec {
-    /// True if a command can reach others, so that it can publish something.
-    pub(crate) fn publishes(&self) -> bool {
-        !self.network.is_closed() || self.rule.iter().any(|rule| !rule.network.is_empty())
-    }
-
-    /// The network of a command: that of all commands, and the names of the rules about this one.
-    pub(crate) fn network_of(&self, argv: &[String]) -> Network {
-        let arguments = Arguments::read(argv);
-        let about = self.rule.iter().filter(|rule| rule.is_about(&arguments));
-        let own: Vec<Destination> = about.flat_map(|rule| &rule.network).cloned().collect();
-        self.network.with(&own)
-    }
-
     /// True if every program in `path` may run, unless it is restricted.
     pub(crate) fn allows_all(&self) -> bool {
         self.allowed_commands.iter().any(|allowed| allowed == "*")
@@ -179,8 +166,6 @@ impl Exec {
 pub(crate) enum Intent {
     /// It is refused, and the error names the tool call.
     Enforce,
-    /// It runs, and a notice names the tool call.
-    Warn,
     Off,
 }
 
@@ -327,7 +312,6 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
             "allowed_commands = [\"*\"] requires profile = \"build\", because strict executes listed programs only";
         return fault("exec.allowed_commands", why.to_owned());
     }
-    check_examples(&settings.exec.rule)?;
     Ok(settings)
 }
 
@@ -352,17 +336,8 @@ pub(crate) struct Rule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     pub decision: Verdict,
-    /// Names that the command may connect to, beside those of `[exec]`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub network: Vec<Destination>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Command lines to which the rule must apply.
-    #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
-    pub examples: Vec<String>,
-    /// Command lines to which the rule must not apply.
-    #[serde(default, rename = "not_match", skip_serializing_if = "Vec::is_empty")]
-    pub counterexamples: Vec<String>,
 }
 
 /// The verdict.
@@ -388,33 +363,6 @@ impl Rule {
             && has_subcommand()
             && (self.options.is_empty() || arguments.has_option(&self.options))
     }
-}
-
-/// Checks that each rule applies to its examples and not to its counterexamples.
-pub(super) fn check_examples(rules: &[Rule]) -> Result<()> {
-    for (at, rule) in rules.iter().enumerate() {
-        let wrong = |line: &String, is: &str| {
-            Error::config(format!("exec.rule {}, about `{}`: `{line}` {is}", at + 1, rule.command))
-                .with("key", "exec.rule")
-                .with("example", line.as_str())
-        };
-        let about = |line: &String| -> Result<bool> {
-            let words =
-                words::split(line).map_err(|refusal| wrong(line, &format!("is not a valid command: {refusal}")))?;
-            Ok(rule.is_about(&Arguments::read(&words.argv)))
-        };
-        for line in &rule.examples {
-            if !about(line)? {
-                return Err(wrong(line, "should match and does not"));
-            }
-        }
-        for line in &rule.counterexamples {
-            if about(line)? {
-                return Err(wrong(line, "should not match and does"));
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

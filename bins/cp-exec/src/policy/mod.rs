@@ -192,9 +192,7 @@ impl Policy {
     /// Removes write access and the network.
     pub(crate) fn set_read_only(&mut self) {
         self.bounds.read_only = true;
-        let exec = &mut self.loaded.settings.exec;
-        exec.network = Network::default();
-        exec.rule.iter_mut().for_each(|rule| rule.network.clear());
+        self.loaded.settings.exec.network = Network::default();
     }
 
     /// The directory that commands of the session, or else of the run, see as `/tmp`; `None` outside of both.

@@ -209,7 +209,6 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         Confirm::Agent => confirm::CONFIRM_HINT,
         Confirm::Owner => "request it, then approve it with `cp-exec approve`",
     };
-    let network = decision.network(policy);
     let Decision { argv, finding, pinned, cwd, notices, line, .. } = decision;
     Answer {
         verdict: finding.verdict,
@@ -223,7 +222,7 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256 }),
         cwd: Some(cwd.display().to_string()),
         profile: Some(exec.profile),
-        network: Some((&network).into()),
+        network: Some((&exec.network).into()),
         policy: policy.sha256().to_owned(),
         notices,
         ..Answer::default()
