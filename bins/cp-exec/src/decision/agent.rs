@@ -123,7 +123,7 @@ fn pin(policy: &mut Policy, hashes: &mut HashCache, agent: &AgentCommand) -> Res
     }
     trees.extend(agent.programs.iter().cloned());
     for tree in trees {
-        policy.allow_program(&tree);
+        policy.allow(&tree, true);
     }
     Ok(pinned)
 }

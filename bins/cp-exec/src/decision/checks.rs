@@ -195,7 +195,7 @@ pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &P
     const TO_THE_LAST: [&str; 4] = ["cp", "mv", "ln", "install"];
     let Some(governed) = &policy.governed else { return Ok(()) };
     let name = arguments.name();
-    let operands: Vec<_> = arguments.operands().collect();
+    let operands = arguments.operands();
     let first = if WRITERS.contains(&name) || name == "mv" { 0 } else { operands.len().saturating_sub(1) };
     if !WRITERS.contains(&name) && !TO_THE_LAST.contains(&name) {
         return Ok(());

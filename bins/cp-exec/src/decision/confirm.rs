@@ -187,18 +187,9 @@ pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
 
 /// Issues a token for a ruling, with its expiry. Approvals of the owner are not issued here.
 pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, String)>> {
-    if ruling.decision.question().is_none() {
-        Ok(None)
-    } else {
-        token_for(policy, &approval_of_ruling(policy, ruling)?)
-    }
-}
-
-/// Issues a token for an approval, with its expiry.
-fn token_for(policy: &Policy, asked: &Approval) -> Result<Option<(String, String)>> {
-    if policy.exec().confirm == Confirm::Owner {
+    if ruling.decision.question().is_none() || policy.exec().confirm == Confirm::Owner {
         return Ok(None);
     }
-    let (token, expires) = issue(&policy.cp_home, &approval::bound(asked)?)?;
+    let (token, expires) = issue(&policy.cp_home, &approval::bound(&approval_of_ruling(policy, ruling)?)?)?;
     Ok(Some((token, clock::from_unix_seconds(expires))))
 }

@@ -5,6 +5,7 @@
 //! not change after it is read. Decisions and the sandbox query paths here.
 
 mod bounds;
+mod built_in;
 mod file;
 mod grant;
 mod hidden;
@@ -23,7 +24,8 @@ use cp_common::{Context, Error, Result};
 use cp_egress::Network;
 
 pub(crate) use self::bounds::Access;
-use self::bounds::{Bounds, Governed, Module, modules, patterns};
+use self::bounds::{Bounds, Governed, Module, check_links, modules, patterns};
+pub(crate) use self::built_in::{built_in, parsed};
 use self::file::Exec;
 pub(crate) use self::file::{
     Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Verdict, load, parse,
@@ -35,7 +37,7 @@ pub(crate) use self::patterns::{escaped, expand, normal};
 pub(crate) use self::trust::{check_directory, name_of, others_write};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};
-use crate::refusal::{owner_hint, refuse, refuse_link};
+use crate::refusal::{owner_hint, refuse};
 
 /// The input of every decision and every sandbox of this process. Only the current call changes.
 #[derive(Clone)]
@@ -65,7 +67,7 @@ pub(crate) struct Policy {
     /// The highest time limit that a command may request, in seconds.
     pub longest: f64,
     /// True for a server.
-    is_of_server: bool,
+    pub is_of_server: bool,
 }
 
 /// The actor, as entries of the ledger name it.
@@ -164,29 +166,18 @@ impl Policy {
         })
     }
 
-    /// Allows commands of this start to read and execute a program, or a directory of programs.
-    pub(crate) fn allow_program(&mut self, path: &Path) {
+    /// Allows commands of this start to read a path, and to execute it if it is a program or a directory of programs.
+    pub(crate) fn allow(&mut self, path: &Path, is_program: bool) {
         let anchors = Anchors { base: self.base.clone(), home: self.loaded.home.clone(), session: None };
         let pattern = Pattern::new(&escaped(&path.to_string_lossy()), &anchors);
-        self.bounds.read.push(pattern.clone());
-        self.bounds.execute.push(pattern);
+        self.bounds.execute.extend(is_program.then(|| pattern.clone()));
+        self.bounds.read.push(pattern);
     }
 
     /// Makes this the policy of a server, whose command its owner chose: it may run for a day, and of the built-in
     /// rules only those about privileges hold.
     pub(crate) fn set_of_server(&mut self) {
         (self.longest, self.is_of_server) = (86_400.0, true);
-    }
-
-    /// True for the policy of a server.
-    pub(crate) fn is_of_server(&self) -> bool {
-        self.is_of_server
-    }
-
-    /// Adds a path to those that may be read.
-    pub(crate) fn allow_reading(&mut self, path: &Path) {
-        let anchors = Anchors { base: self.base.clone(), home: self.loaded.home.clone(), session: None };
-        self.bounds.read.push(Pattern::new(&escaped(&path.to_string_lossy()), &anchors));
     }
 
     /// Removes write access and the network.
@@ -263,13 +254,9 @@ impl Policy {
 
     /// Refuses a policy whose forbidden or pristine paths go through a link that a command could have created.
     fn check_links(&self) -> Result<()> {
-        let writable = self.written_by_name();
-        for pattern in self.bounds.forbidden.iter().chain(&self.pristine) {
-            if let Some(link) = pattern.hostile_link(&writable) {
-                return Err(refuse_link(pattern.text(), &link.at, "which lies in a directory that commands can write"));
-            }
-        }
-        Ok(())
+        let writable = self.bounds.written();
+        let mut patterns = self.bounds.forbidden.iter().chain(&self.pristine);
+        patterns.try_for_each(|pattern| check_links(pattern.text(), pattern.links(), &writable))
     }
 
     /// Refuses a base directory that would grant too much, unless the policy lists that directory by name. Also
