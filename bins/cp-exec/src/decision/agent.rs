@@ -104,7 +104,11 @@ fn pin(policy: &mut Policy, hashes: &mut HashCache, agent: &AgentCommand) -> Res
     let name = agent.argv.first().map(String::as_str).unwrap_or_default();
     let named = find(name, agent, policy)?;
     let lookup = ProgramLookup { policy, path: &agent.path };
-    let path = if name.contains('/') { canonical(&named)? } else { lookup.resolve(name)? };
+    let path = if name.contains('/') {
+        named.canonicalize().map_err(|e| Error::io("the agent's program", e).in_file(&named))?
+    } else {
+        lookup.resolve(name)?
+    };
     let pinned = lookup.pin(&path, hashes)?;
     let packages = installation(&pinned.path);
     let mut trees = vec![pinned.path.clone(), pinned.exe.path.clone()];
@@ -142,15 +146,11 @@ fn find(name: &str, agent: &AgentCommand, policy: &Policy) -> Result<PathBuf> {
     })
 }
 
-fn canonical(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().map_err(|e| Error::io("the agent's program", e).in_file(path))
-}
-
 /// Makes a program available under its name, with its directory in PATH.
 fn add_pin(policy: &mut Policy, named: &Path) {
     if let Some(name) = named.file_name().and_then(OsStr::to_str) {
         policy.links.extend(follow(named).1);
-        policy.pins.push((name.to_owned(), named.to_owned()));
+        policy.loaded.settings.exec.pin.entry(name.to_owned()).or_insert_with(|| named.to_owned());
     }
 }
 

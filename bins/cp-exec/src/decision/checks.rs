@@ -3,18 +3,17 @@
 //!
 //! Also checks the working directory of a command, and the paths that its arguments name.
 
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use cp_common::context::options::Origin;
+use cp_common::home::resolved_below;
 use cp_common::{Code, Error, Result};
 
 use super::program::ProgramLookup;
-use crate::policy::{Access, Intent, Policy, allowable, normal};
+use crate::policy::{Access, Intent, Policy, allowable, check_directory, normal};
 use crate::refusal::{denied, denied_by, owner_hint, refuse};
 use crate::request::Command;
 use crate::rules::{Arguments, Served, escalation};
-use cp_common::home::resolved;
 
 /// Checks the base command. A restricted command stays restricted even if another list allows it.
 pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
@@ -64,37 +63,43 @@ pub(super) fn runs_by_path(policy: &Policy, asked: &Path, file: &Path) -> bool {
     let names = ProgramLookup::of(policy);
     let exec = policy.exec();
     let is_of_path = || exec.path.iter().any(|place| place.canonicalize().ok().as_deref() == file.parent());
-    let is_pinned = || policy.pins.iter().any(|(_, pin)| pin.canonicalize().is_ok_and(|pin| pin == file));
+    let is_pinned = || exec.pin.values().any(|pin| pin.canonicalize().is_ok_and(|pin| pin == file));
     let is_listed =
         || exec.allowed_commands.iter().any(|name| names.files(name).next().is_some_and(|(_, listed)| listed == file));
     let is_run = || exec.allows_all() && (is_of_path() || is_pinned()) || is_listed();
     policy.bounds.lists(Access::Execute, file) || policy.bounds.lists(Access::Execute, &normal(asked)) && is_run()
 }
 
-/// The canonical file of the command's first word. A path must lie in an execute path, or resolve to the same file as
-/// its name.
-pub(super) fn resolve_program(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<PathBuf> {
-    let names = ProgramLookup::of(policy);
+/// The canonical file of the command's first word. `by_path`: it runs by its path; else it must be a file of its name.
+pub(super) fn resolve_program(
+    policy: &Policy,
+    arguments: &Arguments<'_>,
+    asked: &Path,
+    by_path: bool,
+) -> Result<PathBuf> {
     let word = arguments.command().unwrap_or_default();
     if !word.contains('/') {
-        return names.resolve(word);
+        return ProgramLookup::of(policy).resolve(word);
     }
-    let asked = cwd.join(policy.expand(word));
     let path = asked.canonicalize().map_err(|_| {
         Error::not_found(format!("program not found: {}", asked.display()))
             .with("rule", "not_found")
             .hint("a name without a slash is looked up on the policy's path")
     })?;
-    if runs_by_path(policy, &asked, &path) {
-        return Ok(path);
+    if !by_path {
+        check_file(policy, arguments.name(), &path)?;
+        check_directory(asked.parent().unwrap_or(asked), policy.loaded.owner)?;
     }
-    let name = arguments.name();
-    if names.resolve(name).is_ok_and(|pinned| pinned == path) {
-        return Ok(path);
+    Ok(path)
+}
+
+/// Checks that a file with an allowed name lies in `exec.path` or is pinned.
+pub(super) fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
+    if ProgramLookup::of(policy).files(name).any(|(_, known)| known == file) {
+        return Ok(());
     }
-    let error = refuse("path", format!("{} is not the file that the policy runs for `{name}`", path.display()))
-        .hint(format!("write `{name}`"));
-    Err(policy.with_grant(error, Access::Execute, &path))
+    let message = format!("{} is not a file that the policy runs for `{name}`", file.display());
+    Err(policy.with_grant(refuse("path", message).hint(format!("write `{name}`")), Access::Execute, file))
 }
 
 /// Refuses a link whose allowed name hides a restricted program.
@@ -167,8 +172,15 @@ pub(super) fn check_cwd(policy: &Policy, cwd: &Path) -> Result<()> {
     policy.check_tree(Access::Read, cwd)
 }
 
-/// Checks that a module declares the programs that it runs from its root, and that the working directory is readable
-/// for the module.
+/// Checks that modules declare a program and the script that it runs, with their arguments, and that the working
+/// directory is readable for them. The result is the same for `python3 scripts/a.py`, `sh scripts/a.sh` and
+/// `scripts/a.sh`.
+pub(super) fn check_declared(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path, program: &Path) -> Result<()> {
+    check_modules(policy, cwd, program, arguments.words())?;
+    check_script(policy, arguments, cwd)
+}
+
+/// Checks that modules declare a program, and that the working directory is readable for them.
 pub(crate) fn check_modules(policy: &Policy, cwd: &Path, program: &Path, arguments: &[String]) -> Result<()> {
     for module in policy.modules_at(&[cwd, program]) {
         module.check(Access::Read, cwd)?;
@@ -179,11 +191,10 @@ pub(crate) fn check_modules(policy: &Policy, cwd: &Path, program: &Path, argumen
     policy.check_tree_script(program, arguments)
 }
 
-/// Checks a script that an interpreter runs against the declarations of its module and of the module of the working
-/// directory. The result is the same for `python3 scripts/a.py`, `sh scripts/a.sh` and `scripts/a.sh`.
+/// Checks that its module and the module of the working directory declare the script that an interpreter runs.
 pub(super) fn check_script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let Some((script, arguments)) = arguments.script() else { return Ok(()) };
-    let full = resolve_word(cwd, &policy.expand(script));
+    let full = resolved_below(cwd, policy.expand(script).as_ref());
     policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, arguments))?;
     policy.check_tree_script(&full, arguments)
 }
@@ -201,7 +212,7 @@ pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &P
         return Ok(());
     }
     operands[first..].iter().try_for_each(|operand| {
-        let path = resolved(&cwd.join(policy.expand(operand.word)));
+        let path = resolved_below(cwd, policy.expand(operand.word).as_ref());
         governed.check_writable(&path)?;
         policy.check_tree(Access::Write, &path)
     })
@@ -214,40 +225,17 @@ pub(super) fn check_arguments(policy: &Policy, arguments: &Arguments<'_>, cwd: &
     if policy.bounds.forbidden.is_empty() && modules.is_empty() {
         return Ok(());
     }
-    for value in arguments.possible_paths() {
-        let path = resolve_word(cwd, &policy.expand(value));
+    arguments.possible_paths().try_for_each(|value| {
+        let path = resolved_below(cwd, policy.expand(value).as_ref());
         if path.exists() {
             policy.check_tree(Access::Read, &path)?;
         }
-        if let Some(pattern) = policy.bounds.forbidding(&path) {
-            return Err(
-                denied_by("read", &path, "forbidden", pattern.text()).hint("the policy's paths.forbidden covers it")
-            );
-        }
-        for module in &modules {
-            module.check_not_forbidden(&path)?;
-        }
-    }
-    Ok(())
-}
-
-/// Resolves a word from a canonical directory, as far as the path exists.
-pub(super) fn resolve_word(cwd: &Path, word: &str) -> PathBuf {
-    if word.starts_with('/') {
-        return cp_common::home::resolved(Path::new(word));
-    }
-    let mut path = cwd.to_owned();
-    for part in Path::new(word).components() {
-        match part {
-            Component::ParentDir => drop(path.pop()),
-            Component::CurDir => {}
-            other => {
-                path.push(other);
-                if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink()) {
-                    path = path.canonicalize().unwrap_or(path);
-                }
+        match policy.bounds.forbidding(&path) {
+            Some(pattern) => {
+                let error = denied_by("read", &path, "forbidden", pattern.text());
+                Err(error.hint("the policy's paths.forbidden covers it"))
             }
+            None => modules.iter().try_for_each(|module| module.check_not_forbidden(&path)),
         }
-    }
-    path
+    })
 }

@@ -24,7 +24,7 @@ use cp_common::{Error, Result};
 pub(crate) use self::agent::{AgentCommand, UNLIMITED, decide_agent};
 pub(crate) use self::checks::check_modules;
 use self::checks::{
-    add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_governed, check_intent, check_script,
+    add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_declared, check_governed, check_intent,
     check_target, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
 pub(crate) use self::owner_git::{Listing, OwnerGit};
@@ -118,19 +118,18 @@ fn assess_words(
     check_governed(policy, &arguments, cwd)?;
     let asked = cwd.join(policy.expand(arguments.command().unwrap_or_default()));
     let is_path = arguments.command().is_some_and(|word| word.contains('/'));
-    let runs = is_path && asked.canonicalize().is_ok_and(|file| runs_by_path(policy, &asked, &file));
-    let checked = if runs { Ok(()) } else { check_command_name(policy, &arguments) };
+    let by_path = is_path && asked.canonicalize().is_ok_and(|file| runs_by_path(policy, &asked, &file));
+    let checked = if by_path { Ok(()) } else { check_command_name(policy, &arguments) };
     checked.and_then(|()| check_intent(policy, served)).map_err(|error| add_tool_call_hint(error, policy, served))?;
 
     policy.check_base()?;
     check_cwd(policy, cwd)?;
     let finding = judge(policy, argv, cwd, Scope::Single).or_refused()?;
-    let path = resolve_program(policy, &arguments, cwd)?;
+    let path = resolve_program(policy, &arguments, &asked, by_path)?;
     let pinned = ProgramLookup::of(policy).pin(&path, hashes)?;
     check_target(policy, &pinned.path)?;
     let finding = finding.or(of_interpreter(policy, &pinned, &argv[1..], cwd)?);
-    check_modules(policy, cwd, &pinned.path, arguments.words())?;
-    check_script(policy, &arguments, cwd)?;
+    check_declared(policy, &arguments, cwd, &pinned.path)?;
     check_arguments(policy, &arguments, cwd)?;
     Ok((finding, pinned))
 }

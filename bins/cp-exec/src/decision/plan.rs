@@ -88,11 +88,12 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
 /// The value of PATH. The directory of a pinned program comes last; for the shell of a line it comes first, and after
 /// the others if it has more programs that are pinned elsewhere, so that a name means its pin.
 fn search_path(policy: &Policy, line: bool) -> String {
+    let pins = &policy.exec().pin;
     let shadowed = |directory: &Path| {
-        let elsewhere = policy.pins.iter().filter(|(_, path)| path.parent() != Some(directory));
+        let elsewhere = pins.iter().filter(|(_, path)| path.parent() != Some(directory));
         elsewhere.filter(|(name, _)| directory.join(name).exists()).count()
     };
-    let mut beside: Vec<&Path> = policy.pins.iter().filter_map(|(_, path)| path.parent()).collect();
+    let mut beside: Vec<&Path> = pins.values().filter_map(|path| path.parent()).collect();
     beside.sort_by_cached_key(|directory| shadowed(directory));
     let beside = beside.into_iter();
     let listed = policy.exec().path.iter().map(PathBuf::as_path);
@@ -129,8 +130,6 @@ fn view(
 ) -> Result<(View, Guarded)> {
     let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.executable(&write));
     let mut mask = policy.masks();
-    let limits = policy.tree_limits();
-    mask.extend(limits.hidden);
     for module in policy.modules_at(&[cwd, &pinned.path]) {
         read = module.narrow(Access::Read, &read)?;
         write = module.narrow(Access::Write, &write)?;
@@ -139,7 +138,7 @@ fn view(
     for module in policy.modules_that_forbid(&[cwd, &pinned.path]) {
         mask.extend(module.hidden()?);
     }
-    let programs = policy.exec().path.iter().chain(policy.pins.iter().map(|(_, path)| path));
+    let programs = policy.exec().path.iter().chain(policy.exec().pin.values());
     execute.extend(programs.filter_map(|path| path.canonicalize().ok()));
     execute.extend(policy.tools.iter().cloned());
     read.extend(policy.tools.iter().cloned());
@@ -148,7 +147,8 @@ fn view(
     let count = RUNS.fetch_add(1, Ordering::Relaxed);
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
     let (found, guarded) = policy.scan_trees(&roots, &write)?;
-    let (hidden, kept): (Vec<_>, Vec<_>) = found.into_iter().partition(|place| place.operation == Operation::Hidden);
+    let (hidden, others): (Vec<_>, Vec<_>) =
+        policy.tree_limits().into_iter().chain(found).partition(|place| place.operation == Operation::Hidden);
     let (pinned, by_name): (Vec<_>, Vec<_>) = hidden.into_iter().partition(|place| place.is_pinned);
     mask.extend(pinned.into_iter().map(|place| place.path));
     let mask = policy.followed(mask)?;
@@ -168,9 +168,8 @@ fn view(
         let is_hidden = |path: &PathBuf| mask.iter().chain(&mask_found).any(|mask| path.starts_with(mask));
         view.add(operation, true, paths.into_iter().filter(|path| !is_hidden(path)));
     }
-    view.add(Operation::Writable, false, limits.writable);
-    view.places.extend(kept);
-    view.add(Operation::ReadOnly, true, policy.protected()?.into_iter().chain(limits.read_only));
+    view.places.extend(others);
+    view.add(Operation::ReadOnly, true, policy.protected()?);
     view.add(Operation::Hidden, false, mask_found);
     view.add(Operation::Hidden, true, mask);
     Ok((view, guarded))

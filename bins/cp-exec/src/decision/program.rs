@@ -55,7 +55,7 @@ impl<'a> ProgramLookup<'a> {
 
     /// The file to which a name is pinned.
     pub(super) fn pinned(self, name: &str) -> Option<&'a PathBuf> {
-        self.policy.pins.iter().find(|(pinned, _)| pinned == name).map(|(_, path)| path)
+        self.policy.exec().pin.get(name)
     }
 
     /// Resolves a name without slashes to a file.
@@ -195,16 +195,18 @@ pub(crate) struct HashCache {
     known: HashMap<Key, String>,
     /// The cache file for large files; `None` if nothing is stored.
     kept: Option<PathBuf>,
-    loaded: bool,
 }
 
 /// Device and inode; size, modification and change time.
 type Key = (u64, u64, (u64, i64, i64));
 
 impl HashCache {
-    /// The cache of a home.
+    /// The cache of a home. Its file is not read if other users could have written it.
     pub(crate) fn of_home(home: &Home) -> Self {
-        Self { kept: Some(home.state("program-hashes")), ..Self::default() }
+        let (file, me) = (home.state("program-hashes"), rustix::process::geteuid().as_raw());
+        let is_trusted = fs::metadata(&file).is_ok_and(|meta| meta.uid() == me && !others_write(&meta));
+        let text = if is_trusted { fs::read_to_string(&file).unwrap_or_default() } else { String::new() };
+        Self { known: text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(), kept: Some(file) }
     }
 
     /// The hash of a file, and whether the hash was cached.
@@ -219,42 +221,24 @@ impl HashCache {
 
     fn of_file(&mut self, identity: &Identity, open: impl FnOnce() -> io::Result<File>) -> Result<(String, bool)> {
         let key = identity.content.map(|content| (identity.dev, identity.ino, content));
-        let is_large = key.is_some_and(|(_, _, (size, ..))| size >= LARGE);
-        if is_large && !self.loaded {
-            self.load();
-        }
         if let Some(known) = key.and_then(|key| self.known.get(&key)) {
             return Ok((known.clone(), true));
         }
         let hash = open().and_then(sha256_of).map_err(|e| Error::io("cannot be read", e).in_file(&identity.path))?;
         if let Some(key) = key {
             self.known.insert(key, hash.clone());
-            if is_large {
-                // It can be computed again.
-                drop(self.keep(key, &hash));
-            }
+            // It can be computed again.
+            drop(self.keep(key, &hash));
         }
         Ok((hash, false))
     }
 
-    /// Reads the cache file, unless other users could have written it.
-    fn load(&mut self) {
-        self.loaded = true;
-        let Some(file) = &self.kept else { return };
-        let me = rustix::process::geteuid().as_raw();
-        if fs::metadata(file).is_ok_and(|meta| meta.uid() == me && !others_write(&meta)) {
-            let text = fs::read_to_string(file).unwrap_or_default();
-            self.known.extend(text.lines().filter_map(|line| serde_json::from_str::<(Key, String)>(line).ok()));
-        }
-    }
-
     /// Appends a hash to the cache file.
     fn keep(&self, key: Key, hash: &str) -> Result<()> {
-        let (_, _, (_, modified, changed)) = key;
+        let (_, _, (size, modified, changed)) = key;
         let now = i64::try_from(clock::unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
-        let Some(file) = self.kept.as_ref().filter(|_| changed.max(modified) < now.saturating_sub(SETTLED)) else {
-            return Ok(());
-        };
+        let is_kept = size >= LARGE && changed.max(modified) < now.saturating_sub(SETTLED);
+        let Some(file) = self.kept.as_ref().filter(|_| is_kept) else { return Ok(()) };
         let is_full = fs::metadata(file).is_ok_and(|meta| meta.len() > FULL);
         file.parent().map(make_directory).transpose()?;
         let mut options = OpenOptions::new();

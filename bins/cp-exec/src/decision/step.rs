@@ -9,11 +9,10 @@ use cp_common::Result;
 use cp_common::wire::Approval;
 use sha2::{Digest as _, Sha256};
 
-use super::checks::{check_command_name, check_modules, check_script, check_target, runs_by_path};
+use super::checks::{check_command_name, check_declared, check_file, check_script, check_target, runs_by_path};
 use super::confirm;
 use super::own_repository::{is_about_own_repository, is_in_own_tmp};
 use super::program::HashCache;
-use super::program::ProgramLookup;
 use crate::digest::format_digest;
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
@@ -233,8 +232,7 @@ fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest, given: &Give
         check_command_name(policy, &arguments)?;
         check_file(policy, &argv[0], file)?;
     }
-    check_modules(policy, &request.cwd, file, arguments.words())?;
-    check_script(policy, &arguments, &request.cwd)?;
+    check_declared(policy, &arguments, &request.cwd, file)?;
     by_rules(policy, argv, request, given, Scope::Line)
 }
 
@@ -259,13 +257,4 @@ pub(super) fn runs_script(argv: &[String]) -> bool {
 fn is_allowed_path(policy: &Policy, file: &Path) -> bool {
     let mut paths = policy.exec().allowed_commands.iter().filter(|allowed| allowed.contains('/'));
     paths.any(|allowed| policy.base.join(policy.expand(allowed)).canonicalize().is_ok_and(|path| path == file))
-}
-
-/// Checks that a file with an allowed name lies in `exec.path` or is pinned.
-fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
-    if ProgramLookup::of(policy).files(name).any(|(_, known)| known == file) {
-        return Ok(());
-    }
-    let error = refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()));
-    Err(policy.with_grant(error, Access::Execute, file))
 }

@@ -78,9 +78,14 @@ impl Bounds {
         self.all().filter(|(_, grants)| *grants).flat_map(|(pattern, _)| pattern.links())
     }
 
-    /// The listed trees that exist. The kernel can enforce these.
+    /// The listed trees that exist. The kernel can enforce these. The root stands for the directories in it, because
+    /// nothing can be mounted over the root of a view.
     pub(crate) fn trees(&self, access: Access) -> Vec<PathBuf> {
-        trees(self.of(access))
+        let all = self.of(access).iter().filter_map(Pattern::tree).flat_map(|path| match path.parent() {
+            Some(_) => vec![path.to_owned()],
+            None => directories_of_root(),
+        });
+        all.filter(|path| is_there(path)).collect()
     }
 
     /// The trees that may be executed. Kernel rules need an existing path, so a missing tree below a writable one is
@@ -137,21 +142,6 @@ fn is_there(path: &Path) -> bool {
 /// Parses patterns.
 pub(super) fn patterns(texts: &[String], anchors: &Anchors) -> Vec<Pattern> {
     texts.iter().map(|text| Pattern::new(text, anchors)).collect()
-}
-
-/// All existing paths that some patterns match.
-pub(super) fn present(patterns: &[Pattern]) -> Vec<PathBuf> {
-    patterns.iter().flat_map(Pattern::present).collect()
-}
-
-/// The trees of some patterns that exist. The root stands for the directories in it, because nothing can be mounted
-/// over the root of a view.
-pub(super) fn trees(patterns: &[Pattern]) -> Vec<PathBuf> {
-    let all = patterns.iter().filter_map(Pattern::tree).flat_map(|path| match path.parent() {
-        Some(_) => vec![path.to_owned()],
-        None => directories_of_root(),
-    });
-    all.filter(|path| is_there(path)).collect()
 }
 
 /// Directories that each view makes itself.
@@ -382,7 +372,7 @@ impl Module {
 
     /// The forbidden paths, which are hidden.
     pub(crate) fn hidden(&self) -> Result<Vec<PathBuf>> {
-        let mut hidden = present(&self.declared()?.bounds.forbidden);
+        let mut hidden: Vec<PathBuf> = self.declared()?.bounds.forbidden.iter().flat_map(Pattern::present).collect();
         // A link is not another name of its target, which is hidden at its own path.
         hidden.retain(|path| !path.is_symlink());
         Ok(hidden)

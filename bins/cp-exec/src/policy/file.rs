@@ -39,9 +39,6 @@ pub(crate) struct Settings {
 impl Settings {
     /// Adds the grants for the project in which a base directory lies, and expands `~` in names of programs.
     pub(crate) fn resolve_for(&mut self, base: &Path, home: &str) {
-        for path in &mut self.exec.path {
-            *path = expand(&path.to_string_lossy(), home).into();
-        }
         for program in self.approval.owner_approver.iter_mut().take(1) {
             *program = expand(program, home);
         }
@@ -50,6 +47,9 @@ impl Settings {
             if base.starts_with(directory.canonicalize().unwrap_or(directory)) {
                 self.grant(project);
             }
+        }
+        for path in self.exec.path.iter_mut().chain(self.exec.pin.values_mut()) {
+            *path = expand(&path.to_string_lossy(), home).into();
         }
     }
 
@@ -72,7 +72,7 @@ impl Settings {
 pub(crate) struct Project {
     pub network: Vec<Destination>,
     pub allowed_commands: Vec<String>,
-    pub pin: BTreeMap<String, String>,
+    pub pin: BTreeMap<String, PathBuf>,
     pub env_allow: Vec<String>,
     pub env_set: BTreeMap<String, String>,
     pub read: Vec<String>,
@@ -111,7 +111,7 @@ pub(crate) struct Exec {
     /// The executables that a run may start.
     pub profile: Profile,
     /// Names that are pinned to one file.
-    pub pin: BTreeMap<String, String>,
+    pub pin: BTreeMap<String, PathBuf>,
     /// The user commands run as, when cp-exec runs as root.
     pub run_as: Option<RunAs>,
     /// The person who confirms commands that need confirmation.

@@ -52,8 +52,6 @@ pub(crate) struct Policy {
     pub base: PathBuf,
     /// Directories of executable tools.
     pub tools: Vec<PathBuf>,
-    /// Names that are pinned to one file.
-    pub pins: Vec<(String, PathBuf)>,
     /// The home of the cp programs.
     pub cp_home: Home,
     pub ledger: PathBuf,
@@ -126,11 +124,7 @@ impl Policy {
         let cp_home = context.home.resolved();
         let named = context.root().map_err(Error::fatal)?;
         let root = named.as_deref().unwrap_or(cp_home.root());
-        let home = loaded.home.to_string_lossy();
-        let pins = loaded.settings.exec.pin.iter();
-        let pins: Vec<(String, PathBuf)> =
-            pins.map(|(name, path)| (name.clone(), expand(path, &home).into())).collect();
-        let programs = loaded.settings.exec.path.iter().chain(pins.iter().map(|(_, path)| path));
+        let programs = loaded.settings.exec.path.iter().chain(loaded.settings.exec.pin.values());
         links.extend(programs.flat_map(|path| follow(path).1));
         let paths = &loaded.settings.paths;
         let mut bounds = Bounds {
@@ -154,7 +148,6 @@ impl Policy {
                 origin: context.origin(),
             },
             tools,
-            pins,
             governed: named.as_deref().map(Governed::of),
             modules: modules(root, &anchors).into(),
             cp_home: cp_home.clone(),

@@ -10,16 +10,7 @@ use super::Policy;
 use super::bounds::{Access, Governed, Module};
 use super::patterns::Pattern;
 use crate::refusal::denied;
-
-/// The paths of the tree that the sandbox restricts.
-#[derive(Default)]
-pub(crate) struct TreeLimits {
-    /// Paths that no module lists as readable.
-    pub hidden: Vec<PathBuf>,
-    /// Read-only paths, and in them the paths that stay writable.
-    pub read_only: Vec<PathBuf>,
-    pub writable: Vec<PathBuf>,
-}
+use crate::sandbox::plan::{Operation, Place, View};
 
 impl Policy {
     /// The named tree, and its modules that list paths for an access. `None` if the access is not restricted.
@@ -51,28 +42,33 @@ impl Policy {
         Err(denied(access.name(), path).with("rule", "capabilities").hint(hint))
     }
 
-    /// The restrictions of the named tree for the sandbox.
-    pub(crate) fn tree_limits(&self) -> TreeLimits {
-        let mut limits = TreeLimits::default();
+    /// The restrictions of the named tree for the sandbox: hidden paths, which no module lists as readable, read-only
+    /// paths, and in them the paths that stay writable.
+    pub(crate) fn tree_limits(&self) -> Vec<Place> {
         let listed = |access| -> Option<(&Path, Vec<&Pattern>)> {
             let (governed, modules) = self.listing(access)?;
             Some((&governed.root, modules.into_iter().flat_map(|module| module.patterns(access)).collect()))
         };
+        let (mut hidden, mut read_only, mut writable) = (Vec::new(), Vec::new(), Vec::new());
         if let Some((root, listed)) = listed(Access::Read) {
-            self.add_unlisted(root, &listed, true, &mut limits.hidden);
+            self.add_unlisted(root, &listed, true, &mut hidden);
         }
         if let Some((root, listed)) = listed(Access::Write) {
-            limits.read_only.push(root.to_owned());
-            limits.writable = listed.iter().flat_map(|pattern| pattern.present()).collect();
+            read_only.push(root.to_owned());
+            writable.extend(listed.iter().flat_map(|pattern| pattern.present()));
             for directory in listed.iter().flat_map(|pattern| pattern.directories()) {
                 // A new entry of the directory can match, so its other entries are read-only.
                 if directory.starts_with(root) && !listed.iter().any(|pattern| pattern.covers(&directory)) {
-                    self.add_unlisted(&directory, &listed, false, &mut limits.read_only);
-                    limits.writable.push(directory);
+                    self.add_unlisted(&directory, &listed, false, &mut read_only);
+                    writable.push(directory);
                 }
             }
         }
-        limits
+        let mut limits = View::default();
+        limits.add(Operation::Hidden, true, hidden);
+        limits.add(Operation::ReadOnly, true, read_only);
+        limits.add(Operation::Writable, false, writable);
+        limits.places
     }
 
     /// Adds the entries of a directory that no pattern matches. The target of a link is restricted at its own path.

@@ -193,18 +193,15 @@ impl<'a> Arguments<'a> {
 
     /// The words that may be paths: operands, values of options, and the text attached to a letter.
     pub(crate) fn possible_paths(&self) -> impl Iterator<Item = &'a str> {
-        let parts = |word: &'a String| {
-            let word = word.as_str();
-            let value = match (word.starts_with('-'), word.split_once('=')) {
-                (true, Some((_, value))) => Some(value),
-                (true, None) => {
-                    word.char_indices().nth(2).filter(|_| !word.starts_with("--")).map(|(at, _)| &word[at..])
-                }
-                (false, _) => Some(word),
-            };
+        let parts = |word: &'a String| -> [Option<&'a str>; 3] {
+            if !word.starts_with('-') {
+                return [Some(word), None, None];
+            }
+            let value = word.split_once('=').map(|(_, value)| value);
+            let attached = word.char_indices().nth(2).filter(|_| !word.starts_with("--"));
             // In a cluster the value follows several letters.
-            let path = word.find(['/', '.']).filter(|_| word.starts_with('-')).map(|at| &word[at..]);
-            [value, path.filter(|path| Some(*path) != value)]
+            let path = word.find(['/', '.']);
+            [value, attached.map(|(at, _)| &word[at..]), path.map(|at| &word[at..])]
         };
         self.words().iter().flat_map(parts).flatten().filter(|value| !value.is_empty() && !value.starts_with('-'))
     }
