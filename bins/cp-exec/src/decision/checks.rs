@@ -10,7 +10,7 @@ use cp_common::home::resolved_below;
 use cp_common::{Code, Error, Result};
 
 use super::program::ProgramLookup;
-use crate::policy::{Access, Intent, Policy, allowable, check_directory, normal};
+use crate::policy::{Access, Intent, Policy, allowable, normal};
 use crate::refusal::{denied, denied_by, owner_hint, refuse};
 use crate::request::Command;
 use crate::rules::{Arguments, Served, escalation};
@@ -70,36 +70,32 @@ pub(super) fn runs_by_path(policy: &Policy, asked: &Path, file: &Path) -> bool {
     policy.bounds.lists(Access::Execute, file) || policy.bounds.lists(Access::Execute, &normal(asked)) && is_run()
 }
 
-/// The canonical file of the command's first word. `by_path`: it runs by its path; else it must be a file of its name.
+/// The canonical file of the command's first word. `by_path`: it runs by its path; else it must be the file of its name.
 pub(super) fn resolve_program(
     policy: &Policy,
     arguments: &Arguments<'_>,
     asked: &Path,
     by_path: bool,
 ) -> Result<PathBuf> {
-    let word = arguments.command().unwrap_or_default();
+    let (lookup, word) = (ProgramLookup::of(policy), arguments.command().unwrap_or_default());
     if !word.contains('/') {
-        return ProgramLookup::of(policy).resolve(word);
+        return lookup.resolve(word);
     }
     let path = asked.canonicalize().map_err(|_| {
         Error::not_found(format!("program not found: {}", asked.display()))
             .with("rule", "not_found")
             .hint("a name without a slash is looked up on the policy's path")
     })?;
-    if !by_path {
-        check_file(policy, arguments.name(), &path)?;
-        check_directory(asked.parent().unwrap_or(asked), policy.loaded.owner)?;
+    if by_path || lookup.resolve(arguments.name()).is_ok_and(|known| known == path) {
+        return Ok(path);
     }
-    Ok(path)
+    Err(not_of_name(policy, arguments.name(), &path))
 }
 
-/// Checks that a file with an allowed name lies in `exec.path` or is pinned.
-pub(super) fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
-    if ProgramLookup::of(policy).files(name).any(|(_, known)| known == file) {
-        return Ok(());
-    }
+/// The refusal of a file that has an allowed name, but is not found by it.
+pub(super) fn not_of_name(policy: &Policy, name: &str, file: &Path) -> Error {
     let message = format!("{} is not a file that the policy runs for `{name}`", file.display());
-    Err(policy.with_grant(refuse("path", message).hint(format!("write `{name}`")), Access::Execute, file))
+    policy.with_grant(refuse("path", message).hint(format!("write `{name}`")), Access::Execute, file)
 }
 
 /// Refuses a link whose allowed name hides a restricted program.

@@ -298,14 +298,13 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
     if !exec.timeout.is_finite() || exec.timeout <= 0.0 || exec.timeout > LONGEST {
         return fault("exec.timeout", format!("timeout must be more than 0 and at most {LONGEST} seconds"));
     }
-    if let Some(path) = exec.path.iter().find(|path| !path.is_absolute() && !path.starts_with("~")) {
-        return fault("exec.path", format!("`{}` is not an absolute path", path.display()));
-    }
-    if let Some(directory) = settings.project.keys().find(|directory| !is_absolute(directory)) {
-        return fault("project", format!("`{directory}` is not an absolute path"));
-    }
-    if let Some(program) = settings.approval.owner_approver.first().filter(|program| !is_absolute(program)) {
-        return fault("approval.owner_approver", format!("`{program}` is not an absolute path"));
+    let paths = exec.path.iter().map(|path| ("exec.path", path.to_string_lossy()));
+    let projects = settings.project.keys().map(|directory| ("project", directory.into()));
+    let approver = settings.approval.owner_approver.first().map(|program| ("approval.owner_approver", program.into()));
+    let mut paths = paths.chain(projects).chain(approver);
+    // A leading `~` is expanded later.
+    if let Some((key, path)) = paths.find(|(_, path)| !expand(path, "/").starts_with('/')) {
+        return fault(key, format!("`{path}` is not an absolute path"));
     }
     if exec.allows_all() && exec.profile == Profile::Strict {
         let why =
@@ -313,11 +312,6 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
         return fault("exec.allowed_commands", why.to_owned());
     }
     Ok(settings)
-}
-
-/// True if a path is absolute after a leading `~` is expanded.
-fn is_absolute(path: &str) -> bool {
-    expand(path, "/").starts_with('/')
 }
 
 /// The highest time limit of a command, in seconds.

@@ -2,7 +2,7 @@
 //! abbreviations, `--`.
 
 use super::data;
-use super::data::{Program, Takes};
+use super::data::{Name, Program, Takes};
 use crate::glob::name_matches;
 
 /// Programs that contain other programs. Their first operand names the one that runs.
@@ -37,24 +37,6 @@ pub(crate) struct Operand<'a> {
     doubtful: bool,
     /// It follows `--`.
     pub(super) after_dashes: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name<'a> {
-    Letter(char),
-    /// A name without its dashes.
-    Long(&'a str),
-}
-
-impl Name<'_> {
-    /// True if this is the option that a rule names, with its dashes. A beginning is every option that it may stand for.
-    pub(super) fn is(self, option: &str) -> bool {
-        match (self, option.strip_prefix("--")) {
-            (Self::Long(name), Some(known)) => !name.is_empty() && known.starts_with(name),
-            (Self::Long(name), None) => option.strip_prefix('-') == Some(name),
-            (Self::Letter(letter), _) => option.strip_prefix('-').is_some_and(|known| known.chars().eq([letter])),
-        }
-    }
 }
 
 impl<'a> Arguments<'a> {

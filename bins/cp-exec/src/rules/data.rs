@@ -11,7 +11,6 @@ use std::sync::{LazyLock, OnceLock};
 
 use serde::Deserialize;
 
-use super::arguments::Name;
 use crate::glob::name_matches;
 use crate::policy::{Verdict, parsed};
 
@@ -249,6 +248,25 @@ pub(super) enum Takes {
     Nothing,
     Value,
     Attached,
+}
+
+/// The name of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name<'a> {
+    Letter(char),
+    /// A name without its dashes.
+    Long(&'a str),
+}
+
+impl Name<'_> {
+    /// True if this is the option that a rule names, with its dashes. A beginning is every option that it may stand for.
+    pub(super) fn is(self, option: &str) -> bool {
+        match (self, option.strip_prefix("--")) {
+            (Self::Long(name), Some(known)) => !name.is_empty() && known.starts_with(name),
+            (Self::Long(name), None) => option.strip_prefix('-') == Some(name),
+            (Self::Letter(letter), _) => option.strip_prefix('-').is_some_and(|known| known.chars().eq([letter])),
+        }
+    }
 }
 
 impl Takes {
