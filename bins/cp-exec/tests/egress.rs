@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::exec::{Exec, POLICY, SCRIPT, Who, everyone, policy_with};
+use crate::exec::{Exec, SCRIPT, Who, everyone, policy_with};
 
 /// A server that answers each connection with one line, and its port.
 fn server() -> u16 {
@@ -82,28 +82,4 @@ fn policy_with_invalid_destination_is_refused_with_line_and_valid_form() {
     let (answer, _) = exec.ask(&["--", "true"]);
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains("line ") && message.contains("write only the name"), "{answer}");
-}
-
-#[test]
-fn network_of_rule_holds_for_its_command_only() {
-    cp_testkit::needs!("python3");
-    let rule = format!(
-        "{POLICY}[[exec.rule]]\ncommand = \"python3\"\noptions = [\"-B\"]\ndecision = \"allow\"\n\
-         network = [\"registry.test=127.0.0.1:{}\"]\n",
-        server()
-    );
-    let exec = Exec::with_policy(Who::Me, &rule);
-    exec.write("probe.py", "import socket\nsocket.create_connection(('registry.test', 80), 5)\n");
-    for (arguments, status, network) in [
-        (&["--", "python3", "-B", "-c", SCRIPT, "probe.py"][..], 0, "names"),
-        (&["--", "python3", "-c", SCRIPT, "probe.py"], 1, "names"),
-        (&["-c", "python3 -B probe.py"], 1, "names"),
-    ] {
-        let (answer, ended) = exec.ask(arguments);
-        assert_eq!(ended, status, "{arguments:?}: {answer}");
-        let (checked, _) = exec.ask(&[&["check"], arguments].concat());
-        assert_eq!(checked["data"]["network"], network, "{checked}");
-    }
-    let (answer, status) = exec.ask(&["--read-only", "--", "python3", "-B", "-c", SCRIPT, "probe.py"]);
-    assert_eq!(status, 1, "{answer}");
 }

@@ -103,9 +103,13 @@ fn unseen_files(policy: &Policy, plan: &Plan) -> Vec<PathBuf> {
 fn pin(policy: &mut Policy, hashes: &mut HashCache, agent: &AgentCommand) -> Result<Pinned> {
     let name = agent.argv.first().map(String::as_str).unwrap_or_default();
     let named = find(name, agent, policy)?;
-    let lookup = ProgramLookup { path: &agent.path, pins: &policy.pins, owner: policy.loaded.owner };
-    let path = if name.contains('/') { canonical(&named)? } else { lookup.resolve(name)? };
-    let pinned = lookup.pin(&path, hashes, &|path| policy.writable_only(path))?;
+    let lookup = ProgramLookup { policy, path: &agent.path };
+    let path = if name.contains('/') {
+        named.canonicalize().map_err(|e| Error::io("the agent's program", e).in_file(&named))?
+    } else {
+        lookup.resolve(name)?
+    };
+    let pinned = lookup.pin(&path, hashes)?;
     let packages = installation(&pinned.path);
     let mut trees = vec![pinned.path.clone(), pinned.exe.path.clone()];
     add_pin(policy, &named);
@@ -123,7 +127,7 @@ fn pin(policy: &mut Policy, hashes: &mut HashCache, agent: &AgentCommand) -> Res
     }
     trees.extend(agent.programs.iter().cloned());
     for tree in trees {
-        policy.allow_program(&tree);
+        policy.allow(&tree, true);
     }
     Ok(pinned)
 }
@@ -133,7 +137,7 @@ fn find(name: &str, agent: &AgentCommand, policy: &Policy) -> Result<PathBuf> {
     if name.contains('/') {
         return Ok(policy.base.join(policy.expand(name)));
     }
-    let pin = policy.pins.iter().find(|(pinned, _)| pinned == name).map(|(_, path)| path.clone());
+    let pin = ProgramLookup::of(policy).pinned(name).cloned();
     let mut candidates = agent.path.iter().map(|directory| directory.join(name)).filter(|path| path.is_file());
     pin.or_else(|| candidates.next()).ok_or_else(|| {
         Error::not_found(format!("program `{name}` not found on PATH"))
@@ -142,15 +146,11 @@ fn find(name: &str, agent: &AgentCommand, policy: &Policy) -> Result<PathBuf> {
     })
 }
 
-fn canonical(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().map_err(|e| Error::io("the agent's program", e).in_file(path))
-}
-
 /// Makes a program available under its name, with its directory in PATH.
 fn add_pin(policy: &mut Policy, named: &Path) {
     if let Some(name) = named.file_name().and_then(OsStr::to_str) {
         policy.links.extend(follow(named).1);
-        policy.pins.push((name.to_owned(), named.to_owned()));
+        policy.loaded.settings.exec.pin.entry(name.to_owned()).or_insert_with(|| named.to_owned());
     }
 }
 

@@ -3,10 +3,10 @@
 //!
 //! Also checks the working directory of a command, and the paths that its arguments name.
 
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use cp_common::context::options::Origin;
+use cp_common::home::resolved_below;
 use cp_common::{Code, Error, Result};
 
 use super::program::ProgramLookup;
@@ -14,7 +14,6 @@ use crate::policy::{Access, Intent, Policy, allowable, normal};
 use crate::refusal::{denied, denied_by, owner_hint, refuse};
 use crate::request::Command;
 use crate::rules::{Arguments, Served, escalation};
-use cp_common::home::resolved;
 
 /// Checks the base command. A restricted command stays restricted even if another list allows it.
 pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
@@ -28,12 +27,8 @@ pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> 
         return Err(refuse(&rule.id, format!("`{name}`: {}", rule.reason)).hint(hint));
     }
     if exec.restricted_commands.iter().any(|restricted| restricted == name || restricted == word) {
-        let other = match name {
-            "rm" | "rmdir" | "unlink" => "remove files with filesystem.remove_file or `git rm`; ",
-            _ => "",
-        };
-        let hint = format!("{other}{}", owner_hint("exec.restricted_commands"));
-        return Err(refuse("restricted", format!("`{name}` is in restricted_commands")).hint(hint));
+        let error = refuse("restricted", format!("`{name}` is in restricted_commands"));
+        return Err(error.hint(owner_hint("exec.restricted_commands")));
     }
     if word.contains([' ', '\t', '\n', '|', ';', '&', '<', '>']) && !word.contains('/') {
         return Err(Error::validation(format!("`{word}` is a command line, not the name of a program"))
@@ -68,36 +63,39 @@ pub(super) fn runs_by_path(policy: &Policy, asked: &Path, file: &Path) -> bool {
     let names = ProgramLookup::of(policy);
     let exec = policy.exec();
     let is_of_path = || exec.path.iter().any(|place| place.canonicalize().ok().as_deref() == file.parent());
-    let is_pinned = || names.pins.iter().any(|(_, pin)| pin.canonicalize().is_ok_and(|pin| pin == file));
-    let is_listed = || names.listed(&exec.allowed_commands).iter().any(|(_, listed)| listed == file);
+    let is_pinned = || exec.pin.values().any(|pin| pin.canonicalize().is_ok_and(|pin| pin == file));
+    let is_listed =
+        || exec.allowed_commands.iter().any(|name| names.files(name).next().is_some_and(|(_, listed)| listed == file));
     let is_run = || exec.allows_all() && (is_of_path() || is_pinned()) || is_listed();
     policy.bounds.lists(Access::Execute, file) || policy.bounds.lists(Access::Execute, &normal(asked)) && is_run()
 }
 
-/// The canonical file of the command's first word. A path must lie in an execute path, or resolve to the same file as
-/// its name.
-pub(super) fn resolve_program(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<PathBuf> {
-    let names = ProgramLookup::of(policy);
-    let word = arguments.command().unwrap_or_default();
+/// The canonical file of the command's first word. `by_path`: it runs by its path; else it must be the file of its name.
+pub(super) fn resolve_program(
+    policy: &Policy,
+    arguments: &Arguments<'_>,
+    asked: &Path,
+    by_path: bool,
+) -> Result<PathBuf> {
+    let (lookup, word) = (ProgramLookup::of(policy), arguments.command().unwrap_or_default());
     if !word.contains('/') {
-        return names.resolve(word);
+        return lookup.resolve(word);
     }
-    let asked = cwd.join(policy.expand(word));
     let path = asked.canonicalize().map_err(|_| {
         Error::not_found(format!("program not found: {}", asked.display()))
             .with("rule", "not_found")
             .hint("a name without a slash is looked up on the policy's path")
     })?;
-    if runs_by_path(policy, &asked, &path) {
+    if by_path || lookup.resolve(arguments.name()).is_ok_and(|known| known == path) {
         return Ok(path);
     }
-    let name = arguments.name();
-    if names.resolve(name).is_ok_and(|pinned| pinned == path) {
-        return Ok(path);
-    }
-    let error = refuse("path", format!("{} is not the file that the policy runs for `{name}`", path.display()))
-        .hint(format!("write `{name}`"));
-    Err(policy.with_grant(error, Access::Execute, &path))
+    Err(not_of_name(policy, arguments.name(), &path))
+}
+
+/// The refusal of a file that has an allowed name, but is not found by it.
+pub(super) fn not_of_name(policy: &Policy, name: &str, file: &Path) -> Error {
+    let message = format!("{} is not a file that the policy runs for `{name}`", file.display());
+    policy.with_grant(refuse("path", message).hint(format!("write `{name}`")), Access::Execute, file)
 }
 
 /// Refuses a link whose allowed name hides a restricted program.
@@ -111,20 +109,14 @@ pub(super) fn check_target(policy: &Policy, path: &Path) -> Result<()> {
 }
 
 /// Refuses a program's or a model's read-only command, and names the tool call that replaces it.
-pub(super) fn check_intent(policy: &Policy, served: Option<&Served>, notices: &mut Vec<String>) -> Result<()> {
-    let Some(served) = served.filter(|served| served.reads) else { return Ok(()) };
+pub(super) fn check_intent(policy: &Policy, served: Option<&Served>) -> Result<()> {
     // Another agent does not have these tools.
     let is_exempt = policy.actor.origin == Origin::Person || policy.actor.host.is_some();
-    match policy.exec().intent {
-        Intent::Off => Ok(()),
-        Intent::Enforce if !is_exempt => Err(refuse(
-            "intent",
-            format!("read-only command: `{}` does the same without starting a process", served.by),
-        )),
-        Intent::Enforce | Intent::Warn => {
-            notices.push(format!("`{}` would do the same without starting a process", served.by));
-            Ok(())
+    match served.filter(|served| served.reads && !is_exempt && policy.exec().intent == Intent::Enforce) {
+        Some(Served { by, .. }) => {
+            Err(refuse("intent", format!("read-only command: `{by}` does the same without starting a process")))
         }
+        None => Ok(()),
     }
 }
 
@@ -176,8 +168,15 @@ pub(super) fn check_cwd(policy: &Policy, cwd: &Path) -> Result<()> {
     policy.check_tree(Access::Read, cwd)
 }
 
-/// Checks that a module declares the programs that it runs from its root, and that the working directory is readable
-/// for the module.
+/// Checks that modules declare a program and the script that it runs, with their arguments, and that the working
+/// directory is readable for them. The result is the same for `python3 scripts/a.py`, `sh scripts/a.sh` and
+/// `scripts/a.sh`.
+pub(super) fn check_declared(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path, program: &Path) -> Result<()> {
+    check_modules(policy, cwd, program, arguments.words())?;
+    check_script(policy, arguments, cwd)
+}
+
+/// Checks that modules declare a program, and that the working directory is readable for them.
 pub(crate) fn check_modules(policy: &Policy, cwd: &Path, program: &Path, arguments: &[String]) -> Result<()> {
     for module in policy.modules_at(&[cwd, program]) {
         module.check(Access::Read, cwd)?;
@@ -188,11 +187,10 @@ pub(crate) fn check_modules(policy: &Policy, cwd: &Path, program: &Path, argumen
     policy.check_tree_script(program, arguments)
 }
 
-/// Checks a script that an interpreter runs against the declarations of its module and of the module of the working
-/// directory. The result is the same for `python3 scripts/a.py`, `sh scripts/a.sh` and `scripts/a.sh`.
+/// Checks that its module and the module of the working directory declare the script that an interpreter runs.
 pub(super) fn check_script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let Some((script, arguments)) = arguments.script() else { return Ok(()) };
-    let full = resolve_word(cwd, &policy.expand(script));
+    let full = resolved_below(cwd, policy.expand(script).as_ref());
     policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, arguments))?;
     policy.check_tree_script(&full, arguments)
 }
@@ -204,13 +202,13 @@ pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &P
     const TO_THE_LAST: [&str; 4] = ["cp", "mv", "ln", "install"];
     let Some(governed) = &policy.governed else { return Ok(()) };
     let name = arguments.name();
-    let operands: Vec<_> = arguments.operands().collect();
+    let operands = arguments.operands();
     let first = if WRITERS.contains(&name) || name == "mv" { 0 } else { operands.len().saturating_sub(1) };
     if !WRITERS.contains(&name) && !TO_THE_LAST.contains(&name) {
         return Ok(());
     }
     operands[first..].iter().try_for_each(|operand| {
-        let path = resolved(&cwd.join(policy.expand(operand.word)));
+        let path = resolved_below(cwd, policy.expand(operand.word).as_ref());
         governed.check_writable(&path)?;
         policy.check_tree(Access::Write, &path)
     })
@@ -223,40 +221,17 @@ pub(super) fn check_arguments(policy: &Policy, arguments: &Arguments<'_>, cwd: &
     if policy.bounds.forbidden.is_empty() && modules.is_empty() {
         return Ok(());
     }
-    for value in arguments.possible_paths() {
-        let path = resolve_word(cwd, &policy.expand(value));
+    arguments.possible_paths().try_for_each(|value| {
+        let path = resolved_below(cwd, policy.expand(value).as_ref());
         if path.exists() {
             policy.check_tree(Access::Read, &path)?;
         }
-        if let Some(pattern) = policy.bounds.forbidding(&path) {
-            return Err(
-                denied_by("read", &path, "forbidden", pattern.text()).hint("the policy's paths.forbidden covers it")
-            );
-        }
-        for module in &modules {
-            module.check_not_forbidden(&path)?;
-        }
-    }
-    Ok(())
-}
-
-/// Resolves a word from a canonical directory, as far as the path exists.
-pub(super) fn resolve_word(cwd: &Path, word: &str) -> PathBuf {
-    if word.starts_with('/') {
-        return cp_common::home::resolved(Path::new(word));
-    }
-    let mut path = cwd.to_owned();
-    for part in Path::new(word).components() {
-        match part {
-            Component::ParentDir => drop(path.pop()),
-            Component::CurDir => {}
-            other => {
-                path.push(other);
-                if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink()) {
-                    path = path.canonicalize().unwrap_or(path);
-                }
+        match policy.bounds.forbidding(&path) {
+            Some(pattern) => {
+                let error = denied_by("read", &path, "forbidden", pattern.text());
+                Err(error.hint("the policy's paths.forbidden covers it"))
             }
+            None => modules.iter().try_for_each(|module| module.check_not_forbidden(&path)),
         }
-    }
-    path
+    })
 }

@@ -7,7 +7,6 @@ use cp_common::program::approval::{self, Spent};
 use cp_common::program::confirm::{self, issue, redeem};
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
 use cp_common::{Code, Error, Result, clock};
-use cp_egress::Network;
 use cp_hosts::difference;
 use serde::Serialize;
 
@@ -15,40 +14,19 @@ use super::{Decision, Ruling};
 use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Confirm, Policy};
 use crate::rules::Finding;
-use crate::sandbox::plan::Profile;
 
 /// The hint that describes how to get a token for a command.
 pub(crate) const CONFIRM_HINT: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
 
-/// The request that a confirmation is bound to, in addition to the program and the policy.
-#[derive(Serialize)]
-struct Request<'a, What> {
-    /// The words of a command and its limits.
-    what: What,
-    cwd: &'a Path,
-    /// Hashes of the values, because a pending approval is stored in a file.
-    env: serde_json::Map<String, serde_json::Value>,
-    timeout_ms: u128,
-    profile: Profile,
-    network: &'a Network,
-    stdin: Option<&'a str>,
-    uid: u32,
-}
-
 /// Everything that a confirmation of a ruling is bound to.
 pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
-    let plan = &ruling.plan;
-    let request = Request {
-        what: (&ruling.decision.argv, plan.limits),
-        cwd: &plan.cwd.path,
-        env: KeyedHasher::of_home(&policy.cp_home).tag_all(&plan.env),
-        timeout_ms: ruling.decision.timeout.as_millis(),
-        profile: plan.profile,
-        network: &plan.network,
-        stdin: ruling.decision.stdin.as_deref(),
-        uid: rustix::process::getuid().as_raw(),
-    };
-    binds(policy, &request, Some(ruling.decision.pinned.sha256.clone()), None)
+    let (Decision { argv, timeout, stdin, pinned, .. }, plan) = (&ruling.decision, &ruling.plan);
+    // Hashes of the values, because a pending approval is stored in a file.
+    let env = KeyedHasher::of_home(&policy.cp_home).tag_all(&plan.env);
+    let uid = rustix::process::getuid().as_raw();
+    let limits = (timeout.as_millis(), plan.limits, plan.profile, &plan.network);
+    let request = ("run", argv, &plan.cwd.path, env, stdin, limits, uid);
+    binds(policy, &request, Some(pinned.sha256.clone()), None)
 }
 
 fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {
@@ -187,18 +165,9 @@ pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
 
 /// Issues a token for a ruling, with its expiry. Approvals of the owner are not issued here.
 pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, String)>> {
-    if ruling.decision.question().is_none() {
-        Ok(None)
-    } else {
-        token_for(policy, &approval_of_ruling(policy, ruling)?)
-    }
-}
-
-/// Issues a token for an approval, with its expiry.
-fn token_for(policy: &Policy, asked: &Approval) -> Result<Option<(String, String)>> {
-    if policy.exec().confirm == Confirm::Owner {
+    if ruling.decision.question().is_none() || policy.exec().confirm == Confirm::Owner {
         return Ok(None);
     }
-    let (token, expires) = issue(&policy.cp_home, &approval::bound(asked)?)?;
+    let (token, expires) = issue(&policy.cp_home, &approval::bound(&approval_of_ruling(policy, ruling)?)?)?;
     Ok(Some((token, clock::from_unix_seconds(expires))))
 }

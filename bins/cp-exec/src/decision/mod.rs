@@ -19,13 +19,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::program::approval::Spent;
-use cp_common::{Error, Result, words};
-use cp_egress::Network;
+use cp_common::{Error, Result};
 
 pub(crate) use self::agent::{AgentCommand, UNLIMITED, decide_agent};
 pub(crate) use self::checks::check_modules;
 use self::checks::{
-    add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_governed, check_intent, check_script,
+    add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_declared, check_governed, check_intent,
     check_target, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
 pub(crate) use self::owner_git::{Listing, OwnerGit};
@@ -75,89 +74,64 @@ impl Decision {
     pub(crate) fn question(&self) -> Option<&str> {
         (self.finding.verdict == Verdict::Ask).then_some(self.finding.reason.as_str())
     }
-
-    /// The network of the command. A rule is about one command, and the programs of a line share their network.
-    pub(crate) fn network(&self, policy: &Policy) -> Network {
-        let exec = policy.exec();
-        if self.line.is_some() { exec.network.clone() } else { exec.network_of(&self.argv) }
-    }
-
-    fn for_request(self, command: &Command, notices: Vec<String>) -> Self {
-        let stdin = command.stdin.as_ref().map(|text| sha256(text.as_bytes()));
-        Self { variables: command.env.clone(), stdin, notices, ..self }
-    }
 }
 
-/// Decides about a command whose string is already parsed.
+/// Decides about a command.
 pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Decision> {
     let cwd = requested_cwd(policy, command)?;
-    match &command.form {
-        Form::Words(argv) => assess_words(policy, hashes, command, argv, cwd),
-        Form::Line(line) => assess_line(policy, hashes, command, line.clone(), cwd),
-        Form::Strict(_) => Err(Error::validation("the string of the command was not read").with("rule", "request")),
-    }
-}
-
-/// Decides about a command line: the shell, its directory and its time limit.
-fn assess_line(
-    policy: &Policy,
-    hashes: &mut HashCache,
-    command: &Command,
-    line: String,
-    cwd: PathBuf,
-) -> Result<Decision> {
-    if policy.exec().allowed_commands.is_empty() {
-        return Err(refuse_all_commands(policy));
-    }
-    policy.check_base()?;
-    check_cwd(policy, &cwd)?;
-    let text = command.shell_text.as_deref().unwrap_or(&line);
-    let (shell, argv) = shell_words(text)?;
-    let pinned = ProgramLookup::of(policy).pin(&shell, hashes, &|path| policy.writable_only(path))?;
+    let (argv, line, finding, pinned) = match &command.form {
+        Form::Words(argv) => {
+            let (finding, pinned) = assess_words(policy, hashes, command, argv, &cwd)?;
+            (argv.clone(), None, finding, pinned)
+        }
+        Form::Line(line) => {
+            if policy.exec().allowed_commands.is_empty() {
+                return Err(refuse_all_commands(policy));
+            }
+            policy.check_base()?;
+            check_cwd(policy, &cwd)?;
+            let (shell, argv) = shell_words(command.shell_text.as_deref().unwrap_or(line))?;
+            let pinned = ProgramLookup::of(policy).pin(&shell, hashes)?;
+            let why = "the sandbox contains the line, and each program is decided about when it starts";
+            (argv, Some(line.clone()), Finding::contained(why), pinned)
+        }
+    };
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;
-    let finding = Finding::contained("the sandbox contains the line, and each program is decided about when it starts");
-    let decision = Decision::of(argv, finding, pinned, cwd, timeout).for_request(command, command.notices.clone());
-    Ok(Decision { line: Some(line), ..decision })
+    let stdin = command.stdin.as_ref().map(|text| sha256(text.as_bytes()));
+    let (variables, notices) = (command.env.clone(), command.notices.clone());
+    Ok(Decision { line, variables, stdin, notices, ..Decision::of(argv, finding, pinned, cwd, timeout) })
 }
 
-/// Decides about one program in a directory without links.
+/// Judges one program in a directory without links.
 fn assess_words(
     policy: &Policy,
     hashes: &mut HashCache,
     command: &Command,
     argv: &[String],
-    cwd: PathBuf,
-) -> Result<Decision> {
+    cwd: &Path,
+) -> Result<(Finding, Pinned)> {
     let arguments = Arguments::read(argv);
-    let mut notices = command.notices.clone();
     // A person types commands, and has no tools that read.
     let served = served(&arguments).filter(|served| !(command.typed && served.reads));
     // This check comes before the lists of the policy, because no policy can allow writes to governed paths.
-    check_governed(policy, &arguments, &cwd)?;
+    check_governed(policy, &arguments, cwd)?;
     let asked = cwd.join(policy.expand(arguments.command().unwrap_or_default()));
     let is_path = arguments.command().is_some_and(|word| word.contains('/'));
-    if !(is_path && asked.canonicalize().is_ok_and(|file| runs_by_path(policy, &asked, &file))) {
-        check_command_name(policy, &arguments).map_err(|error| add_tool_call_hint(error, policy, served))?;
-    }
-    // A tool call can replace a whole request only.
-    check_intent(policy, served.filter(|_| command.words().is_some()), &mut notices)
-        .map_err(|error| add_tool_call_hint(error, policy, served))?;
+    let by_path = is_path && asked.canonicalize().is_ok_and(|file| runs_by_path(policy, &asked, &file));
+    let checked = if by_path { Ok(()) } else { check_command_name(policy, &arguments) };
+    checked.and_then(|()| check_intent(policy, served)).map_err(|error| add_tool_call_hint(error, policy, served))?;
 
     policy.check_base()?;
-    check_cwd(policy, &cwd)?;
-    let finding = judge(policy, argv, &cwd, Scope::Single).or_refused()?;
-    let path = resolve_program(policy, &arguments, &cwd)?;
-    let pinned = ProgramLookup::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
+    check_cwd(policy, cwd)?;
+    let finding = judge(policy, argv, cwd, Scope::Single).or_refused()?;
+    let path = resolve_program(policy, &arguments, &asked, by_path)?;
+    let pinned = ProgramLookup::of(policy).pin(&path, hashes)?;
     check_target(policy, &pinned.path)?;
-    let finding = finding.or(of_interpreter(policy, &pinned, &argv[1..], &cwd)?);
-
-    check_modules(policy, &cwd, &pinned.path, arguments.words())?;
-    check_script(policy, &arguments, &cwd)?;
-    check_arguments(policy, &arguments, &cwd)?;
-    let timeout = timeout_of(policy, command.timeout)?;
-    check_variables(&policy.exec().env_allow, &command.env)?;
-    Ok(Decision::of(argv.to_vec(), finding, pinned, cwd, timeout).for_request(command, notices))
+    let finding = finding.or(of_interpreter(policy, &pinned, &argv[1..], cwd)?);
+    check_declared(policy, &arguments, cwd, &pinned.path)?;
+    check_arguments(policy, &arguments, cwd)?;
+    Ok((finding, pinned))
 }
 
 /// The finding about the interpreter of a script.
@@ -202,17 +176,6 @@ pub(crate) struct Ruling {
 
 /// The shells for command lines; the first that exists is used.
 const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
-
-/// Parses the string of a request to the tool `shell`.
-pub(crate) fn read_string(policy: &Policy, mut command: Command) -> Result<Command> {
-    if let Form::Strict(text) = &command.form {
-        let words = words::split(text)?;
-        command.notices.clone_from(&words.notices);
-        command.form = Form::Words(words.with_home(&policy.home_text()));
-    }
-    command.check()?;
-    Ok(command)
-}
 
 /// The shell of this machine, and the arguments with which it runs a line.
 pub(crate) fn shell_words(line: &str) -> Result<(PathBuf, Vec<String>)> {

@@ -54,11 +54,11 @@ pub(super) fn is_about_own_repository(
     if !is_push {
         return is_own(&directory);
     }
-    let remote = arguments.operands_of_command().next().map(|remote| remote.word);
+    let remote = arguments.operands_of_command().first().map(|remote| remote.word);
     let reaches_no_other = |address: &String| match place_of(address, &directory) {
         Place::Path(path) => is_repository(request, &path) && (rule == PUSHES || is_own(&path)),
         Place::Loopback => true,
-        Place::Other => !policy.exec().publishes(),
+        Place::Other => policy.exec().network.is_closed(),
     };
     (!rule.starts_with(WRITES_CONFIG) || is_own(&directory))
         && addresses_of(request, &directory, remote).is_some_and(|all| all.iter().all(reaches_no_other))

@@ -18,7 +18,7 @@ use crate::git_dir::without_unchanged;
 use crate::glob::name_matches;
 use crate::guard::Guarded;
 use crate::nofollow::Node;
-use crate::policy::{Access, Degraded, Policy, RunAs, allowable, name_of, node_of};
+use crate::policy::{Access, Degraded, Policy, RunAs, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;
 use crate::rules::Arguments;
 use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Place, Plan, Profile, Terminals, View};
@@ -29,15 +29,14 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 /// Plans the run of a command that was decided about.
 pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
     let exec = policy.exec();
-    let Decision { argv, pinned, cwd, timeout, variables, .. } = &decision;
+    let Decision { argv, pinned, cwd, timeout, .. } = &decision;
     let line = decision.line.is_some();
     let mut git = OwnerGit::list(policy, cwd);
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
     let run_as = run_as(exec.run_as, &meta);
     let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
     let certificates = certificates();
-    let set = exec.env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))).collect();
-    let env = build_environment(&search_path(policy, line), &name_of(uid), &certificates, &set, variables);
+    let env = environment(policy, &decision, uid, &certificates);
     let write = policy.bounds.trees(Access::Write);
     let (mut view, guarded) = view(policy, pinned, cwd, write, certificates.into_values())?;
     let watched = Watched::of(policy, &view, guarded);
@@ -45,10 +44,10 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
     if !line && Arguments::read(argv).name() == "git" {
         git.read().check_alias(policy, argv, cwd)?;
     }
-    let network = decision.network(policy);
     let mut programs = Vec::new();
     if line && exec.profile == Profile::Strict {
-        for (named, file) in ProgramLookup::of(policy).listed(&exec.allowed_commands) {
+        let lookup = ProgramLookup::of(policy);
+        for (named, file) in exec.allowed_commands.iter().filter_map(|name| lookup.files(name).next()) {
             if named != file {
                 view.links.push((named, file.clone()));
             }
@@ -65,8 +64,8 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         programs,
-        sockets: !policy.bounds.read_only && (exec.profile != Profile::Strict || !network.is_closed()),
-        network,
+        sockets: !policy.bounds.read_only && (exec.profile != Profile::Strict || !exec.network.is_closed()),
+        network: exec.network.clone(),
         view,
         limits: Limits {
             cpu_seconds: timeout.as_secs() + 1,
@@ -89,11 +88,12 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
 /// The value of PATH. The directory of a pinned program comes last; for the shell of a line it comes first, and after
 /// the others if it has more programs that are pinned elsewhere, so that a name means its pin.
 fn search_path(policy: &Policy, line: bool) -> String {
+    let pins = &policy.exec().pin;
     let shadowed = |directory: &Path| {
-        let elsewhere = policy.pins.iter().filter(|(_, path)| path.parent() != Some(directory));
+        let elsewhere = pins.iter().filter(|(_, path)| path.parent() != Some(directory));
         elsewhere.filter(|(name, _)| directory.join(name).exists()).count()
     };
-    let mut beside: Vec<&Path> = policy.pins.iter().filter_map(|(_, path)| path.parent()).collect();
+    let mut beside: Vec<&Path> = pins.values().filter_map(|path| path.parent()).collect();
     beside.sort_by_cached_key(|directory| shadowed(directory));
     let beside = beside.into_iter();
     let listed = policy.exec().path.iter().map(PathBuf::as_path);
@@ -130,8 +130,6 @@ fn view(
 ) -> Result<(View, Guarded)> {
     let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.executable(&write));
     let mut mask = policy.masks();
-    let limits = policy.tree_limits();
-    mask.extend(limits.hidden);
     for module in policy.modules_at(&[cwd, &pinned.path]) {
         read = module.narrow(Access::Read, &read)?;
         write = module.narrow(Access::Write, &write)?;
@@ -140,7 +138,7 @@ fn view(
     for module in policy.modules_that_forbid(&[cwd, &pinned.path]) {
         mask.extend(module.hidden()?);
     }
-    let programs = policy.exec().path.iter().chain(policy.pins.iter().map(|(_, path)| path));
+    let programs = policy.exec().path.iter().chain(policy.exec().pin.values());
     execute.extend(programs.filter_map(|path| path.canonicalize().ok()));
     execute.extend(policy.tools.iter().cloned());
     read.extend(policy.tools.iter().cloned());
@@ -149,12 +147,15 @@ fn view(
     let count = RUNS.fetch_add(1, Ordering::Relaxed);
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
     let (found, guarded) = policy.scan_trees(&roots, &write)?;
-    mask.extend(found.hidden_pinned);
+    let (hidden, others): (Vec<_>, Vec<_>) =
+        policy.tree_limits().into_iter().chain(found).partition(|place| place.operation == Operation::Hidden);
+    let (pinned, by_name): (Vec<_>, Vec<_>) = hidden.into_iter().partition(|place| place.is_pinned);
+    mask.extend(pinned.into_iter().map(|place| place.path));
     let mask = policy.followed(mask)?;
-    let mask_found = match policy.git().filter(|_| !found.hidden.is_empty()) {
-        Some(git) => without_unchanged(&git, found.hidden),
-        None => found.hidden,
-    };
+    let mut mask_found: Vec<PathBuf> = by_name.into_iter().map(|place| place.path).collect();
+    if let Some(git) = policy.git().filter(|_| !mask_found.is_empty()) {
+        mask_found = without_unchanged(&git, mask_found);
+    }
     let mut view = View {
         links: policy.bounds.links().chain(&policy.links).map(|link| (link.at.clone(), link.to.clone())).collect(),
         refuse_degraded: policy.exec().degraded == Degraded::Refuse,
@@ -167,13 +168,8 @@ fn view(
         let is_hidden = |path: &PathBuf| mask.iter().chain(&mask_found).any(|mask| path.starts_with(mask));
         view.add(operation, true, paths.into_iter().filter(|path| !is_hidden(path)));
     }
-    view.add(Operation::Writable, false, limits.writable);
-    view.add(Operation::ReadOnly, false, found.kept);
-    view.add(
-        Operation::ReadOnly,
-        true,
-        policy.protected()?.into_iter().chain(found.kept_pinned).chain(limits.read_only),
-    );
+    view.places.extend(others);
+    view.add(Operation::ReadOnly, true, policy.protected()?);
     view.add(Operation::Hidden, false, mask_found);
     view.add(Operation::Hidden, true, mask);
     Ok((view, guarded))
@@ -216,113 +212,42 @@ fn run_as(asked: Option<RunAs>, cwd: &fs::Metadata) -> Option<(u32, u32)> {
     }
 }
 
-/// Variables that a request may set under any policy.
-const ALLOWED_VARIABLES: [&str; 6] = ["CI", "LANG", "LC_*", "TZ", "RUST_BACKTRACE", "RUST_LOG"];
-
-/// Variables that change which code a program loads or runs. No policy allows a request to set them.
-const DENIED_VARIABLES: [&str; 30] = [
-    "LD_*",
-    "DYLD_*",
-    "GLIBC_TUNABLES",
-    "GCONV_PATH",
-    "BASH_ENV",
-    "ENV",
-    "BASH_FUNC_*",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "PS4",
-    "PROMPT_COMMAND",
-    "IFS",
-    "PATH",
-    "HOME",
-    "TMPDIR",
-    "GIT_*",
-    "PAGER",
-    "EDITOR",
-    "VISUAL",
-    "PYTHON*",
-    "NODE_OPTIONS",
-    "NODE_PATH",
-    "PERL5*",
-    "RUBY*",
-    "LESSOPEN",
-    "JAVA_TOOL_OPTIONS",
-    "RUSTC_WRAPPER",
-    "RUSTC_WORKSPACE_WRAPPER",
-    "MAKEFLAGS",
-    "npm_config_*",
-];
-
-/// Variables of every command: no pager, and no prompts.
-const FIXED_VARIABLES: [(&str, &str); 9] = [
-    ("LANG", "C.UTF-8"),
-    ("PAGER", "cat"),
-    ("GIT_PAGER", "cat"),
-    ("MANPAGER", "cat"),
-    ("GIT_CONFIG_NOSYSTEM", "1"),
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("GIT_CONFIG_COUNT", "4"),
-    ("GIT_EDITOR", "true"),
-    ("npm_config_update_notifier", "false"),
-];
-
-/// Git settings of every command: no file system monitor, and no writes to read-only parts of a repository by
-/// ordinary commands.
-const GIT_CONFIG: [(&str, &str); 8] = [
-    ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
-    ("GIT_CONFIG_VALUE_0", "false"),
-    ("GIT_CONFIG_KEY_1", "branch.autoSetupMerge"),
-    ("GIT_CONFIG_VALUE_1", "false"),
-    ("GIT_CONFIG_KEY_2", "push.autoSetupRemote"),
-    ("GIT_CONFIG_VALUE_2", "false"),
-    ("GIT_CONFIG_KEY_3", "repack.updateServerInfo"),
-    ("GIT_CONFIG_VALUE_3", "false"),
-];
-
-/// Waits of package managers before they repeat a download: a name that is refused must fail in seconds.
-const SHORT_WAITS: [(&str, &str); 4] = [
-    ("npm_config_fetch_retry_mintimeout", "250"),
-    ("npm_config_fetch_retry_maxtimeout", "1000"),
-    ("PIP_RETRIES", "2"),
-    ("CARGO_NET_RETRY", "1"),
-];
-
-/// Variables of the person that name files of certificates.
-const CERTIFICATES: [&str; 5] =
-    ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"];
-
 /// The files that the variables of the person for certificates name. A file with a private key, or without a
 /// certificate, is left out, because the command can read it.
 fn certificates() -> BTreeMap<String, String> {
-    let named = CERTIFICATES.into_iter().filter_map(|name| {
+    let named = built_in().certificates.iter().filter_map(|name| {
         let file = PathBuf::from(std::env::var_os(name)?).canonicalize().ok()?;
         let text = fs::read_to_string(&file).ok()?;
         let is_public = text.contains("-----BEGIN CERTIFICATE-----") && !text.contains("PRIVATE KEY-----");
-        Some((name.to_owned(), file.to_str().filter(|_| is_public)?.to_owned()))
+        Some((name.clone(), file.to_str().filter(|_| is_public)?.to_owned()))
     });
     named.collect()
 }
 
-/// Builds the environment except HOME and TMPDIR, sorted by name. The variables of the request were checked.
-fn build_environment(
-    path: &str,
-    user: &str,
+/// The environment except HOME and TMPDIR, sorted by name. The variables of the request were checked.
+fn environment(
+    policy: &Policy,
+    decision: &Decision,
+    uid: u32,
     certificates: &BTreeMap<String, String>,
-    set_by_policy: &BTreeMap<String, String>,
-    asked: &BTreeMap<String, String>,
 ) -> Vec<(String, String)> {
-    let mut env: BTreeMap<String, String> = BTreeMap::new();
-    let mut put = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.to_owned()));
-    for (name, value) in FIXED_VARIABLES.into_iter().chain(GIT_CONFIG).chain(SHORT_WAITS) {
-        put(name, value);
-    }
-    let config = format!("{OWN_FILES}/{}", owner_git::CONFIG);
-    for (name, value) in [("PATH", path), ("USER", user), ("LOGNAME", user), ("GIT_CONFIG_GLOBAL", &config)] {
-        put(name, value);
-    }
-    for (name, value) in certificates.iter().chain(set_by_policy).chain(asked) {
-        put(name, value);
-    }
+    let (user, git) = (name_of(uid), &built_in().git);
+    let own = [
+        ("PATH", search_path(policy, decision.line.is_some())),
+        ("USER", user.clone()),
+        ("LOGNAME", user),
+        ("GIT_CONFIG_GLOBAL", format!("{OWN_FILES}/{}", owner_git::CONFIG)),
+        ("GIT_CONFIG_COUNT", git.len().to_string()),
+    ];
+    let git = git.iter().enumerate().flat_map(|(at, (key, value))| {
+        [(format!("GIT_CONFIG_KEY_{at}"), key.clone()), (format!("GIT_CONFIG_VALUE_{at}"), value.clone())]
+    });
+    let mut env = built_in().variables.clone();
+    env.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    env.extend(git);
+    env.extend(certificates.clone());
+    env.extend(policy.exec().env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))));
+    env.extend(decision.variables.clone());
     env.into_iter().collect()
 }
 
@@ -335,14 +260,13 @@ pub(crate) fn check_variables(allowed_by_policy: &[String], asked: &BTreeMap<Str
 /// without it.
 fn check_variable(name: &str, value: &str, allowed: &[String]) -> Result<()> {
     if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-        return Err(cp_common::Error::validation(format!("`{name}` is not a valid environment variable"))
-            .with("rule", "env_name"));
+        return Err(Error::validation(format!("`{name}` is not a valid environment variable")).with("rule", "env_name"));
     }
-    if let Some(pattern) = DENIED_VARIABLES.iter().find(|pattern| name_matches(pattern, name)) {
+    if let Some(pattern) = built_in().denied_variables.iter().find(|pattern| name_matches(pattern, name)) {
         return Err(refuse("env_never", format!("`{name}` changes what programs load or run (`{pattern}`)"))
             .hint("remove it; no policy lets a request set it"));
     }
-    let mut known = ALLOWED_VARIABLES.iter().copied().chain(allowed.iter().map(String::as_str));
+    let mut known = built_in().allowed_variables.iter().chain(allowed);
     if known.any(|pattern| name_matches(pattern, name)) {
         return Ok(());
     }

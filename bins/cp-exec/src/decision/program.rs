@@ -6,13 +6,12 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use cp_common::home::Home;
+use cp_common::home::{Home, make_directory};
 use cp_common::{Error, Result, clock};
 
 use crate::digest::sha256_of;
@@ -41,35 +40,35 @@ pub(crate) struct Pinned {
     pub prefix: Vec<String>,
 }
 
-/// The directories in which names are looked up, and the user whose files are trusted.
+/// The programs of a policy, and the directories in which names are looked up.
+#[derive(Clone, Copy)]
 pub(crate) struct ProgramLookup<'a> {
+    pub policy: &'a Policy,
     pub path: &'a [PathBuf],
-    /// Names that are pinned to one file.
-    pub pins: &'a [(String, PathBuf)],
-    pub owner: u32,
 }
 
 impl<'a> ProgramLookup<'a> {
     /// The lookup that a policy defines.
     pub(crate) fn of(policy: &'a Policy) -> Self {
-        Self { path: &policy.exec().path, pins: &policy.pins, owner: policy.loaded.owner }
+        Self { policy, path: &policy.exec().path }
     }
-}
 
-impl ProgramLookup<'_> {
+    /// The file to which a name is pinned.
+    pub(super) fn pinned(self, name: &str) -> Option<&'a PathBuf> {
+        self.policy.exec().pin.get(name)
+    }
+
     /// Resolves a name without slashes to a file.
-    pub(crate) fn resolve(&self, name: &str) -> Result<PathBuf> {
-        if let Some((_, path)) = self.pins.iter().find(|(pinned, _)| pinned == name) {
+    pub(crate) fn resolve(self, name: &str) -> Result<PathBuf> {
+        if let Some(path) = self.pinned(name) {
             return path.canonicalize().map_err(|e| Error::io("the pinned file", e).in_file(path));
         }
-        for directory in self.path {
-            let candidate = directory.join(name);
-            let Ok(meta) = fs::metadata(&candidate) else { continue };
-            if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
-                continue;
-            }
-            check_directory(directory, self.owner)?;
-            return candidate.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&candidate));
+        let is_program =
+            |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+        if let Some(directory) = self.path.iter().find(|directory| is_program(&directory.join(name))) {
+            check_directory(directory, self.policy.loaded.owner)?;
+            let file = directory.join(name);
+            return file.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&file));
         }
         let looked: Vec<String> = self.path.iter().map(|path| path.display().to_string()).collect();
         let error = Error::not_found(format!("program `{name}` not found on the policy's path"))
@@ -78,37 +77,52 @@ impl ProgramLookup<'_> {
         Err(if on_own_path(name) { allowable(error, "program", name) } else { error })
     }
 
-    /// The files of some names, each with its path before and after links are resolved. Names that are not found are
-    /// omitted.
-    pub(super) fn listed(&self, names: &[String]) -> Vec<(PathBuf, PathBuf)> {
-        let found = |name: &String| {
-            let pins = self.pins.iter().filter(|(pinned, _)| pinned == name).map(|(_, path)| path.clone());
-            let mut candidates = pins.chain(self.path.iter().map(|directory| directory.join(name)));
-            candidates.find_map(|path| path.canonicalize().ok().map(|file| (path, file)))
-        };
-        names.iter().filter_map(found).collect()
+    /// The files that a name may mean, each with its path before and after links are resolved.
+    pub(super) fn files(self, name: &str) -> impl Iterator<Item = (PathBuf, PathBuf)> {
+        let on_path = self.path.iter().map(move |directory| directory.join(name));
+        let paths = self.pinned(name).cloned().into_iter().chain(on_path);
+        paths.filter_map(|path| path.canonicalize().ok().map(|file| (path, file)))
     }
 
     /// The `argv[0]` of a program. For a pinned program it is the pinned path, because Python finds its virtual
     /// environment by that path.
-    pub(super) fn argv0(&self, name: &str) -> String {
-        let pin = self.pins.iter().find(|(pinned, _)| pinned == name);
-        pin.map_or_else(|| name.to_owned(), |(_, path)| path.display().to_string())
+    pub(super) fn argv0(self, name: &str) -> String {
+        self.pinned(name).map_or_else(|| name.to_owned(), |path| path.display().to_string())
     }
 
-    /// Checks a canonical file and pins it. `writable` is true for a path that a command can write and that lies
-    /// outside of every execute path.
-    pub(crate) fn pin(&self, path: &Path, hashes: &mut HashCache, writable: &dyn Fn(&Path) -> bool) -> Result<Pinned> {
-        self.pin_at(path, hashes, writable, DEPTH)
+    /// Checks a canonical file and pins it.
+    pub(crate) fn pin(self, path: &Path, hashes: &mut HashCache) -> Result<Pinned> {
+        self.pin_at(path, hashes, DEPTH)
     }
 
-    fn pin_at(
-        &self,
-        path: &Path,
-        hashes: &mut HashCache,
-        writable: &dyn Fn(&Path) -> bool,
-        depth: u8,
-    ) -> Result<Pinned> {
+    fn pin_at(self, path: &Path, hashes: &mut HashCache, depth: u8) -> Result<Pinned> {
+        let file = self.check(path)?;
+        let (sha256, cached) = hashes.of(&file)?;
+        let path = path.to_owned();
+        let Some((name, arguments)) = interpreter(&path)? else {
+            return Ok(Pinned { exe: file, script: None, sha256, path, cached, prefix: Vec::new() });
+        };
+        if depth == 0 {
+            let message = format!("{}: interpreter chain too deep", path.display());
+            return Err(refuse("interpreter_depth", message));
+        }
+        let program = if name.contains('/') {
+            Path::new(&name).canonicalize().map_err(|e| Error::io("the interpreter", e).in_file(Path::new(&name)))?
+        } else {
+            self.resolve(&name)?
+        };
+        let Pinned { exe, mut prefix, .. } = self.pin_at(&program, hashes, depth - 1)?;
+        if prefix.is_empty() {
+            prefix.push(self.argv0(&name));
+        }
+        prefix.extend(arguments);
+        let script = path.to_str().ok_or_else(|| Error::validation("the script's path is not UTF-8"))?;
+        prefix.push(script.to_owned());
+        Ok(Pinned { exe, script: Some(file), sha256, path, cached, prefix })
+    }
+
+    /// Refuses a file that gives rights, or that others or commands can write.
+    fn check(self, path: &Path) -> Result<Identity> {
         let meta = fs::metadata(path).map_err(|e| Error::io("cannot read the attributes", e).in_file(path))?;
         let shown = path.display();
         if !meta.is_file() {
@@ -125,48 +139,11 @@ impl ProgramLookup<'_> {
         if others_write(&meta) {
             return Err(refuse("writable_by_others", format!("other users can write {shown}")));
         }
-        if writable(path) {
+        if self.policy.writable_only(path) {
             return Err(refuse("writable_program", format!("{shown} is in a directory that commands may write"))
                 .hint(owner_hint("paths.execute, where commands make their own programs")));
         }
-        let identity = Identity::of(path, &meta);
-        let (sha256, cached) = hashes.of(&identity)?;
-        let interpreter = hashes.interpreter(&identity, shebang)?;
-        let pinned = Pinned { exe: identity, script: None, sha256, path: path.to_owned(), cached, prefix: Vec::new() };
-        match interpreter {
-            None => Ok(pinned),
-            Some(_) if depth == 0 => Err(refuse("interpreter_depth", format!("{shown}: interpreter chain too deep"))),
-            Some((interpreter, argument)) => {
-                self.with_interpreter(pinned, &interpreter, argument, hashes, writable, depth)
-            }
-        }
-    }
-
-    /// Combines a script with the interpreter that its first line names.
-    fn with_interpreter(
-        &self,
-        script: Pinned,
-        interpreter: &str,
-        argument: Option<String>,
-        hashes: &mut HashCache,
-        writable: &dyn Fn(&Path) -> bool,
-        depth: u8,
-    ) -> Result<Pinned> {
-        let (name, arguments) = resolve_env(interpreter, argument, &script.path)?;
-        let path = if name.contains('/') {
-            Path::new(&name).canonicalize().map_err(|e| Error::io("the interpreter", e).in_file(Path::new(&name)))?
-        } else {
-            self.resolve(&name)?
-        };
-        let interpreter = self.pin_at(&path, hashes, writable, depth - 1)?;
-        let script_path = script.path.to_str().ok_or_else(|| Error::validation("the script's path is not UTF-8"))?;
-        let mut prefix = interpreter.prefix;
-        if prefix.is_empty() {
-            prefix.push(self.argv0(&name));
-        }
-        prefix.extend(arguments);
-        prefix.push(script_path.to_owned());
-        Ok(Pinned { exe: interpreter.exe, script: Some(script.exe.clone()), prefix, ..script })
+        Ok(Identity::of(path, &meta))
     }
 }
 
@@ -176,36 +153,33 @@ pub(crate) fn on_own_path(name: &str) -> bool {
     !name.is_empty() && std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
 }
 
-/// The interpreter and its one argument from the first line of a script; `None` if the file is not a script.
-fn shebang(path: &Path) -> Result<Interpreter> {
+/// The interpreter that the first line of a script names, with its arguments; `None` for another file. `env NAME` and
+/// `env -S NAME ARG…` stand for the program that `env` would run.
+fn interpreter(path: &Path) -> Result<Option<(String, Vec<String>)>> {
     let mut head = Vec::new();
     let failed = |e| Error::io("cannot be read", e).in_file(path);
     File::open(path).map_err(failed)?.take(HEAD as u64).read_to_end(&mut head).map_err(failed)?;
     head.resize(HEAD, 0);
     let Some((interpreter, word)) = head.first_chunk().and_then(first_line) else { return Ok(None) };
-    match (interpreter.into_os_string().into_string(), word.map(OsString::into_string).transpose()) {
-        (Ok(interpreter), Ok(word)) => Ok(Some((interpreter, word))),
-        _ => Err(refuse("interpreter", "the script's first line is not UTF-8")),
-    }
-}
-
-/// Resolves `env NAME` and `env -S NAME ARG…` to the program that `env` would run.
-fn resolve_env(interpreter: &str, argument: Option<String>, script: &Path) -> Result<(String, Vec<String>)> {
-    let is_env = Path::new(interpreter).file_name().is_some_and(|name| name == "env");
-    if !is_env {
-        return Ok((interpreter.to_owned(), argument.into_iter().collect()));
-    }
-    let argument = argument.unwrap_or_default();
-    let split = argument.strip_prefix("-S").map(str::trim);
-    let mut words: Vec<String> = match split {
-        Some(words) => words.split_whitespace().map(str::to_owned).collect(),
-        None => vec![argument.clone()],
+    let (Ok(interpreter), Ok(word)) =
+        (interpreter.into_os_string().into_string(), word.map(OsString::into_string).transpose())
+    else {
+        return Err(refuse("interpreter", "the script's first line is not UTF-8"));
     };
-    if words.is_empty() || words[0].is_empty() || words[0].starts_with('-') || words[0].contains(['=', ' ']) {
-        return Err(refuse("interpreter", format!("{}: `env {argument}` does not name a program", script.display())));
+    if Path::new(&interpreter).file_name().is_none_or(|name| name != "env") {
+        return Ok(Some((interpreter, word.into_iter().collect())));
     }
-    let name = words.remove(0);
-    Ok((name, words))
+    let word = word.unwrap_or_default();
+    let words: Vec<String> = match word.strip_prefix("-S") {
+        Some(words) => words.split_whitespace().map(str::to_owned).collect(),
+        None => vec![word.clone()],
+    };
+    match words.split_first() {
+        Some((name, arguments)) if !name.is_empty() && !name.starts_with('-') && !name.contains(['=', ' ']) => {
+            Ok(Some((name.clone(), arguments.to_vec())))
+        }
+        _ => Err(refuse("interpreter", format!("{}: `env {word}` does not name a program", path.display()))),
+    }
 }
 
 /// Hashes of files of at least this size are stored in the home.
@@ -219,27 +193,20 @@ const SETTLED: i64 = 2_000_000_000;
 #[derive(Clone, Default)]
 pub(crate) struct HashCache {
     known: HashMap<Key, String>,
-    /// The interpreters that the first lines of scripts name.
-    interpreters: HashMap<Key, Interpreter>,
     /// The cache file for large files; `None` if nothing is stored.
     kept: Option<PathBuf>,
-    loaded: bool,
 }
 
-/// The interpreter that the first line of a script names, with its one argument; `None` for a program.
-pub(crate) type Interpreter = Option<(String, Option<String>)>;
-
-/// Device, inode, size, modification and change time.
-type Key = (u64, u64, u64, i64, i64);
-
-fn key(identity: &Identity) -> Option<Key> {
-    identity.content.map(|(size, modified, changed)| (identity.dev, identity.ino, size, modified, changed))
-}
+/// Device and inode; size, modification and change time.
+type Key = (u64, u64, (u64, i64, i64));
 
 impl HashCache {
-    /// The cache of a home.
+    /// The cache of a home. Its file is not read if other users could have written it.
     pub(crate) fn of_home(home: &Home) -> Self {
-        Self { kept: Some(home.state("program-hashes")), ..Self::default() }
+        let (file, me) = (home.state("program-hashes"), rustix::process::geteuid().as_raw());
+        let is_trusted = fs::metadata(&file).is_ok_and(|meta| meta.uid() == me && !others_write(&meta));
+        let text = if is_trusted { fs::read_to_string(&file).unwrap_or_default() } else { String::new() };
+        Self { known: text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(), kept: Some(file) }
     }
 
     /// The hash of a file, and whether the hash was cached.
@@ -252,85 +219,31 @@ impl HashCache {
         self.of_file(identity, || opened.try_clone()).map(|(hash, _)| hash)
     }
 
-    fn of_file(&mut self, identity: &Identity, open: impl FnOnce() -> std::io::Result<File>) -> Result<(String, bool)> {
-        let key = key(identity);
-        let large = key.is_some_and(|(_, _, size, ..)| size >= LARGE);
-        if large && !self.loaded {
-            self.load();
-        }
+    fn of_file(&mut self, identity: &Identity, open: impl FnOnce() -> io::Result<File>) -> Result<(String, bool)> {
+        let key = identity.content.map(|content| (identity.dev, identity.ino, content));
         if let Some(known) = key.and_then(|key| self.known.get(&key)) {
             return Ok((known.clone(), true));
         }
-        let failed = |e| Error::io("cannot be read", e).in_file(&identity.path);
-        let text = open().and_then(sha256_of).map_err(failed)?;
+        let hash = open().and_then(sha256_of).map_err(|e| Error::io("cannot be read", e).in_file(&identity.path))?;
         if let Some(key) = key {
-            self.known.insert(key, text.clone());
-            if large {
-                self.keep(key, &text);
-            }
+            self.known.insert(key, hash.clone());
+            // It can be computed again.
+            drop(self.keep(key, &hash));
         }
-        Ok((text, false))
+        Ok((hash, false))
     }
 
-    /// The interpreter of a file. `read` determines it if it is not cached.
-    pub(crate) fn interpreter(
-        &mut self,
-        identity: &Identity,
-        read: impl FnOnce(&Path) -> Result<Interpreter>,
-    ) -> Result<Interpreter> {
-        let key = key(identity);
-        if let Some(known) = key.and_then(|key| self.interpreters.get(&key)) {
-            return Ok(known.clone());
-        }
-        let found = read(&identity.path)?;
-        if let Some(key) = key {
-            self.interpreters.insert(key, found.clone());
-        }
-        Ok(found)
-    }
-
-    /// Reads the cache file, unless other users could have written it.
-    fn load(&mut self) {
-        self.loaded = true;
-        let Some(file) = &self.kept else { return };
-        let me = rustix::process::geteuid().as_raw();
-        let trusted = fs::metadata(file).is_ok_and(|meta| meta.uid() == me && !others_write(&meta));
-        let text = if trusted { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
-        for line in text.lines() {
-            let mut words = line.split(' ');
-            let mut number = || words.next().and_then(|word| word.parse::<i64>().ok());
-            let (Some(dev), Some(ino), Some(size), Some(modified), Some(changed)) =
-                (number(), number(), number(), number(), number())
-            else {
-                continue;
-            };
-            let Some(hash) = words.next().filter(|hash| hash.len() == 71 && hash.starts_with("sha256:")) else {
-                continue;
-            };
-            let key = (dev.cast_unsigned(), ino.cast_unsigned(), size.cast_unsigned(), modified, changed);
-            self.known.insert(key, hash.to_owned());
-        }
-    }
-
-    /// Appends a hash to the cache file. Errors are ignored, because the hash can be computed again.
-    fn keep(&self, key: Key, hash: &str) {
-        let (dev, ino, size, modified, changed) = key;
+    /// Appends a hash to the cache file.
+    fn keep(&self, key: Key, hash: &str) -> Result<()> {
+        let (_, _, (size, modified, changed)) = key;
         let now = i64::try_from(clock::unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
-        let Some(file) = self.kept.as_ref().filter(|_| changed.max(modified) < now.saturating_sub(SETTLED)) else {
-            return;
-        };
-        let mut line = String::new();
-        let (dev, ino, size) = (dev.cast_signed(), ino.cast_signed(), size.cast_signed());
-        // Writing to a string cannot fail.
-        let _ = writeln!(line, "{dev} {ino} {size} {modified} {changed} {hash}");
-        let full = fs::metadata(file).is_ok_and(|meta| meta.len() > FULL);
-        if let Some(directory) = file.parent()
-            && cp_common::home::make_directory(directory).is_ok()
-            && let Ok(mut file) =
-                OpenOptions::new().append(!full).write(true).truncate(full).create(true).mode(0o600).open(file)
-        {
-            drop(file.write_all(line.as_bytes()));
-        }
+        let is_kept = size >= LARGE && changed.max(modified) < now.saturating_sub(SETTLED);
+        let Some(file) = self.kept.as_ref().filter(|_| is_kept) else { return Ok(()) };
+        let is_full = fs::metadata(file).is_ok_and(|meta| meta.len() > FULL);
+        file.parent().map(make_directory).transpose()?;
+        let mut options = OpenOptions::new();
+        let mut file = options.append(!is_full).write(true).truncate(is_full).create(true).mode(0o600).open(file)?;
+        Ok(writeln!(file, "{}", serde_json::json!((key, hash)))?)
     }
 }
 

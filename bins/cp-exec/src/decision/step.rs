@@ -1,6 +1,6 @@
 //! The decision about a program at the time it is started, when its arguments are final.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -9,11 +9,10 @@ use cp_common::Result;
 use cp_common::wire::Approval;
 use sha2::{Digest as _, Sha256};
 
-use super::checks::{check_command_name, check_modules, check_script, check_target, runs_by_path};
+use super::checks::{check_command_name, check_declared, check_script, check_target, not_of_name, runs_by_path};
 use super::confirm;
 use super::own_repository::{is_about_own_repository, is_in_own_tmp};
-use super::program::HashCache;
-use super::program::ProgramLookup;
+use super::program::{HashCache, ProgramLookup};
 use crate::digest::format_digest;
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
@@ -65,20 +64,29 @@ pub(crate) fn decide_step(
     request: &ExecRequest,
     given: &Given,
 ) -> (StepRuling, Result<Option<Box<Approval>>>) {
-    let readings = readings(request);
+    let start = Start { policy, request, given };
     let size = request.file.content.map_or(u64::MAX, |(size, ..)| size);
     let sha256 = match &request.opened {
         Some(opened) if caller == Caller::Line && size <= HASHED => hashes.of_opened(&request.file, opened).ok(),
         _ => None,
     };
-    let (argv, finding) = of_readings(policy, caller, request, readings, given);
+    let judged = readings(request).into_iter().enumerate().rev().map(|(at, argv)| {
+        let finding = start.judge(caller, at, &argv);
+        (argv, finding)
+    });
+    let strictness = |(_, finding): &(_, Result<Finding>)| match finding {
+        Err(_) => 2,
+        Ok(finding) => u8::from(finding.verdict == Verdict::Ask),
+    };
+    let nothing = || (Vec::new(), Ok(Finding::allowed(Risk::Low)));
+    let (argv, finding) = judged.max_by_key(strictness).unwrap_or_else(nothing);
     let verdict = match finding {
         Err(error) => {
             let rule = error.details().get("rule").and_then(|rule| rule.as_str()).unwrap_or("policy").to_owned();
             (rule, error.message().to_owned(), Err(error))
         }
         Ok(finding) if finding.verdict == Verdict::Ask => {
-            let variables = changed_variables(&argv[0], request, given);
+            let variables = start.changed_variables(&argv[0]);
             let program = sha256.as_deref();
             let approval = confirm::approval_of_step(policy, &argv, &request.cwd, &variables, program, &finding);
             (finding.rule, finding.reason, approval.map(|approval| Some(Box::new(approval))))
@@ -124,128 +132,117 @@ fn readings(request: &ExecRequest) -> Vec<Vec<String>> {
     written.into_iter().chain([of_file]).map(reading).collect()
 }
 
-/// The strictest finding about a start, and the reading that it is about.
-fn of_readings(
-    policy: &Policy,
-    caller: Caller,
-    request: &ExecRequest,
-    readings: Vec<Vec<String>>,
-    given: &Given,
-) -> (Vec<String>, Result<Finding>) {
-    let of_reading = |at: usize, argv: &[String]| {
-        if request.opened.is_none() && request.file.content.is_some() {
-            let message = format!("{} cannot be read, so nothing is known about it", request.file.path.display());
+/// A start that is being decided about.
+struct Start<'a> {
+    policy: &'a Policy,
+    request: &'a ExecRequest,
+    given: &'a Given,
+}
+
+impl Start<'_> {
+    /// The finding about one of the [`readings`]. The first is about the name that the caller wrote.
+    fn judge(&self, caller: Caller, at: usize, argv: &[String]) -> Result<Finding> {
+        let file = &self.request.file;
+        if self.request.opened.is_none() && file.content.is_some() {
+            let message = format!("{} cannot be read, so nothing is known about it", file.path.display());
             return Err(refuse("unreadable", message).hint("make the file readable for its owner"));
         }
         match caller {
             Caller::Line if at > 0 => {
-                check_target(policy, Path::new(Arguments::read(argv).name()))?;
-                by_rules(policy, argv, request, given, Scope::Line)
+                check_target(self.policy, Path::new(Arguments::read(argv).name()))?;
+                self.by_rules(argv, Scope::Line)
             }
             Caller::Line => {
-                check_environment(policy, request, given)?;
-                of_line(policy, argv, request, given)
+                self.check_environment()?;
+                self.of_line(argv)
             }
             Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed(Risk::Low)),
-            Caller::Program | Caller::Git => of_program(policy, argv, request, given),
+            Caller::Program | Caller::Git => self.of_program(argv),
         }
-    };
-    let strictness = |(_, finding): &(_, Result<Finding>)| match finding {
-        Err(_) => 2,
-        Ok(finding) => u8::from(finding.verdict == Verdict::Ask),
-    };
-    let judged = readings.into_iter().enumerate().rev().map(|(at, argv)| {
-        let finding = of_reading(at, &argv);
-        (argv, finding)
-    });
-    judged.max_by_key(strictness).unwrap_or_else(|| (Vec::new(), Ok(Finding::allowed(Risk::Low))))
-}
+    }
 
-/// The variables of a start that differ from those of the run and that the program reads: those with its name, as git
-/// reads `GIT_DIR`, and those that lead to its settings.
-fn changed_variables(program: &str, request: &ExecRequest, given: &Given) -> Vec<(String, String)> {
-    let own = format!("{}_", program.to_uppercase());
-    let is_read = |name: &str| name.to_uppercase().starts_with(&own) || ["HOME", "XDG_CONFIG_HOME"].contains(&name);
-    let home = ("HOME".to_owned(), HOME.to_owned());
-    let before: BTreeMap<_, _> =
-        given.iter().map(|(name, value)| (name.clone(), value.clone())).chain([home]).collect();
-    let now = request.env.iter().map(|variable| {
-        let text = String::from_utf8_lossy(variable);
-        let (name, value) = text.split_once('=').unwrap_or((&text, ""));
-        (name.to_owned(), value.to_owned())
-    });
-    let now: BTreeMap<_, _> = now.collect();
-    let names = before.keys().chain(now.keys()).filter(|name| is_read(name) && before.get(*name) != now.get(*name));
-    let changed = names.map(|name| (name.clone(), now.get(name).cloned().unwrap_or_default()));
-    changed.collect::<BTreeMap<_, _>>().into_iter().collect()
-}
+    /// The variables of a start that differ from those of the run and that the program reads: those with its name, as
+    /// git reads `GIT_DIR`, and those that lead to its settings.
+    fn changed_variables(&self, program: &str) -> Vec<(String, String)> {
+        let own = format!("{}_", program.to_uppercase());
+        let is_read = |name: &str| name.to_uppercase().starts_with(&own) || ["HOME", "XDG_CONFIG_HOME"].contains(&name);
+        let mut before = self.given.clone();
+        before.insert("HOME".to_owned(), HOME.to_owned());
+        let now = self.request.env.iter().map(|variable| {
+            let text = String::from_utf8_lossy(variable);
+            let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+            (name.to_owned(), value.to_owned())
+        });
+        let now: Given = now.collect();
+        let mut names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+        names.retain(|name| is_read(name) && before.get(*name) != now.get(*name));
+        names.into_iter().map(|name| (name.clone(), now.get(name).cloned().unwrap_or_default())).collect()
+    }
 
-/// True for directories of libraries that all lie where commands can write. Their code is that of the project.
-fn are_of_project(policy: &Policy, cwd: &Path, directories: &[u8]) -> bool {
-    let trees = policy.bounds.trees(Access::Write);
-    let is_of_project = |directory: &[u8]| {
-        let path = cwd.join(OsStr::from_bytes(directory));
-        !path.components().any(|part| part == Component::ParentDir) && trees.iter().any(|tree| path.starts_with(tree))
-    };
-    directories.split(|byte| *byte == b':').all(is_of_project)
-}
+    /// True for directories of libraries that all lie where commands can write. Their code is that of the project.
+    fn are_of_project(&self, directories: &[u8]) -> bool {
+        let trees = self.policy.bounds.trees(Access::Write);
+        directories.split(|byte| *byte == b':').all(|directory| {
+            let path = self.request.cwd.join(OsStr::from_bytes(directory));
+            !path.components().any(|part| part == Component::ParentDir)
+                && trees.iter().any(|tree| path.starts_with(tree))
+        })
+    }
 
-/// Refuses a variable that loads code if the line changed it.
-fn check_environment(policy: &Policy, request: &ExecRequest, given: &Given) -> Result<()> {
-    for variable in &request.env {
-        let mut parts = variable.splitn(2, |byte| *byte == b'=');
-        let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let is_of_project = name == b"LD_LIBRARY_PATH" && are_of_project(policy, &request.cwd, value);
-        if !is_of_project && LOADERS.iter().any(|loader| name_matches(loader, name)) {
-            let name = String::from_utf8_lossy(name);
-            if given.get(name.as_ref()).is_none_or(|given| given.as_bytes() != value) {
-                return Err(refuse("env_never", format!("`{name}` changes the code that programs load"))
-                    .hint("remove the variable from the line"));
+    /// Refuses a variable that loads code if the line changed it.
+    fn check_environment(&self) -> Result<()> {
+        for variable in &self.request.env {
+            let mut parts = variable.splitn(2, |byte| *byte == b'=');
+            let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            let is_of_project = name == b"LD_LIBRARY_PATH" && self.are_of_project(value);
+            if !is_of_project && LOADERS.iter().any(|loader| name_matches(loader, name)) {
+                let name = String::from_utf8_lossy(name);
+                if self.given.get(name.as_ref()).is_none_or(|given| given.as_bytes() != value) {
+                    return Err(refuse("env_never", format!("`{name}` changes the code that programs load"))
+                        .hint("remove the variable from the line"));
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Checks a program that another program starts: scripts of the governed tree, then the rules.
-fn of_program(policy: &Policy, argv: &[String], request: &ExecRequest, given: &Given) -> Result<Finding> {
-    let arguments = Arguments::read(argv);
-    if policy.governed.is_some() {
-        check_script(policy, &arguments, &request.cwd)?;
-        policy.check_tree_script(&request.file.path, arguments.words())?;
+    /// Checks a program that another program starts: scripts of the governed tree, then the rules.
+    fn of_program(&self, argv: &[String]) -> Result<Finding> {
+        let arguments = Arguments::read(argv);
+        if self.policy.governed.is_some() {
+            check_script(self.policy, &arguments, &self.request.cwd)?;
+            self.policy.check_tree_script(&self.request.file.path, arguments.words())?;
+        }
+        self.by_rules(argv, Scope::Child)
     }
-    by_rules(policy, argv, request, given, Scope::Child)
-}
 
-/// Checks a program that the line starts: its name and file against the policy, then the rules.
-fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest, given: &Given) -> Result<Finding> {
-    let arguments = Arguments::read(argv);
-    let file = &request.file.path;
-    check_target(policy, file)?;
-    let by_file = readings(request).pop().unwrap_or_default();
-    let is_declared = request.role == Role::Interpreter && runs_script(&by_file);
-    let named = request.cwd.join(&request.named);
-    if !is_declared
-        && !runs_by_path(policy, &named, file)
-        && !is_allowed_path(policy, file)
-        && !is_in_own_tmp(policy, file)
-    {
-        check_command_name(policy, &arguments)?;
-        check_file(policy, &argv[0], file)?;
+    /// Checks a program that the line starts: its name and file against the policy, then the rules.
+    fn of_line(&self, argv: &[String]) -> Result<Finding> {
+        let (policy, request) = (self.policy, self.request);
+        let (arguments, file) = (Arguments::read(argv), &request.file.path);
+        check_target(policy, file)?;
+        let by_file = readings(request).pop().unwrap_or_default();
+        let is_declared = request.role == Role::Interpreter && runs_script(&by_file);
+        let named = request.cwd.join(&request.named);
+        if !is_declared && !runs_by_path(policy, &named, file) && !is_in_own_tmp(policy, file) {
+            check_command_name(policy, &arguments)?;
+            if !ProgramLookup::of(policy).files(&argv[0]).any(|(_, known)| known == *file) {
+                return Err(not_of_name(policy, &argv[0], file));
+            }
+        }
+        check_declared(policy, &arguments, &request.cwd, file)?;
+        self.by_rules(argv, Scope::Line)
     }
-    check_modules(policy, &request.cwd, file, arguments.words())?;
-    check_script(policy, &arguments, &request.cwd)?;
-    by_rules(policy, argv, request, given, Scope::Line)
-}
 
-/// Judges the arguments of a program. Rules about repositories are about the owner's.
-fn by_rules(policy: &Policy, argv: &[String], request: &ExecRequest, given: &Given, scope: Scope) -> Result<Finding> {
-    let finding = judge(policy, argv, &request.cwd, scope);
-    let variables = changed_variables("git", request, given);
-    if is_about_own_repository(policy, argv, (request, &variables), &finding.rule) {
-        return Ok(Finding::allowed(Risk::Low));
+    /// Judges the arguments of a program. Rules about repositories are about the owner's.
+    fn by_rules(&self, argv: &[String], scope: Scope) -> Result<Finding> {
+        let finding = judge(self.policy, argv, &self.request.cwd, scope);
+        let variables = self.changed_variables("git");
+        if is_about_own_repository(self.policy, argv, (self.request, &variables), &finding.rule) {
+            return Ok(Finding::allowed(Risk::Low));
+        }
+        finding.or_refused()
     }
-    finding.or_refused()
 }
 
 /// True if an interpreter runs the script that names it: then the decision about the script holds for
@@ -253,23 +250,4 @@ fn by_rules(policy: &Policy, argv: &[String], request: &ExecRequest, given: &Giv
 pub(super) fn runs_script(argv: &[String]) -> bool {
     let arguments = Arguments::read(argv);
     is_shell(arguments.name()) || is_wrapper(arguments.name()) || arguments.script().is_some()
-}
-
-/// True if the policy allows a program by its path.
-fn is_allowed_path(policy: &Policy, file: &Path) -> bool {
-    let mut paths = policy.exec().allowed_commands.iter().filter(|allowed| allowed.contains('/'));
-    paths.any(|allowed| policy.base.join(policy.expand(allowed)).canonicalize().is_ok_and(|path| path == file))
-}
-
-/// Checks that a file with an allowed name lies in `exec.path` or is pinned.
-fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
-    let names = ProgramLookup::of(policy);
-    let on_path = names.path.iter().map(|directory| directory.join(name));
-    let pins = names.pins.iter().filter(|(pinned, _)| pinned == name).map(|(_, path)| path.clone());
-    let mut known = on_path.chain(pins).filter_map(|path| path.canonicalize().ok());
-    if known.any(|path| path == file) {
-        return Ok(());
-    }
-    let error = refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()));
-    Err(policy.with_grant(error, Access::Execute, file))
 }

@@ -54,7 +54,7 @@ pub(crate) struct Watched {
 impl Watched {
     /// The guarded names and repositories in the trees that a run may write.
     pub(super) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Self {
-        let (trees, listed) = (view.of(Operation::Write).cloned().collect::<Vec<_>>(), policy.written_by_name());
+        let (trees, listed) = (view.of(Operation::Write).cloned().collect::<Vec<_>>(), policy.bounds.written());
         let (links, hidden) = (std::mem::take(&mut found.links), std::mem::take(&mut found.hidden));
         // A hidden tree is not writable.
         let writable = |path: &PathBuf| trees.iter().any(|root| path.starts_with(root));

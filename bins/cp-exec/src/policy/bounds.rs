@@ -12,7 +12,7 @@ use cp_common::home::{PathClass, classify, governed_roots};
 use cp_common::{Error, Result};
 use serde::Deserialize;
 
-use super::patterns::{Anchors, Pattern, covering, escaped};
+use super::patterns::{Anchors, Pattern, covering, escaped, hostile};
 use crate::glob::name_matches;
 use crate::nofollow::{self, Link};
 use crate::refusal::{denied, denied_by, refuse_link};
@@ -78,9 +78,14 @@ impl Bounds {
         self.all().filter(|(_, grants)| *grants).flat_map(|(pattern, _)| pattern.links())
     }
 
-    /// The listed trees that exist. The kernel can enforce these.
+    /// The listed trees that exist. The kernel can enforce these. The root stands for the directories in it, because
+    /// nothing can be mounted over the root of a view.
     pub(crate) fn trees(&self, access: Access) -> Vec<PathBuf> {
-        trees(self.of(access))
+        let all = self.of(access).iter().filter_map(Pattern::tree).flat_map(|path| match path.parent() {
+            Some(_) => vec![path.to_owned()],
+            None => directories_of_root(),
+        });
+        all.filter(|path| is_there(path)).collect()
     }
 
     /// The trees that may be executed. Kernel rules need an existing path, so a missing tree below a writable one is
@@ -97,20 +102,35 @@ impl Bounds {
     /// Removes patterns that grant access through a hostile link, and returns one message for each. A link is hostile
     /// if commands can write to its directory, or if it leaves the directory under which the pattern was declared.
     pub(super) fn remove_linked(&mut self) -> Vec<String> {
-        let roots: Vec<PathBuf> = self.write.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect();
+        let roots = self.written();
         let mut removed = Vec::new();
         for patterns in [&mut self.read, &mut self.write, &mut self.execute] {
             patterns.retain(|pattern| {
-                let (link, why) = match (pattern.hostile_link(&roots), pattern.escaped_root(), pattern.links().last()) {
-                    (Some(link), ..) => (link, "which lies in a directory that commands can write".to_owned()),
-                    (None, Some(root), Some(link)) => (link, format!("which points out of {}", root.display())),
-                    _ => return true,
+                let leaves = || match (pattern.escaped_root(), pattern.links().last()) {
+                    (Some(root), Some(link)) => {
+                        Err(refuse_link(pattern.text(), &link.at, &format!("which points out of {}", root.display())))
+                    }
+                    _ => Ok(()),
                 };
-                removed.push(refuse_link(pattern.text(), &link.at, &why));
-                false
+                let refused = check_links(pattern.text(), pattern.links(), &roots).and_then(|()| leaves()).err();
+                removed.extend(refused.as_ref().map(|error| error.message().to_owned()));
+                refused.is_none()
             });
         }
-        removed.iter().map(|error| error.message().to_owned()).collect()
+        removed
+    }
+
+    /// The trees that are writable by name, even if they are guarded.
+    pub(crate) fn written(&self) -> Vec<PathBuf> {
+        self.write.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect()
+    }
+}
+
+/// Refuses a path through a link that a command could have created.
+pub(super) fn check_links(text: &str, links: &[Link], writable: &[PathBuf]) -> Result<()> {
+    match hostile(links, writable) {
+        Some(link) => Err(refuse_link(text, &link.at, "which lies in a directory that commands can write")),
+        None => Ok(()),
     }
 }
 
@@ -122,21 +142,6 @@ fn is_there(path: &Path) -> bool {
 /// Parses patterns.
 pub(super) fn patterns(texts: &[String], anchors: &Anchors) -> Vec<Pattern> {
     texts.iter().map(|text| Pattern::new(text, anchors)).collect()
-}
-
-/// All existing paths that some patterns match.
-pub(super) fn present(patterns: &[Pattern]) -> Vec<PathBuf> {
-    patterns.iter().flat_map(Pattern::present).collect()
-}
-
-/// The trees of some patterns that exist. The root stands for the directories in it, because nothing can be mounted
-/// over the root of a view.
-pub(super) fn trees(patterns: &[Pattern]) -> Vec<PathBuf> {
-    let all = patterns.iter().filter_map(Pattern::tree).flat_map(|path| match path.parent() {
-        Some(_) => vec![path.to_owned()],
-        None => directories_of_root(),
-    });
-    all.filter(|path| is_there(path)).collect()
 }
 
 /// Directories that each view makes itself.
@@ -216,14 +221,12 @@ pub(crate) struct Module {
     /// Its canonical directory.
     directory: PathBuf,
     file: PathBuf,
-    /// The declared bounds, or the error of a manifest that cannot be read.
-    bounds: Result<Bounds>,
-    declared: Declared,
+    /// What its manifest declares, or why that cannot be read.
+    declared: Result<Declared>,
 }
 
-/// The parts of a manifest that are not bounds.
-#[derive(Default)]
 struct Declared {
+    bounds: Bounds,
     /// The declared arguments of executables, for patterns with arguments: `scripts/a.sh --*`.
     arguments: Vec<(Pattern, String)>,
     /// The accesses for which the manifest has a list.
@@ -238,16 +241,12 @@ pub(super) fn modules(root: &Path, anchors: &Anchors) -> Vec<Module> {
         .filter_map(|entry| {
             let directory = entry.path().canonicalize().ok()?;
             let file = directory.join("capabilities.json");
-            let bounds = match fs::read(&file) {
+            let declared = match fs::read(&file) {
                 Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return None,
-                Err(e) => Err(Error::config(format!("cannot be read: {e}")).in_file(&file)),
-                Ok(text) => declared(&text, &directory, &anchors).map_err(|e| e.in_file(&file)),
+                Err(e) => Err(Error::config(format!("cannot be read: {e}"))),
+                Ok(text) => declared(&text, &directory, &anchors),
             };
-            let (bounds, declared) = match bounds {
-                Ok((bounds, declared)) => (Ok(bounds), declared),
-                Err(error) => (Err(error), Declared::default()),
-            };
-            Some(Module { directory, file, bounds, declared })
+            Some(Module { declared: declared.map_err(|e| e.in_file(&file)), directory, file })
         })
         .collect();
     modules.sort_by(|a, b| a.directory.cmp(&b.directory));
@@ -263,8 +262,7 @@ fn below_root(texts: &[String], anchors: &Anchors) -> Vec<Pattern> {
     texts.iter().map(below).collect()
 }
 
-/// The bounds that a manifest declares.
-fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds, Declared)> {
+fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<Declared> {
     let manifest: Manifest = serde_json::from_slice(text).map_err(|e| Error::config(e.to_string()))?;
     let given = manifest.capabilities;
     let lists = [(Access::Read, &given.read), (Access::Write, &given.write), (Access::Execute, &given.execute)];
@@ -287,7 +285,7 @@ fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds,
         forbidden: below_root(&given.forbidden, anchors),
         read_only: false,
     };
-    Ok((bounds, Declared { arguments, lists }))
+    Ok(Declared { bounds, arguments, lists })
 }
 
 impl Module {
@@ -296,55 +294,51 @@ impl Module {
         paths.iter().any(|path| path.starts_with(&self.directory))
     }
 
-    /// The bounds. If the manifest cannot be read, everything is refused.
-    fn bounds(&self) -> Result<&Bounds> {
-        self.bounds.as_ref().map_err(|error| {
-            denied("execute", &self.directory).with("rule", "capabilities").hint(format!(
-                "correct {}: {}",
-                self.file.display(),
-                error.message()
-            ))
+    /// What is declared. If the manifest cannot be read, everything is refused.
+    fn declared(&self) -> Result<&Declared> {
+        self.declared.as_ref().map_err(|error| {
+            let hint = format!("correct {}: {}", self.file.display(), error.message());
+            denied("execute", &self.directory).with("rule", "capabilities").hint(hint)
         })
     }
 
     /// True if the manifest lists paths for an access, so that it restricts the whole tree.
     pub(super) fn restricts(&self, access: Access) -> bool {
-        self.declared.lists.contains(&access)
+        self.declared.as_ref().is_ok_and(|declared| declared.lists.contains(&access))
     }
 
     /// The patterns of an access. A path that may be written or executed may be read.
     pub(super) fn patterns(&self, access: Access) -> impl Iterator<Item = &Pattern> {
-        let bounds = self.bounds.iter().flat_map(move |bounds| {
+        self.declared.iter().flat_map(move |Declared { bounds, arguments, .. }| {
             let others = if access == Access::Read { [&bounds.write[..], &bounds.execute] } else { [&[][..], &[]] };
-            bounds.of(access).iter().chain(others.into_iter().flatten())
-        });
-        let scripts = self.declared.arguments.iter().filter(move |_| access != Access::Write);
-        bounds.chain(scripts.map(|(pattern, _)| pattern))
+            let scripts = arguments.iter().filter(move |_| access != Access::Write).map(|(pattern, _)| pattern);
+            bounds.of(access).iter().chain(others.into_iter().flatten()).chain(scripts)
+        })
     }
 
     /// Refuses access that the module does not declare, or forbids.
     pub(crate) fn check(&self, access: Access, path: &Path) -> Result<()> {
-        let bounds = self.bounds()?;
-        if let Some(pattern) = bounds.forbidding(path) {
-            return Err(denied_by(access.name(), path, "capabilities", pattern.text())
-                .hint(format!("it is forbidden in {}", self.file.display())));
-        }
-        if bounds.lists(access, path) {
-            return Ok(());
-        }
-        Err(denied(access.name(), path).with("rule", "capabilities").hint(format!(
-            "capabilities.{} in {} does not list it",
-            access.name(),
-            self.file.display()
-        )))
+        let bounds = &self.declared()?.bounds;
+        let (error, why) = match bounds.forbidding(path) {
+            Some(pattern) => {
+                let error = denied_by(access.name(), path, "capabilities", pattern.text());
+                (error, format!("it is forbidden in {}", self.file.display()))
+            }
+            None if bounds.lists(access, path) => return Ok(()),
+            None => {
+                let why = format!("capabilities.{} in {} does not list it", access.name(), self.file.display());
+                (denied(access.name(), path).with("rule", "capabilities"), why)
+            }
+        };
+        Err(error.hint(why))
     }
 
     /// Refuses to execute a file with arguments that the module does not declare.
     pub(crate) fn check_execute(&self, path: &Path, arguments: &[String]) -> Result<()> {
         let words = arguments.join(" ");
         let declared = |(pattern, with): &(Pattern, String)| pattern.matches(path) && name_matches(with, &words);
-        let is_forbidden = self.bounds()?.forbidding(path).is_some();
-        if !is_forbidden && self.declared.arguments.iter().any(declared) {
+        let Declared { bounds, arguments, .. } = self.declared()?;
+        if bounds.forbidding(path).is_none() && arguments.iter().any(declared) {
             return Ok(());
         }
         self.check(Access::Execute, path)
@@ -352,7 +346,7 @@ impl Module {
 
     /// Refuses a path that the module forbids.
     pub(crate) fn check_not_forbidden(&self, path: &Path) -> Result<()> {
-        match self.bounds()?.forbidding(path) {
+        match self.declared()?.bounds.forbidding(path) {
             Some(_) => self.check(Access::Read, path),
             None => Ok(()),
         }
@@ -360,9 +354,10 @@ impl Module {
 
     /// The parts of some paths inside the bounds. Only whole trees, because the kernel supports no other patterns.
     pub(crate) fn narrow(&self, access: Access, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-        let mut bounds = self.bounds()?.trees(access);
+        let declared = self.declared()?;
+        let mut bounds = declared.bounds.trees(access);
         if access == Access::Execute {
-            bounds.extend(self.declared.arguments.iter().flat_map(|(pattern, _)| pattern.present()));
+            bounds.extend(declared.arguments.iter().flat_map(|(pattern, _)| pattern.present()));
         }
         let mut left = Vec::new();
         for path in paths {
@@ -377,7 +372,7 @@ impl Module {
 
     /// The forbidden paths, which are hidden.
     pub(crate) fn hidden(&self) -> Result<Vec<PathBuf>> {
-        let mut hidden = present(&self.bounds()?.forbidden);
+        let mut hidden: Vec<PathBuf> = self.declared()?.bounds.forbidden.iter().flat_map(Pattern::present).collect();
         // A link is not another name of its target, which is hidden at its own path.
         hidden.retain(|path| !path.is_symlink());
         Ok(hidden)

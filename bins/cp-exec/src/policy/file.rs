@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::{Error, Result, words};
+use cp_common::{Error, Result};
 use cp_egress::{Destination, Network};
 use cp_policy::explain;
 use serde::{Deserialize, Serialize};
@@ -39,9 +39,6 @@ pub(crate) struct Settings {
 impl Settings {
     /// Adds the grants for the project in which a base directory lies, and expands `~` in names of programs.
     pub(crate) fn resolve_for(&mut self, base: &Path, home: &str) {
-        for path in &mut self.exec.path {
-            *path = expand(&path.to_string_lossy(), home).into();
-        }
         for program in self.approval.owner_approver.iter_mut().take(1) {
             *program = expand(program, home);
         }
@@ -50,6 +47,9 @@ impl Settings {
             if base.starts_with(directory.canonicalize().unwrap_or(directory)) {
                 self.grant(project);
             }
+        }
+        for path in self.exec.path.iter_mut().chain(self.exec.pin.values_mut()) {
+            *path = expand(&path.to_string_lossy(), home).into();
         }
     }
 
@@ -72,7 +72,7 @@ impl Settings {
 pub(crate) struct Project {
     pub network: Vec<Destination>,
     pub allowed_commands: Vec<String>,
-    pub pin: BTreeMap<String, String>,
+    pub pin: BTreeMap<String, PathBuf>,
     pub env_allow: Vec<String>,
     pub env_set: BTreeMap<String, String>,
     pub read: Vec<String>,
@@ -111,7 +111,7 @@ pub(crate) struct Exec {
     /// The executables that a run may start.
     pub profile: Profile,
     /// Names that are pinned to one file.
-    pub pin: BTreeMap<String, String>,
+    pub pin: BTreeMap<String, PathBuf>,
     /// The user commands run as, when cp-exec runs as root.
     pub run_as: Option<RunAs>,
     /// The person who confirms commands that need confirmation.
@@ -154,19 +154,6 @@ impl Default for Exec {
 }
 
 impl Exec {
-    /// True if a command can reach others, so that it can publish something.
-    pub(crate) fn publishes(&self) -> bool {
-        !self.network.is_closed() || self.rule.iter().any(|rule| !rule.network.is_empty())
-    }
-
-    /// The network of a command: that of all commands, and the names of the rules about this one.
-    pub(crate) fn network_of(&self, argv: &[String]) -> Network {
-        let arguments = Arguments::read(argv);
-        let about = self.rule.iter().filter(|rule| rule.is_about(&arguments));
-        let own: Vec<Destination> = about.flat_map(|rule| &rule.network).cloned().collect();
-        self.network.with(&own)
-    }
-
     /// True if every program in `path` may run, unless it is restricted.
     pub(crate) fn allows_all(&self) -> bool {
         self.allowed_commands.iter().any(|allowed| allowed == "*")
@@ -179,8 +166,6 @@ impl Exec {
 pub(crate) enum Intent {
     /// It is refused, and the error names the tool call.
     Enforce,
-    /// It runs, and a notice names the tool call.
-    Warn,
     Off,
 }
 
@@ -313,27 +298,20 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
     if !exec.timeout.is_finite() || exec.timeout <= 0.0 || exec.timeout > LONGEST {
         return fault("exec.timeout", format!("timeout must be more than 0 and at most {LONGEST} seconds"));
     }
-    if let Some(path) = exec.path.iter().find(|path| !path.is_absolute() && !path.starts_with("~")) {
-        return fault("exec.path", format!("`{}` is not an absolute path", path.display()));
-    }
-    if let Some(directory) = settings.project.keys().find(|directory| !is_absolute(directory)) {
-        return fault("project", format!("`{directory}` is not an absolute path"));
-    }
-    if let Some(program) = settings.approval.owner_approver.first().filter(|program| !is_absolute(program)) {
-        return fault("approval.owner_approver", format!("`{program}` is not an absolute path"));
+    let paths = exec.path.iter().map(|path| ("exec.path", path.to_string_lossy()));
+    let projects = settings.project.keys().map(|directory| ("project", directory.into()));
+    let approver = settings.approval.owner_approver.first().map(|program| ("approval.owner_approver", program.into()));
+    let mut paths = paths.chain(projects).chain(approver);
+    // A leading `~` is expanded later.
+    if let Some((key, path)) = paths.find(|(_, path)| !expand(path, "/").starts_with('/')) {
+        return fault(key, format!("`{path}` is not an absolute path"));
     }
     if exec.allows_all() && exec.profile == Profile::Strict {
         let why =
             "allowed_commands = [\"*\"] requires profile = \"build\", because strict executes listed programs only";
         return fault("exec.allowed_commands", why.to_owned());
     }
-    check_examples(&settings.exec.rule)?;
     Ok(settings)
-}
-
-/// True if a path is absolute after a leading `~` is expanded.
-fn is_absolute(path: &str) -> bool {
-    expand(path, "/").starts_with('/')
 }
 
 /// The highest time limit of a command, in seconds.
@@ -352,17 +330,8 @@ pub(crate) struct Rule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     pub decision: Verdict,
-    /// Names that the command may connect to, beside those of `[exec]`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub network: Vec<Destination>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Command lines to which the rule must apply.
-    #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
-    pub examples: Vec<String>,
-    /// Command lines to which the rule must not apply.
-    #[serde(default, rename = "not_match", skip_serializing_if = "Vec::is_empty")]
-    pub counterexamples: Vec<String>,
 }
 
 /// The verdict.
@@ -388,33 +357,6 @@ impl Rule {
             && has_subcommand()
             && (self.options.is_empty() || arguments.has_option(&self.options))
     }
-}
-
-/// Checks that each rule applies to its examples and not to its counterexamples.
-pub(super) fn check_examples(rules: &[Rule]) -> Result<()> {
-    for (at, rule) in rules.iter().enumerate() {
-        let wrong = |line: &String, is: &str| {
-            Error::config(format!("exec.rule {}, about `{}`: `{line}` {is}", at + 1, rule.command))
-                .with("key", "exec.rule")
-                .with("example", line.as_str())
-        };
-        let about = |line: &String| -> Result<bool> {
-            let words =
-                words::split(line).map_err(|refusal| wrong(line, &format!("is not a valid command: {refusal}")))?;
-            Ok(rule.is_about(&Arguments::read(&words.argv)))
-        };
-        for line in &rule.examples {
-            if !about(line)? {
-                return Err(wrong(line, "should match and does not"));
-            }
-        }
-        for line in &rule.counterexamples {
-            if about(line)? {
-                return Err(wrong(line, "should not match and does"));
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

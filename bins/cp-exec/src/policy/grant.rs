@@ -28,7 +28,7 @@ impl Policy {
             Some("it contains a home directory")
         } else if is_within(&PRIVATE) || is_temporary || writes && is_within(&SYSTEM) {
             Some("it belongs to the system, or to each run alone")
-        } else if self.cp_home.contains(path) || self.hidden().hides(path) || self.bounds.forbidding(path).is_some() {
+        } else if self.cp_home.contains(path) || self.hides(path) || self.bounds.forbidding(path).is_some() {
             Some("it is hidden from commands")
         } else if writes && (self.is_guarded(path) || is_kept()) {
             Some("other programs run commands from it")

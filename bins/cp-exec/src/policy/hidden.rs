@@ -7,51 +7,19 @@ use cp_common::{Error, Result};
 use cp_ledger::store::blob;
 
 use super::Policy;
-use super::bounds::{Access, Governed};
+use super::bounds::{Access, Governed, check_links};
+use super::built_in;
 use super::patterns::covering;
 use crate::guard::{is_guarded, is_guarded_by_link};
-use crate::nofollow::{self, Link, Node, follow};
+use crate::nofollow::{self, Node, follow};
 use crate::refusal::{denied, denied_by, refuse_link};
-
-/// Secrets of a user, below the home directory.
-const SECRETS: [&str; 16] = [
-    ".ssh",
-    ".aws",
-    ".azure",
-    ".gnupg",
-    ".netrc",
-    ".git-credentials",
-    ".kube",
-    ".docker",
-    ".pypirc",
-    ".npmrc",
-    ".config/gcloud",
-    ".config/gh",
-    ".cargo/credentials.toml",
-    ".cargo/credentials",
-    ".password-store",
-    ".local/share/keyrings",
-];
-
-/// Secrets of the machine, and sockets that give root access.
-const SYSTEM_SECRETS: [&str; 9] = [
-    "/etc/shadow",
-    "/etc/gshadow",
-    "/etc/sudoers",
-    "/etc/sudoers.d",
-    "/etc/ssh",
-    "/etc/ssl/private",
-    "/run/docker.sock",
-    "/run/containerd",
-    "/run/podman",
-];
 
 impl Policy {
     /// All paths that are hidden from every command, including those that do not exist. Names that are hidden at any
     /// depth are found by [`Policy::scan_trees`].
     pub(crate) fn masks(&self) -> Vec<PathBuf> {
-        let mut masks: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
-        masks.extend(SECRETS.iter().map(|name| self.loaded.home.join(name)));
+        let mut masks: Vec<PathBuf> = built_in().system_secrets.iter().map(PathBuf::from).collect();
+        masks.extend(built_in().secrets.iter().map(|name| self.loaded.home.join(name)));
         masks.extend(self.cp_home.private());
         masks.extend([self.ledger.clone(), blob::directory(&self.ledger)]);
         masks.extend(self.bounds.forbidden.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)));
@@ -64,43 +32,24 @@ impl Policy {
 
     /// Resolves links that no command can create. A path through any other link is refused.
     pub(crate) fn followed(&self, paths: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
-        let writable = self.written_by_name();
-        let mut followed = Vec::new();
-        for path in paths {
+        let writable = self.bounds.written();
+        let followed = paths.into_iter().map(|path| {
             // Most paths have no link, and one call to `open` shows it.
             if nofollow::open(&path).is_ok() {
-                followed.push(path);
-                continue;
+                return Ok(path);
             }
             let (real, links) = follow(&path);
-            let hostile = |link: &&Link| writable.iter().any(|root| link.at != **root && link.at.starts_with(root));
-            if let Some(link) = links.iter().find(hostile) {
-                return Err(refuse_link(
-                    &path.display().to_string(),
-                    &link.at,
-                    "which lies in a directory that commands can write",
-                ));
-            }
-            followed.push(real);
-        }
-        Ok(followed)
-    }
-
-    /// The trees that the policy makes writable by name, even if they are guarded.
-    pub(crate) fn written_by_name(&self) -> Vec<PathBuf> {
-        self.bounds.write.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect()
+            check_links(&path.display().to_string(), &links, &writable).map(|()| real)
+        });
+        followed.collect()
     }
 
     /// True if other programs execute something from a path later, so that it must not be written.
     pub(crate) fn is_guarded(&self, path: &Path) -> bool {
-        let below = self
-            .written_by_name()
-            .into_iter()
-            .filter(|root| path.starts_with(root))
-            .max_by_key(|root| root.as_os_str().len());
-        below.is_some_and(|root| {
-            path != root && (is_guarded(path.strip_prefix(&root).unwrap_or(path)) || is_guarded_by_link(&root, path))
-        })
+        let within = self.bounds.written().into_iter().filter(|root| path != root && path.starts_with(root));
+        within
+            .max_by_key(|root| root.as_os_str().len())
+            .is_some_and(|root| is_guarded(path.strip_prefix(&root).unwrap_or(path)) || is_guarded_by_link(&root, path))
     }
 
     /// Paths to keep read-only inside writable trees, in addition to guarded paths.
@@ -133,24 +82,11 @@ impl Policy {
         self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned))
     }
 
-    /// The hidden paths, resolved once to check many paths.
-    pub(crate) fn hidden(&self) -> Hidden {
-        Hidden { masks: self.masks().iter().map(|mask| follow(mask).0).collect(), tools: self.tools.clone() }
-    }
-}
-
-/// Hidden paths with resolved links.
-pub(crate) struct Hidden {
-    masks: Vec<PathBuf>,
-    tools: Vec<PathBuf>,
-}
-
-impl Hidden {
     /// True if a path is hidden by its directory or by its name.
-    pub(crate) fn hides(&self, path: &Path) -> bool {
+    pub(super) fn hides(&self, path: &Path) -> bool {
         let by_name = |above: &Path| above.file_name().is_some_and(|name| is_environment_file(name.as_encoded_bytes()));
-        !self.tools.iter().any(|tools| path.starts_with(tools))
-            && (self.masks.iter().any(|mask| path.starts_with(mask)) || path.ancestors().any(by_name))
+        !self.is_tool(path)
+            && (self.masks().iter().any(|mask| path.starts_with(follow(mask).0)) || path.ancestors().any(by_name))
     }
 }
 
@@ -172,11 +108,10 @@ pub(super) fn is_environment_file(name: &[u8]) -> bool {
 
 /// Checks that a path may be read.
 pub(crate) fn readable(policy: &Policy, path: &Path) -> Result<()> {
-    visible(policy, &policy.hidden(), path, Access::Read)
+    visible(policy, path, Access::Read)
 }
 
-/// Checks one of many paths. `hidden` is resolved once by the caller.
-pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Access) -> Result<()> {
+fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
     for module in policy.modules_at(&[&policy.base]) {
         module.check(access, path)?;
     }
@@ -193,7 +128,7 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
     if let Some(pattern) = policy.bounds.forbidding(path) {
         return Err(denied_by(access.name(), path, "forbidden", pattern.text()).hint(hint));
     }
-    if hidden.hides(path) {
+    if policy.hides(path) {
         return Err(denied(access.name(), path)
             .with("rule", "secret")
             .hint("secrets are hidden from commands and tools"));
@@ -209,7 +144,7 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
 /// Checks that a path may be written: it must be listed, and neither pristine nor forbidden nor guarded. `asked` is
 /// the same path before links were resolved.
 pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()> {
-    visible(policy, &policy.hidden(), path, Access::Write)?;
+    visible(policy, path, Access::Write)?;
     let hint = policy.setting_hint("[paths] lists what may be written");
     if let Some(pattern) = covering(&policy.pristine, path) {
         return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));

@@ -5,6 +5,7 @@
 //! not change after it is read. Decisions and the sandbox query paths here.
 
 mod bounds;
+mod built_in;
 mod file;
 mod grant;
 mod hidden;
@@ -23,7 +24,8 @@ use cp_common::{Context, Error, Result};
 use cp_egress::Network;
 
 pub(crate) use self::bounds::Access;
-use self::bounds::{Bounds, Governed, Module, modules, patterns};
+use self::bounds::{Bounds, Governed, Module, check_links, modules, patterns};
+pub(crate) use self::built_in::{built_in, parsed};
 use self::file::Exec;
 pub(crate) use self::file::{
     Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Verdict, load, parse,
@@ -35,7 +37,7 @@ pub(crate) use self::patterns::{escaped, expand, normal};
 pub(crate) use self::trust::{check_directory, name_of, others_write};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};
-use crate::refusal::{owner_hint, refuse, refuse_link};
+use crate::refusal::{owner_hint, refuse};
 
 /// The input of every decision and every sandbox of this process. Only the current call changes.
 #[derive(Clone)]
@@ -50,8 +52,6 @@ pub(crate) struct Policy {
     pub base: PathBuf,
     /// Directories of executable tools.
     pub tools: Vec<PathBuf>,
-    /// Names that are pinned to one file.
-    pub pins: Vec<(String, PathBuf)>,
     /// The home of the cp programs.
     pub cp_home: Home,
     pub ledger: PathBuf,
@@ -65,7 +65,7 @@ pub(crate) struct Policy {
     /// The highest time limit that a command may request, in seconds.
     pub longest: f64,
     /// True for a server.
-    is_of_server: bool,
+    pub is_of_server: bool,
 }
 
 /// The actor, as entries of the ledger name it.
@@ -124,11 +124,7 @@ impl Policy {
         let cp_home = context.home.resolved();
         let named = context.root().map_err(Error::fatal)?;
         let root = named.as_deref().unwrap_or(cp_home.root());
-        let home = loaded.home.to_string_lossy();
-        let pins = loaded.settings.exec.pin.iter();
-        let pins: Vec<(String, PathBuf)> =
-            pins.map(|(name, path)| (name.clone(), expand(path, &home).into())).collect();
-        let programs = loaded.settings.exec.path.iter().chain(pins.iter().map(|(_, path)| path));
+        let programs = loaded.settings.exec.path.iter().chain(loaded.settings.exec.pin.values());
         links.extend(programs.flat_map(|path| follow(path).1));
         let paths = &loaded.settings.paths;
         let mut bounds = Bounds {
@@ -152,7 +148,6 @@ impl Policy {
                 origin: context.origin(),
             },
             tools,
-            pins,
             governed: named.as_deref().map(Governed::of),
             modules: modules(root, &anchors).into(),
             cp_home: cp_home.clone(),
@@ -164,12 +159,12 @@ impl Policy {
         })
     }
 
-    /// Allows commands of this start to read and execute a program, or a directory of programs.
-    pub(crate) fn allow_program(&mut self, path: &Path) {
+    /// Allows commands of this start to read a path, and to execute it if it is a program or a directory of programs.
+    pub(crate) fn allow(&mut self, path: &Path, is_program: bool) {
         let anchors = Anchors { base: self.base.clone(), home: self.loaded.home.clone(), session: None };
         let pattern = Pattern::new(&escaped(&path.to_string_lossy()), &anchors);
-        self.bounds.read.push(pattern.clone());
-        self.bounds.execute.push(pattern);
+        self.bounds.execute.extend(is_program.then(|| pattern.clone()));
+        self.bounds.read.push(pattern);
     }
 
     /// Makes this the policy of a server, whose command its owner chose: it may run for a day, and of the built-in
@@ -178,23 +173,10 @@ impl Policy {
         (self.longest, self.is_of_server) = (86_400.0, true);
     }
 
-    /// True for the policy of a server.
-    pub(crate) fn is_of_server(&self) -> bool {
-        self.is_of_server
-    }
-
-    /// Adds a path to those that may be read.
-    pub(crate) fn allow_reading(&mut self, path: &Path) {
-        let anchors = Anchors { base: self.base.clone(), home: self.loaded.home.clone(), session: None };
-        self.bounds.read.push(Pattern::new(&escaped(&path.to_string_lossy()), &anchors));
-    }
-
     /// Removes write access and the network.
     pub(crate) fn set_read_only(&mut self) {
         self.bounds.read_only = true;
-        let exec = &mut self.loaded.settings.exec;
-        exec.network = Network::default();
-        exec.rule.iter_mut().for_each(|rule| rule.network.clear());
+        self.loaded.settings.exec.network = Network::default();
     }
 
     /// The directory that commands of the session, or else of the run, see as `/tmp`; `None` outside of both.
@@ -265,13 +247,9 @@ impl Policy {
 
     /// Refuses a policy whose forbidden or pristine paths go through a link that a command could have created.
     fn check_links(&self) -> Result<()> {
-        let writable = self.written_by_name();
-        for pattern in self.bounds.forbidden.iter().chain(&self.pristine) {
-            if let Some(link) = pattern.hostile_link(&writable) {
-                return Err(refuse_link(pattern.text(), &link.at, "which lies in a directory that commands can write"));
-            }
-        }
-        Ok(())
+        let writable = self.bounds.written();
+        let mut patterns = self.bounds.forbidden.iter().chain(&self.pristine);
+        patterns.try_for_each(|pattern| check_links(pattern.text(), pattern.links(), &writable))
     }
 
     /// Refuses a base directory that would grant too much, unless the policy lists that directory by name. Also

@@ -19,19 +19,14 @@ pub(crate) struct Anchors {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     text: String,
-    kind: Kind,
+    /// The path, if the pattern is a path and everything below it: the kernel can enforce this.
+    tree: Option<PathBuf>,
+    /// The components, with `*` and `?`. The kernel cannot enforce these.
+    parts: Vec<String>,
     /// The links on the path of the pattern.
     links: Vec<Link>,
     /// The directory under which the pattern was declared, if a link leaves it.
     escaped_root: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    /// A path and everything below it: the kernel can enforce this.
-    Tree(PathBuf),
-    /// Components with `*` and `?`. The kernel cannot enforce these.
-    Glob(Vec<String>),
 }
 
 impl Pattern {
@@ -55,22 +50,13 @@ impl Pattern {
         let escaped_root = root
             .filter(|root| !links.is_empty() && normal(&fixed).starts_with(root) && !real.starts_with(follow(root).0));
         let is_tree = !anywhere && (rest.as_os_str().is_empty() || rest == Path::new("**"));
-        let kind = if is_tree {
-            Kind::Tree(real)
-        } else {
-            Kind::Glob(components(&normal(&Path::new(&escaped(&real.to_string_lossy())).join(rest))))
-        };
-        Self { text: text.to_owned(), kind, links, escaped_root }
+        let parts = components(&normal(&Path::new(&escaped(&real.to_string_lossy())).join(rest)));
+        Self { text: text.to_owned(), tree: is_tree.then_some(real), parts, links, escaped_root }
     }
 
     /// The links on the path of the pattern.
     pub(super) fn links(&self) -> &[Link] {
         &self.links
-    }
-
-    /// The first link on the path that a command could have created in one of these trees.
-    pub(super) fn hostile_link(&self, writable: &[PathBuf]) -> Option<&Link> {
-        self.links.iter().find(|link| writable.iter().any(|root| link.at != *root && link.at.starts_with(root)))
     }
 
     /// The directory under which the pattern was declared, if a link leaves it.
@@ -85,92 +71,48 @@ impl Pattern {
 
     /// The path of the tree, if the pattern is a whole tree.
     pub(crate) fn tree(&self) -> Option<&Path> {
-        match &self.kind {
-            Kind::Tree(path) => Some(path),
-            Kind::Glob(_) => None,
-        }
+        self.tree.as_deref()
     }
 
     /// The last component of a pattern `**/name`, which alone decides.
     pub(super) fn anywhere(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Glob(parts) => match parts.as_slice() {
-                [any, name] if any == "**" => Some(name),
-                _ => None,
-            },
-            Kind::Tree(_) => None,
+        match self.parts.as_slice() {
+            [any, name] if any == "**" => Some(name),
+            _ => None,
         }
-    }
-
-    /// True if a pattern with wildcards could match a path below a directory.
-    pub(super) fn reaches(&self, directory: &Path) -> bool {
-        let Kind::Glob(parts) = &self.kind else { return false };
-        let before_any = parts.iter().take_while(|part| *part != "**");
-        before_any.zip(components(directory)).all(|(part, name)| name_matches(part, &name))
     }
 
     /// The pattern for the last component of matching paths; `None` if any name matches.
     pub(super) fn last(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Glob(parts) => parts.last().map(String::as_str).filter(|last| *last != "**"),
-            Kind::Tree(_) => None,
-        }
+        self.parts.last().map(String::as_str).filter(|last| *last != "**")
     }
 
     /// The existing paths that the pattern matches. A pattern that starts with `**` is not searched for.
     pub(crate) fn present(&self) -> Vec<PathBuf> {
-        let mut found = Vec::new();
-        match &self.kind {
-            Kind::Tree(path) => found.extend(path.exists().then(|| path.clone())),
-            Kind::Glob(parts) if parts.first().is_some_and(|part| part == "**") => {}
-            Kind::Glob(parts) => collect_matches(Path::new("/"), parts, &mut found),
+        match &self.tree {
+            Some(path) => path.exists().then(|| path.clone()).into_iter().collect(),
+            None => existing(&self.parts),
         }
-        found
     }
 
     /// True if the pattern matches a normalized path.
     pub(crate) fn matches(&self, path: &Path) -> bool {
-        match &self.kind {
-            Kind::Tree(root) => path.starts_with(root),
-            Kind::Glob(parts) => glob(parts, &components(path)),
-        }
+        self.tree.as_ref().map_or_else(|| glob(&self.parts, &components(path), false), |root| path.starts_with(root))
     }
 
     /// The existing directories in which a new entry can match the pattern. A pattern that starts with `**` has none.
     pub(super) fn directories(&self) -> Vec<PathBuf> {
-        let mut found = Vec::new();
-        match &self.kind {
-            Kind::Tree(path) => {
-                found.extend(path.parent().filter(|above| !path.exists() && above.is_dir()).map(Path::to_owned));
-            }
-            Kind::Glob(parts) => {
-                let above = &parts[..parts.len().saturating_sub(1)];
-                if above.first().is_some_and(|part| part != "**") {
-                    collect_matches(Path::new("/"), above, &mut found);
-                }
-                found.retain(|path| path.symlink_metadata().is_ok_and(|meta| meta.is_dir()));
-            }
-        }
-        found
+        let above = match &self.tree {
+            Some(path) => path.parent().filter(|_| !path.exists()).map(Path::to_owned).into_iter().collect(),
+            None => existing(&self.parts[..self.parts.len().saturating_sub(1)]),
+        };
+        above.into_iter().filter(|path| path.symlink_metadata().is_ok_and(|meta| meta.is_dir())).collect()
     }
 
     /// True if the pattern can match a path below a directory.
     pub(super) fn may_match_below(&self, directory: &Path) -> bool {
-        match &self.kind {
-            Kind::Tree(root) => root.starts_with(directory),
-            Kind::Glob(parts) => {
-                let mut names = directory.components().skip(1);
-                let mut parts = parts.iter();
-                loop {
-                    match (names.next(), parts.next()) {
-                        (None, part) => return part.is_some(),
-                        (Some(_), Some(part)) if part == "**" => return true,
-                        (Some(name), Some(part)) if name_matches(part, name.as_os_str().as_encoded_bytes()) => {}
-                        _ => return false,
-                    }
-                }
-            }
-        }
+        let by_parts = || glob(&self.parts, &components(directory), true);
+        self.tree.as_ref().map_or_else(by_parts, |root| root.starts_with(directory))
     }
 
     /// True if the pattern matches a path or one of its ancestors.
@@ -218,6 +160,20 @@ fn components(path: &Path) -> Vec<String> {
         .collect()
 }
 
+/// The existing paths that match components.
+fn existing(parts: &[String]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    if parts.first().is_some_and(|part| part != "**") {
+        collect_matches(Path::new("/"), parts, &mut found);
+    }
+    found
+}
+
+/// The first of some links that a command could have created in one of these trees.
+pub(super) fn hostile<'a>(links: &'a [Link], writable: &[PathBuf]) -> Option<&'a Link> {
+    links.iter().find(|link| writable.iter().any(|root| link.at != *root && link.at.starts_with(root)))
+}
+
 /// Finds the paths below a directory that match a pattern. Links are found but not followed.
 fn collect_matches(directory: &Path, pattern: &[String], found: &mut Vec<PathBuf>) {
     let Some((first, rest)) = pattern.split_first() else { return };
@@ -246,13 +202,15 @@ fn collect_matches(directory: &Path, pattern: &[String], found: &mut Vec<PathBuf
     }
 }
 
-fn glob(pattern: &[String], path: &[String]) -> bool {
+/// True if components match a path. `below`: if they can match a path below it.
+fn glob(pattern: &[String], path: &[String], below: bool) -> bool {
     match (pattern.split_first(), path.split_first()) {
+        (part, None) if below => part.is_some(),
         (None, None) => true,
-        (Some((any, rest)), _) if any == "**" => {
-            glob(rest, path) || path.split_first().is_some_and(|(_, below)| glob(pattern, below))
+        (Some((any, rest)), name) if any == "**" => {
+            below || glob(rest, path, false) || name.is_some_and(|(_, path)| glob(pattern, path, false))
         }
-        (Some((first, rest)), Some((name, below))) => name_matches(first, name) && glob(rest, below),
+        (Some((first, rest)), Some((name, path))) => name_matches(first, name) && glob(rest, path, below),
         _ => false,
     }
 }
@@ -282,12 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn reaches_only_directories_that_pattern_can_match_below() {
+    fn pattern_matches_only_below_directories_that_it_can_reach() {
         for text in ["**/*.pem", "~/**/key", "~/.rustup/*/k", "~/*/toolchains/**/k", "/**/x"] {
-            assert!(pattern(text).reaches(Path::new("/nowhere/h/.rustup/toolchains")), "{text}");
+            assert!(pattern(text).may_match_below(Path::new("/nowhere/h/.rustup/toolchains")), "{text}");
         }
         for text in ["./**/key", "~/.cargo/**/k", "~/.rustup/tmp/*.k", "~/.ssh/**"] {
-            assert!(!pattern(text).reaches(Path::new("/nowhere/h/.rustup/toolchains")), "{text}");
+            assert!(!pattern(text).may_match_below(Path::new("/nowhere/h/.rustup/toolchains")), "{text}");
         }
     }
 

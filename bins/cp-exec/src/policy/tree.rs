@@ -4,22 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cp_common::{Error, Result};
+use cp_common::Result;
 
 use super::Policy;
 use super::bounds::{Access, Governed, Module};
 use super::patterns::Pattern;
 use crate::refusal::denied;
-
-/// The paths of the tree that the sandbox restricts.
-#[derive(Default)]
-pub(crate) struct TreeLimits {
-    /// Paths that no module lists as readable.
-    pub hidden: Vec<PathBuf>,
-    /// Read-only paths, and in them the paths that stay writable.
-    pub read_only: Vec<PathBuf>,
-    pub writable: Vec<PathBuf>,
-}
+use crate::sandbox::plan::{Operation, Place, View};
 
 impl Policy {
     /// The named tree, and its modules that list paths for an access. `None` if the access is not restricted.
@@ -31,48 +22,53 @@ impl Policy {
     /// Refuses an access to a path of the named tree that no module lists. A directory may be read if a listed path can
     /// lie in it.
     pub(crate) fn check_tree(&self, access: Access, path: &Path) -> Result<()> {
-        let Some((governed, modules)) = self.listing(access) else { return Ok(()) };
-        let is_listed = |module: &&Module| {
-            let mut patterns = module.patterns(access);
+        self.check_declared(access, path, &|module| {
             let leads = access == Access::Read && path.is_dir();
-            patterns.any(|pattern| pattern.covers(path) || leads && pattern.may_match_below(path))
-        };
-        if !path.starts_with(&governed.root) || self.is_tool(path) || modules.iter().any(is_listed) {
-            return Ok(());
-        }
-        Err(unlisted(governed, access, path))
+            module.patterns(access).any(|pattern| pattern.covers(path) || leads && pattern.may_match_below(path))
+        })
     }
 
     /// Refuses to execute a program or script of the named tree with arguments that no module declares.
     pub(crate) fn check_tree_script(&self, path: &Path, arguments: &[String]) -> Result<()> {
-        let Some((governed, modules)) = self.listing(Access::Execute) else { return Ok(()) };
-        let is_declared = |module: &&Module| module.check_execute(path, arguments).is_ok();
-        if !path.starts_with(&governed.root) || self.is_tool(path) || modules.iter().any(is_declared) {
-            return Ok(());
-        }
-        Err(unlisted(governed, Access::Execute, path))
+        self.check_declared(Access::Execute, path, &|module| module.check_execute(path, arguments).is_ok())
     }
 
-    /// The restrictions of the named tree for the sandbox.
-    pub(crate) fn tree_limits(&self) -> TreeLimits {
-        let mut limits = TreeLimits::default();
-        if let Some((governed, modules)) = self.listing(Access::Read) {
-            let listed: Vec<&Pattern> = modules.iter().flat_map(|module| module.patterns(Access::Read)).collect();
-            self.add_unlisted(&governed.root, &listed, true, &mut limits.hidden);
+    fn check_declared(&self, access: Access, path: &Path, is_declared: &dyn Fn(&Module) -> bool) -> Result<()> {
+        let Some((governed, modules)) = self.listing(access) else { return Ok(()) };
+        if !path.starts_with(&governed.root) || self.is_tool(path) || modules.into_iter().any(is_declared) {
+            return Ok(());
         }
-        if let Some((governed, modules)) = self.listing(Access::Write) {
-            let listed: Vec<&Pattern> = modules.iter().flat_map(|module| module.patterns(Access::Write)).collect();
-            limits.read_only.push(governed.root.clone());
-            limits.writable = listed.iter().flat_map(|pattern| pattern.present()).collect();
+        let hint = format!("no module of {} lists it in capabilities.{}", governed.root.display(), access.name());
+        Err(denied(access.name(), path).with("rule", "capabilities").hint(hint))
+    }
+
+    /// The restrictions of the named tree for the sandbox: hidden paths, which no module lists as readable, read-only
+    /// paths, and in them the paths that stay writable.
+    pub(crate) fn tree_limits(&self) -> Vec<Place> {
+        let listed = |access| -> Option<(&Path, Vec<&Pattern>)> {
+            let (governed, modules) = self.listing(access)?;
+            Some((&governed.root, modules.into_iter().flat_map(|module| module.patterns(access)).collect()))
+        };
+        let (mut hidden, mut read_only, mut writable) = (Vec::new(), Vec::new(), Vec::new());
+        if let Some((root, listed)) = listed(Access::Read) {
+            self.add_unlisted(root, &listed, true, &mut hidden);
+        }
+        if let Some((root, listed)) = listed(Access::Write) {
+            read_only.push(root.to_owned());
+            writable.extend(listed.iter().flat_map(|pattern| pattern.present()));
             for directory in listed.iter().flat_map(|pattern| pattern.directories()) {
                 // A new entry of the directory can match, so its other entries are read-only.
-                if directory.starts_with(&governed.root) && !listed.iter().any(|pattern| pattern.covers(&directory)) {
-                    self.add_unlisted(&directory, &listed, false, &mut limits.read_only);
-                    limits.writable.push(directory);
+                if directory.starts_with(root) && !listed.iter().any(|pattern| pattern.covers(&directory)) {
+                    self.add_unlisted(&directory, &listed, false, &mut read_only);
+                    writable.push(directory);
                 }
             }
         }
-        limits
+        let mut limits = View::default();
+        limits.add(Operation::Hidden, true, hidden);
+        limits.add(Operation::ReadOnly, true, read_only);
+        limits.add(Operation::Writable, false, writable);
+        limits.places
     }
 
     /// Adds the entries of a directory that no pattern matches. The target of a link is restricted at its own path.
@@ -91,11 +87,4 @@ impl Policy {
             }
         }
     }
-}
-
-/// The refusal of a path of the tree that no module lists.
-fn unlisted(governed: &Governed, access: Access, path: &Path) -> Error {
-    let (root, access) = (governed.root.display(), access.name());
-    let hint = format!("no module of {root} lists it in capabilities.{access}");
-    denied(access, path).with("rule", "capabilities").hint(hint)
 }

@@ -13,13 +13,14 @@ use cp_common::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::Policy;
 use super::hidden::is_environment_file;
 use super::patterns::Pattern;
+use super::{Policy, built_in};
 use crate::glob::name_matches;
 use crate::guard::{Guarded, Guards, MatchState, may_matter};
 use crate::nofollow;
 use crate::refusal::refuse;
+use crate::sandbox::plan::{Operation, Place};
 
 /// The longest path of a directory that is searched. The kernel accepts no path over 4096 bytes, so deeper paths
 /// could not be covered.
@@ -29,30 +30,12 @@ const LONGEST: usize = 4096 - 256;
 /// exists because several runs can walk at the same time and descriptors are limited.
 const HELD: usize = 16;
 
-/// Directories into which installers put published programs and packages, absolute or below a home. Their files are
-/// public, and there are more of them than files of the user.
-const TOOLCHAINS: [&str; 13] = [
-    ".rustup/toolchains",
-    ".cargo/registry",
-    "go/pkg/mod",
-    ".nvm/versions",
-    ".volta/tools/image",
-    ".local/share/fnm/node-versions",
-    ".pyenv/versions",
-    ".rbenv/versions",
-    ".sdkman/candidates",
-    ".local/share/uv/python",
-    ".local/share/mise/installs",
-    ".asdf/installs",
-    "/opt/hostedtoolcache",
-];
-
 /// File systems of the kernel. They hold no files of a user, and the view has a `/proc` of its own.
 const KERNEL: [&str; 2] = ["/proc", "/sys"];
 
 impl Policy {
     /// Searches all trees for names that are hidden or kept read-only, and the writable ones also for guarded names.
-    pub(crate) fn scan_trees(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(MatchedPaths, Guarded)> {
+    pub(crate) fn scan_trees(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(Vec<Place>, Guarded)> {
         let guarded = outermost(writable.iter().map(PathBuf::as_path));
         let trees = guarded.iter().map(|tree| tree.to_path_buf()).collect();
         let mut walk = Walk::new(Some(self.names()), Guards::new(&[], None, trees), self.loaded.settings.paths.walk);
@@ -76,12 +59,12 @@ impl Policy {
 /// built-in one could match in them.
 fn unsearched_toolchains(home: &Path, hidden: &[Pattern], writable: &[&Path]) -> Vec<PathBuf> {
     let is_built_in = |pattern: &&Pattern| pattern.anywhere().is_some_and(|name| is_environment_file(name.as_bytes()));
-    let own: Vec<&Pattern> = hidden.iter().filter(|pattern| !is_built_in(pattern)).collect();
+    let own = || hidden.iter().filter(|pattern| pattern.tree().is_none() && !is_built_in(pattern));
     let is_unsearched = |toolchain: &PathBuf| {
         !writable.iter().any(|tree| tree.starts_with(toolchain) || toolchain.starts_with(tree))
-            && !own.iter().any(|pattern| pattern.reaches(toolchain))
+            && !own().any(|pattern| pattern.covers(toolchain) || pattern.may_match_below(toolchain))
     };
-    TOOLCHAINS.iter().map(|name| home.join(name)).filter(is_unsearched).collect()
+    built_in().toolchains.iter().map(|name| home.join(name)).filter(is_unsearched).collect()
 }
 
 impl Guarded {
@@ -198,7 +181,7 @@ impl<'a> Walk<'a> {
             self.guards.record_closed(&directory);
         }
         if let Some(names) = self.names.as_mut().filter(|_| wanted.names) {
-            names.found.hidden.push(directory);
+            names.found.push(Place { path: directory, operation: Operation::Hidden, is_pinned: false });
         }
     }
 
@@ -304,66 +287,48 @@ fn too_many(most: u64, directory: &Path) -> Error {
         .hint("make fewer files visible: start in a smaller directory; the owner of the policy can raise paths.walk or list narrower directories")
 }
 
-/// The paths that match names of the policy. A path is `pinned` if its pattern would no longer match after a
+/// The names to search for, and the paths that match. A path is pinned if its pattern would no longer match after a
 /// directory on the path was renamed.
 #[derive(Default)]
-pub(crate) struct MatchedPaths {
-    pub hidden: Vec<PathBuf>,
-    pub hidden_pinned: Vec<PathBuf>,
-    pub kept: Vec<PathBuf>,
-    pub kept_pinned: Vec<PathBuf>,
-}
-
-/// The names to search for, and the paths that match.
-#[derive(Default)]
 pub(super) struct NamePatterns {
-    hidden: Vec<Pattern>,
-    kept: Vec<Pattern>,
-    pub found: MatchedPaths,
+    patterns: Vec<(Operation, Pattern)>,
+    pub found: Vec<Place>,
 }
 
 impl Policy {
     /// The names that this policy hides or keeps read-only.
     pub(super) fn names(&self) -> NamePatterns {
-        let by_words = |patterns: &'_ [Pattern]| -> Vec<Pattern> {
-            patterns.iter().filter(|pattern| pattern.tree().is_none()).cloned().collect()
-        };
-        let (hidden, kept) = (by_words(&self.bounds.forbidden), by_words(&self.pristine));
-        NamePatterns { hidden, kept, found: MatchedPaths::default() }
+        let hidden = self.bounds.forbidden.iter().map(|pattern| (Operation::Hidden, pattern));
+        let all = hidden.chain(self.pristine.iter().map(|pattern| (Operation::ReadOnly, pattern)));
+        let by_words = all.filter(|(_, pattern)| pattern.tree().is_none());
+        let patterns = by_words.map(|(operation, pattern)| (operation, pattern.clone())).collect();
+        NamePatterns { patterns, found: Vec::new() }
     }
 }
 
 impl NamePatterns {
     /// True if an entry with this name could match. Other entries need no path, which saves time.
     pub(super) fn may_match(&self, name: &[u8]) -> bool {
-        is_environment_file(name)
-            || self
-                .hidden
-                .iter()
-                .chain(&self.kept)
-                .any(|pattern| pattern.last().is_none_or(|word| name_matches(word, name)))
+        let may_match = |pattern: &Pattern| pattern.last().is_none_or(|word| name_matches(word, name));
+        is_environment_file(name) || self.patterns.iter().any(|(_, pattern)| may_match(pattern))
     }
 
     /// Records an entry if it matches. True if it is hidden with everything in it.
     pub(super) fn record(&mut self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        let meant = |patterns: &[Pattern]| {
-            let meant = patterns.iter().filter(|pattern| match pattern.anywhere() {
-                Some(word) => name_matches(word, name),
-                None => pattern.matches(path),
+        let matched = |wanted: Operation| {
+            let matched = self.patterns.iter().filter(|(operation, pattern)| {
+                *operation == wanted
+                    && pattern.anywhere().map_or_else(|| pattern.matches(path), |word| name_matches(word, name))
             });
             // A path whose name alone decides matches again wherever it is moved.
-            meant.map(|pattern| pattern.anywhere().is_none()).min()
+            matched.map(|(operation, pattern)| (*operation, pattern.anywhere().is_none())).min()
         };
-        let hidden = is_environment_file(name).then_some(false).or_else(|| meant(&self.hidden));
-        match (hidden, meant(&self.kept)) {
-            (Some(false), _) => self.found.hidden.push(path.to_owned()),
-            (Some(true), _) => self.found.hidden_pinned.push(path.to_owned()),
-            (None, Some(false)) => self.found.kept.push(path.to_owned()),
-            (None, Some(true)) => self.found.kept_pinned.push(path.to_owned()),
-            (None, None) => {}
-        }
-        hidden.is_some()
+        let by_name = is_environment_file(name).then_some((Operation::Hidden, false));
+        let found = by_name.or_else(|| matched(Operation::Hidden)).or_else(|| matched(Operation::ReadOnly));
+        let place = found.map(|(operation, is_pinned)| Place { path: path.to_owned(), operation, is_pinned });
+        self.found.extend(place);
+        found.is_some_and(|(operation, _)| operation == Operation::Hidden)
     }
 }
 
@@ -406,7 +371,7 @@ mod tests {
         let writable = trees.root.join("w");
         walk.inner = vec![&writable];
         walk.tree(&trees.root, SearchScope { names: true, guarded: None }).unwrap();
-        let hidden = walk.names.map(|names| names.found.hidden).unwrap();
+        let hidden: Vec<PathBuf> = walk.names.unwrap().found.into_iter().map(|place| place.path).collect();
         assert_eq!(trees.below(&hidden), ["a/.env", &deep, "w/.git/.env", "w/x/.env"]);
         let guarded = walk.guards.finish();
         assert_eq!(trees.below(&guarded.paths), ["w/x/.bashrc"]);
@@ -424,7 +389,7 @@ mod tests {
             let mut walk = Walk::new(Some(NamePatterns::default()), Guards::new(&[], None, Vec::new()), 100);
             walk.skipped = unsearched_toolchains(&trees.root, &hidden, &[&writable]);
             walk.tree(&trees.root, SearchScope { names: true, guarded: None }).unwrap();
-            trees.below(&walk.names.unwrap().found.hidden)
+            trees.below(&walk.names.unwrap().found.into_iter().map(|place| place.path).collect::<Vec<_>>())
         };
         let user = [".rustup/.env", "d/deep/.env.local", "p/.env", "toolchains/.env"];
         assert_eq!(found("p", "**/.env"), user);

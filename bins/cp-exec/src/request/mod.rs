@@ -9,9 +9,10 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use cp_common::spelling::nearest;
 use cp_common::wire::quoted;
-use cp_common::{Error, Result};
+use cp_common::{Error, Result, words};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use self::file::FILE_OPERATIONS;
 pub(crate) use self::file::{
@@ -54,8 +55,6 @@ pub(crate) struct Command {
 pub(crate) enum Form {
     /// The arguments of one program.
     Words(Vec<String>),
-    /// A string with the arguments of one program, from the tool `shell`. No shell parses it.
-    Strict(String),
     /// A line for a shell in the sandbox.
     Line(String),
 }
@@ -103,10 +102,10 @@ pub(crate) struct ToolCall {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(tag = "operation", content = "arguments", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum SystemOperation {
-    GetInfo,
-    GetStatus,
+    GetInfo {},
+    GetStatus {},
 }
 
 #[derive(Deserialize)]
@@ -133,92 +132,76 @@ struct Shell {
 const SYSTEM_OPERATIONS: [&str; 2] = ["get_info", "get_status"];
 
 /// Parses a bare request: `{"tool":…,"operation":…,"arguments":{…}}`.
-pub(crate) fn of_row(row: &RawValue) -> Result<Request> {
+fn of_row(row: &RawValue, home: &str) -> Result<Request> {
     check_length(row)?;
-    let envelope: Envelope = read(row.get(), "request")?;
-    let arguments = match envelope.arguments {
-        Some(arguments) => arguments,
-        None => empty()?,
-    };
-    of(&envelope.tool, envelope.operation.as_deref(), arguments)
+    let Envelope { tool, operation, arguments } = read(row.get(), "request")?;
+    of(&tool, operation.as_deref(), arguments.as_deref().map_or("{}", RawValue::get), home)
 }
 
 /// Parses the input of a tool call by the name of its tool. For filesystem and system the operation is a member of
 /// the input.
-pub(crate) fn of_call(name: &str, input: &RawValue) -> Result<Request> {
+fn of_call(name: &str, input: &RawValue, home: &str) -> Result<Request> {
     check_length(input)?;
     if !matches!(name, "filesystem" | "system") {
-        return of(name, None, input.to_owned());
+        return of(name, None, input.get(), home);
     }
-    let mut members: serde_json::Map<String, serde_json::Value> = read(input.get(), "input")?;
+    let mut members: Map<String, Value> = read(input.get(), "input")?;
     let operation = members.remove("operation").and_then(|value| value.as_str().map(str::to_owned));
     let arguments = match members.remove("arguments") {
         Some(nested) if members.is_empty() => nested,
         Some(_) => return Err(Error::validation("`arguments` cannot be combined with other members")),
         None => members.into(),
     };
-    let arguments = serde_json::value::to_raw_value(&arguments).map_err(|e| Error::validation(e.to_string()))?;
-    of(name, operation.as_deref(), arguments)
+    of(name, operation.as_deref(), &arguments.to_string(), home)
 }
 
-fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>) -> Result<Request> {
-    match tool {
-        "shell" | "bash" => shell(tool, operation, &arguments),
-        "filesystem" => {
-            let operation = known(tool, operation, &FILE_OPERATIONS)?;
-            let tagged = format!(r#"{{"operation":"{operation}","arguments":{}}}"#, arguments.get());
-            Ok(Request::File(read(&tagged, "arguments")?))
-        }
-        "system" => {
-            let operation = known(tool, operation, &SYSTEM_OPERATIONS)?;
-            let _: Nothing = read(arguments.get(), "arguments")?;
-            Ok(Request::System(read(&format!("\"{operation}\""), "operation")?))
-        }
+/// Parses the arguments of an operation of a tool.
+fn of(tool: &str, operation: Option<&str>, arguments: &str, home: &str) -> Result<Request> {
+    let (operations, usual): (&[&str], _) = match tool {
+        "shell" | "bash" => (&["execute_command"], Some("execute_command")),
+        "filesystem" => (&FILE_OPERATIONS, None),
+        "system" => (&SYSTEM_OPERATIONS, None),
+        _ => (&["call", "describe"], Some("call")),
+    };
+    let operation = known(tool, operation.or(usual), operations)?;
+    let tagged = || format!(r#"{{"operation":"{operation}","arguments":{arguments}}}"#);
+    Ok(match tool {
+        "shell" | "bash" => Request::Command(command(tool, arguments, home)?),
+        "filesystem" => Request::File(read(&tagged(), "arguments")?),
+        "system" => Request::System(read(&tagged(), "arguments")?),
         name => {
-            let operation = known(name, operation.or(Some("call")), &["call", "describe"])?;
-            Ok(Request::Tool(ToolCall {
-                name: name.to_owned(),
-                describe: operation == "describe",
-                arguments,
-                timeout: None,
-            }))
+            let (name, describe, arguments) = (name.to_owned(), operation == "describe", read(arguments, "arguments")?);
+            Request::Tool(ToolCall { name, describe, arguments, timeout: None })
         }
-    }
+    })
 }
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
 
 /// Parses a command of the tool `shell`, or a line for a shell of the tool `bash`.
-fn shell(tool: &str, operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
-    known(tool, operation.or(Some("execute_command")), &["execute_command"])?;
-    let Shell { command, argv, cwd, env, timeout, stdin, confirm } = read(arguments.get(), "arguments")?;
+fn command(tool: &str, arguments: &str, home: &str) -> Result<Command> {
+    let Shell { command, argv, cwd, env, timeout, stdin, confirm } = read(arguments, "arguments")?;
+    let mut notices = Vec::new();
     let form = match (command, argv) {
         (Some(line), None) if tool == "bash" && confirm.is_none() => Form::Line(line),
-        _ if tool == "bash" => {
-            return Err(
-                Error::validation("the tool `bash` takes one `command`, and no `confirm`").with("rule", "request")
-            );
+        _ if tool == "bash" => return Err(refused("the tool `bash` takes one `command`, and no `confirm`")),
+        (Some(text), None) => {
+            let words = words::split(&text)?;
+            notices.clone_from(&words.notices);
+            Form::Words(words.with_home(home))
         }
-        (Some(text), None) => Form::Strict(text),
         (None, Some(argv)) => Form::Words(argv),
         _ => {
-            return Err(Error::validation("give either `command` or `argv`")
-                .with("rule", "request")
+            return Err(refused("give either `command` or `argv`")
                 .hint(r#"{"command":"git status"} or {"argv":["git","status"]}"#));
         }
     };
-    let command = Command { form, cwd, env, timeout, stdin, confirm, ..Command::default() };
-    command.check()?;
-    Ok(Request::Command(command))
+    let command = Command { form, cwd, env, timeout, stdin, confirm, notices, ..Command::default() };
+    command.check().map(|()| command)
 }
 
 impl Command {
     /// Checks that there is a command without NUL bytes.
     pub(crate) fn check(&self) -> Result<()> {
         let (is_empty, has_nul) = match &self.form {
-            Form::Strict(_) => return Ok(()),
             Form::Line(line) => (line.trim().is_empty(), line.contains('\0')),
             Form::Words(argv) => {
                 (argv.first().is_none_or(String::is_empty), argv.iter().any(|word| word.contains('\0')))
@@ -239,24 +222,23 @@ impl Command {
 
 /// Checks that the tool has the operation.
 fn known<'a>(tool: &str, operation: Option<&'a str>, known: &[&'static str]) -> Result<&'a str> {
+    let all = format!("its operations are {}", known.join(", "));
     let Some(operation) = operation else {
-        return Err(Error::validation(format!("the request to the tool `{tool}` has no `operation`"))
-            .hint(format!("its operations are {}", known.join(", "))));
+        return Err(Error::validation(format!("the request to the tool `{tool}` has no `operation`")).hint(all));
     };
     if known.contains(&operation) {
         return Ok(operation);
     }
+    let refused = |why| Error::validation(why).with("rule", "operation");
     let others = [("filesystem", &FILE_OPERATIONS[..]), ("system", &SYSTEM_OPERATIONS)];
     if let Some((other, _)) = others.iter().find(|(_, operations)| operations.contains(&operation)) {
-        return Err(Error::validation(format!("`{operation}` is an operation of the tool `{other}`"))
-            .with("rule", "operation")
+        return Err(refused(format!("`{operation}` is an operation of the tool `{other}`"))
             .hint(format!(r#"send {{"tool":"{other}","operation":"{operation}",…}}"#)));
     }
-    let error =
-        Error::validation(format!("the tool `{tool}` has no operation `{operation}`")).with("rule", "operation");
+    let error = refused(format!("the tool `{tool}` has no operation `{operation}`"));
     Err(match nearest(operation, known.iter().copied()) {
         Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-        None => error.hint(format!("its operations are {}", known.join(", "))),
+        None => error.hint(all),
     })
 }
 
@@ -268,14 +250,14 @@ fn check_length(value: &RawValue) -> Result<()> {
     Ok(())
 }
 
-fn empty() -> Result<Box<RawValue>> {
-    RawValue::from_string("{}".to_owned()).map_err(|e| Error::validation(e.to_string()))
-}
-
 fn read<'a, T: Deserialize<'a>>(text: &'a str, what: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|e| {
         let text = e.to_string();
         let reason = text.split_once(" at line").map_or(text.as_str(), |(reason, _)| reason);
-        Error::validation(format!("{what}: {reason}")).with("rule", "request")
+        refused(format!("{what}: {reason}"))
     })
+}
+
+fn refused(why: impl Into<String>) -> Error {
+    Error::validation(why).with("rule", "request")
 }

@@ -39,15 +39,15 @@ pub(crate) struct Call {
     pub input: Box<RawValue>,
 }
 
-/// Parses a line as a request. An invalid one is refused in order, like any other.
-pub(crate) fn of_line(body: Body<'_>) -> Result<(Source, Result<Request>)> {
+/// Parses a line as a request. An invalid one is refused in order, like any other. `home` is the value of `~`.
+pub(crate) fn of_line(body: Body<'_>, home: &str) -> Result<(Source, Result<Request>)> {
     match body {
         Body::Text(_) => Err(Error::validation("requests are JSON objects, one per line")
             .hint("for a command line use -c STRING or -- COMMAND ARG…")),
-        Body::Row(row) => Ok((Source::Row(row.to_owned()), super::of_row(row))),
+        Body::Row(row) => Ok((Source::Row(row.to_owned()), super::of_row(row, home))),
         Body::Record(record) => {
             let call: ToolCall = record.read()?;
-            let mut request = super::of_call(&call.name, &call.input);
+            let mut request = super::of_call(&call.name, &call.input, home);
             if let Ok(Request::Tool(tool)) = &mut request {
                 tool.timeout = call.timeout;
             }

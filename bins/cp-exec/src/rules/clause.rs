@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::arguments::{Arguments, Item, has_option, values_of};
+use super::arguments::{Arguments, has_option, values_of};
 use super::data::{Clause, Place};
 use crate::glob::name_matches;
 use crate::policy::{Policy, expand};
@@ -45,22 +45,12 @@ impl Place {
 impl Clause {
     pub(super) fn holds(&self, arguments: &Arguments<'_>, places: &Places<'_>) -> bool {
         let of_form = |forms: &[String], word: &str| forms.iter().any(|form| name_matches(form, word));
-        let operands = || -> Vec<_> {
-            if self.command.is_empty() {
-                arguments.operands().collect()
-            } else {
-                arguments.operands_of_command().collect()
-            }
-        };
-        let is_word = |item: &Item<'_>| {
-            let word = match item {
-                Item::Option(_, value) => *value,
-                Item::Operand(operand) => Some(operand.word),
-            };
-            word.is_some_and(|word| of_form(&self.words, &word.to_ascii_lowercase()))
-        };
-        let items = if self.command.is_empty() { arguments.items() } else { arguments.items_of_command() };
-        let is_off = |options: &[String]| values_of(items, options).any(|value| ["false", "none"].contains(&value));
+        let is_of_command = !self.command.is_empty();
+        let options = arguments.options(is_of_command);
+        let operands = if is_of_command { arguments.operands_of_command() } else { arguments.operands() };
+        let values = options.iter().filter_map(|(_, value)| *value);
+        let mut words = values.chain(arguments.operands().iter().map(|operand| operand.word));
+        let is_off = |off: &[String]| values_of(options, off).any(|value| ["false", "none"].contains(&value));
         let exists = |word: &str| {
             let path = || places.directory(arguments).join(word);
             word != "-" && (word.contains(['*', '?', '[']) || std::fs::symlink_metadata(path()).is_ok())
@@ -69,16 +59,19 @@ impl Clause {
             let path = places.path(&places.directory(arguments), word);
             self.places.iter().any(|place| place.contains(&path, places))
         };
-        (self.command.is_empty() || arguments.is_command(&self.command))
+        (!is_of_command || arguments.is_command(&self.command))
             && !arguments.is_command(&self.not_command)
-            && (self.options.is_empty() || has_option(items, &self.options))
-            && (!has_option(items, &self.no_options) || is_off(&self.no_options))
-            && self.values.iter().all(|(option, forms)| values_of(items, &[option]).any(|value| of_form(forms, value)))
-            && (self.operands.is_empty() || operands().iter().any(|operand| of_form(&self.operands, operand.word)))
-            && (self.words.is_empty() || items.iter().any(is_word))
-            && (self.at_least == 0 || operands().len() >= self.at_least)
-            && (!self.after_dashes || operands().iter().any(|operand| operand.after_dashes))
-            && (!self.existing || operands().iter().any(|operand| exists(operand.word)))
-            && (self.places.is_empty() || operands().iter().any(|operand| in_place(operand.word)))
+            && (self.options.is_empty() || has_option(options, &self.options))
+            && (!has_option(options, &self.no_options) || is_off(&self.no_options))
+            && self
+                .values
+                .iter()
+                .all(|(option, forms)| values_of(options, &[option]).any(|value| of_form(forms, value)))
+            && (self.operands.is_empty() || operands.iter().any(|operand| of_form(&self.operands, operand.word)))
+            && (self.words.is_empty() || words.any(|word| of_form(&self.words, &word.to_ascii_lowercase())))
+            && (self.at_least == 0 || operands.len() >= self.at_least)
+            && (!self.after_dashes || operands.iter().any(|operand| operand.after_dashes))
+            && (!self.existing || operands.iter().any(|operand| exists(operand.word)))
+            && (self.places.is_empty() || operands.iter().any(|operand| in_place(operand.word)))
     }
 }

@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, OnceLock};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use crate::glob::name_matches;
-use crate::policy::Verdict;
+use crate::policy::{Verdict, parsed};
 
 const TEXTS: [&str; 12] = [
     include_str!("data/cargo.toml"),
@@ -173,11 +172,6 @@ pub(super) fn roles() -> &'static Roles {
     &ROLES
 }
 
-/// Parses data that is part of this program.
-fn parsed<T: DeserializeOwned>(text: &str) -> T {
-    toml::from_str(text).unwrap_or_else(|error| unreachable!("built-in rules: {error}"))
-}
-
 /// A test over arguments: all of its members hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -221,18 +215,16 @@ pub(super) enum Place {
 pub(super) struct Program {
     /// Their names; `*` matches any run of characters.
     pub names: Vec<String>,
-    /// Options with one letter, as in getopt(3): `f:` takes a value, `i::` an attached one.
-    letters: String,
-    /// Long options without their dashes: `file=` takes a value, `in-place[=]` an attached one.
-    long: String,
+    /// Their options: `-f` and `--file` take nothing, `-f=` and `--file=` a value, `-i[=]` an attached one.
+    pub options: String,
     /// `-name` and `--name` are the same option.
     pub one_dash: bool,
     /// Options end at the first operand, which is a command of the program or a script.
     pub stops: bool,
     /// The program runs its first operand as a script.
     pub script: Option<Script>,
-    /// Letters and long options of each command; `*` is any other command.
-    commands: BTreeMap<String, [String; 2]>,
+    /// The options of each command; `*` is any other command.
+    commands: BTreeMap<String, String>,
     /// Other names of commands.
     aliases: BTreeMap<String, String>,
     /// The commands of a program that accepts their unambiguous beginnings.
@@ -251,15 +243,6 @@ pub(super) struct Script {
     pub instead: Vec<String>,
 }
 
-/// Letters and long options.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Grammar<'a> {
-    letters: &'a str,
-    long: &'a str,
-    pub one_dash: bool,
-    pub stops: bool,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
     Nothing,
@@ -267,19 +250,43 @@ pub(super) enum Takes {
     Attached,
 }
 
-impl Program {
-    pub(super) fn grammar(&self) -> Grammar<'_> {
-        Grammar { letters: &self.letters, long: &self.long, one_dash: self.one_dash, stops: self.stops }
-    }
+/// The name of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name<'a> {
+    Letter(char),
+    /// A name without its dashes.
+    Long(&'a str),
+}
 
-    /// The grammar of the words after a command; `None` if it is the same as before the command.
-    pub(super) fn grammar_of(&self, command: &str) -> Option<Grammar<'_>> {
-        let canonical = self.canonical(command).unwrap_or(command);
-        let own = self.commands.get(canonical).or_else(|| self.commands.get("*"));
-        match own {
-            Some([letters, long]) => Some(Grammar { letters, long, stops: false, ..self.grammar() }),
-            None => self.stops.then_some(Grammar { one_dash: self.one_dash, ..Grammar::default() }),
+impl Name<'_> {
+    /// True if this is the option that a rule names, with its dashes. A beginning is every option that it may stand for.
+    pub(super) fn is(self, option: &str) -> bool {
+        match (self, option.strip_prefix("--")) {
+            (Self::Long(name), Some(known)) => !name.is_empty() && known.starts_with(name),
+            (Self::Long(name), None) => option.strip_prefix('-') == Some(name),
+            (Self::Letter(letter), _) => option.strip_prefix('-').is_some_and(|known| known.chars().eq([letter])),
         }
+    }
+}
+
+impl Takes {
+    /// What an option takes; `None` if it is not in a list.
+    pub(super) fn of(options: &str, name: Name<'_>) -> Option<Self> {
+        let entries = options.split_ascii_whitespace().map(|entry| match entry.split_once(['=', '[']) {
+            None => (entry, Self::Nothing),
+            Some((option, "")) => (option, Self::Value),
+            Some((option, _)) => (option, Self::Attached),
+        });
+        // The shortest is the option itself, if the name is written in full.
+        entries.filter(|(option, _)| name.is(option)).min_by_key(|(option, _)| option.len()).map(|(_, takes)| takes)
+    }
+}
+
+impl Program {
+    /// The options after a command.
+    pub(super) fn options_of(&self, command: &str) -> &str {
+        let own = self.commands.get(self.canonical(command).unwrap_or(command)).or_else(|| self.commands.get("*"));
+        own.map_or("", String::as_str)
     }
 
     /// The command that an alias or an unambiguous beginning stands for.
@@ -291,44 +298,6 @@ impl Program {
             return None;
         }
         self.abbreviates.iter().find(|command| command.starts_with(word)).map(String::as_str)
-    }
-}
-
-impl Grammar<'_> {
-    /// The kind of value of a letter; `None` if the letter is unknown.
-    pub(super) fn letter(&self, letter: char) -> Option<Takes> {
-        let at = self.letters.find(letter).filter(|_| letter != ':')?;
-        let rest = &self.letters[at + letter.len_utf8()..];
-        Some(match rest {
-            _ if rest.starts_with("::") => Takes::Attached,
-            _ if rest.starts_with(':') => Takes::Value,
-            _ => Takes::Nothing,
-        })
-    }
-
-    /// The value of a long option, and whether its name is written in full; `None` if it is unknown, or an abbreviation
-    /// of options that differ.
-    pub(super) fn long(&self, name: &str) -> Option<(Takes, bool)> {
-        let known = self.long.split_ascii_whitespace().map(|entry| {
-            entry.strip_suffix("[=]").map_or_else(
-                || entry.strip_suffix('=').map_or((entry, Takes::Nothing), |known| (known, Takes::Value)),
-                |known| (known, Takes::Attached),
-            )
-        });
-        let mut found = None;
-        for (known, takes) in known {
-            if known == name {
-                return Some((takes, true));
-            }
-            if known.starts_with(name) {
-                if found.is_some_and(|before| before != takes) {
-                    found = None;
-                    break;
-                }
-                found = Some(takes);
-            }
-        }
-        found.map(|takes| (takes, false))
     }
 }
 

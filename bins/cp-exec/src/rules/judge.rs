@@ -38,7 +38,7 @@ pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) 
     let places = Places::of(policy, &home, cwd);
     let own = policy.exec().rule.iter().filter(|rule| rule.is_about(&arguments));
     let own = own.map(|rule| of_policy(rule, &arguments, &places));
-    let (is_server, publishes) = (policy.is_of_server(), policy.exec().publishes());
+    let (is_server, publishes) = (policy.is_of_server, !policy.exec().network.is_closed());
     let holds = |rule: &BuiltIn| {
         scope.includes(rule)
             && (!is_server || rule.kind == Kind::Escalates)

@@ -168,6 +168,6 @@ proptest! {
         rules(&argv);
         let arguments = Arguments::read(&argv);
         arguments.possible_paths().count();
-        prop_assert!(arguments.items().len() <= argv.iter().map(|word| word.len() + 1).sum::<usize>());
+        prop_assert!((arguments.options(false).len() + arguments.operands().len()) <= argv.iter().map(|word| word.len() + 1).sum::<usize>());
     }
 }

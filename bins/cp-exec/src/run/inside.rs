@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cp_common::wire::{ExecResult, Executable, raw};
-use cp_common::{Code, Error, Result, signals, words};
+use cp_common::{Code, Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};
 use serde_json::json;
@@ -21,11 +21,15 @@ use crate::decision::shell_words;
 use crate::request::Form;
 use crate::sandbox::report::Status;
 
+/// The value of `~` inside.
+pub(crate) fn home() -> String {
+    std::env::var("HOME").unwrap_or_default()
+}
+
 /// The arguments of a command, and the program that is executed.
 pub(crate) fn words_of(form: Form) -> Result<(Vec<String>, std::path::PathBuf)> {
     let argv = match form {
         Form::Line(line) => return shell_words(&line).map(|(shell, argv)| (argv, shell)),
-        Form::Strict(text) => words::split(&text)?.with_home(&std::env::var("HOME").unwrap_or_default()),
         Form::Words(argv) => argv,
     };
     let program = argv.first().ok_or_else(|| Error::validation("there is no command"))?.into();

@@ -25,7 +25,7 @@ const DESCRIBE: Duration = Duration::from_secs(2);
 pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> Result<(Ruling, OwnedFd)> {
     let path = find(policy, &call.name)?;
     permitted(policy, &call.name, true)?;
-    let pinned = ProgramLookup::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
+    let pinned = ProgramLookup::of(policy).pin(&path, hashes)?;
 
     let arguments = call.arguments.get();
     let mut argv = vec![path.display().to_string()];

@@ -66,8 +66,8 @@ impl Reply for Item {
 /// Answers an operation about this machine, and records it.
 pub(crate) fn answer_system(engine: &mut Engine, operation: SystemOperation) -> Result<Item> {
     let (name, value) = match operation {
-        SystemOperation::GetInfo => ("system.get_info", info(&engine.policy)),
-        SystemOperation::GetStatus => ("system.get_status", status(&engine.policy)),
+        SystemOperation::GetInfo {} => ("system.get_info", info(&engine.policy)),
+        SystemOperation::GetStatus {} => ("system.get_status", status(&engine.policy)),
     };
     let receipt = engine.journal.operation(name, &json!({}))?;
     Ok(Item::new(name, value, receipt, "/value"))

@@ -82,7 +82,7 @@ fn start(args: &Args, host: Option<Host>, engine: &mut Engine, context: &mut Con
     for path in &args.read {
         let missing = |e| Error::io("--read", e).in_file(path);
         let real = engine.policy.base.join(path).canonicalize().map_err(missing)?;
-        engine.policy.allow_reading(&real);
+        engine.policy.allow(&real, false);
     }
     let request = Request {
         host,

@@ -18,7 +18,7 @@ use crate::policy::{Confirm, Policy, Verdict};
 use crate::refusal::with_members;
 use crate::request::{Command, Form, Request, of_line};
 use crate::rules::Risk;
-use crate::run::inside::words_of;
+use crate::run::inside::{home, words_of};
 use crate::sandbox::plan::{Network, Profile};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -119,10 +119,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let policy = Policy::resolve(context, &[])?;
     let mut hashes = HashCache::of_home(&policy.cp_home);
     let decide = |command: Result<Command>| match command {
-        Ok(command) => answer_about(&policy, &mut hashes, command),
+        Ok(command) => answer_about(&policy, &mut hashes, &command),
         Err(error) => refused(&policy, None, error),
     };
-    answer(args, decide, context)
+    answer(args, policy.home_text().into_owned(), decide, context)
 }
 
 /// Answers inside a sandbox, where nothing is decided before a program starts.
@@ -139,13 +139,18 @@ pub(crate) fn run_inside(args: &Args, context: &mut Context) -> Result<()> {
         let (verdict, rule) = (Verdict::Allow, "inside".to_owned());
         Ok(Answer { verdict, argv: Some(words), rule, reason, line, cwd: command.cwd, ..Answer::default() })
     };
-    answer(args, decide, context)
+    answer(args, home(), decide, context)
 }
 
 /// Answers the one command, or each request on standard input.
-fn answer(args: &Args, mut decide: impl FnMut(Result<Command>) -> Result<Answer>, context: &mut Context) -> Result<()> {
+fn answer(
+    args: &Args,
+    home: String,
+    mut decide: impl FnMut(Result<Command>) -> Result<Answer>,
+    context: &mut Context,
+) -> Result<()> {
     if args.string.is_none() && args.command.is_empty() {
-        return filter::run(&mut Requests { decide }, Source::Input, args.stream, context);
+        return filter::run(&mut Requests { decide, home }, Source::Input, args.stream, context);
     }
     let form = Form::of(args.string.as_deref(), &args.command);
     let decision = decide(Ok(Command { cwd: args.cwd.clone(), form, typed: true, ..Command::default() }))?;
@@ -160,6 +165,8 @@ fn answer(args: &Args, mut decide: impl FnMut(Result<Command>) -> Result<Answer>
 /// The requests on standard input, each answered with a decision.
 struct Requests<D> {
     decide: D,
+    /// The value of `~`.
+    home: String,
 }
 
 impl<D: FnMut(Result<Command>) -> Result<Answer>> Filter for Requests<D> {
@@ -172,7 +179,7 @@ impl<D: FnMut(Result<Command>) -> Result<Answer>> Filter for Requests<D> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let (_, request) = of_line(body)?;
+        let (_, request) = of_line(body, &self.home)?;
         let command = match request {
             Ok(Request::Command(command)) => Ok(command),
             Ok(_) => return Err(Error::validation(COMMANDS_ONLY)),
@@ -183,12 +190,11 @@ impl<D: FnMut(Result<Command>) -> Result<Answer>> Filter for Requests<D> {
 }
 
 /// The answer about a command.
-pub(super) fn answer_about(policy: &Policy, hashes: &mut HashCache, command: Command) -> Result<Answer> {
-    let command = match command.check().and_then(|()| decision::read_string(policy, command)) {
-        Ok(command) => command,
-        Err(error) => return refused(policy, None, error),
-    };
-    match decision::decide(policy, hashes, &command) {
+pub(super) fn answer_about(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Answer> {
+    if let Err(error) = command.check() {
+        return refused(policy, None, error);
+    }
+    match decision::decide(policy, hashes, command) {
         Ok(decision) => Ok(decided(policy, decision)),
         Err(error) => refused(policy, command.words().map(<[String]>::to_vec), error),
     }
@@ -209,7 +215,6 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         Confirm::Agent => confirm::CONFIRM_HINT,
         Confirm::Owner => "request it, then approve it with `cp-exec approve`",
     };
-    let network = decision.network(policy);
     let Decision { argv, finding, pinned, cwd, notices, line, .. } = decision;
     Answer {
         verdict: finding.verdict,
@@ -223,7 +228,7 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256 }),
         cwd: Some(cwd.display().to_string()),
         profile: Some(exec.profile),
-        network: Some((&network).into()),
+        network: Some((&exec.network).into()),
         policy: policy.sha256().to_owned(),
         notices,
         ..Answer::default()

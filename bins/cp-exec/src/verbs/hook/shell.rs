@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let name = wrapped.as_ref().and_then(|wrapped| cwd_name(&wrapped.cwd_file));
     if let Some(snapshot) = wrapped.as_ref().and_then(WrappedLine::snapshot).filter(|path| is_snapshot(path)) {
-        engine.policy.allow_reading(snapshot);
+        engine.policy.allow(snapshot, false);
     }
     let shell_text = wrapped.as_ref().zip(name).map(|(wrapped, name)| wrapped.text(&format!("/tmp/{name}")).into());
     let line = HostedLine {

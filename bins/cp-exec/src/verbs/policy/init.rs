@@ -228,7 +228,7 @@ mod tests {
         std::fs::write(bin.join("cargo"), "").unwrap();
         let policy = written(home.path());
         if SYSTEM_PATH.iter().all(|directory| !Path::new(directory).join("cargo").exists()) {
-            assert_eq!(policy.exec.pin["cargo"], "~/.cargo/bin/cargo");
+            assert_eq!(policy.exec.pin["cargo"], std::path::Path::new("~/.cargo/bin/cargo"));
             assert_eq!(policy.exec.env_set["CARGO_HOME"], "~/.cargo");
             assert!(policy.paths.execute.contains(&"~/.rustup/toolchains/**".to_owned()));
         }

@@ -15,7 +15,7 @@ use super::answers::Answer;
 use super::requests::Overrides;
 use super::{Args, answer, duration_of, pass_on, variables};
 use crate::request::{Command, Form, Request, of_line};
-use crate::run::inside::Inside;
+use crate::run::inside::{Inside, home};
 use crate::run::streams;
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -96,7 +96,7 @@ impl Filter for Requests {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let began = Instant::now();
-        let (asked, request) = of_line(body)?;
+        let (asked, request) = of_line(body, &home())?;
         let outcome = request.and_then(|request| self.run(request));
         asked.answer(outcome, began, context)
     }

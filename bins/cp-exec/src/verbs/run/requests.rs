@@ -13,7 +13,6 @@ use cp_common::{Code, Context, Error, Result, signals};
 
 use super::answers::{Task, Work, answer_at, work};
 use super::ready;
-use crate::decision;
 use crate::decision::confirm;
 use crate::policy::LONGEST;
 use crate::request::{Command, Request, Source, of_line};
@@ -168,10 +167,9 @@ impl Filter for Requests {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         context.out.outlive_reader();
-        let (asked, mut request) = of_line(body)?;
-        if let Ok(Request::Command(mut command)) = request {
-            self.overrides.apply(&mut command);
-            request = decision::read_string(&self.engine.policy, command).map(Request::Command);
+        let (asked, mut request) = of_line(body, &self.engine.policy.home_text())?;
+        if let Ok(Request::Command(command)) = &mut request {
+            self.overrides.apply(command);
         }
         if self.dry_run {
             let Request::Command(command) = request? else { return Err(Error::validation(check::COMMANDS_ONLY)) };
