@@ -70,7 +70,15 @@ impl Tree {
     /// Walks some trees, up to `most` entries. If `before` is given, its ignore rules apply, because a run may change
     /// the patterns.
     pub(super) fn of(trees: &[PathBuf], exclude: &dyn Fn(&Path) -> bool, most: u64, before: Option<&Self>) -> Self {
-        let mut walk = Walk { exclude, left: most, before, tree: Self::default(), waiting: Vec::new() };
+        Self::walked(trees, Walk { exclude, left: most, ignores: true, before, ..Walk::all(exclude) })
+    }
+
+    /// Walks parts of a repository, where no pattern holds.
+    pub(super) fn of_git(parts: &[PathBuf], exclude: &dyn Fn(&Path) -> bool) -> Self {
+        Self::walked(parts, Walk::all(exclude))
+    }
+
+    fn walked(trees: &[PathBuf], mut walk: Walk<'_>) -> Self {
         for root in trees {
             walk.root(root);
         }
@@ -81,13 +89,20 @@ impl Tree {
 struct Walk<'a> {
     exclude: &'a dyn Fn(&Path) -> bool,
     left: u64,
+    /// True if patterns of ignored names hold.
+    ignores: bool,
     before: Option<&'a Tree>,
     tree: Tree,
     /// Directories that are still to be read, with the ignore rules of the directories above them.
     waiting: Vec<(PathBuf, Ignored)>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn all(exclude: &'a dyn Fn(&Path) -> bool) -> Self {
+        let (tree, waiting) = (Tree::default(), Vec::new());
+        Self { exclude, left: u64::MAX, ignores: false, before: None, tree, waiting }
+    }
+
     fn root(&mut self, root: &Path) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let device = match nofollow::open_with(root, flags) {
@@ -96,7 +111,8 @@ impl Walk<'_> {
             Err(Errno::NOENT) => return,
             Err(_) => return self.tree.unseen.push(root.to_owned()),
         };
-        self.waiting.push((root.to_owned(), Ignored::above(root)));
+        let above = if self.ignores { Ignored::above(root) } else { Ignored::default() };
+        self.waiting.push((root.to_owned(), above));
         let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
         while let Some((path, above)) = self.waiting.pop() {
             let read = nofollow::open_with(&path, flags)
@@ -127,7 +143,7 @@ impl Walk<'_> {
         buffer: &mut [MaybeUninit<u8>],
     ) -> io::Result<()> {
         let known = self.before.and_then(|before| before.ignored.get(path));
-        let ignored = known.cloned().unwrap_or_else(|| above.within(path));
+        let ignored = known.cloned().or_else(|| self.ignores.then(|| above.within(path))).unwrap_or_default();
         let mut entries = RawDir::new(directory, buffer);
         while let Some(entry) = entries.next() {
             let entry = entry?;

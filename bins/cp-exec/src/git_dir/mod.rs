@@ -5,11 +5,10 @@
 //! A [`Watch`] observes the read-only parts during a run, and covers those anew that another process replaces.
 
 mod binds;
-mod keep;
+mod history;
 mod locks;
 mod made;
 mod placeholder;
-mod recover;
 mod settings;
 mod unchanged;
 mod watch;
@@ -24,15 +23,15 @@ use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::binds::{Repository, find};
-pub(crate) use self::keep::DIRECTORY as KEEP;
-use self::keep::KeepDirectory;
+pub(crate) use self::history::{Recovery, Snapshot};
 pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
+pub(crate) use self::placeholder::DIRECTORY as KEEP;
 use self::placeholder::Placeholders;
-pub(crate) use self::recover::Recovery;
 use self::settings::fault_in_changed_settings;
 pub(crate) use self::settings::{addresses, is_about_pushes, parts as key_parts};
 pub(crate) use self::unchanged::{output_of, without_unchanged};
 pub(crate) use self::watch::Watch;
+use crate::changes::Store;
 use crate::nofollow::{self, Link, NewFile, Node};
 use crate::serde_paths::any_bytes;
 
@@ -93,16 +92,18 @@ pub(crate) struct KnownParts {
     /// State directories with files or values that git does not write.
     #[serde(with = "any_bytes")]
     states: Vec<PathBuf>,
-    /// The kept references, if any are kept.
-    snapshot: Option<PathBuf>,
+    /// References that git does not make in ordinary work, as lines of packed references.
+    references: Vec<String>,
+    /// The kept history, if it is kept.
+    pub(crate) snapshot: Option<Snapshot>,
 }
 
 impl<'a> Session<'a> {
     /// Prepares the repositories for a run. `is_lasting`: for an agent, which may run all day.
-    pub(crate) fn begin(repositories: &'a [Repository], is_lasting: bool) -> Self {
+    pub(crate) fn begin(repositories: &'a [Repository], is_lasting: bool, store: &Store) -> Self {
         let mut missing = Vec::new();
-        let states: Vec<_> =
-            repositories.iter().map(|repository| RepositoryState::of(repository, is_lasting, &mut missing)).collect();
+        let state = |repository| RepositoryState::of(repository, is_lasting, store, &mut missing);
+        let states: Vec<_> = repositories.iter().map(state).collect();
         let unused = repositories.iter().zip(&states).flat_map(|(repository, state)| state.unused(repository));
         let unused: Vec<PathBuf> = unused.collect();
         let watch = (!repositories.is_empty()).then(|| Watch::begin(repositories, &unused)).transpose();
@@ -116,11 +117,6 @@ impl<'a> Session<'a> {
     /// The state before the run, for each repository.
     pub(crate) fn known(&self) -> Vec<KnownParts> {
         self.states.iter().map(|before| before.known.clone()).collect()
-    }
-
-    /// The snapshots from before the run.
-    pub(crate) fn snapshots(&self) -> Vec<PathBuf> {
-        self.states.iter().filter_map(|before| before.known.snapshot().map(Path::to_owned)).collect()
     }
 
     /// The watch for read-only parts that are replaced during the run.
@@ -148,25 +144,21 @@ pub(crate) struct SessionReport {
 }
 
 impl RepositoryState {
-    fn of(repository: &Repository, is_lasting: bool, missing: &mut Vec<String>) -> Self {
+    fn of(repository: &Repository, is_lasting: bool, store: &Store, missing: &mut Vec<String>) -> Self {
         let path = repository.path.display();
-        let begun = Placeholders::make(repository, is_lasting, &KeepDirectory::of(repository)).map_err(|e| {
-            missing.push(format!(
-                "repository: {path}: nothing is kept, and settings that are not there are looked for after the run only: {e}"
-            ));
-        });
-        let (placeholders, kept) = begun.map_or((None, None), |(placeholders, kept)| (Some(placeholders), Some(kept)));
-        let kept = kept.and_then(|kept| {
-            let failed = |e| missing.push(format!("repository: {path}: its history is not kept: {e}"));
-            kept.map_err(failed).ok()
-        });
-        if let Some(linked) = kept.as_ref().map(|kept| kept.linked).filter(|linked| *linked > 0) {
-            missing.push(format!(
-                "repository: {path}: {linked} objects are kept as second names only: a run that writes into one spoils both"
+        let mut lacks = |what: String| missing.push(format!("repository: {path}: {what}"));
+        let placeholders = Placeholders::make(repository, is_lasting)
+            .map_err(|e| lacks(format!("settings that are not there are looked for after the run only: {e}")));
+        let kept = history::keep(repository, store).map_err(|e| lacks(format!("its history is not kept: {e}")));
+        let (manifest, kept, lost) =
+            kept.map_or_else(|()| Default::default(), |kept| (kept.manifest, kept.files, kept.missing));
+        if lost > 0 {
+            lacks(format!(
+                "{lost} files of its history are not kept, because they are too large, or the store is full"
             ));
         }
         if repository.path.join("reftable").symlink_metadata().is_ok() {
-            missing.push(format!("repository: {path}: its references are in a reftable, of which nothing is kept"));
+            lacks("its references are in a reftable, of which nothing is kept".to_owned());
         }
         let parts =
             repository.directories.iter().flat_map(|directory| binds::part_names().map(|name| directory.join(name)));
@@ -178,9 +170,10 @@ impl RepositoryState {
             locks,
             absent: parts.filter(|path| path.symlink_metadata().is_err()).collect(),
             states: faulty_states(repository).map(|(path, _)| path).collect(),
-            snapshot: kept.as_ref().map(|kept| kept.snapshot.clone()),
+            references: odd_references(&repository.path, &kept),
+            snapshot: manifest.map(|manifest| Snapshot { repository: repository.path.clone(), manifest }),
         };
-        Self { placeholders, files, known }
+        Self { placeholders: placeholders.ok(), files, known }
     }
 
     /// The paths that have no placeholder although git would read them.
@@ -211,11 +204,6 @@ impl RepositoryState {
 }
 
 impl KnownParts {
-    /// The snapshot from before the run, if there is one.
-    pub(crate) fn snapshot(&self) -> Option<&Path> {
-        self.snapshot.as_deref()
-    }
-
     /// Compares a repository with its state before a run that was killed together with this program. Its settings were
     /// read-only in the run, so the owner has changed them. Removes the lock files that the run left.
     pub(crate) fn compare(&self, repository: &Repository) -> Vec<Violation> {
@@ -250,20 +238,9 @@ impl KnownParts {
     /// Packed references that git does not make in ordinary work, such as those that replace objects, with the file
     /// without them.
     fn fault_in_packed_references(&self, repository: &Repository) -> Option<Violation> {
-        const ORDINARY: [&str; 5] = ["refs/heads/", "refs/tags/", "refs/remotes/", "refs/notes/", "refs/stash"];
         let path = repository.path.join("packed-refs");
         let now = read_bounded(&path, u64::MAX)?;
-        let snapshot = self.snapshot.clone().unwrap_or_default();
-        let before = read_bounded(&snapshot.join("packed-refs"), u64::MAX).unwrap_or_default();
-        let was_loose = |name: &str, id: &str| read_small(&snapshot.join(name)).is_some_and(|text| text.trim() == id);
-        let is_fine = |line: &str| match line.split_once(' ') {
-            Some((id, name)) if !line.starts_with('#') => {
-                ORDINARY.iter().any(|ordinary| name.starts_with(ordinary))
-                    || before.lines().any(|known| known == line)
-                    || was_loose(name, id)
-            }
-            _ => true,
-        };
+        let is_fine = |line: &str| !is_odd(line) || self.references.iter().any(|known| known == line);
         let odd = now.lines().find(|line| !is_fine(line))?.split_once(' ')?.1.to_owned();
         let (mut fine, mut is_kept) = (String::new(), true);
         for line in now.split_inclusive('\n') {
@@ -274,6 +251,24 @@ impl KnownParts {
         let reason = format!("has {odd}, which is no branch, tag, remote branch or note");
         Some(Violation { path, reason: Some(reason), put_back: Some(fine) })
     }
+}
+
+/// True for a line of packed references whose reference is no branch, tag, remote branch, note or stash.
+fn is_odd(line: &str) -> bool {
+    const ORDINARY: [&str; 5] = ["refs/heads/", "refs/tags/", "refs/remotes/", "refs/notes/", "refs/stash"];
+    let name = line.split_once(' ').filter(|_| !line.starts_with('#')).map(|(_, name)| name);
+    name.is_some_and(|name| !ORDINARY.iter().any(|ordinary| name.starts_with(ordinary)))
+}
+
+/// The odd references of a repository, packed or among the files of its history.
+fn odd_references(repository: &Path, history: &[PathBuf]) -> Vec<String> {
+    let packed = read_bounded(&repository.join("packed-refs"), u64::MAX).unwrap_or_default();
+    let loose = history.iter().filter_map(|path| {
+        let name = path.strip_prefix(repository).ok()?.to_str().filter(|name| name.starts_with("refs/"))?;
+        let line = is_odd(&format!(" {name}")).then(|| read_small(path))?;
+        Some(format!("{} {name}", line?.trim()))
+    });
+    packed.lines().filter(|line| is_odd(line)).map(str::to_owned).chain(loose).collect()
 }
 
 const OF_OWNER: &str =
@@ -352,19 +347,6 @@ pub(crate) fn put_back(path: &Path, text: &mut impl io::Read, mode: Option<u32>)
     }
     rustix::fs::fchmod(&new.file, Mode::from_raw_mode(mode.unwrap_or(0o644)))?;
     new.place(name)
-}
-
-/// Creates directories in a repository, with the owner of the repository. Fails at a link.
-fn make_directories(repository: &Path, path: &Path) -> io::Result<()> {
-    match nofollow::open_with(path, OFlags::PATH | OFlags::DIRECTORY) {
-        Ok(_) => Ok(()),
-        Err(rustix::io::Errno::NOENT) => {
-            make_directories(repository, path.parent().unwrap_or(path))?;
-            fs::create_dir(path)?;
-            give_to_owner_of(repository, path)
-        }
-        Err(e) => Err(e.into()),
-    }
 }
 
 /// Gives a file that this program created as root to the owner of a directory.
