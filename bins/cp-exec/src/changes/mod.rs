@@ -22,9 +22,9 @@ use serde::Serialize;
 
 pub(crate) use self::store::Stamp;
 pub(crate) use self::store::Store;
-use self::store::{LARGEST, LARGEST_OF_GIT, Pins, Session};
-pub(crate) use self::tree::state_of;
-use self::tree::{Entry, Tree, hash_of, open};
+use self::store::{LARGEST, LARGEST_OF_GIT, Session};
+use self::tree::{Entry, hash_of, open};
+pub(crate) use self::tree::{Tree, state_of};
 use crate::nofollow::Node;
 
 /// The most changes that are recorded with hashes, and the most that a result shows.
@@ -49,7 +49,8 @@ struct KeptContents<'a> {
     hashes: HashMap<Stamp, Hash>,
     /// Device and inode of entries that are not kept, such as ignored directories and large files.
     missing: HashSet<Node>,
-    pins: Option<Pins<'a>>,
+    /// The session, which pins the manifests.
+    session: Option<Session<'a>>,
     /// The time of the capture, in nanoseconds.
     now: i64,
     /// The reason why no contents are kept.
@@ -109,9 +110,9 @@ impl<'a> Baseline<'a> {
         if let Some(error) = &self.kept.error {
             found.named.push(format!("nothing: {error}"));
         }
-        if let Some(pins) = self.kept.pins {
+        if let Some(session) = self.kept.session {
             // Pins that cannot be removed now are removed by a later sweep.
-            drop(pins.keep_only(&pinned));
+            drop(session.keep_only(&pinned));
         }
         found
     }
@@ -247,31 +248,16 @@ impl<'a> KeptContents<'a> {
         let missing = tree.entries.values().filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
         let missing = missing.filter(|entry| !hashes.contains_key(&entry.stamp));
         let missing = missing.map(|entry| (entry.stamp.dev, entry.stamp.ino)).collect();
-        Ok(Self { hashes, missing, pins: Some(session.finish()?), now, error: None })
+        session.release()?;
+        Ok(Self { hashes, missing, session: Some(session), now, error: None })
     }
 }
 
-/// The kept history of a repository.
-pub(crate) struct KeptHistory {
-    /// The manifest, by its name.
-    pub manifest: Option<String>,
-    pub files: Vec<PathBuf>,
-    /// The number of files that are not kept.
-    pub missing: usize,
-}
-
-/// Keeps parts of a repository.
-pub(crate) fn keep_history(
-    store: &Store,
-    repository: &Path,
-    parts: &[PathBuf],
-    exclude: &dyn Fn(&Path) -> bool,
-) -> io::Result<KeptHistory> {
-    let tree = Tree::of_git(parts, exclude);
-    let kept = KeptContents::of(&[repository.to_owned()], &tree, store.session()?, LARGEST_OF_GIT)?;
-    let manifest = kept.pins.and_then(|pins| pins.into_names().pop());
-    let (missing, files) = (kept.missing.len(), tree.entries.into_keys().map(PathBuf::from).collect());
-    Ok(KeptHistory { manifest, files, missing: missing + tree.unseen.len() })
+/// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.
+pub(crate) fn keep_history(store: &Store, repository: &Path, tree: &Tree) -> io::Result<(Option<String>, usize)> {
+    let kept = KeptContents::of(&[repository.to_owned()], tree, store.session()?, LARGEST_OF_GIT)?;
+    let manifest = kept.session.and_then(|session| session.manifests().pop());
+    Ok((manifest, kept.missing.len() + tree.unseen.len()))
 }
 
 /// Keeps the content of a file, unless the file changed after the walk or during the copy.

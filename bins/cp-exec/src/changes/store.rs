@@ -35,9 +35,8 @@ const NEARLY_FULL: u64 = CAPACITY / 8 * 7;
 /// Contents that older runs overwrote are kept for this long, and those of the newest runs even longer.
 const RETENTION_SECONDS: i64 = 7 * 24 * 3600;
 const NEWEST_RUNS: usize = 50;
-/// The time between two sweeps, and between two sweeps of a store that is nearly full.
-const SWEEP_SECONDS: i64 = 3600;
-const FULL_SWEEP_SECONDS: i64 = 600;
+/// The time between two sweeps.
+const SWEEP_SECONDS: i64 = 600;
 /// A file that changed within this time before a capture could change again with the same time stamps, because some
 /// file systems have a resolution of 2 s.
 const SETTLED_NANOSECONDS: i64 = 2_000_000_000;
@@ -110,17 +109,23 @@ impl Store {
         let path = self.root.join("lock");
         let lock = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
         let now = touch(&lock)?;
-        let size = self.size();
         let swept = fs::metadata(self.root.join("swept")).map_or(0, |meta| meta.mtime());
-        let age = now / 1_000_000_000 - swept;
-        if (age > SWEEP_SECONDS || (age > FULL_SWEEP_SECONDS && size > NEARLY_FULL))
-            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+        if now / 1_000_000_000 - swept > SWEEP_SECONDS && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
             self.sweep(now / 1_000_000_000, NEARLY_FULL)?;
         }
         flock(&lock, FlockOperation::LockShared)?;
         let run = format!("{:012}-{}-{:08}", now / 1_000_000_000, std::process::id(), number());
-        Ok(Session { store: self, _lock: lock, now, size: self.size(), added: 0, clones: true, run, pins: Vec::new() })
+        Ok(Session {
+            store: self,
+            lock: Some(lock),
+            now,
+            size: self.size(),
+            added: 0,
+            clones: true,
+            run,
+            pins: Vec::new(),
+        })
     }
 
     /// The files that a manifest lists, with their hashes; none if it is no longer kept.
@@ -196,7 +201,7 @@ impl Store {
 /// Adds contents to a store. While a session is open, no sweep removes anything.
 pub(crate) struct Session<'a> {
     store: &'a Store,
-    _lock: File,
+    lock: Option<File>,
     /// The time of the kernel when the session began, in nanoseconds.
     pub(super) now: i64,
     size: u64,
@@ -275,55 +280,41 @@ impl<'a> Session<'a> {
         fs::rename(link, self.tree(tree))
     }
 
-    /// Ends the session. The pins remain.
-    pub(super) fn finish(self) -> io::Result<Pins<'a>> {
+    /// Lets sweeps run again. What the run pins stays.
+    pub(super) fn release(&mut self) -> io::Result<()> {
         if self.added > 0 {
             let mut size =
                 OpenOptions::new().create(true).append(true).mode(0o600).open(self.store.root.join("size"))?;
             size.write_all(&self.added.to_le_bytes())?;
         }
-        Ok(Pins { store: self.store, run: self.run, manifests: self.pins })
+        (self.added, self.lock) = (0, None);
+        Ok(())
     }
 
-    /// Ends the session, and pins only these contents.
-    pub(crate) fn finish_with(self, kept: &[Hash]) -> io::Result<()> {
-        self.finish()?.keep_only(kept)
-    }
-
-    fn tree(&self, tree: &Path) -> PathBuf {
-        let name = Hash::of(tree.as_os_str().as_encoded_bytes());
-        self.store.root.join("trees").join(name.hex())
-    }
-}
-
-/// The manifests that a run needs until its changes are known.
-pub(super) struct Pins<'a> {
-    store: &'a Store,
-    run: String,
-    manifests: Vec<PathBuf>,
-}
-
-impl Pins<'_> {
     /// The names of the manifests, which stay as long as the store keeps what a run needs.
-    pub(super) fn into_names(self) -> Vec<String> {
-        let names = self.manifests.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned));
-        names.collect()
+    pub(super) fn manifests(&self) -> Vec<String> {
+        self.pins.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect()
     }
 
-    /// Pins only the contents that the run overwrote or removed.
-    pub(super) fn keep_only(self, kept: &[Hash]) -> io::Result<()> {
+    /// Ends the session, and pins only these contents, such as those that a run overwrote or removed.
+    pub(crate) fn keep_only(mut self, kept: &[Hash]) -> io::Result<()> {
+        self.release()?;
         let lock = File::open(self.store.root.join("lock"))?;
         flock(&lock, FlockOperation::LockShared)?;
         if !kept.is_empty() {
             let stamp = |hash| Stamp { size: self.store.length(hash).unwrap_or(0), ..Stamp::default() };
             let rows = kept.iter().flat_map(|hash| row(stamp(hash), hash, Path::new("")));
-            let temporary = self.store.temporary();
-            create(&temporary)?.write_all(&boot_id().into_iter().chain(rows).collect::<Vec<_>>())?;
-            fs::rename(temporary, self.store.run(&self.run))?;
+            let manifest = boot_id().into_iter().chain(rows).collect::<Vec<_>>();
+            fs::rename(self.write(&manifest)?, self.store.run(&self.run))?;
         }
         // An empty tree has no manifest.
-        self.manifests.iter().for_each(|path| drop(fs::remove_file(path)));
+        self.pins.iter().for_each(|path| drop(fs::remove_file(path)));
         Ok(())
+    }
+
+    fn tree(&self, tree: &Path) -> PathBuf {
+        let name = Hash::of(tree.as_os_str().as_encoded_bytes());
+        self.store.root.join("trees").join(name.hex())
     }
 }
 

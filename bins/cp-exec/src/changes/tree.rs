@@ -57,13 +57,13 @@ impl Entry {
 
 /// The entries of some trees.
 #[derive(Default)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     /// Entries by path in byte order, so a directory comes before its content.
-    pub entries: BTreeMap<OsString, Entry>,
+    pub(super) entries: BTreeMap<OsString, Entry>,
     /// The ignore rules of each directory.
     ignored: HashMap<PathBuf, Ignored>,
     /// Directories that were not entered, although a run may have changed something in them.
-    pub unseen: Vec<PathBuf>,
+    pub(super) unseen: Vec<PathBuf>,
 }
 
 impl Tree {
@@ -73,9 +73,19 @@ impl Tree {
         Self::walked(trees, Walk { exclude, left: most, ignores: true, before, ..Walk::all(exclude) })
     }
 
-    /// Walks parts of a repository, where no pattern holds.
-    pub(super) fn of_git(parts: &[PathBuf], exclude: &dyn Fn(&Path) -> bool) -> Self {
-        Self::walked(parts, Walk::all(exclude))
+    /// Walks a repository, where no pattern holds.
+    pub(crate) fn of_git(repository: &Path, exclude: &dyn Fn(&Path) -> bool) -> Self {
+        Self::walked(&[repository.to_owned()], Walk::all(exclude))
+    }
+
+    /// The paths of the entries of some kinds.
+    pub(crate) fn paths_of(&self, kinds: &[FileKind]) -> impl Iterator<Item = PathBuf> {
+        self.entries.iter().filter(|(_, entry)| kinds.contains(&entry.kind)).map(|(path, _)| path.into())
+    }
+
+    /// Leaves out the entries whose path is not meant.
+    pub(crate) fn retain(&mut self, is_meant: impl Fn(&Path) -> bool) {
+        self.entries.retain(|path, _| is_meant(Path::new(path)));
     }
 
     fn walked(trees: &[PathBuf], mut walk: Walk<'_>) -> Self {
@@ -148,7 +158,7 @@ impl<'a> Walk<'a> {
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." || name == ".git" {
+            if name == "." || name == ".." || name == ".git" && self.ignores {
                 continue;
             }
             let below = path.join(name);

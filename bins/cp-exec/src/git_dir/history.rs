@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{Repository, give_to_owner_of};
-use crate::changes::{KeptHistory, Stamp, Store, keep_history};
+use crate::changes::{Stamp, Store};
 use crate::digest::sha256_of;
 use crate::nofollow;
 use crate::serde_paths::path_bytes;
@@ -20,6 +20,8 @@ use crate::serde_paths::path_bytes;
 /// Parts of a repository that ordinary work changes.
 const CHANGING: [&str; 7] = ["HEAD", "index", "packed-refs", "shallow", "refs", "logs", OBJECTS];
 const OBJECTS: &str = "objects";
+/// The parts of it that are no objects.
+const INFO: &str = "objects/info";
 /// Files that git derives from objects, and creates again.
 const DERIVED: [&str; 3] = ["objects/info/commit-graph", "objects/info/commit-graphs", "objects/pack/multi-pack-index"];
 
@@ -32,14 +34,14 @@ pub(crate) struct Snapshot {
     pub manifest: String,
 }
 
-/// Keeps the history of a repository.
-pub(super) fn keep(repository: &Repository, store: &Store) -> io::Result<KeptHistory> {
-    let parts = |directory: &PathBuf| CHANGING.map(|part| directory.join(part));
-    let parts: Vec<PathBuf> = repository.directories.iter().flat_map(parts).collect();
-    keep_history(store, &repository.path, &parts, &|path| {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        name.starts_with(b"tmp_") || name.ends_with(b".lock") || path.ends_with("objects/info")
-    })
+/// True for a file of the history.
+pub(super) fn is_history(repository: &Repository, path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let is_in = |directory: &PathBuf| {
+        let within = path.strip_prefix(directory).ok();
+        within.is_some_and(|within| CHANGING.iter().any(|part| within.starts_with(part)) && !within.starts_with(INFO))
+    };
+    !name.starts_with(b"tmp_") && !name.ends_with(b".lock") && repository.directories.iter().any(is_in)
 }
 
 /// The files of a repository that are put back.

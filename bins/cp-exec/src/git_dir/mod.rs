@@ -5,6 +5,7 @@
 //! A [`Watch`] observes the read-only parts during a run, and covers those anew that another process replaces.
 
 mod binds;
+mod data;
 mod history;
 mod locks;
 mod made;
@@ -19,10 +20,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use cp_common::wire::FileKind;
 use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::binds::{Repository, find};
+pub(crate) use self::data::GIT;
 pub(crate) use self::history::{Recovery, Snapshot};
 pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
 pub(crate) use self::placeholder::DIRECTORY as KEEP;
@@ -31,7 +34,7 @@ use self::settings::fault_in_changed_settings;
 pub(crate) use self::settings::{addresses, is_about_pushes, parts as key_parts};
 pub(crate) use self::unchanged::{output_of, without_unchanged};
 pub(crate) use self::watch::Watch;
-use crate::changes::Store;
+use crate::changes::{Store, Tree, keep_history};
 use crate::nofollow::{self, Link, NewFile, Node};
 use crate::serde_paths::any_bytes;
 
@@ -149,9 +152,14 @@ impl RepositoryState {
         let mut lacks = |what: String| missing.push(format!("repository: {path}: {what}"));
         let placeholders = Placeholders::make(repository, is_lasting)
             .map_err(|e| lacks(format!("settings that are not there are looked for after the run only: {e}")));
-        let kept = history::keep(repository, store).map_err(|e| lacks(format!("its history is not kept: {e}")));
-        let (manifest, kept, lost) =
-            kept.map_or_else(|()| Default::default(), |kept| (kept.manifest, kept.files, kept.missing));
+        let mut tree = walked(&repository.path, true);
+        let (special, locks) = (special_entries(&tree).collect(), lock_files(&tree).collect());
+        tree.retain(|path| history::is_history(repository, path));
+        let kept = keep_history(store, &repository.path, &tree);
+        let (manifest, lost) = kept.unwrap_or_else(|e| {
+            lacks(format!("its history is not kept: {e}"));
+            (None, 0)
+        });
         if lost > 0 {
             lacks(format!(
                 "{lost} files of its history are not kept, because they are too large, or the store is full"
@@ -164,13 +172,12 @@ impl RepositoryState {
             repository.directories.iter().flat_map(|directory| binds::part_names().map(|name| directory.join(name)));
         let files = repository.protected().filter_map(|path| Some((path.clone(), read_small(path)?)));
         let files = files.collect();
-        let (special, locks) = special_entries(&repository.path);
         let known = KnownParts {
             special,
             locks,
             absent: parts.filter(|path| path.symlink_metadata().is_err()).collect(),
             states: faulty_states(repository).map(|(path, _)| path).collect(),
-            references: odd_references(&repository.path, &kept),
+            references: odd_references(&repository.path, &tree),
             snapshot: manifest.map(|manifest| Snapshot { repository: repository.path.clone(), manifest }),
         };
         Self { placeholders: placeholders.ok(), files, known }
@@ -222,9 +229,9 @@ impl KnownParts {
         let fault = |path: PathBuf| made::fault_in_worktree(&path).map(|fault| Violation::new(path, fault));
         found.extend(trees.into_iter().filter_map(fault));
         found.extend(modules.into_iter().map(|path| Violation::new(path, OF_OWNER)));
-        let (special, locks) = special_entries(&repository.path);
-        locks::remove(repository, locks.into_iter().filter(|path| !self.locks.contains(path)).collect());
-        let special = special.into_iter().filter(|path| !self.special.contains(path));
+        let tree = walked(&repository.path, false);
+        locks::remove(repository, lock_files(&tree).filter(|path| !self.locks.contains(path)).collect());
+        let special = special_entries(&tree).filter(|path| !self.special.contains(path));
         found.extend(special.map(|path| Violation::new(path, "is a special file, or a link out of the repository")));
         let states = faulty_states(repository).filter(|(path, _)| !self.states.contains(path));
         found.extend(states.map(|(path, fault)| Violation::new(path, fault)));
@@ -261,11 +268,11 @@ fn is_odd(line: &str) -> bool {
 }
 
 /// The odd references of a repository, packed or among the files of its history.
-fn odd_references(repository: &Path, history: &[PathBuf]) -> Vec<String> {
+fn odd_references(repository: &Path, history: &Tree) -> Vec<String> {
     let packed = read_bounded(&repository.join("packed-refs"), u64::MAX).unwrap_or_default();
-    let loose = history.iter().filter_map(|path| {
+    let loose = history.paths_of(&[FileKind::File]).filter_map(|path| {
         let name = path.strip_prefix(repository).ok()?.to_str().filter(|name| name.starts_with("refs/"))?;
-        let line = is_odd(&format!(" {name}")).then(|| read_small(path))?;
+        let line = is_odd(&format!(" {name}")).then(|| read_small(&path))?;
         Some(format!("{} {name}", line?.trim()))
     });
     packed.lines().filter(|line| is_odd(line)).map(str::to_owned).chain(loose).collect()
@@ -276,7 +283,7 @@ const OF_OWNER: &str =
 
 /// State directories with files or values that git does not write, and their faults.
 fn faulty_states(repository: &Repository) -> impl Iterator<Item = (PathBuf, String)> {
-    let names = || made::STATES.iter().map(|(name, _)| name);
+    let names = || GIT.states.keys();
     let states = repository.directories.iter().flat_map(move |directory| names().map(|name| directory.join(name)));
     let there = states.filter(|path| path.symlink_metadata().is_ok());
     there.filter_map(|path| made::fault_in_state(CWD, &path).map(|fault| (path, fault)))
@@ -292,26 +299,22 @@ pub(crate) fn is_harmless_link(file: &Path, repositories: &[Repository]) -> bool
         })
 }
 
-/// Links, pipes and other special files in a repository, and lock files. The many fan-out directories of objects are
-/// not entered.
-fn special_entries(repository: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let (mut special, mut locks, mut waiting) = (Vec::new(), Vec::new(), vec![repository.to_owned()]);
-    while let Some(directory) = waiting.pop() {
-        let in_objects = directory.ends_with("objects");
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let Ok(kind) = entry.file_type() else { continue };
-            let (name, path) = (entry.file_name(), || entry.path());
-            let is_fan_out = in_objects && name.len() == 2;
-            if kind.is_dir() && !is_fan_out && name != KEEP {
-                waiting.push(path());
-            } else if kind.is_file() && name.as_encoded_bytes().ends_with(b".lock") {
-                locks.push(path());
-            } else if !kind.is_dir() && !kind.is_file() {
-                special.push(path());
-            }
-        }
-    }
-    (special, locks)
+/// Walks a repository. Without `objects`, the many fan-out directories of objects are not entered.
+fn walked(repository: &Path, objects: bool) -> Tree {
+    let is_fan_out = |path: &Path| {
+        path.parent().is_some_and(|parent| parent.ends_with("objects"))
+            && path.file_name().is_some_and(|name| name.len() == 2)
+    };
+    Tree::of_git(repository, &|path| path.ends_with(KEEP) || !objects && is_fan_out(path))
+}
+
+/// Links, pipes and other special files.
+fn special_entries(tree: &Tree) -> impl Iterator<Item = PathBuf> {
+    tree.paths_of(&[FileKind::Link, FileKind::Other])
+}
+
+fn lock_files(tree: &Tree) -> impl Iterator<Item = PathBuf> {
+    tree.paths_of(&[FileKind::File]).filter(|path| path.extension().is_some_and(|end| end == "lock"))
 }
 
 /// The text of a small regular file. Does not block, and does not follow a link.
@@ -320,12 +323,20 @@ fn read_small(path: &Path) -> Option<String> {
 }
 
 fn read_bounded(path: &Path, longest: u64) -> Option<String> {
+    String::from_utf8(read_at(CWD, path, longest).ok()?).ok()
+}
+
+/// The bytes of a regular file up to a length. Does not block, and does not follow a link.
+fn read_at(at: impl AsFd, path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?);
-    let is_small = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= longest);
+    let file = File::from(rustix::fs::openat(at, path, flags, Mode::empty())?);
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.len() > longest {
+        return Err(io::Error::other("is not a small regular file"));
+    }
     let mut bytes = Vec::new();
-    is_small.then(|| file.take(longest).read_to_end(&mut bytes)).and_then(io::Result::ok)?;
-    String::from_utf8(bytes).ok()
+    file.take(longest).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Device and inode of a path, without following a link.
