@@ -65,12 +65,12 @@ fn destroyed_history_is_restored() {
 #[test]
 fn references_of_run_are_put_back_and_others_stay() {
     let exec = with_history(Who::Me);
-    owner(&exec, "git branch old; git branch gone");
+    owner(&exec, "git branch old; git branch gone; git branch cp-keep");
     exec.ask(&["--", "true"]);
     owner(&exec, "git branch -D gone");
     let look = "git for-each-ref; git symbolic-ref HEAD; git status --short";
     let before = owner(&exec, look);
-    let line = "git commit -qm x; git -c alias.b=branch b -qf old main; git checkout -qb new; git commit -q --allow-empty -m y";
+    let line = "git commit -qm x; git -c alias.b=branch b -qf old main; git checkout -qb new; git commit -q --allow-empty -m y; : > .git/refs/heads/cp-keep";
     let (answer, _) = exec.ask(&["-c", line]);
     assert_ne!(owner(&exec, look), before, "the control: {answer}");
     undo(&exec, "last");

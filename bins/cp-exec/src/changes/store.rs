@@ -1,7 +1,8 @@
-//! The content store under the home, `state/kept`: for runs, for file tools and for the history of repositories. Objects
-//! are named by the SHA-256 of their bytes. A manifest lists the files of one tree by device, inode, size and times, so
-//! that an unchanged file costs one stat and no read. Each run pins its manifests, by hard links, until its changes are
-//! known; then the run pins only the contents that it overwrote or removed, and the manifests of repositories.
+//! The content store under the home, `state/kept`: for runs, for file tools and for the history of repositories.
+//! Objects are named by the SHA-256 of their bytes. A manifest lists the files of one tree by device, inode, size and
+//! times, so that an unchanged file costs one stat and no read. Each run pins its manifests, by hard links, until its
+//! changes are known; then the run pins only the contents that it overwrote or removed, and the manifests of
+//! repositories.
 //!
 //! Objects of a run are not synced: after a power failure the newest may be missing. A read verifies the hash, and the
 //! stamps in a manifest of an earlier boot are not trusted.
@@ -213,7 +214,7 @@ pub(crate) struct Session<'a> {
     pins: Vec<PathBuf>,
 }
 
-impl<'a> Session<'a> {
+impl Session<'_> {
     /// Keeps the content of a regular file. `None` if the store is full.
     pub(crate) fn keep(&mut self, file: &mut File) -> io::Result<Option<Hash>> {
         if self.size + self.added + file.metadata()?.len() > CAPACITY {

@@ -149,24 +149,24 @@ pub(crate) struct SessionReport {
 impl RepositoryState {
     fn of(repository: &Repository, is_lasting: bool, store: &Store, missing: &mut Vec<String>) -> Self {
         let path = repository.path.display();
-        let mut lacks = |what: String| missing.push(format!("repository: {path}: {what}"));
+        let mut report = |what: String| missing.push(format!("repository: {path}: {what}"));
         let placeholders = Placeholders::make(repository, is_lasting)
-            .map_err(|e| lacks(format!("settings that are not there are looked for after the run only: {e}")));
+            .map_err(|e| report(format!("settings that are not there are looked for after the run only: {e}")));
         let mut tree = walked(&repository.path, true);
         let (special, locks) = (special_entries(&tree).collect(), lock_files(&tree).collect());
         tree.retain(|path| history::is_history(repository, path));
         let kept = keep_history(store, &repository.path, &tree);
         let (manifest, lost) = kept.unwrap_or_else(|e| {
-            lacks(format!("its history is not kept: {e}"));
+            report(format!("its history is not kept: {e}"));
             (None, 0)
         });
         if lost > 0 {
-            lacks(format!(
+            report(format!(
                 "{lost} files of its history are not kept, because they are too large, or the store is full"
             ));
         }
         if repository.path.join("reftable").symlink_metadata().is_ok() {
-            lacks("its references are in a reftable, of which nothing is kept".to_owned());
+            report("its references are in a reftable, of which nothing is kept".to_owned());
         }
         let parts =
             repository.directories.iter().flat_map(|directory| binds::part_names().map(|name| directory.join(name)));
@@ -305,7 +305,8 @@ fn walked(repository: &Path, objects: bool) -> Tree {
         path.parent().is_some_and(|parent| parent.ends_with("objects"))
             && path.file_name().is_some_and(|name| name.len() == 2)
     };
-    Tree::of_git(repository, &|path| path.ends_with(KEEP) || !objects && is_fan_out(path))
+    let own = repository.join(KEEP);
+    Tree::of_git(repository, &|path| path == own || !objects && is_fan_out(path))
 }
 
 /// Links, pipes and other special files.

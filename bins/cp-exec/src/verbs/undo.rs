@@ -128,7 +128,8 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
     let left_out: Vec<LeftOut> = left_out
         .map(|(path, reason)| LeftOut { path: path.display().to_string(), reason: reason.to_owned() })
         .collect();
-    let changes: Vec<Change> = undo.steps.iter().map(change).chain(history.iter().map(change_of_history)).collect();
+    let changes: Vec<Change> =
+        undo.steps.iter().map(change).chain(history.iter().map(|path| change_of_history(path))).collect();
     let restored = |change: &Change| Restored { path: change.id.clone(), action: change.action.clone() };
     let files = changes.iter().map(restored).collect();
     let receipt = if changes.is_empty() {
@@ -163,9 +164,9 @@ fn change(step: &Step) -> Change {
     }
 }
 
-fn change_of_history(path: &String) -> Change {
+fn change_of_history(path: &str) -> Change {
     let (action, resource) = ("restore".to_owned(), "history".to_owned());
-    Change { action, resource, id: path.clone(), before: Value::Null, after: Value::Null }
+    Change { action, resource, id: path.to_owned(), before: Value::Null, after: Value::Null }
 }
 
 /// What the ledger has of the runs and edits.
