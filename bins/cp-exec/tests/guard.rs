@@ -219,21 +219,6 @@ fn guarded_name_checked_out_is_quarantined() {
 }
 
 #[test]
-fn new_hidden_file_is_reported_unless_git_ignores_it() {
-    for who in everyone() {
-        let exec = Exec::new(who);
-        exec.write(".gitignore", ".cache/\n");
-        exec.write(".old", "x");
-        let result = exec.inside("mkdir -p .cache .tool/deep sub && touch .cache/x .tool/deep/.y sub/.new .old plain");
-        let hidden = &result["enforcement"]["new_hidden"];
-        let path = |name: &str| exec.work.join(name).display().to_string();
-        assert_eq!(*hidden, serde_json::json!([path(".tool"), path("sub/.new")]), "{who:?}");
-        assert_eq!(result["enforcement"]["guard"], serde_json::json!([]), "{who:?}");
-        assert!(exec.inside("touch plain2")["enforcement"]["new_hidden"].is_null(), "{who:?}: the control");
-    }
-}
-
-#[test]
 fn run_with_too_many_files_fails_and_next_run_succeeds() {
     for who in everyone() {
         let exec = Exec::with_policy(

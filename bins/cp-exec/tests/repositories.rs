@@ -60,7 +60,7 @@ fn repository_directories_are_readable() {
             let (answer, status) = exec.ask(&["--", "find", ".", "-type", "d"]);
             assert_eq!((status, &answer["data"]["stderr"]), (0, &Value::from("")), "{who:?}: {answer}");
         }
-        assert!(exec.work.join(".git/cp-keep/snapshots").is_dir(), "the control");
+        assert!(exec.work.join(".git/cp-keep").is_dir(), "the control");
         let (answer, _) = exec.ask(&["--", "ls", "-A", ".git/cp-keep"]);
         assert_eq!(answer["data"]["stdout"], "", "{who:?}: {answer}");
     }

@@ -1,7 +1,8 @@
 //! File changes of runs and of file tools: contents are kept before a change, the trees of a run are compared after it,
 //! and `cp-exec undo` restores files.
 //!
-//! - [`Store`] keeps the contents of regular files under the home, by their SHA-256, for runs and file tools.
+//! - [`Store`] keeps the contents of regular files under the home, by their SHA-256, for runs, file tools and the
+//!   history of repositories.
 //! - [`Baseline`] walks the writable trees before a run and keeps the contents of their files.
 //! - [`Changes`] lists the files that the run created, changed or removed.
 
@@ -19,10 +20,11 @@ use cp_common::wire::{ChangeKind, FileChange, FileKind, FileState, FilesChanged}
 use cp_ledger::format::line::Hash;
 use serde::Serialize;
 
+pub(crate) use self::store::Stamp;
 pub(crate) use self::store::Store;
-use self::store::{LARGEST, Pins, Session, Stamp};
-use self::tree::{Entry, Tree, hash_of, open};
-pub(crate) use self::tree::{Ignored, state_of};
+use self::store::{LARGEST, LARGEST_OF_GIT, Session};
+use self::tree::{Entry, hash_of, open};
+pub(crate) use self::tree::{Tree, state_of};
 use crate::nofollow::Node;
 
 /// The most changes that are recorded with hashes, and the most that a result shows.
@@ -47,7 +49,8 @@ struct KeptContents<'a> {
     hashes: HashMap<Stamp, Hash>,
     /// Device and inode of entries that are not kept, such as ignored directories and large files.
     missing: HashSet<Node>,
-    pins: Option<Pins<'a>>,
+    /// The session, which pins the manifests.
+    session: Option<Session<'a>>,
     /// The time of the capture, in nanoseconds.
     now: i64,
     /// The reason why no contents are kept.
@@ -81,7 +84,7 @@ impl<'a> Baseline<'a> {
         trees.dedup_by(|below, above| below.starts_with(above));
         let tree = Tree::of(&trees, exclude, walk_limit, None);
         let kept = match store.session() {
-            Ok(session) => KeptContents::of(&trees, &tree, session),
+            Ok(session) => KeptContents::of(&trees, &tree, session, LARGEST),
             Err(e) => Err(e),
         };
         let kept = kept.unwrap_or_else(|e| KeptContents { error: Some(e.to_string()), ..KeptContents::default() });
@@ -107,9 +110,9 @@ impl<'a> Baseline<'a> {
         if let Some(error) = &self.kept.error {
             found.named.push(format!("nothing: {error}"));
         }
-        if let Some(pins) = self.kept.pins {
+        if let Some(session) = self.kept.session {
             // Pins that cannot be removed now are removed by a later sweep.
-            drop(pins.keep_only(&pinned));
+            drop(session.keep_only(&pinned));
         }
         found
     }
@@ -216,15 +219,15 @@ impl<'a> Baseline<'a> {
 }
 
 impl<'a> KeptContents<'a> {
-    /// Keeps the contents of all files of the walk.
-    fn of(trees: &[PathBuf], tree: &Tree, mut session: Session<'a>) -> io::Result<Self> {
+    /// Keeps the contents of all files of the walk, up to a size.
+    fn of(trees: &[PathBuf], tree: &Tree, mut session: Session<'a>, largest: u64) -> io::Result<Self> {
         let now = session.now;
         let mut hashes = HashMap::new();
         for root in trees {
-            let known = session.snapshot(root);
+            let known = session.known(root);
             let (mut rows, mut is_new) = (Vec::new(), false);
             let files = tree.entries.iter().filter(|(path, entry)| {
-                let is_kept = entry.kind == FileKind::File && entry.stamp.size <= LARGEST && !entry.is_ignored;
+                let is_kept = entry.kind == FileKind::File && entry.stamp.size <= largest && !entry.is_ignored;
                 is_kept && path.as_encoded_bytes().starts_with(root.as_os_str().as_encoded_bytes())
             });
             for (path, entry) in files {
@@ -233,18 +236,28 @@ impl<'a> KeptContents<'a> {
                 let hash = hash.or_else(|| keep(&mut session, Path::new(path), &entry.stamp).ok().flatten());
                 if let Some(hash) = hash {
                     hashes.insert(entry.stamp, hash);
-                    rows.push((entry.stamp, hash));
+                    rows.push((entry.stamp, hash, Path::new(path)));
                 }
             }
-            if is_new {
+            // A file that is gone must not be put back.
+            let has_gone = || known.keys().any(|stamp| !hashes.contains_key(stamp));
+            if is_new || rows.len() != known.len() && has_gone() {
                 session.publish(root, &rows)?;
             }
         }
         let missing = tree.entries.values().filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
         let missing = missing.filter(|entry| !hashes.contains_key(&entry.stamp));
         let missing = missing.map(|entry| (entry.stamp.dev, entry.stamp.ino)).collect();
-        Ok(Self { hashes, missing, pins: Some(session.finish()?), now, error: None })
+        session.release()?;
+        Ok(Self { hashes, missing, session: Some(session), now, error: None })
     }
+}
+
+/// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.
+pub(crate) fn keep_history(store: &Store, repository: &Path, tree: &Tree) -> io::Result<(Option<String>, usize)> {
+    let kept = KeptContents::of(&[repository.to_owned()], tree, store.session()?, LARGEST_OF_GIT)?;
+    let manifest = kept.session.and_then(|session| session.manifests().pop());
+    Ok((manifest, kept.missing.len() + tree.unseen.len()))
 }
 
 /// Keeps the content of a file, unless the file changed after the walk or during the copy.

@@ -1,14 +1,17 @@
-//! Content store under the home, `state/kept`. Objects are named by the SHA-256 of their bytes. A snapshot lists the
-//! files of one tree by device, inode, size and times, so that an unchanged file costs one stat and no read. Each run
-//! pins its snapshots, by hard links, until its changes are known; then the run pins only the contents that it
-//! overwrote or removed.
+//! The content store under the home, `state/kept`: for runs, for file tools and for the history of repositories.
+//! Objects are named by the SHA-256 of their bytes. A manifest lists the files of one tree by device, inode, size and
+//! times, so that an unchanged file costs one stat and no read. Each run pins its manifests, by hard links, until its
+//! changes are known; then the run pins only the contents that it overwrote or removed, and the manifests of
+//! repositories.
 //!
-//! Objects of a run are not synced: after a power failure the newest may be missing. A read verifies the hash, and a
-//! snapshot of an earlier boot is not trusted.
+//! Objects of a run are not synced: after a power failure the newest may be missing. A read verifies the hash, and the
+//! stamps in a manifest of an earlier boot are not trusted.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,36 +21,37 @@ use cp_common::home::{Home, make_directory};
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use rustix::fs::{FlockOperation, Stat, flock};
+use sha2::{Digest as _, Sha256};
 
 /// The objects are stored like the blobs of a ledger of this name.
 const OBJECTS: &str = "objects";
-/// The largest file that is kept and hashed.
+/// The largest file of a working tree that is kept and hashed, and the largest of a repository.
 pub(crate) const LARGEST: u64 = 16 << 20;
+pub(super) const LARGEST_OF_GIT: u64 = 256 << 20;
 /// The size of all objects together.
-const CAPACITY: u64 = 512 << 20;
-/// A sweep runs if the objects need more than this. It removes the least recently used snapshots until less is in
+const CAPACITY: u64 = 1 << 30;
+/// A sweep runs if the objects need more than this. It removes the least recently used manifests until less is in
 /// use.
 const NEARLY_FULL: u64 = CAPACITY / 8 * 7;
 /// Contents that older runs overwrote are kept for this long, and those of the newest runs even longer.
 const RETENTION_SECONDS: i64 = 7 * 24 * 3600;
 const NEWEST_RUNS: usize = 50;
-/// The time between two sweeps, and between two sweeps of a store that is nearly full.
-const SWEEP_SECONDS: i64 = 3600;
-const FULL_SWEEP_SECONDS: i64 = 600;
+/// The time between two sweeps.
+const SWEEP_SECONDS: i64 = 600;
 /// A file that changed within this time before a capture could change again with the same time stamps, because some
 /// file systems have a resolution of 2 s.
 const SETTLED_NANOSECONDS: i64 = 2_000_000_000;
 
-/// The length of a boot id with padding, and of a row: the stamp and the hash.
+/// The length of a boot id with padding, and of a row without its path: the stamp, the hash and the path's length.
 const HEADER: usize = 40;
-const ROW: usize = 72;
+const ROW: usize = 76;
 
 /// Numbers the runs and temporary files of this process.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Device, inode, size, modification and change time: the identity of a file's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     pub dev: u64,
     pub ino: u64,
     pub size: u64,
@@ -58,7 +62,7 @@ pub(super) struct Stamp {
 
 impl Stamp {
     #[expect(clippy::cast_possible_wrap, reason = "nanoseconds of a second")]
-    pub(super) fn of(stat: &Stat) -> Self {
+    pub(crate) fn of(stat: &Stat) -> Self {
         let nanoseconds = |seconds: i64, rest: u64| seconds.wrapping_mul(1_000_000_000).wrapping_add(rest as i64);
         Self {
             dev: stat.st_dev,
@@ -106,17 +110,33 @@ impl Store {
         let path = self.root.join("lock");
         let lock = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
         let now = touch(&lock)?;
-        let size = self.size();
         let swept = fs::metadata(self.root.join("swept")).map_or(0, |meta| meta.mtime());
-        let age = now / 1_000_000_000 - swept;
-        if (age > SWEEP_SECONDS || (age > FULL_SWEEP_SECONDS && size > NEARLY_FULL))
-            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+        if now / 1_000_000_000 - swept > SWEEP_SECONDS && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
             self.sweep(now / 1_000_000_000, NEARLY_FULL)?;
         }
         flock(&lock, FlockOperation::LockShared)?;
         let run = format!("{:012}-{}-{:08}", now / 1_000_000_000, std::process::id(), number());
-        Ok(Session { store: self, _lock: lock, now, size: self.size(), added: 0, clones: true, run, pins: Vec::new() })
+        Ok(Session {
+            store: self,
+            lock: Some(lock),
+            now,
+            size: self.size(),
+            added: 0,
+            clones: true,
+            run,
+            pins: Vec::new(),
+        })
+    }
+
+    /// The files that a manifest lists, with their hashes; none if it is no longer kept.
+    pub(crate) fn files_of(&self, manifest: &str) -> Vec<(Stamp, Hash, PathBuf)> {
+        let manifest = fs::read(self.run(manifest)).unwrap_or_default();
+        rows(&manifest).map(|(stamp, hash, path)| (stamp, hash, path.to_owned())).collect()
+    }
+
+    fn run(&self, name: &str) -> PathBuf {
+        self.root.join("runs").join(name)
     }
 
     fn object(&self, hash: &Hash) -> PathBuf {
@@ -133,7 +153,7 @@ impl Store {
         bytes.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok()).map(u64::from_le_bytes).sum()
     }
 
-    /// Removes objects that no run needs, and the least recently used snapshots beyond `most` bytes. Waits until no
+    /// Removes objects that no run needs, and the least recently used manifests beyond `most` bytes. Waits until no
     /// session is open.
     pub(super) fn sweep(&self, now: i64, most: u64) -> io::Result<()> {
         let mut runs = names(&self.root.join("runs"))?;
@@ -151,14 +171,13 @@ impl Store {
         let mut live = HashMap::new();
         let mut total = 0;
         for (since, is_new, path) in &holders {
-            let rows = if *is_new || now - since < RETENTION_SECONDS { read_rows(path).1 } else { Vec::new() };
-            let fresh: HashMap<Hash, u64> = rows
-                .iter()
-                .map(|(stamp, hash)| (*hash, stamp.size))
-                .filter(|(hash, _)| !live.contains_key(hash))
-                .collect();
+            let is_needed = *is_new || now - since < RETENTION_SECONDS;
+            let manifest = if is_needed { fs::read(path).unwrap_or_default() } else { Vec::new() };
+            let listed: HashMap<Hash, u64> = rows(&manifest).map(|(stamp, hash, _)| (hash, stamp.size)).collect();
+            let is_empty = listed.is_empty();
+            let fresh: HashMap<Hash, u64> = listed.into_iter().filter(|(hash, _)| !live.contains_key(hash)).collect();
             let added: u64 = fresh.values().sum();
-            if rows.is_empty() || (total > 0 && total + added > most) {
+            if is_empty || (total > 0 && total + added > most) {
                 fs::remove_file(path)?;
                 continue;
             }
@@ -183,7 +202,7 @@ impl Store {
 /// Adds contents to a store. While a session is open, no sweep removes anything.
 pub(crate) struct Session<'a> {
     store: &'a Store,
-    _lock: File,
+    lock: Option<File>,
     /// The time of the kernel when the session began, in nanoseconds.
     pub(super) now: i64,
     size: u64,
@@ -195,27 +214,24 @@ pub(crate) struct Session<'a> {
     pins: Vec<PathBuf>,
 }
 
-impl<'a> Session<'a> {
+impl Session<'_> {
     /// Keeps the content of a regular file. `None` if the store is full.
     pub(crate) fn keep(&mut self, file: &mut File) -> io::Result<Option<Hash>> {
-        let clone = self.clone_of(file)?;
-        let mut bytes = Vec::new();
-        match &clone {
-            Some(path) => File::open(path)?.read_to_end(&mut bytes)?,
-            None => file.read_to_end(&mut bytes)?,
-        };
-        let (hash, length) = (Hash::of(&bytes), bytes.len() as u64);
-        let target = self.store.object(&hash);
-        let is_there = self.store.length(&hash) == Some(length);
-        if is_there || self.size + self.added + length > CAPACITY {
-            clone.map_or(Ok(()), fs::remove_file)?;
-            return Ok(is_there.then_some(hash));
+        if self.size + self.added + file.metadata()?.len() > CAPACITY {
+            let hash = Hash::from_raw(&copy(file, &mut io::sink())?.into());
+            return Ok(self.store.has(&hash).then_some(hash));
         }
-        let temporary = match clone {
-            Some(path) => path,
-            None => self.write(&bytes)?,
-        };
-        fs::rename(temporary, target)?;
+        let temporary = self.store.temporary();
+        let mut made = create(&temporary)?;
+        // A file shares the blocks of another one, if the file system supports it.
+        self.clones &= rustix::fs::ioctl_ficlone(&made, &*file).is_ok();
+        let hash =
+            if self.clones { copy(&mut File::open(&temporary)?, &mut io::sink())? } else { copy(file, &mut made)? };
+        let (hash, length) = (Hash::from_raw(&hash.into()), made.metadata()?.len());
+        if self.store.length(&hash) == Some(length) {
+            return fs::remove_file(temporary).map(|()| Some(hash));
+        }
+        fs::rename(temporary, self.store.object(&hash))?;
         self.added += length;
         Ok(Some(hash))
     }
@@ -228,107 +244,78 @@ impl<'a> Session<'a> {
         blob::store_as(&self.store.root.join(OBJECTS), hash, bytes)
     }
 
-    /// Creates a file that shares the blocks of another file, if the file system supports it.
-    fn clone_of(&mut self, file: &File) -> io::Result<Option<PathBuf>> {
-        if !self.clones {
-            return Ok(None);
-        }
-        let path = self.store.temporary();
-        let made = create(&path)?;
-        if rustix::fs::ioctl_ficlone(&made, file).is_ok() {
-            return Ok(Some(path));
-        }
-        self.clones = false;
-        fs::remove_file(path).map(|()| None)
-    }
-
     fn write(&self, bytes: &[u8]) -> io::Result<PathBuf> {
         let path = self.store.temporary();
         create(&path)?.write_all(bytes)?;
         Ok(path)
     }
 
-    /// The files that the last capture of a tree kept. The run pins them.
-    pub(super) fn snapshot(&mut self, tree: &Path) -> HashMap<Stamp, Hash> {
-        let path = self.tree(tree);
-        let pin = self.pin();
-        if fs::hard_link(&path, &pin).is_err() {
+    /// The files that the last capture of a tree kept. The run pins the manifest.
+    pub(super) fn known(&mut self, tree: &Path) -> HashMap<Stamp, Hash> {
+        let pin = self.store.run(&format!("{}-{}", self.run, self.pins.len()));
+        self.pins.push(pin.clone());
+        if fs::hard_link(self.tree(tree), &pin).is_err() {
             return HashMap::new();
         }
         if let Ok(file) = File::open(&pin) {
-            // A sweep removes the least recently used snapshot first, so the time of use is updated.
+            // A sweep removes the least recently used manifest first, so the time of use is updated.
             drop(touch(&file));
         }
-        let (boot, rows) = read_rows(&pin);
-        self.pins.push(pin);
-        if boot != boot_id() {
-            return HashMap::new();
-        }
-        rows.into_iter().filter(|(stamp, _)| stamp.ino != 0).collect()
+        let manifest = fs::read(&pin).unwrap_or_default();
+        let rows = rows(&manifest).filter(|_| manifest.starts_with(&boot_id()));
+        rows.filter(|(stamp, ..)| stamp.ino != 0).map(|(stamp, hash, _)| (stamp, hash)).collect()
     }
 
-    /// Replaces the snapshot of a tree, and pins the new one.
-    pub(super) fn publish(&mut self, tree: &Path, kept: &[(Stamp, Hash)]) -> io::Result<()> {
+    /// Replaces the manifest of the tree whose files were asked for last, and the pin.
+    pub(super) fn publish(&mut self, tree: &Path, kept: &[(Stamp, Hash, &Path)]) -> io::Result<()> {
         // A stamp that another file could match is omitted from the row; only the content is listed.
-        let row = |(stamp, hash): &(Stamp, Hash)| {
-            let stamp =
-                if stamp.is_settled(self.now) { *stamp } else { Stamp { size: stamp.size, ..Stamp::default() } };
-            (stamp, *hash)
+        let row = |(stamp, hash, path): &(Stamp, Hash, &'_ Path)| {
+            let size = Stamp { size: stamp.size, ..Stamp::default() };
+            row(if stamp.is_settled(self.now) { *stamp } else { size }, hash, path)
         };
-        let pin = self.pin();
-        fs::rename(self.write(&rows(kept.iter().map(row)))?, &pin)?;
+        let manifest = boot_id().into_iter().chain(kept.iter().flat_map(row)).collect::<Vec<_>>();
+        let pin = self.pins.last().ok_or(io::ErrorKind::NotFound)?;
+        fs::rename(self.write(&manifest)?, pin)?;
         let link = self.store.temporary();
-        fs::hard_link(&pin, &link)?;
-        fs::rename(link, self.tree(tree))?;
-        self.pins.push(pin);
-        Ok(())
+        fs::hard_link(pin, &link)?;
+        fs::rename(link, self.tree(tree))
     }
 
-    /// Ends the session. The pins remain.
-    pub(super) fn finish(self) -> io::Result<Pins<'a>> {
+    /// Lets sweeps run again. What the run pins stays.
+    pub(super) fn release(&mut self) -> io::Result<()> {
         if self.added > 0 {
             let mut size =
                 OpenOptions::new().create(true).append(true).mode(0o600).open(self.store.root.join("size"))?;
             size.write_all(&self.added.to_le_bytes())?;
         }
-        Ok(Pins { store: self.store, run: self.run, snapshots: self.pins })
+        (self.added, self.lock) = (0, None);
+        Ok(())
     }
 
-    /// Ends the session, and pins only these contents.
-    pub(crate) fn finish_with(self, kept: &[Hash]) -> io::Result<()> {
-        self.finish()?.keep_only(kept)
+    /// The names of the manifests, which stay as long as the store keeps what a run needs.
+    pub(super) fn manifests(&self) -> Vec<String> {
+        self.pins.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect()
+    }
+
+    /// Ends the session, and pins only these contents, such as those that a run overwrote or removed.
+    pub(crate) fn keep_only(mut self, kept: &[Hash]) -> io::Result<()> {
+        self.release()?;
+        let lock = File::open(self.store.root.join("lock"))?;
+        flock(&lock, FlockOperation::LockShared)?;
+        if !kept.is_empty() {
+            let stamp = |hash| Stamp { size: self.store.length(hash).unwrap_or(0), ..Stamp::default() };
+            let rows = kept.iter().flat_map(|hash| row(stamp(hash), hash, Path::new("")));
+            let manifest = boot_id().into_iter().chain(rows).collect::<Vec<_>>();
+            fs::rename(self.write(&manifest)?, self.store.run(&self.run))?;
+        }
+        // An empty tree has no manifest.
+        self.pins.iter().for_each(|path| drop(fs::remove_file(path)));
+        Ok(())
     }
 
     fn tree(&self, tree: &Path) -> PathBuf {
         let name = Hash::of(tree.as_os_str().as_encoded_bytes());
         self.store.root.join("trees").join(name.hex())
-    }
-
-    fn pin(&self) -> PathBuf {
-        self.store.root.join("runs").join(format!("{}-{}", self.run, self.pins.len()))
-    }
-}
-
-/// The snapshots that a run needs until its changes are known.
-pub(super) struct Pins<'a> {
-    store: &'a Store,
-    run: String,
-    snapshots: Vec<PathBuf>,
-}
-
-impl Pins<'_> {
-    /// Pins only the contents that the run overwrote or removed.
-    pub(super) fn keep_only(self, kept: &[Hash]) -> io::Result<()> {
-        let lock = File::open(self.store.root.join("lock"))?;
-        flock(&lock, FlockOperation::LockShared)?;
-        if !kept.is_empty() {
-            let stamp = |hash| Stamp { size: self.store.length(hash).unwrap_or(0), ..Stamp::default() };
-            let rows = rows(kept.iter().map(|hash| (stamp(hash), *hash)));
-            let temporary = self.store.temporary();
-            create(&temporary)?.write_all(&rows)?;
-            fs::rename(temporary, self.store.root.join("runs").join(&self.run))?;
-        }
-        self.snapshots.iter().try_for_each(fs::remove_file)
     }
 }
 
@@ -365,27 +352,40 @@ fn boot_id() -> [u8; HEADER] {
     header
 }
 
-fn rows(rows: impl Iterator<Item = (Stamp, Hash)>) -> Vec<u8> {
-    let mut bytes = boot_id().to_vec();
-    for (Stamp { dev, ino, size, mtime, ctime }, hash) in rows {
-        for number in [dev, ino, size, mtime.cast_unsigned(), ctime.cast_unsigned()] {
-            bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        bytes.extend_from_slice(&hash.raw());
-    }
-    bytes
+/// A row of a manifest.
+fn row(Stamp { dev, ino, size, mtime, ctime }: Stamp, hash: &Hash, path: &Path) -> Vec<u8> {
+    let path = path.as_os_str().as_bytes();
+    let numbers = [dev, ino, size, mtime.cast_unsigned(), ctime.cast_unsigned()].map(u64::to_le_bytes);
+    let length = u32::try_from(path.len()).unwrap_or(0).to_le_bytes();
+    [numbers.as_flattened(), &hash.raw(), &length, path].concat()
 }
 
-/// The boot id and the rows of a file. A damaged file has no rows.
-fn read_rows(path: &Path) -> ([u8; HEADER], Vec<(Stamp, Hash)>) {
-    let bytes = fs::read(path).unwrap_or_default();
-    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return ([0; HEADER], Vec::new()) };
-    let row = |row: &[u8]| {
+/// The rows of a manifest, up to damage.
+fn rows(manifest: &[u8]) -> impl Iterator<Item = (Stamp, Hash, &Path)> {
+    let mut rest = manifest.get(HEADER..).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let (row, after) = rest.split_first_chunk::<ROW>()?;
         let number = |at: usize| row[8 * at..8 * at + 8].try_into().map_or(0, u64::from_le_bytes);
         let (mtime, ctime) = (number(3).cast_signed(), number(4).cast_signed());
         let stamp = Stamp { dev: number(0), ino: number(1), size: number(2), mtime, ctime };
-        let hash = row[ROW - 32..].try_into().map_or_else(|_| Hash::of(b""), |raw| Hash::from_raw(&raw));
-        (stamp, hash)
-    };
-    (*header, rest.chunks_exact(ROW).map(row).collect())
+        let hash = Hash::from_raw(row[40..72].try_into().ok()?);
+        let length = u32::from_le_bytes(row[72..].try_into().ok()?);
+        let (path, after) = after.split_at_checked(usize::try_from(length).ok()?)?;
+        rest = after;
+        Some((stamp, hash, Path::new(OsStr::from_bytes(path))))
+    })
+}
+
+/// Copies a file. Returns the hash of what was copied.
+fn copy(from: &mut File, to: &mut impl io::Write) -> io::Result<sha2::digest::Output<Sha256>> {
+    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
+    loop {
+        match from.read(&mut buffer)? {
+            0 => return Ok(hash.finalize()),
+            length => {
+                hash.update(&buffer[..length]);
+                to.write_all(&buffer[..length])?;
+            }
+        }
+    }
 }

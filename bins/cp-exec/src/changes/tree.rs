@@ -57,20 +57,38 @@ impl Entry {
 
 /// The entries of some trees.
 #[derive(Default)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     /// Entries by path in byte order, so a directory comes before its content.
-    pub entries: BTreeMap<OsString, Entry>,
+    pub(super) entries: BTreeMap<OsString, Entry>,
     /// The ignore rules of each directory.
     ignored: HashMap<PathBuf, Ignored>,
     /// Directories that were not entered, although a run may have changed something in them.
-    pub unseen: Vec<PathBuf>,
+    pub(super) unseen: Vec<PathBuf>,
 }
 
 impl Tree {
     /// Walks some trees, up to `most` entries. If `before` is given, its ignore rules apply, because a run may change
     /// the patterns.
     pub(super) fn of(trees: &[PathBuf], exclude: &dyn Fn(&Path) -> bool, most: u64, before: Option<&Self>) -> Self {
-        let mut walk = Walk { exclude, left: most, before, tree: Self::default(), waiting: Vec::new() };
+        Self::walked(trees, Walk { exclude, left: most, ignores: true, before, ..Walk::all(exclude) })
+    }
+
+    /// Walks a repository, where no pattern holds.
+    pub(crate) fn of_git(repository: &Path, exclude: &dyn Fn(&Path) -> bool) -> Self {
+        Self::walked(&[repository.to_owned()], Walk::all(exclude))
+    }
+
+    /// The paths of the entries of some kinds.
+    pub(crate) fn paths_of(&self, kinds: &[FileKind]) -> impl Iterator<Item = PathBuf> {
+        self.entries.iter().filter(|(_, entry)| kinds.contains(&entry.kind)).map(|(path, _)| path.into())
+    }
+
+    /// Leaves out the entries whose path is not meant.
+    pub(crate) fn retain(&mut self, is_meant: impl Fn(&Path) -> bool) {
+        self.entries.retain(|path, _| is_meant(Path::new(path)));
+    }
+
+    fn walked(trees: &[PathBuf], mut walk: Walk<'_>) -> Self {
         for root in trees {
             walk.root(root);
         }
@@ -81,13 +99,20 @@ impl Tree {
 struct Walk<'a> {
     exclude: &'a dyn Fn(&Path) -> bool,
     left: u64,
+    /// True if patterns of ignored names hold.
+    ignores: bool,
     before: Option<&'a Tree>,
     tree: Tree,
     /// Directories that are still to be read, with the ignore rules of the directories above them.
     waiting: Vec<(PathBuf, Ignored)>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn all(exclude: &'a dyn Fn(&Path) -> bool) -> Self {
+        let (tree, waiting) = (Tree::default(), Vec::new());
+        Self { exclude, left: u64::MAX, ignores: false, before: None, tree, waiting }
+    }
+
     fn root(&mut self, root: &Path) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let device = match nofollow::open_with(root, flags) {
@@ -96,7 +121,8 @@ impl Walk<'_> {
             Err(Errno::NOENT) => return,
             Err(_) => return self.tree.unseen.push(root.to_owned()),
         };
-        self.waiting.push((root.to_owned(), Ignored::above(root)));
+        let above = if self.ignores { Ignored::above(root) } else { Ignored::default() };
+        self.waiting.push((root.to_owned(), above));
         let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
         while let Some((path, above)) = self.waiting.pop() {
             let read = nofollow::open_with(&path, flags)
@@ -127,12 +153,12 @@ impl Walk<'_> {
         buffer: &mut [MaybeUninit<u8>],
     ) -> io::Result<()> {
         let known = self.before.and_then(|before| before.ignored.get(path));
-        let ignored = known.cloned().unwrap_or_else(|| above.within(path));
+        let ignored = known.cloned().or_else(|| self.ignores.then(|| above.within(path))).unwrap_or_default();
         let mut entries = RawDir::new(directory, buffer);
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." || name == ".git" {
+            if name == "." || name == ".." || name == ".git" && self.ignores {
                 continue;
             }
             let below = path.join(name);

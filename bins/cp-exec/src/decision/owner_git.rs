@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::{Result, words};
 
-use crate::git_dir::{key_parts, output_of};
+use crate::git_dir::{GIT, key_parts, output_of};
 use crate::glob::name_matches;
 use crate::policy::{Policy, Verdict};
 use crate::refusal::refuse;
@@ -19,96 +19,8 @@ use crate::sandbox::plan::OWN_FILES;
 /// The configuration that `GIT_CONFIG_GLOBAL` names, in [`OWN_FILES`].
 pub(super) const CONFIG: &str = "gitconfig";
 
-/// Settings that start no program.
-const HARMLESS: [&str; 73] = [
-    "advice.*",
-    "am.threeway",
-    "apply.ignorewhitespace",
-    "apply.whitespace",
-    "author.*",
-    "branch.sort",
-    "checkout.defaultremote",
-    "checkout.guess",
-    "color.*",
-    "column.*",
-    "commit.cleanup",
-    "commit.status",
-    "commit.verbose",
-    "committer.*",
-    "core.abbrev",
-    "core.autocrlf",
-    "core.checkstat",
-    "core.commentchar",
-    "core.commentstring",
-    "core.eol",
-    "core.filemode",
-    "core.ignorecase",
-    "core.precomposeunicode",
-    "core.quotepath",
-    "core.safecrlf",
-    "core.symlinks",
-    "core.trustctime",
-    "core.whitespace",
-    "diff.algorithm",
-    "diff.colormoved",
-    "diff.colormovedws",
-    "diff.context",
-    "diff.dirstat",
-    "diff.ignoresubmodules",
-    "diff.indentheuristic",
-    "diff.interhunkcontext",
-    "diff.mnemonicprefix",
-    "diff.noprefix",
-    "diff.relative",
-    "diff.renamelimit",
-    "diff.renames",
-    "diff.statgraphwidth",
-    "diff.submodule",
-    "diff.suppressblankempty",
-    "diff.wordregex",
-    "diff.wserrorhighlight",
-    "fetch.output",
-    "fetch.prune",
-    "fetch.prunetags",
-    "format.pretty",
-    "grep.*",
-    "i18n.*",
-    "init.defaultbranch",
-    "log.*",
-    "merge.conflictstyle",
-    "merge.directoryrenames",
-    "merge.ff",
-    "merge.log",
-    "merge.renamelimit",
-    "merge.renames",
-    "merge.stat",
-    "pretty.*",
-    "pull.ff",
-    "pull.rebase",
-    "push.default",
-    "push.followtags",
-    "rebase.*",
-    "rerere.*",
-    "safe.directory",
-    "status.*",
-    "tag.sort",
-    "user.*",
-    "versionsort.*",
-];
-
-/// The setting among them that starts a program.
+/// The setting among the harmless ones that starts a program.
 const STARTS: &str = "log.showsignature";
-
-/// The values of git-lfs.
-const LFS: [(&str, &str); 7] = [
-    ("clean", "git-lfs clean -- %f"),
-    ("process", "git-lfs filter-process"),
-    ("process", "git-lfs filter-process --skip"),
-    ("required", "true"),
-    ("smudge", "git-lfs smudge -- %f"),
-    ("smudge", "git-lfs smudge --skip -- %f"),
-    ("smudge", "git-lfs smudge --skip %f"),
-];
 
 /// The longest file with ignored names or attributes that is copied.
 const LONGEST: u64 = 256 << 10;
@@ -300,7 +212,7 @@ fn is_harmless(key: &str) -> bool {
             ["insteadof", "pushinsteadof"].contains(&last) && (by_ssh || (plain && !below.contains('@')))
         }
         _ if !below.is_empty() && section != "color" => false,
-        _ => key != STARTS && HARMLESS.iter().any(|pattern| name_matches(pattern, key)),
+        _ => key != STARTS && GIT.settings.owner.iter().any(|pattern| name_matches(pattern, key)),
     }
 }
 
@@ -313,8 +225,9 @@ fn write_filter(config: &mut Vec<u8>, name: &str, settings: &BTreeMap<&str, &[u8
     }
     let mut put = |last: &str, value: &[u8]| write_setting(config, &format!("filter.{name}.{last}"), Some(value));
     put("required", b"true");
-    let is_lfs =
-        |(last, value): (&&str, &&[u8])| LFS.iter().any(|(key, text)| key == last && text.as_bytes() == *value);
+    let is_lfs = |(last, value): (&&str, &&[u8])| {
+        GIT.lfs.get(*last).is_some_and(|values| values.iter().any(|known| known.as_bytes() == *value))
+    };
     if name == "lfs" && settings.iter().all(is_lfs) {
         for (last, value) in settings {
             put(last, value);

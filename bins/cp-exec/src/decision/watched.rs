@@ -42,9 +42,6 @@ pub(crate) struct Watched {
     pub listed: Vec<PathBuf>,
     /// Symbolic links with a guarded name. A link cannot be made read-only, so it is restored after the run.
     pub links: Vec<KnownLink>,
-    /// Files and directories whose names begin with a dot and that are not guarded.
-    #[serde(with = "any_bytes")]
-    pub hidden: Vec<PathBuf>,
     /// The start time of the run.
     pub since: Option<SystemTime>,
     /// The most entries that are read after the run.
@@ -55,7 +52,7 @@ impl Watched {
     /// The guarded names and repositories in the trees that a run may write.
     pub(super) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Self {
         let (trees, listed) = (view.of(Operation::Write).cloned().collect::<Vec<_>>(), policy.bounds.written());
-        let (links, hidden) = (std::mem::take(&mut found.links), std::mem::take(&mut found.hidden));
+        let links = std::mem::take(&mut found.links);
         // A hidden tree is not writable.
         let writable = |path: &PathBuf| trees.iter().any(|root| path.starts_with(root));
         found.paths.retain(writable);
@@ -91,7 +88,6 @@ impl Watched {
             absent,
             links: links.into_iter().filter(|path| !listed.contains(path)).filter_map(link).collect(),
             listed,
-            hidden,
             since: Some(SystemTime::now()),
             walk: policy.loaded.settings.paths.walk,
         }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::Node;
+use super::data::GIT;
 use super::placeholder::{self, Placeholder};
 use super::settings::Settings;
 use crate::nofollow::{self, Link};
@@ -36,38 +37,6 @@ const PARTS: [(&str, Option<Placeholder>); 10] = [
 /// The same for a linked working tree.
 const PARTS_OF_WORKTREE: [(&str, Option<Placeholder>); 3] =
     [("commondir", None), ("gitdir", None), ("config.worktree", Some(Placeholder::File("")))];
-
-/// Programs that git starts from the directory of hooks.
-const HOOKS: [&str; 28] = [
-    "applypatch-msg",
-    "commit-msg",
-    "fsmonitor-watchman",
-    "p4-changelist",
-    "p4-post-changelist",
-    "p4-pre-submit",
-    "p4-prepare-changelist",
-    "post-applypatch",
-    "post-checkout",
-    "post-commit",
-    "post-index-change",
-    "post-merge",
-    "post-receive",
-    "post-rewrite",
-    "post-update",
-    "pre-applypatch",
-    "pre-auto-gc",
-    "pre-commit",
-    "pre-merge-commit",
-    "pre-push",
-    "pre-rebase",
-    "pre-receive",
-    "prepare-commit-msg",
-    "proc-receive",
-    "push-to-checkout",
-    "reference-transaction",
-    "sendemail-validate",
-    "update",
-];
 
 /// A repository that a run may write.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -267,7 +236,7 @@ impl<'a> Finder<'a> {
             for directory in settings.values("core", "hookspath").map(|value| top.join(with_home(value))) {
                 // A directory that contains the working tree cannot be read-only as a whole.
                 if top.starts_with(nofollow::follow(&directory).0) {
-                    for name in HOOKS {
+                    for name in &GIT.hooks {
                         self.add(&directory.join(name));
                     }
                 } else {

@@ -5,11 +5,11 @@
 //! A [`Watch`] observes the read-only parts during a run, and covers those anew that another process replaces.
 
 mod binds;
-mod keep;
+mod data;
+mod history;
 mod locks;
 mod made;
 mod placeholder;
-mod recover;
 mod settings;
 mod unchanged;
 mod watch;
@@ -20,19 +20,21 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use cp_common::wire::FileKind;
 use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::binds::{Repository, find};
-pub(crate) use self::keep::DIRECTORY as KEEP;
-use self::keep::KeepDirectory;
+pub(crate) use self::data::GIT;
+pub(crate) use self::history::{Recovery, Snapshot};
 pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
+pub(crate) use self::placeholder::DIRECTORY as KEEP;
 use self::placeholder::Placeholders;
-pub(crate) use self::recover::Recovery;
 use self::settings::fault_in_changed_settings;
 pub(crate) use self::settings::{addresses, is_about_pushes, parts as key_parts};
 pub(crate) use self::unchanged::{output_of, without_unchanged};
 pub(crate) use self::watch::Watch;
+use crate::changes::{Store, Tree, keep_history};
 use crate::nofollow::{self, Link, NewFile, Node};
 use crate::serde_paths::any_bytes;
 
@@ -93,16 +95,18 @@ pub(crate) struct KnownParts {
     /// State directories with files or values that git does not write.
     #[serde(with = "any_bytes")]
     states: Vec<PathBuf>,
-    /// The kept references, if any are kept.
-    snapshot: Option<PathBuf>,
+    /// References that git does not make in ordinary work, as lines of packed references.
+    references: Vec<String>,
+    /// The kept history, if it is kept.
+    pub(crate) snapshot: Option<Snapshot>,
 }
 
 impl<'a> Session<'a> {
     /// Prepares the repositories for a run. `is_lasting`: for an agent, which may run all day.
-    pub(crate) fn begin(repositories: &'a [Repository], is_lasting: bool) -> Self {
+    pub(crate) fn begin(repositories: &'a [Repository], is_lasting: bool, store: &Store) -> Self {
         let mut missing = Vec::new();
-        let states: Vec<_> =
-            repositories.iter().map(|repository| RepositoryState::of(repository, is_lasting, &mut missing)).collect();
+        let state = |repository| RepositoryState::of(repository, is_lasting, store, &mut missing);
+        let states: Vec<_> = repositories.iter().map(state).collect();
         let unused = repositories.iter().zip(&states).flat_map(|(repository, state)| state.unused(repository));
         let unused: Vec<PathBuf> = unused.collect();
         let watch = (!repositories.is_empty()).then(|| Watch::begin(repositories, &unused)).transpose();
@@ -116,11 +120,6 @@ impl<'a> Session<'a> {
     /// The state before the run, for each repository.
     pub(crate) fn known(&self) -> Vec<KnownParts> {
         self.states.iter().map(|before| before.known.clone()).collect()
-    }
-
-    /// The snapshots from before the run.
-    pub(crate) fn snapshots(&self) -> Vec<PathBuf> {
-        self.states.iter().filter_map(|before| before.known.snapshot().map(Path::to_owned)).collect()
     }
 
     /// The watch for read-only parts that are replaced during the run.
@@ -148,39 +147,40 @@ pub(crate) struct SessionReport {
 }
 
 impl RepositoryState {
-    fn of(repository: &Repository, is_lasting: bool, missing: &mut Vec<String>) -> Self {
+    fn of(repository: &Repository, is_lasting: bool, store: &Store, missing: &mut Vec<String>) -> Self {
         let path = repository.path.display();
-        let begun = Placeholders::make(repository, is_lasting, &KeepDirectory::of(repository)).map_err(|e| {
-            missing.push(format!(
-                "repository: {path}: nothing is kept, and settings that are not there are looked for after the run only: {e}"
-            ));
+        let mut report = |what: String| missing.push(format!("repository: {path}: {what}"));
+        let placeholders = Placeholders::make(repository, is_lasting)
+            .map_err(|e| report(format!("settings that are not there are looked for after the run only: {e}")));
+        let mut tree = walked(&repository.path, true);
+        let (special, locks) = (special_entries(&tree).collect(), lock_files(&tree).collect());
+        tree.retain(|path| history::is_history(repository, path));
+        let kept = keep_history(store, &repository.path, &tree);
+        let (manifest, lost) = kept.unwrap_or_else(|e| {
+            report(format!("its history is not kept: {e}"));
+            (None, 0)
         });
-        let (placeholders, kept) = begun.map_or((None, None), |(placeholders, kept)| (Some(placeholders), Some(kept)));
-        let kept = kept.and_then(|kept| {
-            let failed = |e| missing.push(format!("repository: {path}: its history is not kept: {e}"));
-            kept.map_err(failed).ok()
-        });
-        if let Some(linked) = kept.as_ref().map(|kept| kept.linked).filter(|linked| *linked > 0) {
-            missing.push(format!(
-                "repository: {path}: {linked} objects are kept as second names only: a run that writes into one spoils both"
+        if lost > 0 {
+            report(format!(
+                "{lost} files of its history are not kept, because they are too large, or the store is full"
             ));
         }
         if repository.path.join("reftable").symlink_metadata().is_ok() {
-            missing.push(format!("repository: {path}: its references are in a reftable, of which nothing is kept"));
+            report("its references are in a reftable, of which nothing is kept".to_owned());
         }
         let parts =
             repository.directories.iter().flat_map(|directory| binds::part_names().map(|name| directory.join(name)));
         let files = repository.protected().filter_map(|path| Some((path.clone(), read_small(path)?)));
         let files = files.collect();
-        let (special, locks) = special_entries(&repository.path);
         let known = KnownParts {
             special,
             locks,
             absent: parts.filter(|path| path.symlink_metadata().is_err()).collect(),
             states: faulty_states(repository).map(|(path, _)| path).collect(),
-            snapshot: kept.as_ref().map(|kept| kept.snapshot.clone()),
+            references: odd_references(&repository.path, &tree),
+            snapshot: manifest.map(|manifest| Snapshot { repository: repository.path.clone(), manifest }),
         };
-        Self { placeholders, files, known }
+        Self { placeholders: placeholders.ok(), files, known }
     }
 
     /// The paths that have no placeholder although git would read them.
@@ -211,11 +211,6 @@ impl RepositoryState {
 }
 
 impl KnownParts {
-    /// The snapshot from before the run, if there is one.
-    pub(crate) fn snapshot(&self) -> Option<&Path> {
-        self.snapshot.as_deref()
-    }
-
     /// Compares a repository with its state before a run that was killed together with this program. Its settings were
     /// read-only in the run, so the owner has changed them. Removes the lock files that the run left.
     pub(crate) fn compare(&self, repository: &Repository) -> Vec<Violation> {
@@ -234,9 +229,9 @@ impl KnownParts {
         let fault = |path: PathBuf| made::fault_in_worktree(&path).map(|fault| Violation::new(path, fault));
         found.extend(trees.into_iter().filter_map(fault));
         found.extend(modules.into_iter().map(|path| Violation::new(path, OF_OWNER)));
-        let (special, locks) = special_entries(&repository.path);
-        locks::remove(repository, locks.into_iter().filter(|path| !self.locks.contains(path)).collect());
-        let special = special.into_iter().filter(|path| !self.special.contains(path));
+        let tree = walked(&repository.path, false);
+        locks::remove(repository, lock_files(&tree).filter(|path| !self.locks.contains(path)).collect());
+        let special = special_entries(&tree).filter(|path| !self.special.contains(path));
         found.extend(special.map(|path| Violation::new(path, "is a special file, or a link out of the repository")));
         let states = faulty_states(repository).filter(|(path, _)| !self.states.contains(path));
         found.extend(states.map(|(path, fault)| Violation::new(path, fault)));
@@ -250,20 +245,9 @@ impl KnownParts {
     /// Packed references that git does not make in ordinary work, such as those that replace objects, with the file
     /// without them.
     fn fault_in_packed_references(&self, repository: &Repository) -> Option<Violation> {
-        const ORDINARY: [&str; 5] = ["refs/heads/", "refs/tags/", "refs/remotes/", "refs/notes/", "refs/stash"];
         let path = repository.path.join("packed-refs");
         let now = read_bounded(&path, u64::MAX)?;
-        let snapshot = self.snapshot.clone().unwrap_or_default();
-        let before = read_bounded(&snapshot.join("packed-refs"), u64::MAX).unwrap_or_default();
-        let was_loose = |name: &str, id: &str| read_small(&snapshot.join(name)).is_some_and(|text| text.trim() == id);
-        let is_fine = |line: &str| match line.split_once(' ') {
-            Some((id, name)) if !line.starts_with('#') => {
-                ORDINARY.iter().any(|ordinary| name.starts_with(ordinary))
-                    || before.lines().any(|known| known == line)
-                    || was_loose(name, id)
-            }
-            _ => true,
-        };
+        let is_fine = |line: &str| !is_odd(line) || self.references.iter().any(|known| known == line);
         let odd = now.lines().find(|line| !is_fine(line))?.split_once(' ')?.1.to_owned();
         let (mut fine, mut is_kept) = (String::new(), true);
         for line in now.split_inclusive('\n') {
@@ -276,12 +260,30 @@ impl KnownParts {
     }
 }
 
+/// True for a line of packed references whose reference is no branch, tag, remote branch, note or stash.
+fn is_odd(line: &str) -> bool {
+    const ORDINARY: [&str; 5] = ["refs/heads/", "refs/tags/", "refs/remotes/", "refs/notes/", "refs/stash"];
+    let name = line.split_once(' ').filter(|_| !line.starts_with('#')).map(|(_, name)| name);
+    name.is_some_and(|name| !ORDINARY.iter().any(|ordinary| name.starts_with(ordinary)))
+}
+
+/// The odd references of a repository, packed or among the files of its history.
+fn odd_references(repository: &Path, history: &Tree) -> Vec<String> {
+    let packed = read_bounded(&repository.join("packed-refs"), u64::MAX).unwrap_or_default();
+    let loose = history.paths_of(&[FileKind::File]).filter_map(|path| {
+        let name = path.strip_prefix(repository).ok()?.to_str().filter(|name| name.starts_with("refs/"))?;
+        let line = is_odd(&format!(" {name}")).then(|| read_small(&path))?;
+        Some(format!("{} {name}", line?.trim()))
+    });
+    packed.lines().filter(|line| is_odd(line)).map(str::to_owned).chain(loose).collect()
+}
+
 const OF_OWNER: &str =
     "the repository of a submodule is made by the repository's owner, outside a run: `git submodule update --init`";
 
 /// State directories with files or values that git does not write, and their faults.
 fn faulty_states(repository: &Repository) -> impl Iterator<Item = (PathBuf, String)> {
-    let names = || made::STATES.iter().map(|(name, _)| name);
+    let names = || GIT.states.keys();
     let states = repository.directories.iter().flat_map(move |directory| names().map(|name| directory.join(name)));
     let there = states.filter(|path| path.symlink_metadata().is_ok());
     there.filter_map(|path| made::fault_in_state(CWD, &path).map(|fault| (path, fault)))
@@ -297,26 +299,23 @@ pub(crate) fn is_harmless_link(file: &Path, repositories: &[Repository]) -> bool
         })
 }
 
-/// Links, pipes and other special files in a repository, and lock files. The many fan-out directories of objects are
-/// not entered.
-fn special_entries(repository: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let (mut special, mut locks, mut waiting) = (Vec::new(), Vec::new(), vec![repository.to_owned()]);
-    while let Some(directory) = waiting.pop() {
-        let in_objects = directory.ends_with("objects");
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let Ok(kind) = entry.file_type() else { continue };
-            let (name, path) = (entry.file_name(), || entry.path());
-            let is_fan_out = in_objects && name.len() == 2;
-            if kind.is_dir() && !is_fan_out && name != KEEP {
-                waiting.push(path());
-            } else if kind.is_file() && name.as_encoded_bytes().ends_with(b".lock") {
-                locks.push(path());
-            } else if !kind.is_dir() && !kind.is_file() {
-                special.push(path());
-            }
-        }
-    }
-    (special, locks)
+/// Walks a repository. Without `objects`, the many fan-out directories of objects are not entered.
+fn walked(repository: &Path, objects: bool) -> Tree {
+    let is_fan_out = |path: &Path| {
+        path.parent().is_some_and(|parent| parent.ends_with("objects"))
+            && path.file_name().is_some_and(|name| name.len() == 2)
+    };
+    let own = repository.join(KEEP);
+    Tree::of_git(repository, &|path| path == own || !objects && is_fan_out(path))
+}
+
+/// Links, pipes and other special files.
+fn special_entries(tree: &Tree) -> impl Iterator<Item = PathBuf> {
+    tree.paths_of(&[FileKind::Link, FileKind::Other])
+}
+
+fn lock_files(tree: &Tree) -> impl Iterator<Item = PathBuf> {
+    tree.paths_of(&[FileKind::File]).filter(|path| path.extension().is_some_and(|end| end == "lock"))
 }
 
 /// The text of a small regular file. Does not block, and does not follow a link.
@@ -325,12 +324,20 @@ fn read_small(path: &Path) -> Option<String> {
 }
 
 fn read_bounded(path: &Path, longest: u64) -> Option<String> {
+    String::from_utf8(read_at(CWD, path, longest).ok()?).ok()
+}
+
+/// The bytes of a regular file up to a length. Does not block, and does not follow a link.
+fn read_at(at: impl AsFd, path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?);
-    let is_small = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= longest);
+    let file = File::from(rustix::fs::openat(at, path, flags, Mode::empty())?);
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.len() > longest {
+        return Err(io::Error::other("is not a small regular file"));
+    }
     let mut bytes = Vec::new();
-    is_small.then(|| file.take(longest).read_to_end(&mut bytes)).and_then(io::Result::ok)?;
-    String::from_utf8(bytes).ok()
+    file.take(longest).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Device and inode of a path, without following a link.
@@ -352,19 +359,6 @@ pub(crate) fn put_back(path: &Path, text: &mut impl io::Read, mode: Option<u32>)
     }
     rustix::fs::fchmod(&new.file, Mode::from_raw_mode(mode.unwrap_or(0o644)))?;
     new.place(name)
-}
-
-/// Creates directories in a repository, with the owner of the repository. Fails at a link.
-fn make_directories(repository: &Path, path: &Path) -> io::Result<()> {
-    match nofollow::open_with(path, OFlags::PATH | OFlags::DIRECTORY) {
-        Ok(_) => Ok(()),
-        Err(rustix::io::Errno::NOENT) => {
-            make_directories(repository, path.parent().unwrap_or(path))?;
-            fs::create_dir(path)?;
-            give_to_owner_of(repository, path)
-        }
-        Err(e) => Err(e.into()),
-    }
 }
 
 /// Gives a file that this program created as root to the owner of a directory.

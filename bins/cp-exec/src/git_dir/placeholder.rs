@@ -8,11 +8,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags};
 
-use super::Repository;
-use super::keep::{KeepDirectory, KeptHistory};
-use crate::nofollow::{NewFile, is_random_name, names};
+use super::{Repository, give_to_owner_of};
+use crate::nofollow::{NewFile, is_random_name, names, open_directory};
+
+/// The directory in the repository with the locks and the list of placeholders. It is hidden in a run.
+pub(crate) const DIRECTORY: &str = "cp-keep";
 
 /// A file or directory without effect on git.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,14 +81,16 @@ pub(super) struct Placeholders {
 }
 
 impl Placeholders {
-    /// Creates missing placeholders, and keeps new history while no other run can start.
-    pub(super) fn make(
-        repository: &Repository,
-        is_lasting: bool,
-        keep: &KeepDirectory<'_>,
-    ) -> io::Result<(Self, io::Result<KeptHistory>)> {
-        let directory = keep.open()?;
-        let opened = crate::nofollow::open_directory(rustix::fs::CWD, &repository.path)?;
+    /// Creates missing placeholders.
+    pub(super) fn make(repository: &Repository, is_lasting: bool) -> io::Result<Self> {
+        let path = repository.path.join(DIRECTORY);
+        match rustix::fs::mkdirat(CWD, &path, Mode::RWXU) {
+            Ok(()) => give_to_owner_of(&repository.path, &path)?,
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let directory = open_directory(CWD, &path)?;
+        let opened = open_directory(CWD, &repository.path)?;
         let gate = lock(&directory, GATE, FlockOperation::LockExclusive)?;
         remove(&directory, &opened)?;
         let mut locks = vec![lock(&directory, USERS, FlockOperation::LockShared)?];
@@ -109,12 +113,11 @@ impl Placeholders {
                 write_list(&directory, &list)?;
             }
             if placeholder.make(&parent, name)? {
-                keep.give_to_owner(path)?;
+                give_to_owner_of(&repository.path, path)?;
             }
         }
-        let kept = keep.update();
         drop(gate);
-        Ok((Self { keep: directory, repository: opened, has_common, locks }, kept))
+        Ok(Self { keep: directory, repository: opened, has_common, locks })
     }
 }
 

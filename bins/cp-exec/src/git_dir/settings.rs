@@ -3,31 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Harmless keys without a subsection.
-const PLAIN: [&str; 8] = [
-    "fetch.prune",
-    "merge.conflictstyle",
-    "pull.ff",
-    "pull.rebase",
-    "push.autosetupremote",
-    "push.default",
-    "user.email",
-    "user.name",
-];
-
-/// Keys that git writes when it creates a repository. Most values are true or false.
-const INITIAL: [&str; 10] = [
-    "core.bare",
-    "core.filemode",
-    "core.ignorecase",
-    "core.logallrefupdates",
-    "core.precomposeunicode",
-    "core.repositoryformatversion",
-    "core.sharedrepository",
-    "core.symlinks",
-    "extensions.objectformat",
-    "receive.denynonfastforwards",
-];
+use super::data::{GIT, has};
 
 /// The mark that git skips at the beginning of a file.
 const BYTE_ORDER: char = '\u{feff}';
@@ -138,7 +114,8 @@ fn unquoted(value: &str) -> String {
 /// searched for guarded names: the repository may have been cloned from there.
 pub(super) fn fault_in_new_settings(text: &str, trees: &[PathBuf]) -> Option<String> {
     fault(&Settings::read(text), |key, value| {
-        let initial = INITIAL.contains(&key) && ["true", "false", "0", "1", "2", "sha1", "sha256"].contains(&value);
+        let initial =
+            has(&GIT.settings.initial, key) && ["true", "false", "0", "1", "2", "sha1", "sha256"].contains(&value);
         let is_origin = matches!(parts(key), ("remote", name, "url") if is_word(name));
         initial
             || is_harmless(key, value)
@@ -212,7 +189,7 @@ fn is_known(key: &str) -> bool {
     let named = match section {
         "branch" => ["remote", "merge", "rebase", "description"].contains(&last),
         "remote" => ["url", "pushurl", "fetch", "prune", "tagopt"].contains(&last),
-        _ => return PLAIN.contains(&key),
+        _ => return has(&GIT.settings.harmless, key),
     };
     named && !below.is_empty() && is_word(below)
 }

@@ -58,17 +58,20 @@ fn unchanged(git: &Path, top: &Path, paths: &[PathBuf]) -> Option<BTreeSet<PathB
     let link = super::read_small(&top.join(".git"));
     let directory = link.map_or_else(|| top.join(".git"), |text| top.join(text.trim().trim_start_matches("gitdir: ")));
     let names = paths.iter().map(|path| path.strip_prefix(top).ok()?.to_str()).collect::<Option<Vec<_>>>()?;
-    let words = [&["--literal-pathspecs", "ls-files", "-s", "-z", "--"], names.as_slice()].concat();
-    let listed = Git { program: git, directory: &directory }.run(&words).ok()?;
-    let listed = entries(&listed);
-    let is_unchanged = |entry: &&Vec<u8>| {
+    let settings = SETTINGS.iter().flat_map(|setting| ["-c", setting]);
+    let words = settings.chain(["--literal-pathspecs", "ls-files", "-s", "-z", "--"]).chain(names);
+    let environment = ENVIRONMENT.map(|(name, value)| (name, OsStr::new(value)));
+    let environment = environment.into_iter().chain([("GIT_DIR", directory.as_os_str())]).collect::<Vec<_>>();
+    let command = duct::cmd(git, words).dir(&directory).full_env(environment);
+    let listed = output_of(&command.stdin_null().stderr_null().reader().ok()?).ok()?;
+    let is_unchanged = |entry: &[u8]| {
         let text = String::from_utf8_lossy(entry);
         let (known, name) = text.split_once('\t')?;
         let ["100644" | "100755", id, "0"] = known.split(' ').collect::<Vec<_>>()[..] else { return None };
         let path = top.join(name);
         (blob_id(&path, id.len())? == id).then_some(path)
     };
-    Some(listed.iter().filter_map(|entry| is_unchanged(&entry)).collect())
+    Some(listed.split(|byte| *byte == 0).filter_map(is_unchanged).collect())
 }
 
 /// The id that a file would have as an object, with the hash of the repository.
@@ -77,27 +80,6 @@ fn blob_id(path: &Path, length: usize) -> Option<String> {
     let object = format!("blob {}\0{text}", text.len());
     let id = if length == 40 { hex(&Sha1::digest(&object)) } else { hex(&Sha256::digest(&object)) };
     Some(id)
-}
-
-fn entries(listed: &[u8]) -> BTreeSet<Vec<u8>> {
-    listed.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).map(<[u8]>::to_vec).collect()
-}
-
-struct Git<'a> {
-    program: &'a Path,
-    directory: &'a Path,
-}
-
-impl Git<'_> {
-    fn run(&self, words: &[&str]) -> io::Result<Vec<u8>> {
-        let settings = SETTINGS.iter().flat_map(|setting| ["-c", setting]);
-        let words: Vec<&str> = settings.chain(words.iter().copied()).collect();
-        let mut environment: Vec<(&str, &OsStr)> =
-            ENVIRONMENT.iter().map(|(name, value)| (*name, OsStr::new(*value))).collect();
-        environment.push(("GIT_DIR", self.directory.as_os_str()));
-        let command = duct::cmd(self.program, words).dir(self.directory).full_env(environment);
-        output_of(&command.stdin_null().stderr_null().reader()?)
-    }
 }
 
 /// The output of git within the limits.

@@ -2,7 +2,6 @@
 //! repositories.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
@@ -31,8 +30,6 @@ pub(crate) struct Guarded {
     pub links: Vec<PathBuf>,
     /// Directories named `.git`.
     pub repositories: Vec<PathBuf>,
-    /// Other files and directories whose names begin with a dot; the outermost ones only.
-    pub hidden: Vec<PathBuf>,
 }
 
 impl Guarded {
@@ -83,12 +80,7 @@ impl<'a> Guards<'a> {
                 self.found.paths.push(path.to_owned());
                 None
             }
-            NameMatch::Inside(within) => {
-                if is_dotted(name) && !within.in_packages {
-                    self.found.hidden.push(path.to_owned());
-                }
-                within.can_match().then_some(within)
-            }
+            NameMatch::Inside(within) => within.can_match().then_some(within),
         }
     }
 
@@ -97,12 +89,7 @@ impl<'a> Guards<'a> {
             NameMatch::Guarded => None,
             NameMatch::Inside(_) if is_repository => None,
             NameMatch::Inside(within) if within.has_partial() && !within.in_packages => Some(within),
-            NameMatch::Inside(_) => {
-                if path.file_name().is_some_and(|name| is_dotted(name.as_bytes())) {
-                    self.found.hidden.push(path.to_owned());
-                }
-                return;
-            }
+            NameMatch::Inside(_) => return,
         };
         self.found.links.push(path.to_owned());
         if self.followed.is_some_and(|followed| !followed.iter().any(|known| known == path)) {
@@ -136,12 +123,11 @@ impl<'a> Guards<'a> {
     }
 
     pub(crate) fn finish(mut self) -> Guarded {
-        let Guarded { paths, links, repositories, hidden } = &mut self.found;
-        for found in [&mut *paths, links, repositories, hidden] {
+        let Guarded { paths, links, repositories } = &mut self.found;
+        for found in [paths, links, repositories] {
             found.sort();
             found.dedup();
         }
-        hidden.dedup_by(|below, above| below.starts_with(above));
         self.found
     }
 }
@@ -149,13 +135,9 @@ impl<'a> Guards<'a> {
 /// True if an entry that is not a directory may be guarded. Other entries need no path, which saves time.
 pub(crate) fn may_matter(step: &NameMatch, name: &[u8], kind: FileType) -> bool {
     matches!(step, NameMatch::Guarded)
-        || is_dotted(name)
+        || name == REPOSITORY.as_bytes()
         || is_device(kind)
         || matches!(step, NameMatch::Inside(within) if within.has_partial())
-}
-
-fn is_dotted(name: &[u8]) -> bool {
-    name.starts_with(b".")
 }
 
 fn is_device(kind: FileType) -> bool {

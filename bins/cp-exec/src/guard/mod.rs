@@ -12,14 +12,12 @@ mod quarantine;
 pub(crate) mod session_tmp;
 pub(crate) mod settle;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 pub(crate) use self::find::{Guarded, Guards, may_matter};
 pub(crate) use self::names::{MatchState, is_guarded, is_guarded_by_link};
 pub(crate) use self::own::{made_by_runs, remember};
 use self::quarantine::{Quarantine, failed};
-use crate::changes::Ignored;
 use crate::decision::{KnownLink, Watched, identity};
 use crate::git_dir::{self, Violation};
 use crate::nofollow;
@@ -27,13 +25,9 @@ use crate::sandbox::plan::Identity;
 use crate::sandbox::report::Quarantined;
 use cp_common::home::Home;
 
-/// The most new hidden files that a result lists.
-const MOST_HIDDEN: usize = 100;
-
 /// The findings of the guard after a run.
 pub(crate) struct Findings {
     pub quarantined: Vec<Quarantined>,
-    pub new_hidden: Vec<String>,
     /// The repositories that this run or an earlier one made and that stay.
     pub own_repositories: Vec<String>,
 }
@@ -53,11 +47,9 @@ pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Violation>, home: &
     let mut after = Comparison { watched, private, quarantine, quarantined };
     after.quarantine_pristine();
     after.restore_links();
-    let mut found = after.search();
-    let hidden = std::mem::take(&mut found.hidden);
+    let found = after.search();
     let own_repositories = after.quarantine_new(found);
-    let new_hidden = after.new_hidden(hidden);
-    Findings { quarantined: after.quarantined, new_hidden, own_repositories }
+    Findings { quarantined: after.quarantined, own_repositories }
 }
 
 /// Compares the file system after a run with the state before it.
@@ -138,21 +130,6 @@ impl Comparison<'_> {
         path.ancestors().filter(is_inside).filter(is_made).last().map(Path::to_owned)
     }
 
-    /// New hidden files and directories that git does not ignore, up to a limit.
-    fn new_hidden(&self, hidden: Vec<PathBuf>) -> Vec<String> {
-        let is_new = |path: &PathBuf| self.watched.hidden.binary_search(path).is_err() && identity(path).is_some();
-        let tree = |path: &Path| self.watched.trees.iter().find(|tree| path.starts_with(tree));
-        let is_shown = |path: &PathBuf| tree(path).is_some_and(|tree| !is_ignored(tree, path));
-        let new = hidden.into_iter().filter(is_new).filter(is_shown).map(|path| path.display().to_string());
-        let mut new: Vec<String> = new.collect();
-        let more = new.len().saturating_sub(MOST_HIDDEN);
-        if more > 0 {
-            new.truncate(MOST_HIDDEN);
-            new.push(format!("and {more} more"));
-        }
-        new
-    }
-
     /// Quarantines guarded files that the run created. Returns the new repositories that stay.
     fn quarantine_new(&mut self, found: Guarded) -> Vec<String> {
         let is_known = |link: &PathBuf| self.watched.links.iter().any(|known| known.link.path == *link);
@@ -228,43 +205,4 @@ impl Comparison<'_> {
 
 fn is_same(before: &Identity, now: &Identity) -> bool {
     (before.dev, before.ino) == (now.dev, now.ino)
-}
-
-/// True if git ignores a path, or a directory around it up to a tree, or everything in a directory.
-pub(crate) fn is_ignored(tree: &Path, path: &Path) -> bool {
-    let ignores = |directory: &Path, path: &Path, is_directory| {
-        Ignored::above(directory).within(directory).contains(path, is_directory)
-    };
-    let is_directory = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    // A cache directory often has a `.gitignore` that ignores its whole content.
-    (is_directory && ignores(path, &path.join("content"), false))
-        || path.ancestors().take_while(|path| path.starts_with(tree) && *path != tree).any(|inner| {
-            inner.parent().is_some_and(|directory| ignores(directory, inner, is_directory || inner != path))
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nearest_ignore_rule_decides() {
-        let place = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = place.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        write(".gitignore", ".cache/\n.x*\n");
-        write(".git/info/exclude", ".mine\n");
-        write("sub/.gitignore", "!.xkept\n");
-        write("sub/.pytest_cache/.gitignore", "*\n");
-        for path in [".cache/a", ".x1", ".mine", "sub/.mine", "sub/.xkept", "sub/.x2", ".other", "sub/.pytest_cache/b"]
-        {
-            write(path, "");
-        }
-        let is_ignored = |path: &str| is_ignored(place.path(), &place.path().join(path));
-        assert!([".cache", ".x1", ".mine", "sub/.mine", "sub/.x2", "sub/.pytest_cache"].into_iter().all(is_ignored));
-        assert!(![".other", "sub/.xkept", "sub"].into_iter().any(is_ignored));
-    }
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finish;
 use crate::decision::Watched;
-use crate::git_dir::KnownParts;
+use crate::git_dir::{KnownParts, Snapshot};
 use crate::sandbox::report::Quarantined;
 use crate::sandbox::{has_ended, processes};
 
@@ -91,8 +91,8 @@ impl Drop for OpenRun {
 pub(crate) struct Settled {
     pub intent: u64,
     pub quarantined: Vec<Quarantined>,
-    /// The snapshots of its repositories from before it.
-    pub snapshots: Vec<PathBuf>,
+    /// What was kept of its repositories before it.
+    pub snapshots: Vec<Snapshot>,
     /// The lock is held until the result is on the ledger.
     _open: OpenRun,
 }
@@ -135,7 +135,7 @@ fn settle_one(path: PathBuf, home: &Home, ledger: &Path) -> Option<Settled> {
     let repositories = record.watched.repositories.iter().zip(&record.parts);
     let in_repositories = repositories.flat_map(|(repository, known)| known.compare(repository)).collect();
     let quarantined = finish(&record.watched, in_repositories, home, true).quarantined;
-    let snapshots = record.parts.iter().filter_map(KnownParts::snapshot).map(Path::to_owned).collect();
+    let snapshots = record.parts.into_iter().filter_map(|known| known.snapshot).collect();
     Some(Settled { intent: record.intent, quarantined, snapshots, _open: open })
 }
 

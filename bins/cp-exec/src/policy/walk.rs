@@ -436,7 +436,6 @@ mod tests {
             "parted/config.worktree",
             "other/commondir",
             "cfg/x.json",
-            ".new/.below",
             "env.sh",
         ]);
         for (link, target) in [("a/.vscode", "../cfg"), (".profile", "env.sh"), (".husky", "/nowhere"), ("l", "cfg")] {
@@ -451,7 +450,6 @@ mod tests {
         assert_eq!(trees.below(&found.paths), names);
         assert_eq!(trees.below(&found.links), [".husky", ".profile", "a/.vscode"]);
         assert_eq!(trees.below(&found.repositories), ["a/.git"]);
-        assert_eq!(trees.below(&found.hidden), [".new"]);
         // A link that is not followed does not give a guarded name to other paths.
         let (found, _) = Guarded::in_trees(&roots, &found.repositories, &[], 100);
         assert!(found.repositories.is_empty() && !found.paths.contains(&trees.root.join("cfg/tasks.json")));

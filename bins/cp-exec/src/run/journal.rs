@@ -20,6 +20,7 @@ use super::result::{Outcome, text};
 use super::streams::Captured;
 use crate::decision::{Ruling, StepRuling};
 use crate::digest::{KeyedHasher, sha256};
+use crate::git_dir::Snapshot;
 use crate::policy::{Actor, HostCall, Policy};
 use crate::sandbox::plan::Operation;
 use crate::sandbox::report::Quarantined;
@@ -201,7 +202,7 @@ impl Journal {
     }
 
     /// Records the quarantined files of a run that was killed before its result was recorded.
-    pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Quarantined], snapshots: &[PathBuf]) -> Result<()> {
+    pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Quarantined], snapshots: &[Snapshot]) -> Result<()> {
         if quarantined.is_empty() && self.has_result(intent)? {
             return Ok(());
         }
@@ -385,8 +386,8 @@ fn ended(entry: Entry, outcome: &Outcome, [stdout, stderr]: [Option<Hash>; 2]) -
         .with("result_hash", &claims::exec_result(&result))
 }
 
-/// Adds the snapshots of repositories from before the run, for `undo --git`.
-fn with_snapshots(entry: Entry, snapshots: &[PathBuf]) -> Entry {
+/// Adds what was kept of repositories before the run, for `undo --git`.
+fn with_snapshots(entry: Entry, snapshots: &[Snapshot]) -> Entry {
     if snapshots.is_empty() { entry } else { entry.with("snapshots", &snapshots) }
 }
 

@@ -125,7 +125,8 @@ impl Prepared {
     pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> RunResult {
         let helper = self.helper.session();
         let watched = &self.ruling.watched;
-        let mut session = Session::begin(&watched.repositories, self.is_agent);
+        let store = Store::of_home(&self.policy.cp_home);
+        let mut session = Session::begin(&watched.repositories, self.is_agent, &store);
         let place = (&self.policy.cp_home, self.policy.ledger.as_path());
         match OpenRun::begin(place, self.intent.seq, helper, watched, session.known()) {
             Ok(open) => self.open = Some(open),
@@ -134,7 +135,7 @@ impl Prepared {
         let view = &self.ruling.plan.view;
         let hidden: HashSet<&Path> = view.of(Operation::Hidden).map(PathBuf::as_path).collect();
         let walk = self.policy.loaded.settings.paths.walk;
-        let (store, exclude) = (Store::of_home(&self.policy.cp_home), |path: &Path| hidden.contains(path));
+        let exclude = |path: &Path| hidden.contains(path);
         let recorded: Vec<PathBuf> =
             view.of(Operation::Write).filter(|path| !view.state.contains(path)).cloned().collect();
         let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, &exclude, &store, walk));
@@ -163,7 +164,7 @@ impl Prepared {
     /// started.
     fn guard(&self, session: Session<'_>, ran: &mut RunResult) {
         let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.is_private());
-        let snapshots = session.snapshots();
+        let snapshots = session.known().into_iter().filter_map(|known| known.snapshot).collect();
         let after = session.finish(private);
         let found = guard::finish(&self.ruling.watched, after.findings, &self.policy.cp_home, private);
         match ran {
@@ -175,7 +176,6 @@ impl Prepared {
                 let enforcement = &mut outcome.enforcement;
                 enforcement.missing.extend(after.missing);
                 enforcement.guard = found.quarantined;
-                enforcement.new_hidden = found.new_hidden;
                 guard::remember(&self.policy.cp_home, &found.own_repositories);
                 let is_of_earlier = |path: &String| self.ruling.watched.own.iter().any(|own| own == Path::new(path));
                 enforcement.repositories_made =

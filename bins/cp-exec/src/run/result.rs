@@ -1,6 +1,5 @@
 //! The outcome of a run, and the answer that is built from it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -13,6 +12,7 @@ use serde_json::json;
 use super::streams::Captured;
 use crate::changes::Changes;
 use crate::decision::Ruling;
+use crate::git_dir::Snapshot;
 use crate::refusal::with_members;
 use crate::sandbox;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Quarantined, Status};
@@ -279,8 +279,8 @@ pub(crate) struct Outcome {
     pub connections: Option<Connections>,
     /// The files that it created, changed and removed.
     pub changes: Changes,
-    /// The snapshots of its repositories from before it.
-    pub snapshots: Vec<PathBuf>,
+    /// What was kept of its repositories before it.
+    pub snapshots: Vec<Snapshot>,
 }
 
 /// The reason why there is no outcome.

@@ -41,9 +41,6 @@ pub(crate) struct Enforcement {
     /// Files of the run that other programs would have executed later, with their new paths.
     #[serde(default)]
     pub guard: Vec<Quarantined>,
-    /// New files and directories whose names begin with a dot, that git does not ignore and that are not guarded.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub new_hidden: Vec<String>,
     /// Repositories that the run created and that contain nothing that git would execute.
     #[serde(default)]
     pub repositories_made: Vec<String>,

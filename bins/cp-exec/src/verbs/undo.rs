@@ -13,10 +13,11 @@ use cp_ledger::read::segments::segments_of;
 use cp_ledger::read::source::backward_of;
 use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use crate::git_dir::Recovery;
+use crate::changes::Store;
+use crate::git_dir::{Recovery, Snapshot};
 use crate::policy::Actor;
 use crate::run::{Engine, quoted};
 use crate::tools::filesystem::{Step, Undo};
@@ -59,9 +60,6 @@ pub(crate) struct Undone {
     files: Vec<Restored>,
     /// The paths that were not restored.
     left_out: Vec<LeftOut>,
-    /// The restored parts of each repository.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    repositories: Vec<RestoredRepository>,
     /// True if a run changed more files than its record lists.
     truncated: bool,
     /// The receipt of the undo; null if there was nothing to do.
@@ -80,27 +78,6 @@ struct Restored {
     action: String,
 }
 
-/// The restored parts of a repository.
-#[derive(Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct RestoredRepository {
-    repository: String,
-    /// The number of restored object files.
-    objects: usize,
-    /// Restored references, logs and indexes.
-    files: Vec<String>,
-}
-
-impl From<&Recovery> for RestoredRepository {
-    fn from(recovery: &Recovery) -> Self {
-        Self {
-            repository: recovery.repository.display().to_string(),
-            objects: recovery.objects.len(),
-            files: recovery.files.iter().map(|file| file.path.display().to_string()).collect(),
-        }
-    }
-}
-
 /// A path that was not restored.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -113,13 +90,9 @@ impl Reply for Undone {
     fn text(&self) -> String {
         let files = self.files.iter().map(|file| format!("{} {}", file.action, file.path));
         let left_out = self.left_out.iter().map(|left| format!("left out {} ({})", left.path, left.reason));
-        let repositories = self.repositories.iter().map(|one| {
-            let RestoredRepository { repository, objects, files } = one;
-            format!("restore {repository}: {objects} objects; {}", files.join(", "))
-        });
         let undoes: Vec<String> = self.undoes.iter().map(u64::to_string).collect();
         let last = format!("undone: {}; paths put back: {}", undoes.join(", "), self.files.len());
-        files.chain(left_out).chain(repositories).chain([last]).collect::<Vec<_>>().join("\n")
+        files.chain(left_out).chain([last]).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -133,9 +106,10 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
     let policy = &engine.policy;
     let Recorded { undoes, files, truncated, snapshots } =
         gate.found(recorded(&policy.ledger, &args.named, &policy.actor, args.git))?;
-    let recoveries = gate.found(snapshots.values().map(|path| Recovery::find(path)).collect::<Result<Vec<_>>>())?;
-    let recoveries: Vec<Recovery> = recoveries.into_iter().filter(|recovery| !recovery.is_empty()).collect();
-    let repositories: Vec<_> = recoveries.iter().map(RestoredRepository::from).collect();
+    let find = |snapshot| Recovery::find(Store::of_home(&policy.cp_home), snapshot);
+    let recoveries = gate.found(snapshots.into_values().map(find).collect::<Result<Vec<_>>>())?;
+    let history: Vec<String> =
+        recoveries.iter().flat_map(Recovery::paths).map(|path| path.display().to_string()).collect();
     let undo = Undo::of(policy, files, args.write.dry_run)?;
     if let Some(first) = undo.changed.first().filter(|_| !args.except_changed) {
         let more =
@@ -154,13 +128,14 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
     let left_out: Vec<LeftOut> = left_out
         .map(|(path, reason)| LeftOut { path: path.display().to_string(), reason: reason.to_owned() })
         .collect();
-    let files =
-        undo.steps.iter().map(|step| Restored { path: step_text(step), action: action(step).to_owned() }).collect();
-    let receipt = if undo.steps.is_empty() && recoveries.is_empty() {
+    let changes: Vec<Change> =
+        undo.steps.iter().map(change).chain(history.iter().map(|path| change_of_history(path))).collect();
+    let restored = |change: &Change| Restored { path: change.id.clone(), action: change.action.clone() };
+    let files = changes.iter().map(restored).collect();
+    let receipt = if changes.is_empty() {
         gate.nothing_to_do()?;
         None
     } else {
-        let changes = undo.steps.iter().map(change).chain(recoveries.iter().flat_map(changes_of_repository)).collect();
         let failed = left_out
             .iter()
             .map(|left| Failed::new(&left.path, &Error::new(Code::Conflict, left.reason.as_str())))
@@ -168,53 +143,30 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
         if !gate.pass(Changes { changes, failed }, context)? {
             return Ok(None);
         }
-        let receipt = undo.carry_out(&mut engine, &json!({ "undoes": undoes, "repositories": repositories }))?;
+        let receipt = undo.carry_out(&mut engine, &json!({ "undoes": undoes, "history": history }))?;
         recoveries.iter().try_for_each(Recovery::apply)?;
         Some(receipt)
     };
     let untrusted = ["/files", "/left_out"].map(str::to_owned).to_vec();
-    Ok(Some(Undone { undoes, files, left_out, repositories, truncated, receipt, untrusted }))
+    Ok(Some(Undone { undoes, files, left_out, truncated, receipt, untrusted }))
 }
 
 const CHANGED: &str = "changed since";
 
-fn step_text(step: &Step) -> String {
-    step.path.display().to_string()
-}
-
-fn action(step: &Step) -> &'static str {
-    if step.to.is_some() { "restore" } else { "remove" }
-}
-
 fn change(step: &Step) -> Change {
     let state = |state| serde_json::to_value(state).unwrap_or_default();
     Change {
-        action: action(step).to_owned(),
+        action: if step.to.is_some() { "restore" } else { "remove" }.to_owned(),
         resource: "file".to_owned(),
-        id: step_text(step),
+        id: step.path.display().to_string(),
         before: state(&step.from),
         after: state(&step.to),
     }
 }
 
-/// The changes in a repository: each file, and all objects together as one change, because there are many.
-fn changes_of_repository(recovery: &Recovery) -> Vec<Change> {
-    let change = |resource: &str, id: &Path, before, after| Change {
-        action: "restore".to_owned(),
-        resource: resource.to_owned(),
-        id: id.display().to_string(),
-        before,
-        after,
-    };
-    let count = recovery.objects.len();
-    let damaged = recovery.objects.iter().filter(|object| object.reason == "damaged").count();
-    let before = json!({ "missing": count - damaged, "damaged": damaged });
-    let objects = (count > 0).then(|| change("objects", &recovery.repository, before, json!({ "objects": count })));
-    let files = recovery.files.iter().map(|file| {
-        let path = recovery.repository.join(&file.path);
-        change("file", &path, json!(file.reason), json!({ "from": file.from }))
-    });
-    objects.into_iter().chain(files).collect()
+fn change_of_history(path: &str) -> Change {
+    let (action, resource) = ("restore".to_owned(), "history".to_owned());
+    Change { action, resource, id: path.to_owned(), before: Value::Null, after: Value::Null }
 }
 
 /// What the ledger has of the runs and edits.
@@ -224,8 +176,8 @@ struct Recorded {
     /// The changes, the oldest first.
     files: Vec<FileChange>,
     truncated: bool,
-    /// The first snapshot of each repository, by the directory of its snapshots.
-    snapshots: BTreeMap<PathBuf, PathBuf>,
+    /// What was kept of each repository before the first of them.
+    snapshots: BTreeMap<PathBuf, Snapshot>,
 }
 
 /// The members of an entry that are needed; the files may be a blob.
@@ -239,7 +191,7 @@ struct Data<'a> {
     #[serde(default)]
     truncated: bool,
     #[serde(default)]
-    snapshots: Vec<PathBuf>,
+    snapshots: Vec<Snapshot>,
 }
 
 /// What the ledger has of what is named. `with_git`: runs that changed only repositories count too.
@@ -263,8 +215,7 @@ fn recorded(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result
             lists.push(files(ledger, line, data)?);
             found.truncated |= data.truncated;
         } else if is_meant && with_git {
-            let of_directory = |path: &PathBuf| Some((path.parent()?.to_owned(), path.clone()));
-            found.snapshots.extend(data.snapshots.iter().filter_map(of_directory));
+            found.snapshots.extend(data.snapshots.iter().map(|one| (one.repository.clone(), one.clone())));
         } else {
             return Ok(true);
         }

@@ -186,7 +186,7 @@ fn keep(policy: &Policy, changes: &[Pending]) -> Result<()> {
     for file in &replaced {
         session.keep_durably(&file.hash, &file.bytes)?;
     }
-    session.finish_with(&replaced.iter().map(|file| file.hash).collect::<Vec<_>>()).map_err(failed)
+    session.keep_only(&replaced.iter().map(|file| file.hash).collect::<Vec<_>>()).map_err(failed)
 }
 
 /// The change as it is recorded.

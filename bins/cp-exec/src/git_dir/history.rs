@@ -1,0 +1,128 @@
+//! The history of a repository: its objects, and the references, logs and indexes that ordinary work changes. They are
+//! kept in the content store before a run, and put back from there.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cp_common::{Error, Result};
+use cp_ledger::format::line::Hash;
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use super::{Repository, give_to_owner_of};
+use crate::changes::{Stamp, Store};
+use crate::digest::sha256_of;
+use crate::nofollow;
+use crate::serde_paths::path_bytes;
+
+/// Parts of a repository that ordinary work changes.
+const CHANGING: [&str; 7] = ["HEAD", "index", "packed-refs", "shallow", "refs", "logs", OBJECTS];
+const OBJECTS: &str = "objects";
+/// The parts of it that are no objects.
+const INFO: &str = "objects/info";
+/// Files that git derives from objects, and creates again.
+const DERIVED: [&str; 3] = ["objects/info/commit-graph", "objects/info/commit-graphs", "objects/pack/multi-pack-index"];
+
+/// What was kept of a repository before a run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Snapshot {
+    #[serde(with = "path_bytes")]
+    pub repository: PathBuf,
+    /// The manifest in the content store.
+    pub manifest: String,
+}
+
+/// True for a file of the history.
+pub(super) fn is_history(repository: &Repository, path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let is_in = |directory: &PathBuf| {
+        let within = path.strip_prefix(directory).ok();
+        within.is_some_and(|within| CHANGING.iter().any(|part| within.starts_with(part)) && !within.starts_with(INFO))
+    };
+    !name.starts_with(b"tmp_") && !name.ends_with(b".lock") && repository.directories.iter().any(is_in)
+}
+
+/// The files of a repository that are put back.
+pub(crate) struct Recovery {
+    store: Store,
+    repository: PathBuf,
+    files: Vec<(PathBuf, Hash)>,
+}
+
+impl Recovery {
+    /// Finds what is missing or differs from what was kept.
+    pub(crate) fn find(store: Store, Snapshot { repository, manifest }: Snapshot) -> Result<Self> {
+        let mut files = store.files_of(&manifest);
+        if files.is_empty() {
+            let gone = Error::not_found("the history from before the run is no longer kept");
+            return Err(gone.in_file(&repository));
+        }
+        files.retain(|(stamp, hash, path)| !is_same(path, stamp, hash) && !is_continued(&store, path, hash));
+        let mut files: Vec<_> = files.into_iter().map(|(_, hash, path)| (path, hash)).collect();
+        // A reference must not name an object that is not there yet.
+        files.sort_by_key(|(path, _)| !is_object(path));
+        Ok(Self { store, repository, files })
+    }
+
+    /// The paths that are put back; all objects of a repository are one path, because there are many.
+    pub(crate) fn paths(&self) -> BTreeSet<PathBuf> {
+        let objects = |path: &Path| path.ancestors().find(|above| above.ends_with(OBJECTS)).map(Path::to_owned);
+        self.files.iter().map(|(path, _)| objects(path).unwrap_or_else(|| path.clone())).collect()
+    }
+
+    pub(crate) fn apply(&self) -> Result<()> {
+        let failed = |path: &Path, e| Error::io("cannot be put back", e).in_file(path);
+        for part in ["objects", "refs"].map(|part| self.repository.join(part)) {
+            make_directories(&part).map_err(|e| failed(&part, e))?;
+        }
+        for (path, hash) in &self.files {
+            let bytes = self.store.load(hash)?;
+            let mode = if is_object(path) { 0o444 } else { 0o644 };
+            make_directories(path.parent().unwrap_or(path))
+                .and_then(|()| super::put_back(path, &mut bytes.as_slice(), Some(mode)))
+                .map_err(|e| failed(path, e))?;
+        }
+        // They may be damaged too.
+        for derived in DERIVED.map(|derived| self.repository.join(derived)) {
+            drop(fs::remove_file(&derived).or_else(|_| fs::remove_dir_all(&derived)));
+        }
+        Ok(())
+    }
+}
+
+fn is_object(path: &Path) -> bool {
+    path.iter().any(|part| part == OBJECTS)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    Ok(nofollow::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?.into())
+}
+
+fn is_same(path: &Path, stamp: &Stamp, hash: &Hash) -> bool {
+    open(path).is_ok_and(|file| {
+        let now = rustix::fs::fstat(&file).map(|stat| Stamp::of(&stat)).unwrap_or_default();
+        now == *stamp || now.size == stamp.size && sha256_of(file).is_ok_and(|now| now == hash.to_string())
+    })
+}
+
+/// True for a log that was only continued. Its new lines name what the owner may still need.
+fn is_continued(store: &Store, path: &Path, hash: &Hash) -> bool {
+    path.iter().any(|part| part == "logs")
+        && fs::read(path).is_ok_and(|now| store.load(hash).is_ok_and(|before| now.starts_with(&before)))
+}
+
+/// Creates directories with the owner of the directory in which they are. Fails at a link.
+fn make_directories(path: &Path) -> io::Result<()> {
+    match nofollow::open_with(path, OFlags::PATH | OFlags::DIRECTORY) {
+        Ok(_) => Ok(()),
+        Err(rustix::io::Errno::NOENT) => {
+            let above = path.parent().unwrap_or(path);
+            make_directories(above)?;
+            nofollow::make_directory(path)?;
+            give_to_owner_of(above, path)
+        }
+        Err(e) => Err(e.into()),
+    }
+}
