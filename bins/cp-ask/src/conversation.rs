@@ -121,7 +121,7 @@ pub(crate) fn reopened(named: &str) -> Result<(String, String)> {
 
 /// Asks `cp-session`.
 pub(crate) fn query(words: &[&str]) -> Result<Value> {
-    ask_with("cp-session", words, b"", [])?.data()
+    ask_with("cp-session", words, b"", [])
 }
 
 fn text_of(answer: &Value, member: &str) -> Result<String> {

@@ -140,7 +140,7 @@ fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary
         arguments.extend(value.iter().flat_map(|value| [flag, value]));
     }
     let question = closed_line(Kind::Prompt.name(), &prompt)?;
-    let summary: Summary = coprocess::ask("cp-llm", &arguments, &question, context)?.data()?;
+    let summary: Summary = coprocess::ask("cp-llm", &arguments, &question, context)?;
     if summary.content.text().trim().is_empty() {
         return Err(Error::new(Code::Server, "the model returned an empty summary"));
     }

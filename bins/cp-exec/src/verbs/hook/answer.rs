@@ -121,7 +121,12 @@ pub(super) fn enter(host: HookHost, id: &str, cwd: Option<&Path>, context: &mut 
         found
     } else {
         context.options.base = context.options.base.take().or_else(|| cwd.map(Path::to_owned));
-        coprocess::ask("cp-session", &["start", "--host", host, "--host-session", id], b"", context)?;
+        coprocess::ask::<serde::de::IgnoredAny>(
+            "cp-session",
+            &["start", "--host", host, "--host-session", id],
+            b"",
+            context,
+        )?;
         let found = context.home.host_session(host, id);
         found.ok_or_else(|| Error::not_found("the session that was started for the host is not there"))?
     };
