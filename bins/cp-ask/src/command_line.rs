@@ -1,6 +1,7 @@
 //! `-C`: a command line that the model proposes. On a terminal it runs after confirmation; elsewhere it is printed.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 
 use cp_common::coprocess::{ask_with, find, replace};
 use cp_common::output::{Output, to_stderr};
@@ -8,7 +9,7 @@ use cp_common::program::terminal;
 use cp_common::wire::Message;
 use cp_common::{Code, Error, Result};
 use cp_redact::Redactor;
-use rustix::stdio::stdout;
+use rustix::stdio::{dup2_stdin, stdout};
 use rustix::termios::isatty;
 use serde_json::Value;
 
@@ -55,7 +56,10 @@ pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
     if terminal::confirms("Run it? [y/N] ")? != Some(true) {
         return Err(Error::new(Code::Forbidden, "nothing was run"));
     }
-    let words = ["--origin", "person", "--format", "raw", "--stdin", "/dev/null", "-c", &command];
+    let words = ["--origin", "person", "--format", "raw", "-c", &command];
+    // The command reads nothing.
+    let nothing = File::open("/dev/null").map_err(|e| Error::io("/dev/null", e))?;
+    dup2_stdin(&nothing).map_err(|e| Error::io("closing standard input", e))?;
     Err(Error::io("starting cp-exec", replace(find("cp-exec")?, words, &BTreeMap::new())))
 }
 

@@ -40,8 +40,9 @@ fn fetched(url: &str, scratch: &Path) -> Result<String> {
     let absent = || Error::not_found("curl fetches the text at a URL, and is not installed").in_file(Path::new(url));
     let curl = on_path("curl").ok_or_else(absent)?;
     let file = scratch.join(url.replace('/', "_"));
-    let words = ["-fsSL", "--proto", "=http,https", "--max-time", "60", "--", url, "-o"].map(OsStr::new);
-    let curl = cmd(curl, words.into_iter().chain([file.as_os_str()])).stdin_null().stdout_null().stderr_capture();
+    let words = ["-fsSL", "--proto", "=http,https", "--max-time", "60", "-o"].map(OsStr::new);
+    let words = words.into_iter().chain([file.as_os_str(), "--".as_ref(), url.as_ref()]);
+    let curl = cmd(curl, words).stdin_null().stdout_null().stderr_capture();
     let ran = curl.unchecked().run().map_err(|e| Error::io("starting curl", e))?;
     if !ran.status.success() {
         let said = String::from_utf8_lossy(&ran.stderr);
