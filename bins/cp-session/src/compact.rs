@@ -2,11 +2,11 @@
 
 use cp_common::context::options::AppendOptions;
 use cp_common::coprocess;
-use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::record::{Kind, closed_line};
 use cp_common::wire::{Content, Prompt, Receipt, Reply, Usage};
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::sessions::Session;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 

@@ -17,6 +17,7 @@ use cp_common::program::confirm::LIFETIME;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Code, ToolCall};
 use cp_common::{Context, Error, Result, clock, coprocess};
+use cp_ledger::sessions::Session;
 use cp_mcp_wire::request;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -63,7 +64,7 @@ impl Shared {
         let id = format!("{}-{}", clock::unix_seconds(), std::process::id());
         if context.session().is_none() {
             coprocess::ask::<Value>("cp-session", &["start", "--host", &host, "--host-session", &id], b"", context)?;
-            let found = context.home.host_session(&host, &id);
+            let found = Session::of_host(&host, &id, &context.home);
             let (session, _) = found.ok_or_else(|| Error::not_found("the session that was started is not there"))?;
             context.options.session = Some(session.id);
         }
