@@ -7,12 +7,13 @@ use syn::visit::{self, Visit};
 
 /// The dependencies between our crates that are allowed, the lowest first. Programs may use every library and no
 /// program.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["cp-json", "cp-schema", "cp-mcp-wire", "cp-egress"],
     &["cp-redact"],
     &["cp-common"],
-    &["cp-ledger", "cp-http", "cp-table"],
+    &["cp-http", "cp-table"],
     &["cp-policy"],
+    &["cp-ledger"],
     &["cp-servers", "cp-hosts"],
     &[/* programs */],
     &["cp-testkit"],
@@ -23,7 +24,7 @@ const LAYERS: [&[&str]; 8] = [
 const LOOPS_BETWEEN_PARENTS: [&str; 2] = ["cp-exec", "contract"];
 
 /// The layer of the programs.
-const PROGRAMS: usize = 6;
+const PROGRAMS: usize = 7;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -36,6 +37,17 @@ fn crates() -> Vec<PathBuf> {
     found.sort();
     found
 }
+
+/// Who starts programs besides `cp_common::coprocess`: the harness of the tests, and the sandbox of cp-exec with what it
+/// asks before a command may run.
+const STARTERS: [&str; 6] = [
+    "common/contract/src/coprocess/",
+    "common/testkit/src/",
+    "bins/cp-exec/src/run/helper.rs",
+    "bins/cp-exec/src/run/inside.rs",
+    "bins/cp-exec/src/git_dir/",
+    "bins/cp-exec/src/decision/owner_git.rs",
+];
 
 type Module = Vec<String>;
 
@@ -187,4 +199,28 @@ fn crates_point_one_way() {
             );
         }
     }
+}
+
+#[test]
+fn only_coprocess_starts_programs() {
+    let mut files = BTreeMap::new();
+    for folder in crates() {
+        let name = vec![folder.display().to_string()];
+        modules(&folder.join("src"), &name, &mut files);
+    }
+    let is_test = |file: &Path| file.ends_with("tests.rs");
+    let mut found = BTreeSet::new();
+    for file in files.into_values().filter(|file| !is_test(file)) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let starts = |line: &str| {
+            line.contains("duct::") || line.contains("process::") && line.contains("Command") && !line.contains("Ext")
+        };
+        if code.lines().any(starts) {
+            let path = file.strip_prefix(root()).unwrap().display().to_string();
+            let starter = STARTERS.iter().find(|starter| path.starts_with(**starter));
+            found.insert(*starter.unwrap_or_else(|| panic!("{path} must use cp_common::coprocess to start programs")));
+        }
+    }
+    assert_eq!(found.len(), STARTERS.len(), "all others start none: {found:?}");
 }

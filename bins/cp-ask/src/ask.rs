@@ -1,11 +1,10 @@
 //! One question: composes the prompt, sends it, stores the turn and prints the answer.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use cp_common::context::given;
-use cp_common::coprocess::{Child, Grace, ask_with, find};
+use cp_common::coprocess::{Child, ChildOptions, ask_with, cmd, find};
 use cp_common::home::Home;
 use cp_common::output::{Output, printable_line, to_stderr};
 use cp_common::stream::filter::text_of;
@@ -158,7 +157,7 @@ fn compose(mut words: Vec<String>, text: String, typed: Option<&Question>) -> Re
     words.push(if is_argument { text.clone() } else { "-".to_owned() });
     let attached = typed.filter(|question| question.attaches_input()).map(read_input).transpose()?;
     let input = attached.unwrap_or(if is_argument { Vec::new() } else { text.into_bytes() });
-    let prompt: Box<RawValue> = ask_with("cp-compose", &words, &input, [])?.data()?;
+    let prompt: Box<RawValue> = ask_with("cp-compose", &words, &input, [])?;
     let composed: Value = serde_json::from_str(prompt.get()).unwrap_or_default();
     composed["report"]["redacted"].as_array().into_iter().flatten().for_each(say_redacted);
     closed_line(Kind::Prompt.name(), &prompt)
@@ -173,27 +172,27 @@ fn say_redacted(part: &Value) {
     to_stderr(&format!("{}\n", printable_line(&line)));
 }
 
-/// Returns the program that answers, with its arguments.
-fn program(question: &Question, scratch: &Path) -> Result<Command> {
+/// Returns the arguments of the program that answers.
+fn command(question: &Question, scratch: &Path) -> Result<Vec<String>> {
     let request = question.request.options().map(|(name, value)| format!("--{name}={value}"));
-    let mut command = Command::new(find(if question.tools.is_some() { "cp-toolloop" } else { "cp-llm" })?);
-    command.args(["--format", "json"]).args(question.backend.iter().map(|backend| format!("--backend={backend}")));
+    let mut words = vec!["--format=json".to_owned()];
+    words.extend(question.backend.iter().map(|backend| format!("--backend={backend}")));
     if let Some(given) = &question.tools {
-        command.args(tools::words(Path::new(given), scratch)?);
-        command.args(question.tool_backend.iter().map(|backend| format!("--tool-backend={backend}")));
-        let words: Vec<String> = request.map(|word| quoted(&word)).collect();
-        if !words.is_empty() {
-            command.arg(format!("--llm=cp-llm {}", words.join(" ")));
-        }
+        words.extend(tools::words(Path::new(given), scratch)?);
+        words.extend(question.tool_backend.iter().map(|backend| format!("--tool-backend={backend}")));
+        let options: Vec<String> = request.map(|word| quoted(&word)).collect();
+        words.extend((!options.is_empty()).then(|| format!("--llm=cp-llm {}", options.join(" "))));
     } else {
         let flags = [("--extract", question.request.extract), ("--dry-run", question.dry_run)];
-        command.args(request).args(flags.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag));
+        words.extend(
+            request.chain(flags.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag.to_owned())),
+        );
     }
     if question.no_log {
         // The ledger is removed with its directory.
-        command.arg("--ledger").arg(scratch.join("ledger.jsonl")).env_remove("CP_SESSION");
+        words.push(format!("--ledger={}", scratch.join("ledger.jsonl").display()));
     }
-    Ok(command)
+    Ok(words)
 }
 
 /// Lets the model answer, stores the turn and prints the answer. Returns the exit status.
@@ -202,13 +201,18 @@ fn answer(question: &Question, session: Option<&str>, scratch: &Path, prompt: &[
     let is_whole = question.request.extract || question.request.schema.is_some() || question.dry_run;
     let streams = (question.stream || isatty(stdout())) && !is_whole;
     let mut printer = Printer::new(out, streams);
-    let mut command = program(question, scratch)?;
+    let mut words = command(question, scratch)?;
     let composed: Value = serde_json::from_slice(prompt).unwrap_or_default();
     let model =
         models::of(question.request.model.as_ref(), question.backend.as_deref(), composed["data"]["model"].as_str());
-    command.args(model.map(|model| format!("--model={model}"))).args(streams.then_some("--stream"));
-    command.args(session.map(|session| format!("--session={session}")));
-    let mut model = Child::start(&mut command, Grace::default())?;
+    words.extend(
+        model.map(|model| format!("--model={model}")).into_iter().chain(streams.then(|| "--stream".to_owned())),
+    );
+    words.extend(session.map(|session| format!("--session={session}")));
+    let program = if question.tools.is_some() { "cp-toolloop" } else { "cp-llm" };
+    let command = cmd(find(program)?, words);
+    let command = if question.no_log { command.env_remove("CP_SESSION") } else { command };
+    let mut model = Child::start(program, &command, ChildOptions::DEFAULT)?;
     model.feed(prompt)?;
     let mut records = Vec::new();
     while let Some(line) = model.next_line()? {
@@ -225,7 +229,7 @@ fn answer(question: &Question, session: Option<&str>, scratch: &Path, prompt: &[
         printer.hints = vec![hint];
     }
     let session = session.filter(|_| !question.dry_run);
-    let stored = session.map(|session| ask_with("cp-session", &["tee", "--session", session], &records, []));
+    let stored = session.map(|session| ask_with::<Value>("cp-session", &["tee", "--session", session], &records, []));
     let outcome = if status.success() { stored.transpose().and_then(|_| printer.finish()) } else { Ok(()) };
     printer.close();
     if question.usage {

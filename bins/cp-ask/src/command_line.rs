@@ -1,15 +1,15 @@
 //! `-C`: a command line that the model proposes. On a terminal it runs after confirmation; elsewhere it is printed.
 
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::collections::BTreeMap;
+use std::fs::File;
 
-use cp_common::coprocess::{ask_with, find};
+use cp_common::coprocess::{ask_with, find, replace};
 use cp_common::output::{Output, to_stderr};
 use cp_common::program::terminal;
 use cp_common::wire::Message;
 use cp_common::{Code, Error, Result};
 use cp_redact::Redactor;
-use rustix::stdio::stdout;
+use rustix::stdio::{dup2_stdin, stdout};
 use rustix::termios::isatty;
 use serde_json::Value;
 
@@ -32,14 +32,14 @@ pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
     );
     words.extend(question.backend.iter().map(|backend| format!("--backend={backend}")));
     words.extend(question.request.options().map(|(name, value)| format!("--{name}={value}")));
-    let message: Message = ask_with("cp-llm", &words, text.as_bytes(), [])?.data()?;
+    let message: Message = ask_with("cp-llm", &words, text.as_bytes(), [])?;
     let command = command_in(&message.content.text());
     if command.is_empty() || command.starts_with('#') {
         let reason = command.strip_prefix('#').map(|reason| format!(":{reason}")).unwrap_or_default();
         return Err(Error::not_found(format!("no command does this{reason}")));
     }
     let check = ["check", "--origin", "person", "-c", &command];
-    let decision: Value = ask_with("cp-exec", &check, b"", [])?.data()?;
+    let decision: Value = ask_with("cp-exec", &check, b"", [])?;
     let member = |name: &str| decision[name].as_str().unwrap_or_default();
     let hint = Some(member("hint")).filter(|hint| member("decision") == "deny" && !hint.is_empty());
     let policy = format!("policy: {}, {}\n", member("decision"), member("reason"));
@@ -56,9 +56,11 @@ pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
     if terminal::confirms("Run it? [y/N] ")? != Some(true) {
         return Err(Error::new(Code::Forbidden, "nothing was run"));
     }
-    let mut run = Command::new(find("cp-exec")?);
-    run.args(["--origin", "person", "--format", "raw", "-c", &command]).stdin(Stdio::null());
-    Err(Error::io("starting cp-exec", run.exec()))
+    let words = ["--origin", "person", "--format", "raw", "-c", &command];
+    // The command reads nothing.
+    let nothing = File::open("/dev/null").map_err(|e| Error::io("/dev/null", e))?;
+    dup2_stdin(&nothing).map_err(|e| Error::io("closing standard input", e))?;
+    Err(Error::io("starting cp-exec", replace(find("cp-exec")?, words, &BTreeMap::new())))
 }
 
 /// Returns the first line of an answer that can be a command. Fences and invisible characters are removed, so that the

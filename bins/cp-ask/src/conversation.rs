@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::ask_with;
 use cp_common::home::config::Config;
-use cp_common::home::{Home, lock, make_directory, sessions};
+use cp_common::home::{Home, is_id, lock, make_directory};
 use cp_common::{Error, Result};
+use cp_ledger::sessions::Session;
 use serde_json::Value;
 
 /// The sessions of an agent.
@@ -23,7 +24,7 @@ impl Agent {
             Some(named) => named.to_owned(),
             None => Config::load(&home.config_file())?.text("agent", None).unwrap_or_default(),
         };
-        if !sessions::is_id(&id) {
+        if !is_id(&id) {
             return Err(Error::usage(format!("'{id}' is not a valid agent id: use letters, digits, _ and -")));
         }
         Ok(Self { id, home: home.clone() })
@@ -89,7 +90,7 @@ impl Agent {
 
     /// Moves the links to a session. The caller has the lock.
     fn point(&self, session: &str) -> Result<()> {
-        let session = self.home.session(session)?;
+        let session = Session::find(session, &self.home)?;
         make_directory(&self.directory().join("sessions"))?;
         self.replace_link(&self.link(), &session.file(), "../../..")?;
         self.replace_link(&self.directory().join("agent.jsonl"), &session.directory.join("ledger/llm.jsonl"), "../..")
@@ -121,7 +122,7 @@ pub(crate) fn reopened(named: &str) -> Result<(String, String)> {
 
 /// Asks `cp-session`.
 pub(crate) fn query(words: &[&str]) -> Result<Value> {
-    ask_with("cp-session", words, b"", [])?.data()
+    ask_with("cp-session", words, b"", [])
 }
 
 fn text_of(answer: &Value, member: &str) -> Result<String> {

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
 
-use cp_common::coprocess::find;
+use cp_common::coprocess::{find, replace};
 use cp_common::{Error, Result};
 
 /// Other names of variables; of two names for one variable the first has precedence.
@@ -41,8 +39,7 @@ pub(crate) fn settle() -> Result<()> {
         return Ok(());
     }
     let program = std::env::current_exe().map_err(|e| Error::io("finding cp-ask", e))?;
-    let e = Command::new(program).args(std::env::args_os().skip(1)).envs(missing).exec();
-    Err(Error::io("starting cp-ask", e))
+    Err(Error::io("starting cp-ask", replace(program, std::env::args_os().skip(1), &missing)))
 }
 
 /// Words for the program that carries out a command.
@@ -55,6 +52,6 @@ pub(crate) struct Rest {
 
 /// Replaces this process with a program. Returns only if the program cannot be started.
 pub(crate) fn execute(program: &str, words: &[&str], rest: Rest) -> Result<u8> {
-    let e = Command::new(find(program)?).args(words).args(rest.words).exec();
-    Err(Error::io(format!("starting {program}"), e))
+    let words = words.iter().map(OsString::from).chain(rest.words);
+    Err(Error::io(format!("starting {program}"), replace(find(program)?, words, &BTreeMap::new())))
 }

@@ -1,10 +1,10 @@
 //! The files of `-f`: a file, the text files below a directory, those that match a glob, or a text at a URL.
 
+use std::ffi::OsStr;
 use std::path::Path;
-use std::process::Command;
 
 use cp_common::context::given;
-use cp_common::coprocess::on_path;
+use cp_common::coprocess::{cmd, on_path};
 use cp_common::output::to_stderr;
 use cp_common::{Code, Error, Result};
 use ignore::WalkBuilder;
@@ -40,9 +40,10 @@ fn fetched(url: &str, scratch: &Path) -> Result<String> {
     let absent = || Error::not_found("curl fetches the text at a URL, and is not installed").in_file(Path::new(url));
     let curl = on_path("curl").ok_or_else(absent)?;
     let file = scratch.join(url.replace('/', "_"));
-    let words = ["-fsSL", "--proto", "=http,https", "--max-time", "60", "-o"];
-    let ran = Command::new(curl).args(words).arg(&file).args(["--", url]).output();
-    let ran = ran.map_err(|e| Error::io("starting curl", e))?;
+    let words = ["-fsSL", "--proto", "=http,https", "--max-time", "60", "-o"].map(OsStr::new);
+    let words = words.into_iter().chain([file.as_os_str(), "--".as_ref(), url.as_ref()]);
+    let curl = cmd(curl, words).stdin_null().stdout_null().stderr_capture();
+    let ran = curl.unchecked().run().map_err(|e| Error::io("starting curl", e))?;
     if !ran.status.success() {
         let said = String::from_utf8_lossy(&ran.stderr);
         return Err(Error::new(Code::Network, said.trim()).in_file(Path::new(url)));

@@ -2,10 +2,10 @@
 //! printed.
 
 use std::path::Path;
-use std::process::Command;
 
 use clap::Subcommand;
 use cp_common::context::given;
+use cp_common::coprocess::cmd;
 use cp_common::home::config::Config;
 use cp_common::home::{Home, write_whole};
 use cp_common::output::to_stderr;
@@ -81,7 +81,7 @@ struct Silence;
 
 impl Silence {
     fn begin(name: &str) -> Result<Self> {
-        Command::new("stty").arg("-echo").status().map_err(|e| Error::io("starting stty", e))?;
+        cmd("stty", ["-echo"]).run().map_err(|e| Error::io("starting stty", e))?;
         to_stderr(&format!("Key of {name}: "));
         Ok(Self)
     }
@@ -89,6 +89,6 @@ impl Silence {
 
 impl Drop for Silence {
     fn drop(&mut self) {
-        let _ = Command::new("stty").arg("echo").status();
+        let _ = cmd("stty", ["echo"]).run();
     }
 }

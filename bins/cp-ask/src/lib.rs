@@ -30,6 +30,7 @@ use cp_common::home::Home;
 use cp_common::output::{Output, to_stderr};
 use cp_common::program::completion;
 use cp_common::{Code, Error, Result};
+use cp_ledger::sessions::{self, Session};
 use rustix::stdio::stdin;
 use rustix::termios::isatty;
 
@@ -42,9 +43,9 @@ pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
     if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
         // The names of the sessions are offered besides their ids.
         let home = Home::find(None)?;
-        let ids = home.all_sessions()?.into_iter().map(|session| session.id);
+        let ids = Session::all(&home)?.into_iter().map(|session| session.id);
         // The parser takes names that live as long as this process.
-        let names = home.session_names().into_values().chain(ids).map(|session| &*session.leak());
+        let names = sessions::named(&home).map(|(_, name)| name).chain(ids).map(|session| &*session.leak());
         let names = PossibleValuesParser::new(names);
         let command = arguments::command().mut_arg("session", |session| session.value_parser(names));
         out.raw(completion::candidates(&command, words).as_bytes())?;

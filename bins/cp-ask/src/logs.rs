@@ -1,9 +1,8 @@
 //! The last questions of all conversations, from the ledgers: time, model, cost, session and the first line.
 
 use std::collections::HashMap;
-use std::process::{Command, Stdio};
 
-use cp_common::coprocess::{Child, Grace, find};
+use cp_common::coprocess::{Child, ChildOptions, cmd, find};
 use cp_common::output::printable_line;
 use cp_common::wire::record::Record;
 use cp_common::{Error, Result};
@@ -24,9 +23,9 @@ pub(crate) struct Args {
 
 /// Lists the questions, the newest last.
 pub(crate) fn list(args: &Args) -> Result<String> {
-    let mut command = Command::new(find("cp-log")?);
-    command.args(["query", "--event", "llm.request", "--event", "llm.response", "--reverse", "--format", "json"]);
-    let mut ledger = Child::start(command.stderr(Stdio::null()), Grace::default())?;
+    let words = ["query", "--event", "llm.request", "--event", "llm.response", "--reverse", "--format", "json"];
+    let command = cmd(find("cp-log")?, words).stderr_null();
+    let mut ledger = Child::start("cp-log", &command, ChildOptions::DEFAULT)?;
     let sought = args.search.as_deref().map(str::to_lowercase);
     let (mut answers, mut lines) = (HashMap::<String, Option<Value>>::new(), Vec::new());
     while lines.len() < args.limit {

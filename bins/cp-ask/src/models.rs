@@ -36,7 +36,7 @@ pub(crate) const PROVIDERS: [(&str, &str); 3] =
 
 /// Returns the endpoints with a key, and the source of each key.
 pub(crate) fn keys() -> Result<Vec<(String, String)>> {
-    let context: Value = ask_with("cp-llm", &["context"], b"", [])?.data()?;
+    let context: Value = ask_with("cp-llm", &["context"], b"", [])?;
     let sources = context["credentials"]["sources"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     Ok(sources.map(|source| (text(&source["provider"]), text(&source["source"]))).collect())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::given;
 use cp_common::coprocess::command_words;
-use cp_common::home::{Home, create_whole, sessions, write_whole};
+use cp_common::home::{Home, create_whole, is_id, write_whole};
 use cp_common::spelling::nearest;
 use cp_common::stream::filter::text_of;
 use cp_common::wire::quoted;
@@ -85,7 +85,7 @@ impl Template {
 
 /// Writes the options and the text of a question as a template. Returns what to print.
 pub(crate) fn save(name: &str, question: &Question, home: &Home) -> Result<String> {
-    if !sessions::is_id(name) {
+    if !is_id(name) {
         return Err(
             Error::usage(format!("`{name}` cannot be the name of a template")).hint("use letters, digits, _ and -")
         );

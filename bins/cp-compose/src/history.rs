@@ -62,11 +62,11 @@ pub(crate) fn recall(kind: &str, about: &str, context: &Context) -> Result<Memor
 
 /// Runs a verb of `cp-session` and parses its answer.
 fn ask<T: serde::de::DeserializeOwned>(arguments: &[&str], context: &Context) -> Result<T> {
-    let answer = coprocess::ask("cp-session", arguments, b"", context)?;
+    let answer = coprocess::ask_each("cp-session", arguments, b"", context.handed_on(), &mut |_| Ok(()))?;
     for notice in answer.notices() {
         context.warn(&format!("cp-session: {notice}"));
     }
-    answer.data()
+    Ok(answer.data)
 }
 
 /// The number of leading turns that cannot begin a conversation: answers, and tool results without their calls.

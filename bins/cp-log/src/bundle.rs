@@ -205,7 +205,7 @@ pub(crate) fn deliver(
             .hint("name another file, or remove this one")
     };
     let failed = |e: std::io::Error| Error::io("cannot write the file", e).in_file(&file).fatal();
-    context.home.check_writable(&file)?;
+    cp_policy::check_writable(&context.home, &file)?;
     if file.symlink_metadata().is_ok() {
         return Err(taken());
     }

@@ -199,7 +199,7 @@ pub(crate) fn keygen(args: &KeygenArgs, context: &mut Context) -> Result<()> {
         return Err(Error::usage(format!("`{name}` is not a valid key name")).hint("use no spaces and no plus sign"));
     }
     let file = std::path::absolute(&args.file)?;
-    context.home.check_writable(&file)?;
+    cp_policy::check_writable(&context.home, &file)?;
     let mut public = file.as_os_str().to_owned();
     public.push(".pub");
     let public = PathBuf::from(public);

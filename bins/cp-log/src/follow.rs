@@ -10,6 +10,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result, signals};
 use cp_ledger::read::source::{Source, is_stdin, open_source};
 use cp_ledger::read::{End, Lines, backward, open};
+use cp_ledger::sessions::Session;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify;
 
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = context.options.session.clone();
     // No line of a session that does not exist will ever come.
     if let Some(named) = session.as_deref().filter(|_| !args.ledger.is_named()) {
-        context.home.session(named)?;
+        Session::find(named, &context.home)?;
     }
     let select = Select::of(&args.filters, session.as_deref(), context)?;
     let mut printer = Printer::new(args.limit);

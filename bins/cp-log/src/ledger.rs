@@ -107,7 +107,7 @@ pub(crate) fn path_of(file: Option<&Path>, context: &Context) -> PathBuf {
 
 fn writable(path: &Path, context: &Context) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
-    context.home.check_writable(&path)?;
+    cp_policy::check_writable(&context.home, &path)?;
     Ok(path)
 }
 

@@ -200,7 +200,7 @@ impl Reply for Repaired {
 
 pub(crate) fn repair(args: &RepairArgs, context: &mut Context) -> Result<()> {
     let path = resolved(&std::path::absolute(args.ledger.path(context)?)?);
-    context.home.check_writable(&path)?;
+    cp_policy::check_writable(&context.home, &path)?;
     let what = if args.rollback { "rollback" } else { "tail" };
     let request = Write { verb: "repair", arguments: &(what, &path), dangerous: false };
     confirm::write(&request, &args.write, context, |gate, context| {

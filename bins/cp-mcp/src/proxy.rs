@@ -1,15 +1,14 @@
 //! `cp-mcp proxy`: a server that is started here, in the sandbox, behind the gate.
 
-use std::process::ChildStdout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-use cp_common::coprocess::Child;
+use cp_common::coprocess::{Child, Output};
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::stream::lines::{LINE_LIMIT, Lines, Next};
+use cp_common::stream::lines::{LINE_LIMIT, Next};
 use cp_common::{Code, Context, Error, Result};
 use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_cp_mcp, name_of, not_fatal, unavailable};
 use serde_json::{Value, json};
@@ -90,7 +89,7 @@ impl Process {
     }
 }
 
-fn read(mut output: Lines<ChildStdout>, post: &Post) {
+fn read(mut output: Output, post: &Post) {
     let left = loop {
         let event = match next(&mut output) {
             Ok(Some(line)) => Event::FromServer(line),
@@ -105,7 +104,7 @@ fn read(mut output: Lines<ChildStdout>, post: &Post) {
 }
 
 /// The next line. The end of a line that is too long is not read.
-fn next(output: &mut Lines<ChildStdout>) -> Result<Option<Vec<u8>>> {
+fn next(output: &mut Output) -> Result<Option<Vec<u8>>> {
     while !output.wait_line(Duration::from_hours(1))? {}
     if !output.is_too_long() {
         match output.next(&mut || Ok(()))? {

@@ -2,13 +2,13 @@
 //! passes records on and stores each message with the question that it answers: both sides of a round, or neither.
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
-use cp_common::home::Session;
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Block, Receipt, Reply, Turn};
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::sessions::Session;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

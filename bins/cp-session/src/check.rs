@@ -1,11 +1,11 @@
 //! `cp-session check`: find what is wrong with a session; with `--repair`, fix what can be fixed by appending.
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Block, Content, Receipt, Reply, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::verifier::{self, Options};
+use cp_ledger::sessions::Session;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 

@@ -2,11 +2,11 @@
 
 use cp_common::context::options::AppendOptions;
 use cp_common::coprocess;
-use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::record::{Kind, closed_line};
 use cp_common::wire::{Content, Prompt, Receipt, Reply, Usage};
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::sessions::Session;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
@@ -140,7 +140,7 @@ fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary
         arguments.extend(value.iter().flat_map(|value| [flag, value]));
     }
     let question = closed_line(Kind::Prompt.name(), &prompt)?;
-    let summary: Summary = coprocess::ask("cp-llm", &arguments, &question, context)?.data()?;
+    let summary: Summary = coprocess::ask("cp-llm", &arguments, &question, context)?;
     if summary.content.text().trim().is_empty() {
         return Err(Error::new(Code::Server, "the model returned an empty summary"));
     }

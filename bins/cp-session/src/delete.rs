@@ -7,11 +7,12 @@ use std::fs::File;
 use std::path::Path;
 
 use cp_common::context::options::WriteOptions;
-use cp_common::home::{Session, TIERS, make_directory};
+use cp_common::home::{TIERS, make_directory};
 use cp_common::program::confirm::{self, Change, Changes, Failed, Gate, Write};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::sessions::Session;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

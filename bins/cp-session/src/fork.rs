@@ -1,11 +1,11 @@
 //! `cp-session fork`: a new session that begins with the turns of another.
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::Session;
 use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
+use cp_ledger::sessions::Session;
 
 use crate::lifecycle::Changed;
 use crate::round::turn_entry;

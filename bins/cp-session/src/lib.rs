@@ -21,6 +21,7 @@ mod transcript;
 
 use cp_common::program::{Check, Credentials, Program};
 use cp_common::{Context, Result};
+use cp_ledger::sessions::Session;
 
 /// The description of this program.
 pub static PROGRAM: Program = Program {
@@ -166,7 +167,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
 }
 
 fn checks(context: &mut Context) -> Vec<Check> {
-    vec![match context.home.all_sessions() {
+    vec![match Session::all(&context.home) {
         Ok(all) => Check::pass("sessions", format!("{} in {}", all.len(), context.home.root().display())),
         Err(e) => Check::not_fine(
             "sessions",

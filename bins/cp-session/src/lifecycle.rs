@@ -4,11 +4,11 @@
 //! Each has a preview for `--dry-run`, and an entry that is appended under the lock of the session's ledger.
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Result};
 use cp_ledger::read::segments::name_of;
+use cp_ledger::sessions::{self, Session};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -172,7 +172,7 @@ pub(crate) fn rename(args: &RenameArgs, context: &mut Context) -> Result<()> {
     let session = session::find(session, context)?;
     let renamed = |receipt| Changed { name: Some(name.clone()), ..Changed::new(&session, RENAMED, receipt) };
     let request = ("rename", session::place(&session), name);
-    let free = context.home.check_session_name(name, Some(&session));
+    let free = sessions::check_name(name, Some(&session), &context.home);
     let preview = || free.map(|()| renamed(None));
     idempotency::answer(&args.append, &request, context, preview, |context| {
         set_name(&session, name, context).map(|receipt| renamed(Some(receipt)))
@@ -238,7 +238,7 @@ fn archive_turns(session: &Session) -> Result<Changed> {
 
 /// Gives a session a name that no other session has.
 pub(crate) fn set_name(session: &Session, name: &str, context: &Context) -> Result<Receipt> {
-    context.home.name_session(name, session)?;
+    session.rename(name, &context.home)?;
     let entry = Entry::new(RENAMED).session(&session.id).with("name", &name);
     Ledger::open_existing(&session.file(), Sync::Line)?.append(entry)
 }

@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
-use cp_common::home::{Session, write_whole};
+use cp_common::home::write_whole;
 use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Receipt, Reply, Turn};
 use cp_common::{Context, Result, clock};
 use cp_ledger::format::line::Hash;
+use cp_ledger::sessions::Session;
 use cp_ledger::{Entry, Ledger, Sync};
 use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};

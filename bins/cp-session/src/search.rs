@@ -2,11 +2,11 @@
 
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
-use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Line;
+use cp_ledger::sessions::Session;
 use serde::Serialize;
 
 use crate::{session, transcript};
@@ -107,7 +107,7 @@ impl Found {
 fn sessions(context: &Context) -> Result<Vec<Session>> {
     match context.session() {
         Some(_) => Ok(vec![session::find(None, context)?]),
-        None => context.home.all_sessions(),
+        None => Session::all(&context.home),
     }
 }
 

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use cp_common::clock::in_seconds;
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
-use cp_common::home::{Session, resolved};
+use cp_common::home::resolved;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
+use cp_ledger::sessions::{self, Session};
 use serde::Serialize;
 
 use crate::transcript::{self, Fork, Mode};
@@ -75,9 +76,9 @@ impl Reply for Listed {
 
 pub(crate) fn list(args: &ListArgs, context: &mut Context) -> Result<()> {
     let pages = Pages::of("cp-session list", &(&args.agent, args.open), &args.query)?;
-    let names = context.home.session_names();
+    let names = sessions::named(&context.home).collect();
     let mut sessions: Vec<_> =
-        context.home.all_sessions()?.into_iter().map(|session| (key_of(&session), session)).collect();
+        Session::all(&context.home)?.into_iter().map(|session| (key_of(&session), session)).collect();
     sessions.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut broken = 0_u64;
     // Only the sessions of this page are read.
@@ -171,7 +172,7 @@ pub(crate) fn show(args: &Args, context: &mut Context) -> Result<()> {
     let (start, _) = transcript::start_of(&file)?;
     let (last_seq, _) = transcript::tip(&file)?.unwrap_or_default();
     context.out.answer(&Shown {
-        listed: listed(&session, &context.home.session_names())?,
+        listed: listed(&session, &sessions::named(&context.home).collect())?,
         path: file.display().to_string(),
         directory: session.directory.display().to_string(),
         cwd: start.cwd,
@@ -239,5 +240,5 @@ pub(crate) fn find(name: Option<&str>, context: &Context) -> Result<Session> {
         Error::usage("no session specified")
             .hint("give --session S or set CP_SESSION: an id, a unique prefix of one, a name, or a path")
     })?;
-    context.home.session(&name)
+    Session::find(&name, &context.home)
 }

@@ -5,12 +5,12 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::sessions::is_id;
-use cp_common::home::{DEFAULT_AGENT, Home, HostNote, Session, TIERS, lock, make_directory, write_whole};
+use cp_common::home::{DEFAULT_AGENT, Home, TIERS, is_id, lock, make_directory, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, raw};
 use cp_common::{Code, Context, Error, Result, clock};
+use cp_ledger::sessions::{self, HostNote, Session};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::de::IgnoredAny;
 
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         );
     }
     if let Some(name) = &args.name {
-        context.home.check_session_name(name, None)?;
+        sessions::check_name(name, None, &context.home)?;
     }
     let pair = args.host.clone().zip(args.host_session.clone());
     let external = pair.map(|(host, id)| External { host, id });
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// The session of a conversation of another program, made for the first that asks: of several at once the others find
 /// it.
 fn hosted(external: &External, start: &Start, context: &Context) -> Result<(Session, Option<Receipt>)> {
-    let place = context.home.host_note_file(&external.host, &external.id);
+    let place = HostNote::file(&external.host, &external.id, &context.home);
     make_directory(place.parent().unwrap_or(context.home.root()))?;
     let lock_file = place.with_extension("lock");
     let file = OpenOptions::new()
@@ -95,7 +95,7 @@ fn hosted(external: &External, start: &Start, context: &Context) -> Result<(Sess
         .open(&lock_file)
         .map_err(|e| Error::io("opening the lock", e).in_file(&lock_file))?;
     lock(&file)?;
-    if let Some((session, _)) = context.home.host_session(&external.host, &external.id) {
+    if let Some((session, _)) = Session::of_host(&external.host, &external.id, &context.home) {
         return Ok((session, None));
     }
     let (session, receipt) = create(start, context, |_| Vec::new())?;

@@ -179,5 +179,5 @@ fn registry() -> String {
 /// Has cp-exec write the starter policy, because it knows the rules.
 fn policy(context: &Context) -> Result<()> {
     let home = ["--home".into(), context.home.root().into()];
-    coprocess::ask_with("cp-exec", &["policy", "init"], b"", home).map(drop)
+    coprocess::ask_with("cp-exec", &["policy", "init"], b"", home).map(|_: serde::de::IgnoredAny| ())
 }

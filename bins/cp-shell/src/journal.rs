@@ -110,7 +110,7 @@ impl Joined {
 
 /// Returns the session that the context names for an interactive session, and reopens it if it has ended.
 pub(crate) fn resumed(context: &Context) -> Result<Joined> {
-    let joined: Joined = coprocess::ask("cp-session", &["show"], b"", context)?.data()?;
+    let joined: Joined = coprocess::ask("cp-session", &["show"], b"", context)?;
     if joined.ended {
         ask(context, "cp-session", &["reopen"])?;
     }
@@ -122,7 +122,7 @@ pub(crate) fn joined(context: &Context) -> Result<Option<Joined>> {
     if context.session().is_none() {
         return Ok(None);
     }
-    let joined: Joined = coprocess::ask("cp-session", &["show"], b"", context)?.data()?;
+    let joined: Joined = coprocess::ask("cp-session", &["show"], b"", context)?;
     if joined.ended {
         let id = joined.session_id;
         return Err(Error::new(Code::Conflict, format!("the session {id} has ended"))

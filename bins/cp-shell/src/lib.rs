@@ -179,7 +179,7 @@ fn session(cli: &Cli, context: &mut Context) -> Result<()> {
 
 /// Runs one of our programs and returns the data of its answer.
 pub(crate) fn ask(context: &Context, program: &str, words: &[&str]) -> Result<Value> {
-    coprocess::ask(program, words, b"", context)?.data()
+    coprocess::ask(program, words, b"", context)
 }
 
 /// Checks that the programs that it runs are installed, and that the agents can be read.

@@ -128,9 +128,9 @@ pub fn change(
     };
     let project = place.project.as_ref().map(absolute).transpose()?;
     let file = resolved(&(edit.file)(host, project.as_deref(), &edit.person));
-    context.home.check_writable(&file)?;
+    cp_policy::check_writable(&context.home, &file)?;
     let list = edit.exclude.as_ref().map(|exclude| resolved(&exclude.file));
-    list.as_ref().map_or(Ok(()), |file| context.home.check_writable(file))?;
+    list.as_ref().map_or(Ok(()), |file| cp_policy::check_writable(&context.home, file))?;
     let asked = Write { verb: edit.verb, arguments: &(host, &file), dangerous: false };
     confirm::write(&asked, write, context, |gate: Gate<'_, _>, context| {
         let edited = Edited::of(&file, made)?;

@@ -8,6 +8,7 @@ use cp_redact::Redactor;
 
 use crate::append::{Ledger, Sync};
 use crate::format::Entry;
+use crate::sessions::Session;
 
 /// Opens the ledger that records the effects of this command line: the one that was named, else the run's, else the
 /// session's, else `ledger/<name>` of home.
@@ -18,7 +19,7 @@ pub fn effect_ledger(context: &Context, name: &str) -> Result<Ledger> {
 /// The file that [`effect_ledger`] opens.
 pub fn effect_path(context: &Context, name: &str) -> Result<PathBuf> {
     if let Some(path) = &context.options.ledger {
-        context.home.check_writable(path)?;
+        cp_policy::check_writable(&context.home, path)?;
         return Ok(path.clone());
     }
     if let Some(run) = &context.options.run {
@@ -37,7 +38,7 @@ pub fn effect_path(context: &Context, name: &str) -> Result<PathBuf> {
 /// The directory of the session that the command line or the environment names, if one is named.
 pub fn session_directory(context: &Context) -> Result<Option<PathBuf>> {
     let named = context.session();
-    named.map(|named| Ok(context.home.session(&named)?.directory)).transpose()
+    named.map(|named| Ok(Session::find(&named, &context.home)?.directory)).transpose()
 }
 
 /// The audit of a program, for its [`cp_common::program::Program::audit`]: an entry for each command line that is

@@ -16,6 +16,7 @@ mod file;
 pub mod format;
 pub mod home;
 pub mod proof;
+pub mod sessions;
 /// Reading ledgers: forward and backward by lines, the end of a file, and the segments of one ledger.
 pub mod read {
     mod backward;

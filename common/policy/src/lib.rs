@@ -1,12 +1,14 @@
-//! The policy of prompts that several programs must agree on: the `[llm]` table of `config/policy.toml`, the registry
+//! The policy that several programs must agree on: the classes of paths, the `[llm]` table of `config/policy.toml`, the registry
 //! of prompts, and their templates. See cp-policy(5).
 
 mod file;
 mod llm;
+mod paths;
 pub mod prompts;
 mod registry;
 pub mod template;
 
 pub use self::file::{explain, table};
 pub use self::llm::{GovernedPrompts, Llm, Network, Redact};
+pub use self::paths::{GOVERNED_ROOTS, PathClass, check_writable, classify, governed_roots};
 pub use self::registry::{Row, Table};

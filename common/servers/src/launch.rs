@@ -1,11 +1,10 @@
 //! Starts servers: in the sandbox of cp-exec under their own policy, or outside if the policy allows it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use cp_common::coprocess::{self, Child, Grace};
+use cp_common::coprocess::{self, Child, ChildOptions, Expression, Stderr, cmd, split};
 use cp_common::home::{Home, make_directory, resolved, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
@@ -19,7 +18,11 @@ use crate::spec::Spec;
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 
 /// How long a server has to exit after its input is closed, and again after SIGTERM.
-const GRACE: Grace = Grace { after_input: Duration::from_millis(500), after_term: Duration::from_millis(500) };
+const OPTIONS: ChildOptions = ChildOptions {
+    after_input: Duration::from_millis(500),
+    after_term: Duration::from_millis(500),
+    stderr: Stderr::Copied,
+};
 
 /// The age at which an abandoned scratch home is removed. No server takes longer to start.
 const ABANDONED: Duration = Duration::from_hours(1);
@@ -121,7 +124,7 @@ impl Launcher {
     pub fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
         let table = self.table(&spec.name);
         let spec = spec.expanded()?;
-        let (mut command, home) = match table.sandbox {
+        let (command, home) = match table.sandbox {
             _ if is_cp_mcp(&spec) => (self.bridge(&spec), None),
             Sandbox::None => (outside(&spec, &table.env)?, None),
             Sandbox::Tool => {
@@ -130,24 +133,21 @@ impl Launcher {
                 (self.inside(&home.0, &spec.argv)?, Some(home))
             }
         };
-        let child = Child::start_aloud(command.current_dir(&self.base), GRACE);
-        Ok((child.map_err(|e| not_fatal(&e))?.called(format!("the server {}", spec.name)), home))
+        let child = Child::start(&format!("the server {}", spec.name), &command.dir(&self.base), OPTIONS);
+        Ok((child.map_err(|e| not_fatal(&e))?, home))
     }
 
     /// `cp-mcp` as a server, in our context: it starts its own server in the sandbox, and applies the table of the
     /// policy.
-    fn bridge(&self, spec: &Spec) -> Command {
+    fn bridge(&self, spec: &Spec) -> Expression {
         let (verb, rest) = spec.argv[1..].split_at(spec.argv.len().min(2) - 1);
         let mut options = rest.iter().take_while(|word| *word != "--");
         let takes_name = verb.iter().any(|verb| ["proxy", "connect"].contains(&verb.as_str()));
         let is_named = options.any(|word| word.split('=').next() == Some("--server"));
-        let mut command = Command::new(&spec.argv[0]);
-        command.args(&self.handed_on).args(verb).envs(&spec.env);
-        if takes_name && !is_named {
-            command.args(["--server", &spec.name]);
-        }
-        command.args(rest);
-        command
+        let name = if takes_name && !is_named { &["--server", &spec.name][..] } else { &[] };
+        let own = verb.iter().map(String::as_str).chain(name.iter().copied()).chain(rest.iter().map(String::as_str));
+        let command = cmd(&spec.argv[0], self.handed_on.iter().cloned().chain(own.map(OsString::from)));
+        spec.env.iter().fold(command, |command, (name, value)| command.env(name, value))
     }
 
     /// A command with the absolute path of its program.
@@ -172,13 +172,13 @@ impl Launcher {
     }
 
     /// cp-exec as a chain loader of the server, which uses our pipes.
-    fn inside(&self, home: &Path, argv: &[String]) -> Result<Command> {
-        let mut command = Command::new(coprocess::find("cp-exec")?);
+    fn inside(&self, home: &Path, argv: &[String]) -> Result<Expression> {
         let base = self.base.as_os_str();
-        command.arg("--home").arg(home).arg("--base").arg(base).arg("--cwd").arg(base).args(&self.flags);
-        command.args(["--format", "raw", "--stdin", "-", "--lasting", "--timeout"]);
-        command.arg(LIFETIME.as_secs().to_string()).arg("--").args(argv);
-        Ok(command)
+        let places = ["--home".as_ref(), home.as_os_str(), "--base".as_ref(), base, "--cwd".as_ref(), base];
+        let timeout = format!("--timeout={}", LIFETIME.as_secs());
+        let options = ["--format", "raw", "--stdin", "-", "--lasting", &timeout, "--"].map(OsString::from);
+        let words = places.map(OsStr::to_owned).into_iter().chain(self.flags.iter().cloned()).chain(options);
+        Ok(cmd(coprocess::find("cp-exec")?, words.chain(argv.iter().map(OsString::from))))
     }
 
     fn scratch_home(&self, policy: &str) -> Result<ScratchHome> {
@@ -208,13 +208,12 @@ pub fn is_cp_mcp(spec: &Spec) -> bool {
 }
 
 /// A server outside the sandbox, with few environment variables.
-fn outside(spec: &Spec, env: &[String]) -> Result<Command> {
-    let (program, arguments) = spec.argv.split_first().ok_or_else(|| Error::usage("the command is empty"))?;
+fn outside(spec: &Spec, env: &[String]) -> Result<Expression> {
+    let (program, arguments) = split(&spec.argv)?;
     let given = ENVIRONMENT.into_iter().chain(env.iter().map(String::as_str));
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear().envs(given.filter_map(|name| Some((name, std::env::var_os(name)?))));
-    command.envs(&spec.env);
-    Ok(command)
+    let given = given.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)));
+    let own = spec.env.iter().map(|(name, value)| (name.clone(), value.into()));
+    Ok(cmd(program, arguments).full_env(given.chain(own)))
 }
 
 /// An error that is not fatal, because the failure of a server does not end the run.

@@ -8,8 +8,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use cp_common::home::{PathClass, classify, governed_roots};
+use cp_common::home::resolved;
 use cp_common::{Error, Result};
+use cp_policy::{PathClass, classify, governed_roots};
 use serde::Deserialize;
 
 use super::patterns::{Anchors, Pattern, covering, escaped, hostile};
@@ -186,7 +187,7 @@ impl Governed {
 
     /// Refuses to write a pristine path or a ledger.
     pub(crate) fn check_writable(&self, path: &Path) -> Result<()> {
-        let class = classify(&self.root, path, &self.roots);
+        let (class, _) = classify(&resolved(&self.root), path, &self.roots);
         let (rule, hint) = match class {
             PathClass::Pristine => {
                 ("pristine", "governed parts of a tree are changed by its own programs, never by a command")

@@ -5,11 +5,10 @@
 //! nothing.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cp_common::coprocess::{self, Child, Grace, on_path};
+use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, find, grouped, on_path};
 use cp_common::wire::record::{Kind, Record, SCHEMA_VERSION, open_line};
 use cp_common::wire::schemas::MESSAGE;
 use cp_common::wire::{Block, Delta, Message, Prompt, Turn, Usage};
@@ -25,7 +24,11 @@ use crate::wire_api::{
 };
 
 /// The time that a program has to exit after its input ended. A model may need some time to release its resources.
-const GRACE: Grace = Grace { after_input: Duration::from_secs(1), after_term: Duration::from_millis(200) };
+const OPTIONS: ChildOptions = ChildOptions {
+    after_input: Duration::from_secs(1),
+    after_term: Duration::from_millis(200),
+    ..ChildOptions::DEFAULT
+};
 
 /// The program that runs an agent and converts its stream to records.
 const AGENT: &str = "cp-agent";
@@ -69,7 +72,7 @@ impl Backend for ExternalBackend {
 impl ExternalBackend {
     /// The executable at a path, with a time limit for each answer.
     pub(super) fn at(name: &str, arguments: &[String], limit: Duration) -> Result<Self> {
-        let path = coprocess::find(name).map_err(Error::fatal)?;
+        let path = find(name).map_err(Error::fatal)?;
         let arguments = arguments.to_vec();
         Ok(Self { name: name.to_owned(), path, arguments, is_agent: false, limit, idle: Mutex::default() })
     }
@@ -84,7 +87,7 @@ impl ExternalBackend {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut child = match kept {
             Some(child) => child,
-            None => Child::start_group(Command::new(&self.path).args(&self.arguments), GRACE)?,
+            None => Child::start(&self.name, &grouped(&cmd(&self.path, &self.arguments)), OPTIONS)?,
         };
         let answer = exchange(&mut child, &PromptRecord::of(request), Instant::now() + self.limit, show)?;
         // A program that failed is not used again.
@@ -146,8 +149,8 @@ fn incomplete_message_error(error: Error, line: &[u8]) -> Error {
 
 /// Sends a short prompt to the executable at a path, and lists all faults of its answer.
 pub(crate) fn examine(name: &str, limit: Duration) -> Result<Vec<String>> {
-    let path = coprocess::find(name)?;
-    let mut child = Child::start_group(&mut Command::new(path), GRACE)?;
+    let path = find(name)?;
+    let mut child = Child::start(name, &grouped(&cmd(path, [""; 0])), OPTIONS)?;
     let prompt: Prompt =
         serde_json::from_value(serde_json::json!({"messages": [{"role": "user", "content": "Say: ok"}]}))
             .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
@@ -322,25 +325,21 @@ impl Llm {
 
     /// Returns the output of the program without trailing newlines. `show` gets the text as it arrives.
     fn printed(&self, arguments: &[String], stdin: &str, show: &mut OnText<'_>) -> Result<String> {
-        let mut child = Child::start_group(Command::new(&self.path).args(arguments).stderr(Stdio::piped()), GRACE)?;
+        let command = grouped(&cmd(&self.path, arguments));
+        let mut child = Child::start("llm", &command, ChildOptions { stderr: Stderr::Kept, ..OPTIONS })?;
         // A program that does not read all its input fails with its status.
         let _ = child.write(stdin.as_bytes());
-        child.close_input();
-        let end = Instant::now() + self.limit;
-        let (mut printed, mut shown) = (Vec::new(), 0);
-        while child.read_some(&mut printed, end.saturating_duration_since(Instant::now()))?.ok_or_else(timeout_error)?
-            > 0
-        {
+        let mut shown = 0;
+        let ended = child.output(Some(Instant::now() + self.limit), &mut |printed| {
             let whole = printed[shown..].utf8_chunks().next().map_or("", |chunk| chunk.valid());
-            if !whole.is_empty() {
-                show(TextKind::Answer, whole)?;
-                shown += whole.len();
-            }
-        }
-        let status = child.wait()?;
+            shown += whole.len();
+            if whole.is_empty() { Ok(()) } else { show(TextKind::Answer, whole) }
+        })?;
+        let (status, printed) = ended.ok_or_else(timeout_error)?;
         if !status.success() {
-            let reason = child.last_error_line().unwrap_or_else(|| "it gave no reason".to_owned());
-            return Err(Error::new(Code::CommandFailed, format!("llm failed: {}", shortened(&reason)))
+            let said = child.error_text();
+            let reason = said.rsplit("; ").next().filter(|said| !said.is_empty()).unwrap_or("it gave no reason");
+            return Err(Error::new(Code::CommandFailed, format!("llm failed: {}", shortened(reason)))
                 .with("origin", "upstream")
                 .with("return_code", status.code().unwrap_or(-1))
                 .with("partial", String::from_utf8_lossy(&printed).into_owned())

@@ -2,10 +2,8 @@
 //! removed from all output.
 
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
-use cp_common::coprocess::{self, Child, Grace};
+use cp_common::coprocess::{self, Child, ChildOptions, cmd};
 use cp_common::wire::{Block, raw, record};
 use cp_common::{Error, Result};
 use serde_json::Value;
@@ -164,14 +162,10 @@ fn parse_key(source: &str, text: &str) -> Result<Secret> {
 fn command_output(source: &str, command: &str) -> Result<String> {
     let wrong = |what: &str| Error::config(format!("{source}: {what}")).fatal();
     let argv = coprocess::command_line(command).map_err(|e| wrong(e.message()))?;
-    let (program, arguments) = argv.split_first().ok_or_else(|| wrong("the command is empty"))?;
-    let started = Child::start(Command::new(program).args(arguments), Grace::default());
-    let mut child = started.map_err(|e| wrong(e.message()))?;
-    child.close_input();
-    let mut printed = Vec::new();
+    let started = Child::start(&argv[0], &cmd(&argv[0], &argv[1..]), ChildOptions::DEFAULT);
     // The user may have to unlock a key store, so only a signal ends the wait.
-    while child.read_some(&mut printed, Duration::MAX)?.is_some_and(|count| count > 0) {}
-    let status = child.wait()?;
+    let ended = started.map_err(|e| wrong(e.message()))?.output(None, &mut |_| Ok(()))?;
+    let (status, printed) = ended.unwrap_or_default();
     if !status.success() {
         return Err(wrong(&format!("the command ended with {status}")));
     }

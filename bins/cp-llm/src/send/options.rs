@@ -303,7 +303,7 @@ impl Direct {
         for file in
             [&self.record, &self.resume, &self.budget_file, self.cache.as_ref().unwrap_or(&None)].into_iter().flatten()
         {
-            context.home.check_writable(file)?;
+            cp_policy::check_writable(&context.home, file)?;
         }
         match (&self.record, &self.replay, &self.cache) {
             (Some(file), ..) => Recordings::record(file).map(Some),

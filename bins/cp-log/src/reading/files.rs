@@ -15,6 +15,7 @@ use cp_ledger::proof::checkpoint::checkpoint_path;
 use cp_ledger::read::segments::{self, ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
 use cp_ledger::read::tail::is_ledger_file;
+use cp_ledger::sessions::Session;
 use rustix::fs::FileType;
 
 use super::runs::{ledger_of_run, run_ledger};
@@ -137,7 +138,7 @@ fn subject(operand: &Path, context: &Context) -> Result<PathBuf> {
     if let Some(ledger) = run_ledger(&name, context)? {
         return Ok(ledger);
     }
-    context.home.session(&name).map(|session| session.directory).map_err(|_| {
+    Session::find(&name, &context.home).map(|session| session.directory).map_err(|_| {
         Error::not_found(format!("no session, run or ledger `{name}`"))
             .hint("cp-session list and cp-toolloop runs list them; a ledger is named by its path")
     })

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cp_common::coprocess::{Child, Grace, Part, find};
+use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, find};
 use cp_common::home::Home;
 use cp_common::program::confirm::LIFETIME;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Code, ToolCall};
 use cp_common::{Context, Error, Result, clock, coprocess};
+use cp_ledger::sessions::Session;
 use cp_mcp_wire::request;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -63,8 +63,8 @@ impl Shared {
         // The protocol has no session id over standard streams, so the process id is used.
         let id = format!("{}-{}", clock::unix_seconds(), std::process::id());
         if context.session().is_none() {
-            coprocess::ask("cp-session", &["start", "--host", &host, "--host-session", &id], b"", context)?;
-            let found = context.home.host_session(&host, &id);
+            coprocess::ask::<Value>("cp-session", &["start", "--host", &host, "--host-session", &id], b"", context)?;
+            let found = Session::of_host(&host, &id, &context.home);
             let (session, _) = found.ok_or_else(|| Error::not_found("the session that was started is not there"))?;
             context.options.session = Some(session.id);
         }
@@ -165,7 +165,7 @@ pub(super) enum Verb {
 struct Warm {
     verb: Verb,
     policy: Stamp,
-    part: Part,
+    part: Child,
 }
 
 /// The identity of a file's content; `None` without a file.
@@ -199,8 +199,8 @@ impl Executor {
         looked: &mut dyn FnMut(),
     ) -> Result<Option<T>> {
         let mut warm = self.warm(verb)?;
-        warm.part.send(Kind::ToolCall, call)?;
-        while !warm.part.wait(LOOK_AT_PROGRAM)? {
+        warm.part.send(Kind::ToolCall.name(), call)?;
+        while !warm.part.wait_line(LOOK_AT_PROGRAM)? {
             looked();
             if stop.load(Relaxed) {
                 return Ok(None);
@@ -219,20 +219,17 @@ impl Executor {
         let meta = std::fs::metadata(&self.policy).ok();
         let policy = meta.map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = idle.extract_if(.., |warm| warm.policy != policy || !warm.part.child().is_running());
+        let old = idle.extract_if(.., |warm| warm.policy != policy || !warm.part.is_running());
         old.for_each(drop);
         if let Some(at) = idle.iter().position(|warm| warm.verb == verb) {
             return Ok(idle.swap_remove(at));
         }
         drop(idle);
-        let mut command = Command::new(find("cp-exec")?);
-        match verb {
-            Verb::Do => command.args(["--hosted", &self.hosted]),
-            Verb::Check => command.arg("check"),
-        };
+        let verb_words = if verb == Verb::Do { vec!["--hosted", &self.hosted] } else { vec!["check"] };
+        let words = verb_words.into_iter().chain(["--closed"]).map(OsString::from).chain(self.flags.iter().cloned());
         // Its standard error repeats its answers.
-        command.arg("--closed").args(&self.flags).stderr(Stdio::piped());
-        Ok(Warm { verb, policy, part: Part::of(Child::start(&mut command, Grace::default())?) })
+        let options = ChildOptions { stderr: Stderr::Kept, ..ChildOptions::DEFAULT };
+        Ok(Warm { verb, policy, part: Child::start("cp-exec", &cmd(find("cp-exec")?, words), options)? })
     }
 
     /// Runs a program and returns its answer, with the records of a stream as `items`; `None` if the call was
@@ -246,33 +243,20 @@ impl Executor {
         stop: &Stop,
         looked: &mut dyn FnMut(),
     ) -> Result<Option<Value>> {
-        let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
-        let (before, operands) = words.split_at(end);
-        let mut command = Command::new(find(program)?);
-        command.args(before).args(self.flags(all)).args(["--format", "json"]).args(operands).stderr(Stdio::null());
-        let mut child = Child::start(&mut command, Grace::default())?.called(program);
-        child.feed(input.as_bytes())?;
-        let (mut items, mut last) = (Vec::new(), None);
-        loop {
-            while !child.wait_line(LOOK_AT_PROGRAM)? {
-                looked();
-                if stop.load(Relaxed) {
-                    return Ok(None);
-                }
-            }
-            let Some(line) = child.next_line()? else { break };
-            let record = Record::parse(line)?;
-            if record.closed {
-                last = Some(if record.ok {
-                    data(&record)?
-                } else {
-                    return Err(record.failure().with_absent("part", program));
-                });
-            } else {
+        let mut items = Vec::new();
+        let answer = coprocess::ask_each(program, words, input.as_bytes(), self.flags(all), &mut |line| {
+            if let Some(line) = line {
+                let record = Record::parse(line)?;
                 items.push(if record.ok { data(&record)? } else { json!({ "error": record.failure().to_value() }) });
+                return Ok(());
             }
-        }
-        let Some(last) = last else { return Err(child.gone()) };
+            looked();
+            if stop.load(Relaxed) { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(()) }
+        });
+        let last: Value = match answer {
+            Err(_) if stop.load(Relaxed) => return Ok(None),
+            answer => answer?.data,
+        };
         if items.is_empty() && last.get("total").is_none() {
             return Ok(Some(last));
         }

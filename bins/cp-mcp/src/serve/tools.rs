@@ -71,8 +71,7 @@ impl Tools {
 
     /// The tools for `tools/list`. A tool that may change nothing under the policy is not annotated as destructive.
     pub(super) fn listed(&self, context: &Context) -> Vec<Value> {
-        let shown =
-            coprocess::ask("cp-exec", &["policy", "show"], b"", context).and_then(|answer| answer.data::<Value>());
+        let shown = coprocess::ask::<Value>("cp-exec", &["policy", "show"], b"", context);
         let is = |pointer: &str, value: Value| shown.as_ref().is_ok_and(|shown| shown.pointer(pointer) == Some(&value));
         let writes = !is("/policy/paths/write", json!([]));
         let reaches = !is("/policy/exec/network", json!([]));
@@ -230,7 +229,7 @@ pub(super) fn prompt_text(name: &str, arguments: &BTreeMap<String, String>, cont
     };
     let variables = arguments.iter().map(|(name, value)| format!("--var={name}={value}"));
     let words: Vec<String> = ["system".to_owned(), named].into_iter().chain(variables).collect();
-    let system = coprocess::ask("cp-compose", &words, b"", context)?.data::<Value>()?;
+    let system: Value = coprocess::ask("cp-compose", &words, b"", context)?;
     let text = system["system"].as_str().unwrap_or_default();
     Ok(json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": text } }] }))
 }

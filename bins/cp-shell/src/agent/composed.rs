@@ -4,9 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use std::process::{Command, Stdio};
-
-use cp_common::coprocess::{ask_with, find};
+use cp_common::coprocess::{ask_with, cmd, find};
 use cp_common::home::{Home, write_whole};
 use cp_common::program::approval::Answer;
 use cp_common::wire::record::{Kind, Record};
@@ -95,7 +93,7 @@ impl Composed {
         words.extend(turn.attached.iter().flat_map(|file| [OsStr::new("--attach"), file.as_os_str()]));
         words.extend(["--input", "text", "-"].map(OsStr::new));
         let composed = ask_with("cp-compose", &words, turn.text.as_bytes(), self.flags(turn));
-        let prompt: Box<RawValue> = composed.and_then(|answer| answer.data()).map_err(|e| match e.code() {
+        let prompt: Box<RawValue> = composed.map_err(|e: Error| match e.code() {
             Code::NotFound if self.prompt.is_some() => e.hint(self.to_register()),
             _ => e,
         })?;
@@ -150,7 +148,7 @@ impl Composed {
         arguments.extend(self.tools.iter().cloned());
         let mut toolloop = Coprocess::start("cp-toolloop", &arguments)?;
         toolloop.send(Kind::Prompt.name(), prompt)?;
-        toolloop.close()?;
+        toolloop.close();
         let mut messages = Vec::new();
         while let Err(stop) = follow(&mut toolloop, &mut messages, observer) {
             let arguments = self.resumed(turn, stop, observer)?;
@@ -199,9 +197,8 @@ fn read(record: &Record<'_>) -> Result<Message> {
 /// Runs the command that asks the owner of the policy. True if they approved.
 fn owner_approves(line: &str) -> Result<bool> {
     let argv = split(line).map_err(Error::from)?.argv;
-    let mut command = Command::new(find("cp-exec")?);
-    let status = command.args(argv.iter().skip(1)).stdout(Stdio::null()).status();
-    Ok(status.map_err(|e| Error::io("starting cp-exec", e))?.success())
+    let asked = cmd(find("cp-exec")?, argv.iter().skip(1)).stdout_null().unchecked().run();
+    Ok(asked.map_err(|e| Error::io("starting cp-exec", e))?.status.success())
 }
 
 /// Receives the records of a run and collects its messages. A resumed run repeats the last ones.

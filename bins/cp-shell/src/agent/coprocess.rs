@@ -3,27 +3,25 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::PipeReader;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cp_common::coprocess::{Child, Grace, Part, find};
+use cp_common::coprocess::{Child, ChildOptions, cmd, find, split};
 use cp_common::output::to_stderr;
 use cp_common::stream::lines::{Lines, Next};
-use cp_common::wire::record::{Kind, Record, closed_line};
+use cp_common::wire::record::Record;
 use cp_common::{Code, Error, Result};
 use serde::Serialize;
-use serde_json::Map;
 
 /// The interval at which standard error is read while waiting for an answer.
 const LOOK: Duration = Duration::from_millis(20);
 /// The delay before a line of standard error is shown, in which an answer with the same message would arrive.
 const HOLD: Duration = Duration::from_millis(150);
 /// The time that a program has to exit.
-const GRACE: Grace = Grace { after_input: Duration::from_millis(200), after_term: Duration::from_secs(1) };
+const OPTIONS: ChildOptions = ChildOptions { after_term: Duration::from_secs(1), ..ChildOptions::DEFAULT };
 
 /// A coprocess that exchanges records.
 pub(super) struct Coprocess {
-    part: Part,
+    part: Child,
     errors: Option<StandardError>,
     /// True if all records of the last turn were read: false while a turn is answered, and after an interrupted turn.
     in_step: bool,
@@ -34,16 +32,16 @@ impl Coprocess {
     pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<Self> {
         let (reader, writer) = std::io::pipe()?;
         // The command is dropped at the end of the statement, and with it our end of the pipe.
-        let child = Child::start(Command::new(find(name)?).args(arguments).stderr(writer), GRACE)?;
+        let part = Child::start(name, &cmd(find(name)?, arguments).stderr_file(writer), OPTIONS)?;
         let errors = StandardError { lines: Lines::new(reader), held: VecDeque::new() };
-        Ok(Self { part: Part::of(child), errors: Some(errors), in_step: true })
+        Ok(Self { part, errors: Some(errors), in_step: true })
     }
 
     /// Starts a program that the person named. It inherits standard error.
     pub(super) fn of_program(argv: &[String]) -> Result<Self> {
-        let (program, arguments) = argv.split_first().ok_or_else(|| Error::usage("the command is empty"))?;
-        let child = Child::start(Command::new(program).args(arguments), GRACE)?.called(program);
-        Ok(Self { part: Part::of(child), errors: None, in_step: true })
+        let (program, arguments) = split(argv)?;
+        let part = Child::start(program, &cmd(program, arguments), OPTIONS)?;
+        Ok(Self { part, errors: None, in_step: true })
     }
 
     /// Sends a record.
@@ -52,14 +50,12 @@ impl Coprocess {
         if let Some(errors) = &mut self.errors {
             errors.forget()?;
         }
-        self.part.send_named(kind, data)
+        self.part.send(kind, data)
     }
 
-    /// Closes its input.
-    pub(super) fn close(&mut self) -> Result<()> {
-        let written = self.part.child().write(&closed_line(Kind::Summary.name(), &Map::new())?);
-        self.part.child().close_input();
-        written
+    /// Ends its input.
+    pub(super) fn close(&mut self) {
+        self.part.end_input();
     }
 
     /// Receives the next record, within a time limit if there is one. A record that reports a failure is an error.
@@ -70,7 +66,7 @@ impl Coprocess {
     ) -> Result<T> {
         let asked = Instant::now();
         self.in_step = false;
-        while !self.part.wait(LOOK)? {
+        while !self.part.wait_line(LOOK)? {
             if let Some(errors) = &mut self.errors {
                 errors.pass_on()?;
             }
@@ -95,14 +91,14 @@ impl Coprocess {
 
     /// True if another turn can be sent: the program runs, its stream is open, and no record is unread.
     pub(super) fn can_go_on(&mut self) -> bool {
-        self.in_step && self.part.child().is_running()
+        self.in_step && self.part.is_running()
     }
 }
 
 impl Drop for Coprocess {
     /// Sends the closing line, which marks an orderly end. The process is stopped when it is dropped.
     fn drop(&mut self) {
-        let _ = self.close();
+        self.close();
     }
 }
 

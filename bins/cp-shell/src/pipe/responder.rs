@@ -188,10 +188,11 @@ fn execute(context: &Context, command: &str) -> Result<Value, Failure> {
     }
     let request = json!({ "tool": "shell", "arguments": { "command": command } }).to_string();
     let mut first = None;
-    let ended = coprocess::ask_each("cp-exec", &[""; 0], request.as_bytes(), context.handed_on(), &mut |line| {
-        first = first.take().or_else(|| line.map(<[u8]>::to_vec));
-        Ok(())
-    });
+    let ended =
+        coprocess::ask_each::<Value>("cp-exec", &[""; 0], request.as_bytes(), context.handed_on(), &mut |line| {
+            first = first.take().or_else(|| line.map(<[u8]>::to_vec));
+            Ok(())
+        });
     // A program without an answer before its last line did not read the request.
     let Some(answer) = first else {
         let nothing = || Error::new(Code::Io, "cp-exec did not answer");

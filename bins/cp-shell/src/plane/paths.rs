@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use cp_common::home::{GOVERNED_ROOTS, PathClass, classify_below, resolved_below};
+use cp_common::home::resolved_below;
+use cp_policy::{GOVERNED_ROOTS, PathClass, classify};
 use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
@@ -36,7 +37,7 @@ pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value, Failure> {
         return Err(Failure::request("a path cannot contain NUL").with("field", "path"));
     }
     let roots = roots(plane)?;
-    let (class, root) = classify_below(plane.root(), Path::new(path), &roots);
+    let (class, root) = classify(plane.root(), Path::new(path), &roots);
     let held = root.as_deref().unwrap_or_default();
     let explanation = match class {
         PathClass::AppendOnly => format!("{held} holds ledgers, which are append-only."),
@@ -146,7 +147,7 @@ mod tests {
     }
 
     fn class(root: &Path, path: &str) -> &'static str {
-        classify_below(root, Path::new(path), &GOVERNED_ROOTS.map(str::to_owned)).0.name()
+        classify(root, Path::new(path), &GOVERNED_ROOTS.map(str::to_owned)).0.name()
     }
 
     #[test]

@@ -1,15 +1,14 @@
 //! How the programs were installed: as a release below `lib/cp-tools`, with a directory for each version and a link to
 //! the current one, or by a package manager, which is run.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use cp_common::coprocess::{Child, Grace, on_path};
+use cp_common::coprocess::{Child, ChildOptions, Expression, Stderr, cmd, on_path};
 use cp_common::output::number;
 use cp_common::wire::quoted;
-use cp_common::{Code, Error, Result, signals};
+use cp_common::{Code, Error, Result};
 
 /// How the programs were installed.
 #[derive(Clone)]
@@ -40,8 +39,7 @@ impl Method {
                 return Self::Cargo(home);
             }
         }
-        let mut dpkg = Command::new("dpkg");
-        let owner = run(dpkg.arg("-S").arg(program), |_| Code::Io).ok();
+        let owner = run("dpkg", &cmd("dpkg", ["-S".as_ref(), program.as_os_str()]), |_| Code::Io).ok();
         let package = owner.and_then(|owner| owner.split_once(": ").map(|(package, _)| package.to_owned()));
         package.map_or(Self::Development, Self::Apt)
     }
@@ -104,15 +102,14 @@ pub(super) fn manage(words: &[String], program: &Path) -> Result<String> {
         error.hint(format!("run it by hand, perhaps as root: {line}"))
     };
     let manager = on_path(&words[0]).ok_or_else(|| failed("it was not found".to_owned()))?;
-    let mut command = Command::new(manager);
-    command.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null());
-    let status = command.status().map_err(|e| failed(e.to_string()))?;
+    let manager = cmd(manager, &words[1..]).env("DEBIAN_FRONTEND", "noninteractive").stdin_null().stdout_null();
+    let status = manager.unchecked().run().map_err(|e| failed(e.to_string()))?.status;
     if !status.success() {
         return Err(failed(status.to_string()));
     }
-    let reported = Command::new(program).arg("--version").stdin(Stdio::null()).output();
+    let reported = cmd(program, ["--version"]).stdin_null().stderr_null().unchecked().read();
     let reported = reported.map_err(|e| failed(format!("it ended, but {} cannot be run: {e}", program.display())))?;
-    Ok(String::from_utf8_lossy(&reported.stdout).trim().trim_start_matches("cp-shell ").to_owned())
+    Ok(reported.trim_start_matches("cp-shell ").to_owned())
 }
 
 /// A command line with quoted words.
@@ -145,8 +142,9 @@ pub(super) fn lock(base: &Path) -> Result<File> {
 /// version is active.
 pub(super) fn install(base: &Path, tree: &Path, version: &str) -> Result<()> {
     let prefix = base.ancestors().nth(2).unwrap_or(base);
-    let mut installer = Command::new("/bin/sh");
-    installer.arg(tree.join("install")).arg("--from").arg(tree).args(["--expect", version, "--prefix"]).arg(prefix);
+    let program = tree.join("install");
+    let from = [program.as_os_str(), "--from".as_ref(), tree.as_os_str()];
+    let options = ["--expect".as_ref(), OsStr::new(version), "--prefix".as_ref(), prefix.as_os_str()];
     let code = |status| match status {
         // The tree differs from its list, or has no installer.
         2 | 3 | 127 => Code::Integrity,
@@ -154,28 +152,17 @@ pub(super) fn install(base: &Path, tree: &Path, version: &str) -> Result<()> {
         6 => Code::Conflict,
         _ => Code::Io,
     };
-    run(&mut installer, code).map(drop)
+    run("the installer", &cmd("/bin/sh", from.into_iter().chain(options)), code).map(drop)
 }
 
 /// Runs a command until it exits or a signal arrives, and returns its output. `code` maps the exit status of a command
 /// that fails.
-pub(super) fn run(command: &mut Command, code: impl Fn(i32) -> Code) -> Result<String> {
-    let mut printed = Vec::new();
-    let mut child = Child::start(command.stderr(Stdio::piped()), Grace::default())?;
-    child.close_input();
-    let mut is_open = true;
-    while is_open || child.is_running() {
-        signals::check()?;
-        if is_open {
-            is_open = child.read_some(&mut printed, Duration::from_millis(50))? != Some(0);
-        } else {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-    let status = child.wait()?;
+pub(super) fn run(name: &str, command: &Expression, code: impl Fn(i32) -> Code) -> Result<String> {
+    let mut child = Child::start(name, command, ChildOptions { stderr: Stderr::Kept, ..ChildOptions::DEFAULT })?;
+    let (status, printed) = child.output(None, &mut |_| Ok(()))?.unwrap_or_default();
     if status.success() {
         return Ok(String::from_utf8_lossy(&printed).into_owned());
     }
-    let message = format!("{} failed: {}", child.name(), child.error_text());
+    let message = format!("{name} failed: {}", child.error_text());
     Err(Error::new(code(status.code().unwrap_or_default()), message))
 }

@@ -7,10 +7,11 @@
 mod method;
 mod release;
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use cp_common::coprocess::cmd;
 use cp_common::keys::hex;
 use cp_common::output::{Newest, Progress, Severity, number};
 use cp_common::program::{Class, VERSION, VerbDoc};
@@ -224,11 +225,11 @@ impl Update {
             return Err(broken(format!("{} is not the archive that was signed", release.archive)));
         }
         self.stage = "replace";
-        let mut tar = Command::new("tar");
-        tar.args(["--no-same-owner", "--no-same-permissions", "--strip-components=1", "-xzf"]).arg(&archive);
+        let options = ["--no-same-owner", "--no-same-permissions", "--strip-components=1", "-C"].map(OsStr::new);
+        let words = options.into_iter().chain([tree.as_os_str(), "-xzf".as_ref(), archive.as_os_str()]);
         // The environment could contain options for tar.
-        tar.arg("-C").arg(&tree).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        method::run(&mut tar, |_| Code::Io)?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        method::run("tar", &cmd("tar", words).full_env([("PATH", path)]), |_| Code::Io)?;
         self.activate(base, &tree, version)
     }
 
@@ -253,16 +254,16 @@ impl Update {
             if is_release || !text.starts_with("---\nname: cp-tools\n") {
                 continue;
             }
-            let mut compare = Command::new("diff");
-            if method::run(compare.arg("-r").arg(&source).arg(&place), |_| Code::Io).is_ok() {
+            let compare = cmd("diff", ["-r".as_ref(), source.as_os_str(), place.as_os_str()]);
+            if method::run("diff", &compare, |_| Code::Io).is_ok() {
                 self.skill = "current";
                 continue;
             }
             let stage = place.with_file_name(".cp-tools-new");
             // A killed update may have left this directory.
             let _ = std::fs::remove_dir_all(&stage);
-            let mut copy = Command::new("cp");
-            let copied = method::run(copy.arg("-RT").arg(&source).arg(&stage), |_| Code::Io);
+            let copy = cmd("cp", ["-RT".as_ref(), source.as_os_str(), stage.as_os_str()]);
+            let copied = method::run("cp", &copy, |_| Code::Io);
             let replaced = copied.and_then(|_| {
                 renameat_with(CWD, &stage, CWD, &place, RenameFlags::EXCHANGE).map_err(std::io::Error::from)?;
                 Ok(std::fs::remove_dir_all(&stage)?)

@@ -1,10 +1,9 @@
 //! A run in a process of its own: `cp-toolloop resume`, for a row.
 
 use std::ffi::OsString;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cp_common::coprocess::{self, Child, Grace};
+use cp_common::coprocess::{Child, ChildOptions, cmd, find};
 use cp_common::wire::record::Record;
 use cp_common::{Context, Error, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -14,7 +13,8 @@ use crate::state::plan::{Limits, Plan};
 use crate::state::tally::Tally;
 
 /// A run is stopped by SIGTERM, and stops its own coprocesses first.
-const GRACE: Grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_secs(5) };
+const OPTIONS: ChildOptions =
+    ChildOptions { after_input: Duration::ZERO, after_term: Duration::from_secs(5), ..ChildOptions::DEFAULT };
 
 /// The end of a run.
 #[derive(Debug)]
@@ -27,8 +27,7 @@ pub(crate) struct Ended {
 /// Starts this program with these arguments, passes each record but the last to `pass`, and returns its end. The
 /// standard error is discarded, because the records have the errors.
 pub(crate) fn run(arguments: &[OsString], pass: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<Ended> {
-    let mut command = Command::new(coprocess::find("cp-toolloop")?);
-    let mut child = Child::start(command.args(arguments).stderr(Stdio::null()), GRACE)?.called("the run");
+    let mut child = Child::start("cp-toolloop", &cmd(find("cp-toolloop")?, arguments).stderr_null(), OPTIONS)?;
     child.close_input();
     let mut failed = None;
     loop {

@@ -2,10 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cp_common::coprocess::{self, Child, Grace, Part, unexpected};
+use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, find, unexpected};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
@@ -14,14 +13,15 @@ use serde_json::json;
 
 use crate::state::plan::ServerOptions;
 
-/// How long cp-mcp has to exit: it stops its servers first.
-const GRACE: Grace = Grace { after_input: Duration::from_secs(3), after_term: Duration::from_secs(3) };
+/// cp-mcp stops its servers before it exits.
+const OF_SERVERS: ChildOptions =
+    ChildOptions { after_input: Duration::from_secs(3), after_term: Duration::from_secs(3), stderr: Stderr::Kept };
 
 /// The coprocess that runs calls. The first call starts the first one.
 pub(crate) struct Executor {
     program: &'static str,
     words: Vec<OsString>,
-    part: Option<Part>,
+    part: Option<Child>,
     /// True if the coprocess was started before its run.
     is_early: bool,
 }
@@ -51,7 +51,7 @@ impl Executor {
         }
         let mut part = self.start_servers(&["--list"], context)?;
         if let Some(limit) = limit
-            && !part.wait(limit)?
+            && !part.wait_line(limit)?
         {
             return Err(Error::new(Code::Timeout, "the MCP servers did not list their tools before --deadline").fatal());
         }
@@ -72,9 +72,9 @@ impl Executor {
             None => self.start_tools(lock, context)?,
         };
         if std::mem::take(&mut self.is_early) {
-            part.send_named("run", &json!({ "run": context.options.run, "ledger": context.options.ledger }))?;
+            part.send("run", &json!({ "run": context.options.run, "ledger": context.options.ledger }))?;
         }
-        part.send(Kind::ToolCall, call)?;
+        part.send(Kind::ToolCall.name(), call)?;
         self.part = Some(part);
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Executor {
     pub(crate) fn result(&mut self, limit: Option<Duration>) -> Result<Option<ToolResult>> {
         let Some(part) = &mut self.part else { return Ok(None) };
         if let Some(limit) = limit
-            && !part.wait(limit)?
+            && !part.wait_line(limit)?
         {
             return Ok(None);
         }
@@ -100,20 +100,18 @@ impl Executor {
 
     /// Ends the input of the coprocess, and waits until it exits.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        self.part.take().map_or(Ok(()), Part::finish)
+        self.part.take().map_or(Ok(()), Child::finish)
     }
 
-    fn start_tools(&self, lock: Option<i32>, context: &Context) -> Result<Part> {
-        let mut argv = vec![coprocess::find(self.program)?.into_os_string(), "--closed".into()];
-        argv.extend(context.handed_on());
-        argv.extend(lock.map(|lock| format!("--lock={lock}").into()));
-        argv.extend(self.words.iter().cloned());
-        Part::start(&argv)
+    fn start_tools(&self, lock: Option<i32>, context: &Context) -> Result<Child> {
+        let words = [OsString::from("--closed")].into_iter().chain(context.handed_on());
+        let words = words.chain(lock.map(|lock| format!("--lock={lock}").into())).chain(self.words.iter().cloned());
+        Child::start(self.program, &cmd(find(self.program)?, words), ChildOptions::DEFAULT)
     }
 
-    fn start_servers(&self, more: &[&str], context: &Context) -> Result<Part> {
-        let mut command = Command::new(coprocess::find(self.program)?);
-        command.args(["call", "--closed", "--format", "json"]).args(more).args(context.handed_on()).args(&self.words);
-        Ok(Part::of(Child::start(command.stderr(Stdio::piped()), GRACE)?))
+    fn start_servers(&self, more: &[&str], context: &Context) -> Result<Child> {
+        let words = ["call", "--closed", "--format", "json"].iter().chain(more).map(OsString::from);
+        let words = words.chain(context.handed_on()).chain(self.words.iter().cloned());
+        Child::start(self.program, &cmd(find(self.program)?, words), OF_SERVERS)
     }
 }

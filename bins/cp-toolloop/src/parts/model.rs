@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use cp_common::coprocess::{Part, unexpected};
+use cp_common::coprocess::{Child, ChildOptions, cmd, split, unexpected};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message, Prompt, ToolCall, ToolResult};
 use cp_common::{Context, Result};
@@ -15,7 +15,7 @@ pub(crate) struct Model {
     command: ModelCommand,
     /// The options that share a budget.
     budget: Vec<String>,
-    part: Option<Part>,
+    part: Option<Child>,
     deltas: Vec<Delta>,
 }
 
@@ -42,13 +42,13 @@ impl Model {
             none => none.insert(start(&self.command, &self.budget, context)?),
         };
         if knows {
-            results.iter().try_for_each(|result| part.send(Kind::ToolResult, result))?;
+            results.iter().try_for_each(|result| part.send(Kind::ToolResult.name(), result))?;
         } else {
-            part.send(Kind::Prompt, prompt)?;
+            part.send(Kind::Prompt.name(), prompt)?;
         }
         loop {
             if let Some(until) = until
-                && !part.wait(until.saturating_duration_since(Instant::now()))?
+                && !part.wait_line(until.saturating_duration_since(Instant::now()))?
             {
                 self.part = None;
                 return Ok(None);
@@ -84,7 +84,7 @@ impl Model {
 
     /// Ends its input, and waits until it exits.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        self.part.take().map_or(Ok(()), Part::finish)
+        self.part.take().map_or(Ok(()), Child::finish)
     }
 }
 
@@ -101,13 +101,15 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
 }
 
 /// Starts the coprocess. One of the cp-tools gets the context of this command.
-fn start(command: &ModelCommand, budget: &[String], context: &Context) -> Result<Part> {
-    let mut argv: Vec<OsString> = command.argv.iter().chain(budget).map(OsString::from).collect();
+fn start(command: &ModelCommand, budget: &[String], context: &Context) -> Result<Child> {
+    let (program, words) = split(&command.argv)?;
+    let mut words: Vec<OsString> = words.iter().chain(budget).map(OsString::from).collect();
     if command.asking().is_some_and(is_ours) {
-        argv.push("--closed".into());
-        argv.extend(context.handed_on());
+        words.push("--closed".into());
+        words.extend(context.handed_on());
     }
-    Part::start(&argv)
+    let name = program.rsplit('/').next().unwrap_or(program);
+    Child::start(name, &cmd(program, words), ChildOptions::DEFAULT)
 }
 
 /// Prints a delta and flushes the output.

@@ -117,7 +117,7 @@ pub(super) struct Permitted {
 impl Permitted {
     /// Reads the current policy.
     pub(super) fn of(context: &Context) -> Result<Self> {
-        let shown: Value = ask("cp-exec", &["policy", "show"], b"", context)?.data()?;
+        let shown: Value = ask("cp-exec", &["policy", "show"], b"", context)?;
         let list = |pointer: &str| -> Vec<String> {
             let items = shown.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
             items.filter_map(|item| item.as_str().map(str::to_owned)).collect()

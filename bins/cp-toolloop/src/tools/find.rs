@@ -1,10 +1,10 @@
 //! Executable tools: the files that `--tools` names, their descriptions, and scripts for links.
 
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use cp_common::coprocess::{self, Child, Grace};
+use cp_common::coprocess::{self, Child, ChildOptions, cmd};
 use cp_common::home::{make_directory, write_whole};
 use cp_common::wire::record::{Kind, Record};
 use cp_common::{Context, Error, Result};
@@ -160,11 +160,11 @@ pub(crate) fn describe_files(
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let mut command = Command::new(coprocess::find("cp-exec")?);
-    command.args(["--rows", "--closed"]).args(context.handed_on());
-    command.args(directories.iter().flat_map(|directory| ["--tools".into(), directory.as_os_str().to_owned()]));
+    let words = ["--rows", "--closed"].map(OsString::from).into_iter().chain(context.handed_on());
+    let words = words.chain(directories.iter().flat_map(|directory| ["--tools".into(), directory.into()]));
     // Errors are reported once, by this program.
-    let mut child = Child::start(command.stderr(Stdio::null()), Grace::default())?;
+    let command = cmd(coprocess::find("cp-exec")?, words).stderr_null();
+    let mut child = Child::start("cp-exec", &command, ChildOptions::DEFAULT)?;
     let answers = names.iter().map(|name| describe(&mut child, name)).collect::<Result<_>>()?;
     child.wait()?;
     Ok(answers)

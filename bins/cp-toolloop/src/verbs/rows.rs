@@ -261,7 +261,7 @@ struct Data {
 impl EarlierRun {
     /// Reads the earlier output, and locks it.
     pub(super) fn read(file: &Path, context: &Context) -> Result<Self> {
-        context.home.check_writable(file)?;
+        cp_policy::check_writable(&context.home, file)?;
         let mut rows = HashMap::<u64, EarlierRow>::new();
         earlier::read(file, false, |line| {
             let Ok(Line { kind, data }) = serde_json::from_slice(line) else { return };

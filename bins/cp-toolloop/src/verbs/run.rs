@@ -12,6 +12,7 @@ use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
+use cp_ledger::sessions::Session;
 use cp_servers::is_name;
 
 use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_seconds};
@@ -100,7 +101,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
     // A missing session is an error before the run starts.
-    context.session().map(|named| context.home.session(&named)).transpose()?;
+    context.session().map(|named| Session::find(&named, &context.home)).transpose()?;
     if let Some(recording) = &args.replay {
         return replayed(recording, &source, context);
     }
@@ -291,7 +292,7 @@ fn name(text: &str) -> std::result::Result<String, String> {
 /// The absolute path of a file that the run will write.
 fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathBuf> {
     require_text(option, [file])?;
-    context.home.check_writable(file)?;
+    cp_policy::check_writable(&context.home, file)?;
     Ok(std::path::absolute(file)?)
 }
 

@@ -153,5 +153,5 @@ fn cp_exec_undo(files: &RunFiles, args: &Args, more: &[&str], context: &mut Cont
     let except = args.except_changed.then_some("--except-changed");
     let named = args.call.as_deref().unwrap_or("all");
     let words: Vec<&str> = ["undo", named].into_iter().chain(except).chain(more.iter().copied()).collect();
-    ask_with("cp-exec", &words, b"", flags)?.data()
+    ask_with("cp-exec", &words, b"", flags)
 }

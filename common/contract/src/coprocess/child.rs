@@ -1,19 +1,23 @@
 //! A child process and its pipes. Dropping the owner always stops it: its input ends, then SIGTERM, then SIGKILL.
 
 use std::io::{BufWriter, Read as _, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cp_redact::{Cut, Redactor};
+use duct::{Expression, Handle};
 use memchr::memchr;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use os_pipe::{PipeReader, PipeWriter};
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+use serde::Serialize;
+use serde_json::Map;
 
+use super::answer::failure;
 use crate::signals;
 use crate::stream::lines::{Lines, Next};
+use crate::wire::record::{Kind, Record, closed_line, open_line};
 use crate::wire::{Code, Error, Result};
 
 /// Number of bytes kept from the end of a child's standard error, usually whole lines.
@@ -23,85 +27,75 @@ const EXCERPT_LIMIT: usize = 2000;
 /// Time for a foreign program to exit after SIGTERM while this process is being ended. Programs of this suite get their
 /// full grace to finish their work.
 const SHORT_GRACE: Duration = Duration::from_millis(50);
-/// Interval at which waits check for a child's exit.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Interval at which the wait for an exit checks for signals.
+const LOOK: Duration = Duration::from_millis(20);
 
-/// Time for a child to exit before it is forced to.
-#[derive(Clone, Copy, Debug)]
-pub struct Grace {
-    /// After the end of its standard input. Zero if only SIGTERM stops it.
-    pub after_input: Duration,
-    /// After SIGTERM.
-    pub after_term: Duration,
+/// The lines that a child writes.
+pub type Output = Lines<PipeReader>;
+
+/// What becomes of a child's standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stderr {
+    /// It goes where its command says; by default to our own standard error.
+    AsGiven,
+    /// Its end is kept for error messages.
+    Kept,
+    /// Kept, and copied to ours.
+    Copied,
 }
 
-impl Default for Grace {
-    fn default() -> Self {
-        Self { after_input: Duration::from_millis(200), after_term: Duration::from_secs(2) }
-    }
+/// How a child is started and stopped.
+#[derive(Clone, Copy, Debug)]
+pub struct ChildOptions {
+    /// Time to exit after the end of its standard input. Zero if only SIGTERM stops it.
+    pub after_input: Duration,
+    /// Time to exit after SIGTERM, before it is killed.
+    pub after_term: Duration,
+    /// What becomes of its standard error.
+    pub stderr: Stderr,
+}
+
+impl ChildOptions {
+    /// A short grace, and standard error as the command says.
+    pub const DEFAULT: Self =
+        Self { after_input: Duration::from_millis(200), after_term: Duration::from_secs(2), stderr: Stderr::AsGiven };
 }
 
 /// A child process that does not outlive its owner.
 pub struct Child {
     name: String,
-    process: std::process::Child,
+    process: Handle,
     /// `None` after the input was closed. Buffered, so that a record is one write.
-    input: Option<BufWriter<ChildStdin>>,
+    input: Option<BufWriter<PipeWriter>>,
     /// `None` after another thread took it.
-    output: Option<Lines<ChildStdout>>,
+    output: Option<Output>,
     errors: Option<ErrorText>,
-    grace: Grace,
-    leads_group: bool,
-    is_ours: bool,
+    options: ChildOptions,
 }
 
 impl Child {
-    /// Starts a command with pipes for its standard input and output. If standard error is a pipe, its end is kept for
-    /// error messages.
-    pub fn start(command: &mut Command, grace: Grace) -> Result<Self> {
-        Self::start_with_stderr(command, grace, false)
-    }
-
-    /// Like [`Child::start`], and copies its standard error to ours.
-    pub fn start_aloud(command: &mut Command, grace: Grace) -> Result<Self> {
-        Self::start_with_stderr(command.stderr(Stdio::piped()), grace, true)
-    }
-
-    fn start_with_stderr(command: &mut Command, grace: Grace, copies_stderr: bool) -> Result<Self> {
-        let program = command.get_program().to_string_lossy().into_owned();
-        let name =
-            Path::new(&program).file_name().map_or_else(|| program.clone(), |name| name.to_string_lossy().into_owned());
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| Error::io(format!("starting {program}"), e).fatal())?;
-        let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(Error::new(Code::Io, format!("starting {name}: no pipes")).fatal());
+    /// Starts a command with pipes for its standard input and output. Messages call it `name`; the name of a program of
+    /// this suite begins with `cp-`.
+    pub fn start(name: &str, command: &Expression, options: ChildOptions) -> Result<Self> {
+        let failed = |e| Error::io(format!("starting {name}"), e).fatal();
+        let pipe = || os_pipe::pipe().map_err(failed);
+        let ((stdin, input), (output, stdout)) = (pipe()?, pipe()?);
+        let mut command = command.stdin_file(stdin).stdout_file(stdout).unchecked();
+        let errors = if options.stderr == Stderr::AsGiven {
+            None
+        } else {
+            let (stderr, writer) = pipe()?;
+            command = command.stderr_file(writer);
+            Some(ErrorText::of(stderr, options.stderr == Stderr::Copied))
         };
-        let errors = process.stderr.take().map(|stderr| ErrorText::of(stderr, copies_stderr));
-        let input = Some(BufWriter::with_capacity(64 << 10, stdin));
-        let is_ours = name.starts_with("cp-");
-        Ok(Self { is_ours, name, process, input, output: Some(Lines::new(stdout)), errors, grace, leads_group: false })
-    }
-
-    /// Like [`Child::start`], as the leader of a new process group; stopping it kills the whole group.
-    pub fn start_group(command: &mut Command, grace: Grace) -> Result<Self> {
-        let mut child = Self::start(command.process_group(0), grace)?;
-        child.leads_group = true;
-        Ok(child)
+        let process = command.start().map_err(failed)?;
+        let input = Some(BufWriter::with_capacity(64 << 10, input));
+        Ok(Self { name: name.to_owned(), process, input, output: Some(Lines::new(output)), errors, options })
     }
 
     /// Returns its name in messages.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Sets its name in messages.
-    #[must_use]
-    pub fn called(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
     }
 
     /// Writes all bytes to its input.
@@ -124,7 +118,7 @@ impl Child {
     }
 
     /// Returns its pipes, for threads that write and read concurrently. Its input ends when the writer is dropped.
-    pub fn take_pipes(&mut self) -> Option<(BufWriter<ChildStdin>, Lines<ChildStdout>)> {
+    pub fn take_pipes(&mut self) -> Option<(BufWriter<PipeWriter>, Output)> {
         self.input.take().zip(self.output.take())
     }
 
@@ -160,10 +154,64 @@ impl Child {
         self.output.as_mut().map_or(Ok(true), |output| output.wait_line(limit))
     }
 
-    /// Appends its next output, waiting at most `limit`. Returns the number of bytes, 0 at the end; `None` if the limit
-    /// was reached.
-    pub fn read_some(&mut self, into: &mut Vec<u8>, limit: Duration) -> Result<Option<usize>> {
-        self.output.as_mut().map_or(Ok(Some(0)), |output| output.some(into, limit))
+    /// Closes its input and waits until it has exited, at most until `until`; `None` after that. Returns the exit status
+    /// and the output, which `show` gets whenever it has grown. A signal is an error even if it also ended the child,
+    /// because a key that interrupts reaches every process of the terminal.
+    pub fn output(
+        &mut self,
+        until: Option<Instant>,
+        show: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Option<(ExitStatus, Vec<u8>)>> {
+        self.close_input();
+        let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        let mut bytes = Vec::new();
+        while let Some(output) = &mut self.output {
+            match output.some(&mut bytes, left())? {
+                None => return Ok(None),
+                Some(0) => break,
+                Some(_) => show(&bytes)?,
+            }
+        }
+        while !self.leaves_within(left().min(LOOK)) {
+            signals::check()?;
+            if left().is_zero() {
+                return Ok(None);
+            }
+        }
+        signals::check()?;
+        Ok(Some((self.wait()?, bytes)))
+    }
+
+    /// Sends an open record.
+    pub fn send<T: Serialize + ?Sized>(&mut self, kind: &str, data: &T) -> Result<()> {
+        self.write(&open_line(kind, data)?)
+    }
+
+    /// Receives the next record and passes it to `take`. A record that reports a failure, and the end of its output,
+    /// are errors.
+    pub fn receive<T>(&mut self, take: impl FnOnce(&str, &Record<'_>) -> Result<T>) -> Result<T> {
+        let name = self.name.clone();
+        let Some(line) = self.next_line()? else { return Err(self.gone()) };
+        let record = Record::parse(line).map_err(|e| {
+            Error::new(Code::Io, format!("{name} answered with a line that is not a record: {}", e.message())).fatal()
+        })?;
+        if record.ok { take(&name, &record) } else { Err(failure(&name, &record)) }
+    }
+
+    /// Sends the closing record and closes the input, so that the child can distinguish the end from a broken pipe.
+    /// Errors are ignored, because it may have exited already.
+    pub fn end_input(&mut self) {
+        if let Ok(line) = closed_line(Kind::Summary.name(), &Map::new()) {
+            let _ = self.write(&line);
+        }
+        self.close_input();
+    }
+
+    /// Ends its input with a closing record, reads its answers to the end, and waits for it to exit.
+    pub fn finish(mut self) -> Result<()> {
+        self.end_input();
+        while self.next_line()?.is_some() {}
+        self.wait().map(drop)
     }
 
     /// True if it has not exited.
@@ -174,18 +222,14 @@ impl Child {
     /// Closes its input and waits for it to exit by itself.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         self.close_input();
-        self.process.wait().map_err(|e| Error::io(format!("waiting for {}", self.name), e))
+        let ended = self.process.wait().map(|output| output.status);
+        ended.map_err(|e| Error::io(format!("waiting for {}", self.name), e))
     }
 
     /// Returns the last lines of its standard error, at most three, joined to one line, because programs report
     /// failures there.
     pub fn error_text(&self) -> String {
-        self.errors.as_ref().map(|errors| errors.last_lines(3)).unwrap_or_default()
-    }
-
-    /// Returns the last line of its standard error that is not blank.
-    pub fn last_error_line(&self) -> Option<String> {
-        self.errors.as_ref().map(|errors| errors.last_lines(1)).filter(|line| !line.is_empty())
+        self.errors.as_ref().map(ErrorText::last_lines).unwrap_or_default()
     }
 
     /// Makes the error for a child that exited without an answer, with its standard error.
@@ -201,40 +245,32 @@ impl Child {
     /// Stops it within its grace. Dropping it stops it too.
     pub fn stop(&mut self) {
         self.close_input();
+        // Without a reader, a full pipe does not block it.
+        self.output = None;
+        let ChildOptions { after_input, after_term, .. } = self.options;
+        let is_brief = signals::interrupted();
         // After an interruption there is no time for the input grace.
-        let asked = if signals::interrupted() { Duration::ZERO } else { self.grace.after_input };
-        if !self.leaves_within(asked) {
+        if !self.leaves_within(if is_brief { Duration::ZERO } else { after_input }) {
             self.signal(Signal::TERM);
-            let is_brief = signals::interrupted() && !self.is_ours;
-            let left = if is_brief { self.grace.after_term.min(SHORT_GRACE) } else { self.grace.after_term };
-            if !self.leaves_within(left) {
+            let is_brief = is_brief && !self.name.starts_with("cp-");
+            if !self.leaves_within(if is_brief { after_term.min(SHORT_GRACE) } else { after_term }) {
                 self.signal(Signal::KILL);
             }
         }
         let _ = self.process.wait();
     }
 
+    /// Signals it, with its whole process group if it leads one.
     fn signal(&self, signal: Signal) {
-        let Some(pid) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) else { return };
-        let _ = if self.leads_group { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
+        let pids = self.process.pids().into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        for pid in pids {
+            let leads_group = getpgid(Some(pid)) == Ok(pid);
+            let _ = if leads_group { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
+        }
     }
 
-    fn leaves_within(&mut self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        let mut unread = Vec::new();
-        loop {
-            if !self.is_running() {
-                return true;
-            }
-            if Instant::now() >= until {
-                return false;
-            }
-            // Its remaining output is discarded, so that a full pipe does not block it.
-            unread.clear();
-            if !matches!(self.read_some(&mut unread, POLL_INTERVAL), Ok(Some(1..))) {
-                std::thread::sleep(POLL_INTERVAL);
-            }
-        }
+    fn leaves_within(&self, limit: Duration) -> bool {
+        !matches!(self.process.wait_timeout(limit), Ok(None))
     }
 }
 
@@ -253,7 +289,7 @@ struct ErrorText {
 }
 
 impl ErrorText {
-    fn of(mut stderr: ChildStderr, copies_stderr: bool) -> Self {
+    fn of(mut stderr: PipeReader, copies_stderr: bool) -> Self {
         let kept = Arc::<Mutex<Vec<u8>>>::default();
         let into = Arc::clone(&kept);
         let reader = std::thread::spawn(move || {
@@ -271,7 +307,7 @@ impl ErrorText {
         Self { kept, reader }
     }
 
-    fn last_lines(&self, most: usize) -> String {
+    fn last_lines(&self) -> String {
         let kept = self.read();
         // A partial line may contain a part of a secret that cannot be recognized.
         let whole = if kept.len() < ERROR_TEXT_LIMIT {
@@ -281,7 +317,7 @@ impl ErrorText {
         };
         let text = String::from_utf8_lossy(&kept[whole..]);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let said = lines[lines.len().saturating_sub(most)..].join("; ").replace(char::is_control, " ");
+        let said = lines[lines.len().saturating_sub(3)..].join("; ").replace(char::is_control, " ");
         match Redactor::from_environment().cut(&said, EXCERPT_LIMIT / 2, EXCERPT_LIMIT / 2) {
             None => said,
             Some(Cut { head, tail: None }) => head,
@@ -296,7 +332,7 @@ impl ErrorText {
             if self.reader.is_finished() {
                 break;
             }
-            std::thread::sleep(POLL_INTERVAL);
+            std::thread::sleep(Duration::from_millis(2));
         }
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -306,14 +342,15 @@ impl ErrorText {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, grace: Grace) -> Child {
-        let mut command = Command::new("/bin/sh");
-        Child::start(command.args(["-c", script]).stderr(Stdio::piped()), grace).unwrap()
+    fn shell(script: &str, after_input: u64, after_term: u64) -> Child {
+        let [after_input, after_term] = [after_input, after_term].map(Duration::from_millis);
+        let options = ChildOptions { after_input, after_term, stderr: Stderr::Kept };
+        Child::start("sh", &duct::cmd("/bin/sh", ["-c", script]), options).unwrap()
     }
 
     #[test]
     fn child_lines_arrive_as_written() {
-        let mut child = shell("read line; echo \"got $line\"; sleep 5", Grace::default());
+        let mut child = shell("read line; echo \"got $line\"; sleep 5", 200, 2000);
         child.write(b"a\n").unwrap();
         assert_eq!(child.next_line().unwrap(), Some(&b"got a"[..]));
         assert!(!child.wait_line(Duration::from_millis(20)).unwrap());
@@ -321,7 +358,7 @@ mod tests {
 
     #[test]
     fn exited_child_error_includes_stderr() {
-        let mut child = shell("echo broken >&2; exit 3", Grace::default());
+        let mut child = shell("echo broken >&2; exit 3", 200, 2000);
         assert_eq!(child.next_line().unwrap(), None);
         assert_eq!(child.gone().message(), "sh ended before it answered: broken");
         assert_eq!(child.wait().unwrap().code(), Some(3));
@@ -330,9 +367,8 @@ mod tests {
     #[test]
     fn error_text_keeps_last_lines() {
         let script = "i=0; while [ $i -lt 999 ]; do echo traceback; i=$((i+1)); done >&2; printf 'why\\n\\n' >&2";
-        let mut child = shell(script, Grace::default());
+        let mut child = shell(script, 200, 2000);
         child.wait().unwrap();
-        assert_eq!(child.last_error_line().as_deref(), Some("why"));
         assert_eq!(child.error_text(), "traceback; traceback; why");
     }
 
@@ -342,7 +378,7 @@ mod tests {
         // A secret across the middle of a long line, and one at which the kept bytes begin.
         for (before, after) in [(980, 5000), (0, ERROR_TEXT_LIMIT - 20)] {
             let line = format!("{} {key} {}", "x".repeat(before), "y".repeat(after));
-            let mut child = shell("cat >&2", Grace::default());
+            let mut child = shell("cat >&2", 200, 2000);
             child.feed(format!("{line}\nthe end\n").as_bytes()).unwrap();
             child.wait().unwrap();
             let said = child.error_text();
@@ -352,8 +388,7 @@ mod tests {
 
     #[test]
     fn child_that_ignores_sigterm_and_floods_output_is_killed() {
-        let grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_millis(100) };
-        let mut child = shell("trap '' TERM; while :; do echo noise; done", grace);
+        let mut child = shell("trap '' TERM; while :; do echo noise; done", 0, 100);
         assert!(child.next_line().unwrap().is_some());
         let asked = Instant::now();
         child.stop();
@@ -363,9 +398,8 @@ mod tests {
 
     #[test]
     fn child_that_exits_at_end_of_input_is_not_killed() {
-        let grace = Grace { after_input: Duration::from_secs(10), after_term: Duration::ZERO };
-        let mut child = shell("while read line; do :; done; exit 7", grace);
+        let mut child = shell("while read line; do :; done; exit 7", 10_000, 0);
         child.stop();
-        assert_eq!(child.process.wait().unwrap().code(), Some(7));
+        assert_eq!(child.wait().unwrap().code(), Some(7));
     }
 }

@@ -1,14 +1,21 @@
 //! Coprocesses: locating a program, starting it without a shell, exchanging records with it, converting its failures,
-//! and stopping it within a grace period. Every program that runs another uses this module.
+//! and stopping it within a grace period. Every program that runs another uses this module; [`cmd`] runs a foreign one
+//! to its end.
 
 mod answer;
 mod child;
 
-pub use self::answer::{Answer, Part, Said, ask, ask_each, ask_with, failure, question, reason, unexpected};
-pub use self::child::{Child, Grace};
+pub use duct::{Expression, cmd};
 
+pub use self::answer::{Answer, Said, ask, ask_each, ask_with, failure, question, reason, unexpected};
+pub use self::child::{Child, ChildOptions, Output, Stderr};
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use cp_json::words;
 
@@ -43,7 +50,7 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
 /// Splits a command line from an option with the strict tokenizer and locates its program.
 pub fn command_line(text: &str) -> Result<Vec<String>> {
     let mut argv = command_words(text)?;
-    let program = argv.first_mut().ok_or_else(|| Error::usage("the command is empty"))?;
+    let program = argv.first_mut().ok_or_else(no_words)?;
     *program = find(program)?.display().to_string();
     Ok(argv)
 }
@@ -51,6 +58,33 @@ pub fn command_line(text: &str) -> Result<Vec<String>> {
 /// Splits a command line from an option with the strict tokenizer.
 pub fn command_words(text: &str) -> Result<Vec<String>> {
     Ok(words::split(text).map_err(|refusal| Error::usage(format!("`{text}`: {refusal}")))?.argv)
+}
+
+/// Replaces this process by a program with these arguments, and these variables besides its own. Returns only on
+/// failure.
+pub fn replace(
+    program: impl AsRef<OsStr>,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    variables: &BTreeMap<&str, String>,
+) -> std::io::Error {
+    Command::new(program).args(arguments).envs(variables).exec()
+}
+
+/// A command that leads a process group, so that a signal to its [`Child`] reaches all that it started.
+pub fn grouped(command: &Expression) -> Expression {
+    command.before_spawn(|command| {
+        command.process_group(0);
+        Ok(())
+    })
+}
+
+/// Splits a command into its program and arguments.
+pub fn split<T>(argv: &[T]) -> Result<(&T, &[T])> {
+    argv.split_first().ok_or_else(no_words)
+}
+
+fn no_words() -> Error {
+    Error::usage("the command is empty")
 }
 
 fn absent(name: &str) -> Error {

@@ -4,7 +4,7 @@ use std::fs::{DirBuilder, File};
 use std::io::{ErrorKind, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -144,6 +144,47 @@ fn take(file: &OwnedFd, done_writer: &OwnedFd) -> Result<(), Errno> {
     };
     let _ = rustix::io::write(done_writer, &1_u64.to_ne_bytes());
     outcome
+}
+
+/// Maximum number of links in a path, as in the kernel.
+const LINKS: usize = 40;
+
+/// Resolves a path as the kernel does: links are followed, even to a missing target, and `..` applies to the target.
+pub fn resolved(path: &Path) -> PathBuf {
+    resolved_below(Path::new(""), path)
+}
+
+/// Like [`resolved`], for a path below a directory whose own path is known to contain no links, so that it is not
+/// resolved again.
+pub fn resolved_below(root: &Path, path: &Path) -> PathBuf {
+    let mut real = root.to_owned();
+    // The remaining parts, the next one last. An absolute link target restarts at the root.
+    let mut rest: Vec<PathBuf> = parts_of(path);
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part.as_os_str() == ".." {
+            real.pop();
+            continue;
+        }
+        real.push(&part);
+        if links == LINKS || root.starts_with(&real) {
+            continue;
+        }
+        if let Ok(target) = real.read_link() {
+            links += 1;
+            real.pop();
+            rest.extend(parts_of(&target));
+        }
+    }
+    real
+}
+
+fn parts_of(path: &Path) -> Vec<PathBuf> {
+    path.components()
+        .filter(|part| !matches!(part, Component::CurDir))
+        .rev()
+        .map(|part| PathBuf::from(part.as_os_str()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,13 +1,9 @@
 //! The home: its places, its layout, its settings, its agents, and atomic writes of its files.
 
-mod class;
 pub mod config;
 mod files;
-pub mod sessions;
 
-pub use self::class::{GOVERNED_ROOTS, PathClass, classify, classify_below, governed_roots, resolved, resolved_below};
-pub use self::files::{create_whole, lock, locked, make_directory, write_whole};
-pub use self::sessions::{HostNote, Session};
+pub use self::files::{create_whole, lock, locked, make_directory, resolved, resolved_below, write_whole};
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -60,6 +56,11 @@ pub struct Home {
     config: PathBuf,
     state: PathBuf,
     origin: &'static str,
+}
+
+/// True if a name can be that of an agent, a template or a session's directory: ASCII letters, digits, `-` and `_`.
+pub fn is_id(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
 impl Home {
@@ -187,17 +188,6 @@ impl Home {
     /// `keys/`
     pub fn keys(&self) -> PathBuf {
         self.path("keys")
-    }
-
-    /// Fails if a file to be written is pristine in this home, or in the tree that contains it. Every option that names
-    /// an output file must call this.
-    pub fn check_writable(&self, path: &Path) -> Result<()> {
-        class::check_writable(self, path)
-    }
-
-    /// Returns the class of `path`, relative to this home.
-    pub fn classify(&self, path: &Path, governed_roots: &[String]) -> PathClass {
-        classify(&self.root, path, governed_roots)
     }
 }
 

@@ -13,8 +13,8 @@ use rustix::termios::isatty;
 
 use crate::context::Context;
 use crate::context::options::Shared;
-use crate::home::Home;
 use crate::home::config::{Config, Origin};
+use crate::home::{Home, is_id};
 use crate::output::{Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of};
 use crate::program::arguments::{Parsed, command_of, parse, verb_of};
 use crate::program::describe;
@@ -169,7 +169,7 @@ fn perform<C: Parser>(asked: &Asked, run: fn(C, &mut Context) -> Result<()>, con
     }
     context.out.choose(standard::selected_fields(program, verb, matches)?);
     if let Some(named) = &context.options.session {
-        context.home.check_session(named)?;
+        check_session(named)?;
     }
     if asked.describes() {
         return describe::run::<C>(program, verb, matches, context);
@@ -183,6 +183,15 @@ impl Asked {
     fn describes(&self) -> bool {
         standard::VERBS.iter().any(|doc| doc.path == self.verb)
     }
+}
+
+/// Rejects an invalid session id. The session need not exist, because it may only label a record.
+fn check_session(named: &str) -> Result<()> {
+    if named.contains('/') || is_id(named) {
+        return Ok(());
+    }
+    let message = format!("`{named}` is not a session id: ids are letters, digits, `-` and `_`");
+    Err(Error::validation(message).with("session", named).hint("the path of a session starts with / or ./"))
 }
 
 /// Ends a verb that fails closed if it takes too long.

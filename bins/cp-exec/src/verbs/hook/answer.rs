@@ -12,6 +12,7 @@ use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result, coprocess, keys};
 use cp_hosts::own;
+use cp_ledger::sessions::{HostNote, Session};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -117,17 +118,22 @@ pub(super) fn enter(host: HookHost, id: &str, cwd: Option<&Path>, context: &mut 
     if context.options.session.is_some() {
         return Ok(None);
     }
-    let (session, note) = if let Some(found) = context.home.host_session(host, id) {
+    let (session, note) = if let Some(found) = Session::of_host(host, id, &context.home) {
         found
     } else {
         context.options.base = context.options.base.take().or_else(|| cwd.map(Path::to_owned));
-        coprocess::ask("cp-session", &["start", "--host", host, "--host-session", id], b"", context)?;
-        let found = context.home.host_session(host, id);
+        coprocess::ask::<serde::de::IgnoredAny>(
+            "cp-session",
+            &["start", "--host", host, "--host-session", id],
+            b"",
+            context,
+        )?;
+        let found = Session::of_host(host, id, &context.home);
         found.ok_or_else(|| Error::not_found("the session that was started for the host is not there"))?
     };
     context.options.session = Some(session.id);
     context.options.base.get_or_insert(note.base);
-    let place = context.home.host_note_file(host, id);
+    let place = HostNote::file(host, id, &context.home);
     let note = File::open(&place).map_err(|e| Error::io("opening the note of the session", e).in_file(&place))?;
     lock(&note)?;
     Ok(Some(note))

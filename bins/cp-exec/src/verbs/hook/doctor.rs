@@ -1,11 +1,11 @@
 //! `cp-exec hook doctor`: checks which hosts have the hook, if it fails closed, and if the host really calls it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{self, Stdio};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use cp_common::coprocess::{Child, Grace, on_path};
+use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, on_path};
 use cp_common::home::resolved;
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
@@ -127,7 +127,7 @@ fn installed(host: HookHost, program: &Path) -> String {
 
 /// The first line of a program's `--version`.
 fn version(program: &Path) -> String {
-    let asked = duct::cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
+    let asked = cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
     let text = asked.and_then(|child| {
         let output = child.wait_timeout(LIMIT)?.map(|output| output.stdout.clone());
         child.kill()?;
@@ -173,11 +173,10 @@ fn routes(host: HookHost, program: &Path, here: &Path, context: &Context) -> Res
     let Some(script) = script(Path::new(&own)) else {
         return Ok(not_run("the script hook-canary is not there", "install the programs as a release does"));
     };
-    let mut command = process::Command::new(python);
-    command.arg("-I").arg(script).arg(host.name()).arg(program).args([&own, &home, SUPERVISOR]);
-    command.current_dir(here).stderr(Stdio::piped());
-    let grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_secs(2) };
-    let mut child = Child::start(&mut command, grace)?;
+    let words = ["-I".as_ref(), script.as_os_str(), host.name().as_ref(), program.as_os_str()];
+    let words = words.into_iter().chain([&own, &home, SUPERVISOR].map(OsStr::new));
+    let options = ChildOptions { after_input: Duration::ZERO, stderr: Stderr::Kept, ..ChildOptions::DEFAULT };
+    let mut child = Child::start("hook-canary", &cmd(python, words).dir(here), options)?;
     child.close_input();
     let mut checks = Vec::new();
     loop {

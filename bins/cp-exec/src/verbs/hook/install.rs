@@ -2,10 +2,9 @@
 //! and confirmation. Other entries stay unchanged.
 
 use std::path::{Path, PathBuf};
-use std::process::Command as Process;
 
 use cp_common::context::options::WriteOptions;
-use cp_common::coprocess::on_path;
+use cp_common::coprocess::{cmd, on_path};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 use cp_hosts::{Edit, Exclude, Host, Place, change, own};
@@ -103,11 +102,9 @@ fn edit(doc: &VerbDoc, args: &EditArgs, context: &Context) -> Result<Edit<'stati
 /// The file in which the repository of a project names what git leaves out, and the line for a file of the project;
 /// `None` without a repository. The hook names paths of this machine, so that nobody else can use it.
 fn exclude(project: &Path, file: &Path) -> Option<(PathBuf, String)> {
-    let mut git = Process::new(on_path("git")?);
-    git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").arg("-C").arg(project);
     let asked = ["-c", "safe.directory=*", "rev-parse", "--git-path", "info/exclude", "--show-prefix"];
-    let output = git.args(asked).output().ok().filter(|output| output.status.success())?;
-    let text = String::from_utf8(output.stdout).ok()?;
+    let git = cmd(on_path("git")?, asked).dir(project).env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
+    let text = git.stderr_null().read().ok()?;
     let mut lines = text.lines();
     let (list, prefix) = (lines.next()?, lines.next().unwrap_or_default());
     let path = format!("/{prefix}{}", file.display());

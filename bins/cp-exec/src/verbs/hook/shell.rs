@@ -1,12 +1,12 @@
 //! `cp-exec hook shell`: runs a command line of a host in the sandbox. Claude Code starts it for each line of tools,
 //! skills, hooks and servers, because `hook install` names it in `CLAUDE_CODE_SHELL_PREFIX`.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use cp_common::coprocess::replace;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result, words};
 use cp_hosts::own;
@@ -53,13 +53,21 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (program, home) = own(context)?;
     let ours = hosts::Command { host: args.host, program: &program, home: &home };
     if args.line == ours.line() {
-        return Err(replace_by(Command::new("/bin/sh").args(["-c", &args.line])));
+        return Err(replace_by("/bin/sh".as_ref(), &["-c", &args.line]));
     }
     let Some(session) = variable("CLAUDE_CODE_SESSION_ID").filter(|id| !id.contains(['/', '\n'])) else {
         return Err(Error::usage("CLAUDE_CODE_SESSION_ID is not set").hint("only an agent starts `cp-exec hook shell`"));
     };
     if variable("CLAUDE_CODE_CHILD_SESSION").is_none() {
-        return Err(replace_by(&mut server(&args.line, &program, &home)?));
+        let (gate, given) = (Path::new(&program).with_file_name("cp-mcp"), words::split(&args.line)?.argv);
+        let given: Vec<&str> = given.iter().map(String::as_str).collect();
+        return Err(match &given[..] {
+            // Our own server programs are started as they are, and others behind our gate.
+            [first, "--home", own_home, ..] if Path::new(first) == gate && *own_home == home => {
+                replace_by(&gate, &given[1..])
+            }
+            _ => replace_by(&gate, &[&["--home", &home, "proxy", "--"], &given[..]].concat()),
+        });
     }
     let cwd = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
     // The lock is released before the command runs, because the hook may be asked about other calls meanwhile.
@@ -95,7 +103,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Runs a line inside of an agent as it is, because the sandbox of the agent contains it. Returns only on failure.
 pub(super) fn run_inside(args: &Args) -> Error {
-    let shell = |name: &str| Command::new(name).args(["-c", &args.line]).exec();
+    let shell = |name: &str| replace(name, ["-c", &args.line], &BTreeMap::new());
     match shell("bash") {
         e if e.kind() == ErrorKind::NotFound => Error::io("/bin/sh cannot be started", shell("/bin/sh")),
         e => Error::io("bash cannot be started", e),
@@ -107,27 +115,9 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Replaces this process; returns only on failure.
-fn replace_by(command: &mut Command) -> Error {
-    let name = command.get_program().display().to_string();
-    Error::io("cannot be started", command.exec()).with("program", name)
-}
-
-/// The command that starts a server behind our gate. Our own server programs are started as they are.
-fn server(line: &str, program: &str, home: &str) -> Result<Command> {
-    let argv = words::split(line)?.argv;
-    let gate = Path::new(program).with_file_name("cp-mcp");
-    let mut command = Command::new(&gate);
-    match &argv[..] {
-        [first, home_option, own_home, rest @ ..]
-            if Path::new(first) == gate && home_option == "--home" && own_home == home =>
-        {
-            command.args(["--home", home]).args(rest);
-        }
-        _ => {
-            command.args(["--home", home, "proxy", "--"]).args(&argv);
-        }
-    }
-    Ok(command)
+fn replace_by(program: &Path, words: &[&str]) -> Error {
+    let failed = replace(program, words, &BTreeMap::new());
+    Error::io("cannot be started", failed).with("program", program.display().to_string())
 }
 
 /// True for a file that Claude Code writes for its shell.

@@ -23,7 +23,7 @@ pub(super) fn save(state: &mut State<'_>, file: &str) -> Result<Outcome> {
         return Err(Error::usage("the name of a file is missing").hint("write :save answer.md"));
     }
     let path = Path::new(file);
-    state.context.home.check_writable(path)?;
+    cp_policy::check_writable(&state.context.home, path)?;
     let mut created = OpenOptions::new().write(true).create_new(true).mode(0o666).open(path).map_err(|e| {
         let error = Error::io("saving the answer", e).in_file(path);
         if path.exists() { error.hint("choose another name: existing files are not overwritten") } else { error }

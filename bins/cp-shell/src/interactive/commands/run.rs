@@ -2,8 +2,8 @@
 //! person's own: policy decides about each program when it starts, and cp-exec asks at the same terminal if it requires
 //! approval.
 
+use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use cp_common::context::options::Origin;
 use cp_common::{Code, Context, Error, Result, coprocess, signals};
@@ -39,12 +39,12 @@ pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Resul
         }
         session_status.tracker.confirmed();
     }
-    let mut exec = Command::new(coprocess::find("cp-exec")?);
-    exec.args(flags_of_person(context)).args(["--format", "raw", "-c", command]);
+    let words = flags_of_person(context).into_iter().chain(["--format", "raw", "-c", command].map(OsString::from));
+    let exec = coprocess::cmd(coprocess::find("cp-exec")?, words).unchecked();
     // cp-exec asks at the terminal, which the command does not get. Lines of a script are not answers.
-    exec.stdin(if console.is_terminal() { Stdio::inherit() } else { Stdio::null() });
+    let exec = if console.is_terminal() { exec } else { exec.stdin_null() };
     context.out.flush()?;
-    let status = exec.status().map_err(|e| Error::io("starting cp-exec", e))?.code();
+    let status = exec.run().map_err(|e| Error::io("starting cp-exec", e))?.status.code();
     // The signal was for the command, which has ended.
     signals::forget_interrupt();
     let is_refused = status == Some(REFUSED);
@@ -70,7 +70,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Resul
 }
 
 /// The flags that pass the context on, with the person as origin.
-fn flags_of_person(context: &mut Context) -> Vec<std::ffi::OsString> {
+fn flags_of_person(context: &mut Context) -> Vec<OsString> {
     let before = context.options.origin.replace(Origin::Person);
     let flags = context.handed_on();
     context.options.origin = before;

@@ -252,7 +252,7 @@ fn confirm(state: &mut State<'_>, level: Level) -> Result<Option<bool>> {
 /// The tools that the model may use, as cp-toolloop lists them.
 pub(crate) fn tools(model: &ModelOptions, context: &Context) -> Result<Value> {
     let flags: Vec<_> = ["tools".into()].into_iter().chain(model.tool_flags()).collect();
-    coprocess::ask("cp-toolloop", &flags, b"", context)?.data()
+    coprocess::ask("cp-toolloop", &flags, b"", context)
 }
 
 /// The file of the answers, one on each line: `yes` or `no`, and the hash of the path and content of the brief.

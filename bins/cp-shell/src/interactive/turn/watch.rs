@@ -207,7 +207,7 @@ fn is_denied(result: &ToolResult) -> bool {
 
 /// The differences of a run, one for each operation that changed files.
 pub(crate) fn differences(run: &str, flags: Vec<OsString>) -> Result<Vec<String>> {
-    let shown: Value = ask_with("cp-toolloop", &["show", run], b"", flags)?.data()?;
+    let shown: Value = ask_with("cp-toolloop", &["show", run], b"", flags)?;
     let steps = shown["steps"].as_array().into_iter().flatten();
     Ok(steps.filter_map(|step| step["difference"].as_str().map(str::to_owned)).collect())
 }

@@ -247,7 +247,7 @@ fn names(directory: &Path, end: &str) -> Vec<String> {
 }
 
 fn sessions(home: &Home) -> Vec<String> {
-    home.all_sessions().unwrap_or_default().into_iter().map(|session| session.id).collect()
+    TIERS.into_iter().flat_map(|tier| names(&home.sessions(tier), "")).collect()
 }
 
 fn runs(home: &Home) -> Vec<String> {

@@ -1,11 +1,9 @@
 //! The class of a path, after symbolic links are resolved.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
-use serde::Serialize;
-
-use crate::home::Home;
-use crate::wire::{Code, Error, Result};
+use cp_common::home::{Home, resolved, resolved_below};
+use cp_common::{Code, Error, Result};
 
 /// The governed roots of a tree without `config/governed_roots.json`.
 pub const GOVERNED_ROOTS: [&str; 12] = [
@@ -24,8 +22,7 @@ pub const GOVERNED_ROOTS: [&str; 12] = [
 ];
 
 /// The class of a path, which determines the permitted operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathClass {
     /// Under a governed root: these programs do not write it.
     Pristine,
@@ -41,15 +38,10 @@ pub enum PathClass {
 
 const DERIVED: [&str; 6] = ["packages_store", "registries/compiled", "versions", "tmp", "_staging", "installed"];
 
-/// Returns the class of `path` (relative to `root`, or absolute), after `.`, `..` and symbolic links are resolved. A
-/// prefix matches whole components.
-pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> PathClass {
-    classify_below(&resolved(root), path, governed_roots).0
-}
-
-/// Like [`classify`], for a root whose own path is known to contain no links. Also returns the directory of the root
-/// that determines the class.
-pub fn classify_below(root: &Path, path: &Path, governed_roots: &[String]) -> (PathClass, Option<String>) {
+/// Returns the class of `path` (relative to `root`, or absolute), after `.`, `..` and symbolic links are resolved, and
+/// the directory of the root that determines it. The root's own path contains no links. A prefix matches whole
+/// components.
+pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> (PathClass, Option<String>) {
     let path = resolved_below(root, path);
     let Ok(inside) = path.strip_prefix(root) else {
         return (PathClass::External, None);
@@ -105,17 +97,18 @@ pub fn governed_roots(root: &Path) -> Vec<String> {
     listed().unwrap_or_else(|| GOVERNED_ROOTS.map(str::to_owned).to_vec())
 }
 
-/// Fails if `path` is pristine for `home`, or for a tree above it that lists its governed roots.
-pub(super) fn check_writable(home: &Home, path: &Path) -> Result<()> {
+/// Fails if `path` is pristine for `home`, or for a tree above it that lists its governed roots. Every option that names
+/// an output file must call this.
+pub fn check_writable(home: &Home, path: &Path) -> Result<()> {
     let path = resolved(&std::path::absolute(path)?);
     let above = path.ancestors().skip(1).filter(|above| above.join(LIST).is_file());
-    let is_configuration = path.starts_with(resolved(&home.config));
+    let is_configuration = path.starts_with(resolved(&home.path("config")));
     for root in above.chain([home.root()]) {
-        let class = if is_configuration { PathClass::Pristine } else { classify(root, &path, &governed_roots(root)) };
-        if class == PathClass::Pristine {
-            return Err(Error::new(Code::Forbidden, format!("{} is {}", path.display(), class.name()))
+        if is_configuration || classify(&resolved(root), &path, &governed_roots(root)).0 == PathClass::Pristine {
+            let class = PathClass::Pristine.name();
+            return Err(Error::new(Code::Forbidden, format!("{} is {class}", path.display()))
                 .with("rule", "pristine")
-                .with("class", class.name())
+                .with("class", class)
                 .with("path", path.display().to_string())
                 .hint(format!("name a file outside the governed roots of {}", root.display()))
                 .fatal());
@@ -124,54 +117,13 @@ pub(super) fn check_writable(home: &Home, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Maximum number of links in a path, as in the kernel.
-const LINKS: usize = 40;
-
-/// Resolves a path as the kernel does: links are followed, even to a missing target, and `..` applies to the target.
-pub fn resolved(path: &Path) -> PathBuf {
-    resolved_below(Path::new(""), path)
-}
-
-/// Like [`resolved`], for a path below a directory whose own path is known to contain no links, so that it is not
-/// resolved again.
-pub fn resolved_below(root: &Path, path: &Path) -> PathBuf {
-    let mut real = root.to_owned();
-    // The remaining parts, the next one last. An absolute link target restarts at the root.
-    let mut rest: Vec<PathBuf> = parts_of(path);
-    let mut links = 0;
-    while let Some(part) = rest.pop() {
-        if part.as_os_str() == ".." {
-            real.pop();
-            continue;
-        }
-        real.push(&part);
-        if links == LINKS || root.starts_with(&real) {
-            continue;
-        }
-        if let Ok(target) = real.read_link() {
-            links += 1;
-            real.pop();
-            rest.extend(parts_of(&target));
-        }
-    }
-    real
-}
-
-fn parts_of(path: &Path) -> Vec<PathBuf> {
-    path.components()
-        .filter(|part| !matches!(part, Component::CurDir))
-        .rev()
-        .map(|part| PathBuf::from(part.as_os_str()))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn class(path: &str) -> PathClass {
         let roots: Vec<String> = GOVERNED_ROOTS.iter().map(|r| (*r).to_owned()).collect();
-        classify(Path::new("/nowhere/root"), Path::new(path), &roots)
+        classify(Path::new("/nowhere/root"), Path::new(path), &roots).0
     }
 
     #[test]
@@ -182,8 +134,8 @@ mod tests {
         std::os::unix::fs::symlink("lib/new.py", root.join("innocent")).unwrap();
         std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
         let roots = ["lib".to_owned()];
-        assert_eq!(classify(&root, Path::new("innocent"), &roots), PathClass::Pristine);
-        assert_eq!(classify(&root, Path::new("other"), &roots), PathClass::Unknown);
+        assert_eq!(classify(&root, Path::new("innocent"), &roots).0, PathClass::Pristine);
+        assert_eq!(classify(&root, Path::new("other"), &roots).0, PathClass::Unknown);
         assert_eq!(resolved(&root.join("innocent/../x")), root.join("lib/x"));
         assert_eq!(resolved(&root.join("loop")), root.join("loop"));
     }

@@ -1,18 +1,16 @@
 //! Resolution of session names. There is no guess such as "the last session", and no name escapes the directory of
 //! sessions.
 
-use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use cp_common::home::{Home, TIERS, is_id, make_directory};
+use cp_common::keys::hash;
+use cp_common::spelling::nearest;
+use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
-
-use crate::home::{Home, TIERS, make_directory};
-use crate::keys::hash;
-use crate::spelling::nearest;
-use crate::wire::{Code, Error, Result};
 
 /// The file name of a session's ledger.
 pub const FILE: &str = "session.jsonl";
@@ -54,15 +52,10 @@ pub struct HostNote {
     pub base: PathBuf,
 }
 
-/// True if a name can be the name of a session's directory: ASCII letters, digits, `-` and `_`.
-pub fn is_id(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
-}
-
-impl Home {
+impl Session {
     /// Returns the session with this id, unique prefix of an id, or name. A word with a `/` is the path of its
     /// directory or its ledger.
-    pub fn session(&self, named: &str) -> Result<Session> {
+    pub fn find(named: &str, home: &Home) -> Result<Self> {
         if named.contains('/') {
             // An id with a suffix is neither an id nor a plausible path.
             return if named.starts_with(ID) { Err(not_an_id(named)) } else { at_path(named) };
@@ -70,115 +63,35 @@ impl Home {
         if !is_id(named) {
             return Err(not_an_id(named));
         }
-        if let Some(session) = self.with_id(named).or_else(|| self.with_name(named)) {
+        if let Some(session) = with_id(named, home).or_else(|| with_name(named, home)) {
             return Ok(session);
         }
-        let all = self.all_sessions()?;
-        let mut found: Vec<&Session> = all.iter().filter(|session| session.id.starts_with(named)).collect();
+        let all = Self::all(home)?;
+        let mut found: Vec<&Self> = all.iter().filter(|session| session.id.starts_with(named)).collect();
         match found.len() {
             1 => Ok(found.remove(0).clone()),
             0 => Err(unknown(named, &all)),
             many => {
                 let ids: Vec<String> = found.iter().take(LISTED).map(|session| session.id.clone()).collect();
-                Err(Error::validation(format!(
-                    "`{named}` is ambiguous, {many} sessions begin with it: {}",
-                    ids.join(", ")
-                ))
-                .with("candidates", ids)
-                .hint("give more of the id"))
+                let listed = ids.join(", ");
+                Err(Error::validation(format!("`{named}` is ambiguous, {many} sessions begin with it: {listed}"))
+                    .with("candidates", ids)
+                    .hint("give more of the id"))
             }
         }
-    }
-
-    fn with_id(&self, id: &str) -> Option<Session> {
-        let exact = TIERS.into_iter().map(|tier| self.sessions(tier).join(id));
-        let directory = exact.into_iter().find(|directory| directory.join(FILE).is_file())?;
-        Some(Session { id: id.to_owned(), directory })
-    }
-
-    /// Returns the session with this name; `None` if it was deleted.
-    fn with_name(&self, name: &str) -> Option<Session> {
-        self.with_id(Some(read_id(&self.session_name(name))?.as_str()).filter(|id| is_id(id))?)
-    }
-
-    /// Returns the file that maps the name of a session to its id.
-    fn session_name(&self, name: &str) -> PathBuf {
-        self.state("session_names").join(name)
-    }
-
-    /// Rejects an invalid name, and a name of a session other than `session`.
-    pub fn check_session_name(&self, name: &str, session: Option<&Session>) -> Result<()> {
-        if !is_id(name) || name.starts_with(ID) {
-            let message = format!("`{name}` cannot be the name of a session");
-            return Err(
-                Error::validation(message).hint(format!("use letters, digits, - and _, and do not begin with {ID}"))
-            );
-        }
-        match self.with_name(name).filter(|found| session.is_none_or(|session| found.id != session.id)) {
-            None => Ok(()),
-            Some(found) => Err(Error::new(Code::Conflict, format!("the session {} has the name {name}", found.id))
-                .with("session", found.id.clone())
-                .hint(format!("choose another name, or rename that one first: cp-session rename {} NAME", found.id))),
-        }
-    }
-
-    /// Names a session of this home, and releases its previous name.
-    pub fn name_session(&self, name: &str, session: &Session) -> Result<()> {
-        self.check_session_name(name, Some(session))?;
-        let place = self.session_name(name);
-        let failed = |e: std::io::Error| Error::io("naming the session", e).in_file(&place);
-        let names = place.parent().unwrap_or(Path::new("."));
-        make_directory(names)?;
-        if self.with_name(name).is_none() {
-            // The name of a deleted session may still exist. If two sessions claim the name at once, one of them fails.
-            let _ = std::fs::remove_file(&place);
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create_new(true).mode(0o600).open(&place).map_err(failed)?;
-            file.write_all(session.id.as_bytes()).map_err(failed)?;
-        }
-        for (id, old) in self.named() {
-            if id == session.id && old != name {
-                std::fs::remove_file(self.session_name(&old)).map_err(failed)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the file of the note about a conversation of another program.
-    pub fn host_note_file(&self, host: &str, id: &str) -> PathBuf {
-        let hash = hash(format!("{host}\n{id}").as_bytes());
-        self.state("host_sessions").join(&hash["sha256:".len()..])
     }
 
     /// Returns the session of a conversation of another program, with its note; `None` if the session was deleted.
-    pub fn host_session(&self, host: &str, id: &str) -> Option<(Session, HostNote)> {
-        let note: HostNote = serde_json::from_slice(&std::fs::read(self.host_note_file(host, id)).ok()?).ok()?;
-        Some((self.with_id(Some(note.session.as_str()).filter(|id| is_id(id))?)?, note))
-    }
-
-    /// Returns the names of sessions by id.
-    pub fn session_names(&self) -> BTreeMap<String, String> {
-        self.named().collect()
-    }
-
-    fn named(&self) -> impl Iterator<Item = (String, String)> {
-        let names = std::fs::read_dir(self.state("session_names")).into_iter().flatten().flatten();
-        names.filter_map(|name| Some((read_id(&name.path())?, name.file_name().into_string().ok()?)))
-    }
-
-    /// Rejects an invalid session id. The session need not exist, because it may only label a record.
-    pub(crate) fn check_session(&self, named: &str) -> Result<()> {
-        if named.contains('/') {
-            return self.session(named).map(drop);
-        }
-        if is_id(named) { Ok(()) } else { Err(not_an_id(named)) }
+    pub fn of_host(host: &str, id: &str, home: &Home) -> Option<(Self, HostNote)> {
+        let note: HostNote = serde_json::from_slice(&std::fs::read(HostNote::file(host, id, home)).ok()?).ok()?;
+        Some((with_id(&note.session, home)?, note))
     }
 
     /// Returns all sessions, oldest id first.
-    pub fn all_sessions(&self) -> Result<Vec<Session>> {
+    pub fn all(home: &Home) -> Result<Vec<Self>> {
         let mut found = Vec::new();
         for tier in TIERS {
-            let sessions = self.sessions(tier);
+            let sessions = home.sessions(tier);
             let failed = |e: std::io::Error| Error::io("listing the sessions", e).in_file(&sessions);
             let listing = match std::fs::read_dir(&sessions) {
                 Ok(listing) => listing,
@@ -191,13 +104,76 @@ impl Home {
                     && is_id(&id)
                     && entry.file_type().is_ok_and(|kind| kind.is_dir())
                 {
-                    found.push(Session { id, directory: entry.path() });
+                    found.push(Self { id, directory: entry.path() });
                 }
             }
         }
         found.sort_by(|a, b| a.id.cmp(&b.id).then_with(|| a.directory.cmp(&b.directory)));
         Ok(found)
     }
+
+    /// Names the session, and releases its previous name.
+    pub fn rename(&self, name: &str, home: &Home) -> Result<()> {
+        check_name(name, Some(self), home)?;
+        let names = home.state("session_names");
+        let place = names.join(name);
+        let failed = |e: std::io::Error| Error::io("naming the session", e).in_file(&place);
+        make_directory(&names)?;
+        if with_name(name, home).is_none() {
+            // The name of a deleted session may still exist. If two sessions claim the name at once, one of them fails.
+            let _ = std::fs::remove_file(&place);
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(0o600).open(&place).map_err(failed)?;
+            file.write_all(self.id.as_bytes()).map_err(failed)?;
+        }
+        for (id, old) in named(home) {
+            if id == self.id && old != name {
+                std::fs::remove_file(names.join(&old)).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl HostNote {
+    /// Returns the file of the note about a conversation of another program.
+    pub fn file(host: &str, id: &str, home: &Home) -> PathBuf {
+        let hash = hash(format!("{host}\n{id}").as_bytes());
+        home.state("host_sessions").join(&hash["sha256:".len()..])
+    }
+}
+
+fn with_id(id: &str, home: &Home) -> Option<Session> {
+    let exact = TIERS.into_iter().filter(|_| is_id(id)).map(|tier| home.sessions(tier).join(id));
+    let directory = exact.into_iter().find(|directory| directory.join(FILE).is_file())?;
+    Some(Session { id: id.to_owned(), directory })
+}
+
+/// Returns the session with this name; `None` if it was deleted.
+fn with_name(name: &str, home: &Home) -> Option<Session> {
+    with_id(&read_id(&home.state("session_names").join(name))?, home)
+}
+
+/// Rejects an invalid name, and a name of a session other than `session`.
+pub fn check_name(name: &str, session: Option<&Session>, home: &Home) -> Result<()> {
+    if !is_id(name) || name.starts_with(ID) {
+        let message = format!("`{name}` cannot be the name of a session");
+        return Err(
+            Error::validation(message).hint(format!("use letters, digits, - and _, and do not begin with {ID}"))
+        );
+    }
+    match with_name(name, home).filter(|found| session.is_none_or(|session| found.id != session.id)) {
+        None => Ok(()),
+        Some(found) => Err(Error::new(Code::Conflict, format!("the session {} has the name {name}", found.id))
+            .with("session", found.id.clone())
+            .hint(format!("choose another name, or rename that one first: cp-session rename {} NAME", found.id))),
+    }
+}
+
+/// Returns the id and the name of each session that has a name.
+pub fn named(home: &Home) -> impl Iterator<Item = (String, String)> {
+    let names = std::fs::read_dir(home.state("session_names")).into_iter().flatten().flatten();
+    names.filter_map(|name| Some((read_id(&name.path())?, name.file_name().into_string().ok()?)))
 }
 
 /// Reads the id in the file of a name.
@@ -240,7 +216,6 @@ fn missing(message: &str, named: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Code;
 
     fn home_with(ids: &[&str]) -> (tempfile::TempDir, Home) {
         let place = tempfile::tempdir().unwrap();
@@ -256,44 +231,44 @@ mod tests {
     #[test]
     fn session_is_found_by_id_or_unique_prefix() {
         let (_place, home) = home_with(&["SES-1", "SES-12", "X-3"]);
-        assert_eq!(home.session("SES-1").unwrap().id, "SES-1");
-        assert_eq!(home.session("X").unwrap().tier(), Some("ho1"));
-        let ambiguous = home.session("SES").unwrap_err();
+        assert_eq!(Session::find("SES-1", &home).unwrap().id, "SES-1");
+        assert_eq!(Session::find("X", &home).unwrap().tier(), Some("ho1"));
+        let ambiguous = Session::find("SES", &home).unwrap_err();
         assert_eq!(ambiguous.code(), Code::Validation);
         assert_eq!(ambiguous.details()["candidates"], serde_json::json!(["SES-1", "SES-12"]));
-        assert_eq!(home.session("SES-2").unwrap_err().code(), Code::NotFound);
+        assert_eq!(Session::find("SES-2", &home).unwrap_err().code(), Code::NotFound);
     }
 
     #[test]
     fn name_and_session_correspond_one_to_one() {
         let (_place, home) = home_with(&["SES-1", "SES-2", "talk"]);
-        let [one, two] = ["SES-1", "SES-2"].map(|id| home.session(id).unwrap());
-        home.name_session("bug", &one).unwrap();
-        assert_eq!(home.session("bug").unwrap(), one);
-        assert_eq!(home.name_session("bug", &two).unwrap_err().code(), Code::Conflict);
+        let [one, two] = ["SES-1", "SES-2"].map(|id| Session::find(id, &home).unwrap());
+        one.rename("bug", &home).unwrap();
+        assert_eq!(Session::find("bug", &home).unwrap(), one);
+        assert_eq!(two.rename("bug", &home).unwrap_err().code(), Code::Conflict);
         // A new name releases the old one. The name of a deleted session is free too.
-        home.name_session("fix", &one).unwrap();
-        home.name_session("bug", &two).unwrap();
+        one.rename("fix", &home).unwrap();
+        two.rename("bug", &home).unwrap();
         std::fs::remove_dir_all(&two.directory).unwrap();
-        assert_eq!(home.session("bug").unwrap_err().code(), Code::NotFound);
-        home.name_session("bug", &one).unwrap();
-        assert_eq!(home.session_names()["SES-1"], "bug");
+        assert_eq!(Session::find("bug", &home).unwrap_err().code(), Code::NotFound);
+        one.rename("bug", &home).unwrap();
+        assert_eq!(named(&home).find(|(id, _)| id == "SES-1").unwrap().1, "bug");
         for bad in ["SES-x", "a/b", "..", "", "a b"] {
-            assert_eq!(home.name_session(bad, &one).unwrap_err().code(), Code::Validation, "{bad:?}");
+            assert_eq!(one.rename(bad, &home).unwrap_err().code(), Code::Validation, "{bad:?}");
         }
         // An id has precedence over a name.
-        home.name_session("talk", &one).unwrap();
-        assert_eq!(home.session("talk").unwrap().id, "talk");
+        one.rename("talk", &home).unwrap();
+        assert_eq!(Session::find("talk", &home).unwrap().id, "talk");
     }
 
     #[test]
     fn names_cannot_escape_sessions_directory() {
         let (_place, home) = home_with(&["SES-1"]);
         for bad in ["", ".", "..", "a b", "SES-1\n", "SES-../../x", "SES-1/..", "é", "~", "*"] {
-            assert_eq!(home.session(bad).unwrap_err().code(), Code::Validation, "{bad:?}");
+            assert_eq!(Session::find(bad, &home).unwrap_err().code(), Code::Validation, "{bad:?}");
         }
         for outside in ["../..", "/", "./"] {
-            assert_eq!(home.session(outside).unwrap_err().code(), Code::Validation, "{outside:?}");
+            assert_eq!(Session::find(outside, &home).unwrap_err().code(), Code::Validation, "{outside:?}");
         }
     }
 
@@ -302,8 +277,8 @@ mod tests {
         let (_place, home) = home_with(&["SES-1"]);
         let directory = home.sessions("ho1").join("SES-1").canonicalize().unwrap();
         for path in [directory.clone(), directory.join(FILE)] {
-            assert_eq!(home.session(path.to_str().unwrap()).unwrap().directory, directory);
+            assert_eq!(Session::find(path.to_str().unwrap(), &home).unwrap().directory, directory);
         }
-        assert_eq!(home.session("./absent").unwrap_err().code(), Code::NotFound);
+        assert_eq!(Session::find("./absent", &home).unwrap_err().code(), Code::NotFound);
     }
 }
