@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 0)]
     last: u64,
     /// Stop after so many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     #[command(flatten)]
     ledger: LedgerOperand,

@@ -182,7 +182,7 @@ pub fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
 #[command(next_help_heading = "Options of a query")]
 pub struct QueryOptions {
     /// Maximum number of items
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
     /// Cursor of the previous page, to continue after it
     #[arg(long, value_name = "CURSOR")]
