@@ -381,12 +381,9 @@ impl Recorder for Tee<'_> {
         self.ledger()?.stage(&entry)
     }
 
-    fn idle(&mut self, _context: &mut Context) -> Result<()> {
-        self.ledger.as_mut().map_or(Ok(()), |ledger| ledger.commit().map(drop))
-    }
-
-    fn acknowledge(&mut self, context: &mut Context) -> Result<()> {
-        self.idle(context)?;
-        self.ledger.as_mut().map_or(Ok(()), Ledger::sync)
+    fn write(&mut self, is_end: bool) -> Result<()> {
+        let Some(ledger) = &mut self.ledger else { return Ok(()) };
+        ledger.commit()?;
+        if is_end { ledger.sync() } else { Ok(()) }
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cp_common::output::has_lost_reader;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result, signals};
 use cp_ledger::read::source::{Source, is_stdin, open_source};
@@ -82,7 +83,7 @@ fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, contex
             break;
         }
         // Without appended lines nothing is written, so a closed reader must be detected.
-        if context.out.has_lost_reader() {
+        if has_lost_reader() {
             return Err(Error::reader_gone());
         }
         if let Some(watch) = &watch {
@@ -106,7 +107,7 @@ fn follow_stream(path: &Path, select: &Select, printer: &mut Printer, context: &
             Step::Wait => {
                 context.out.flush()?;
                 while is_stdin(path) && !signals::wait_readable(rustix::stdio::stdin(), Some(POLL))? {
-                    if context.out.has_lost_reader() {
+                    if has_lost_reader() {
                         return Err(Error::reader_gone());
                     }
                 }

@@ -278,7 +278,7 @@ impl Filter for Check {
         }
         self.has_proved |= reason.is_none();
         if reason.is_some() {
-            context.out.skip_item();
+            context.out.item_skipped();
         }
         self.objection = reason;
         let proof = &self.proof;

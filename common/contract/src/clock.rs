@@ -98,7 +98,9 @@ mod tests {
         assert!(week < days && days < hours && hours < minutes && minutes < now());
         let [yesterday, today] = ["yesterday", "today"].map(|word| time_of(word).unwrap());
         assert!(yesterday < today && today <= now());
-        for bad in ["", "h", "-1h", "+1h", "tomorrow", "tuesday", "2026-13-01", "2026-11-21 09:00", "9999999999d", "1é", "1y"] {
+        for bad in
+            ["", "h", "-1h", "+1h", "tomorrow", "tuesday", "2026-13-01", "2026-11-21 09:00", "9999999999d", "1é", "1y"]
+        {
             assert!(time_of(bad).is_err(), "{bad}");
         }
     }

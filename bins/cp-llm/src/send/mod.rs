@@ -167,8 +167,6 @@ impl Send<'_> {
 
     /// Prints and counts an answer.
     fn settle(&mut self, answered: Completed, options: StreamOptions, context: &mut Context) -> Result<()> {
-        let reduced_limit = self.engine.gates.reduced_limit().map(|most| format!(", at most {most} at a time"));
-        context.out.note_rows(reduced_limit.unwrap_or_default());
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
             self.finish_answer(answered.shown, answered.outcome, context)
@@ -286,7 +284,7 @@ impl Filter for Send<'_> {
         if let Ok(work) = &work
             && self.is_done(work, context)?
         {
-            context.out.skip_item();
+            context.out.item_skipped();
             return Ok(());
         }
         // A single text needs no concurrency.

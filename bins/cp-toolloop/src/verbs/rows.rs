@@ -202,7 +202,7 @@ fn show(mut records: File, context: &mut Context) -> Result<()> {
         let record = Record::parse(&line)?;
         let (Some(kind), Some(data)) = (record.kind, record.data) else { continue };
         if context.out.format() == Format::Json {
-            context.out.record_raw(kind, data)?;
+            context.out.record(kind, data)?;
         } else if kind == Kind::Message {
             let message: Message = record.read()?;
             if message.tool_calls.is_empty() {

@@ -77,11 +77,6 @@ impl Context {
         self.out.warn(message);
     }
 
-    /// Prints lines on standard error, unless `--quiet`. Quoted text must be escaped already.
-    pub fn explain(&self, text: &str) {
-        self.out.explain(text);
-    }
-
     /// Prints a line of progress on standard error, only on a terminal.
     pub fn progress(&self, line: &str) {
         if !self.options.quiet && std::io::stderr().is_terminal() {

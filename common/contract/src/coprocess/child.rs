@@ -13,7 +13,7 @@ use memchr::memchr;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::signals;
-use crate::stream::lines::{Lines, Next};
+use crate::stream::lines::Lines;
 use crate::wire::{Code, Error, Result};
 
 /// Number of bytes kept from the end of a child's standard error, usually whole lines.
@@ -148,11 +148,8 @@ impl Child {
         if output.is_too_long() {
             return Err(too_long());
         }
-        match output.next(&mut || Ok(()))? {
-            Next::Line(line) => Ok(Some(output.bytes(&line))),
-            Next::TooLong(_) => Err(too_long()),
-            Next::End => Ok(None),
-        }
+        let Some(line) = output.next(&mut || Ok(()))? else { return Ok(None) };
+        output.bytes(&line).map(Some).map_err(|_| too_long())
     }
 
     /// Waits at most `limit` for a whole line or the end. Returns true if [`Child::next_line`] will not block.
