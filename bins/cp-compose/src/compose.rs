@@ -201,7 +201,7 @@ impl Composer<'_> {
                 self.prompt_of(text, account, context)
             }
             Body::Row(row) => {
-                self.table.as_ref().map_or(Ok(()), |table| table.check(context.out.place()))?;
+                self.table.as_ref().map_or(Ok(()), |table| table.check(context.out.place))?;
                 let Some(template) = &self.template else { return self.around(row, account, context) };
                 let text = values(&self.assembly.variables, Some(row), None).and_then(|v| template.render(&v));
                 let prompt = text.and_then(|text| self.prompt_of(&text, account, context));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
-use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
+use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::stream::unread;
 use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::Kind;
@@ -208,8 +208,8 @@ impl Filter for Stream<'_> {
         &[]
     }
 
-    fn texts(&self) -> Texts {
-        Texts::Lines
+    fn takes_lines(&self) -> bool {
+        true
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {

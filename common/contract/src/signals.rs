@@ -86,14 +86,15 @@ fn installed() -> std::io::Result<(Signals, UnixStream)> {
     wake.set_nonblocking(true)?;
     let signals = Signals { interrupt: Arc::default(), end: Arc::default(), wake, senders: [waker, watchdog] };
     let ignored = ignored_signals();
+    let is_ignored = |signal: i32| ignored & (1 << (signal - 1)) != 0;
     // The kernel reaps the children of a process that ignores SIGCHLD, and their status is lost.
-    if is_ignored(ignored, SIGCHLD) {
+    if is_ignored(SIGCHLD) {
         signal_hook::flag::register(SIGCHLD, Arc::default())?;
     }
     signals.notice(SIGINT, &signals.interrupt)?;
     signals.notice(SIGTERM, &signals.end)?;
     // A program that was started with `nohup` continues without its terminal.
-    if !is_ignored(ignored, SIGHUP) {
+    if !is_ignored(SIGHUP) {
         signals.notice(SIGHUP, &signals.end)?;
     }
     // A file at its size limit then fails the write, which can be reported, instead of killing the program.
@@ -129,10 +130,6 @@ fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(u64::MAX)
-}
-
-fn is_ignored(mask: u64, signal: i32) -> bool {
-    mask & (1 << (signal - 1)) != 0
 }
 
 impl Signals {

@@ -185,7 +185,7 @@ impl Filter for Runs<'_> {
         if let Some(name) = &self.args.name {
             RunFiles::check_free(name, context)?;
         }
-        let place = context.out.place();
+        let place = context.out.place;
         let mut plan = ready.plan(self.args, prompt, context)?;
         let servers = ready.servers.take();
         let Some(index) = place.index else { return start(plan, servers, &mut self.total, context) };

@@ -125,14 +125,8 @@ pub struct StreamOptions {
     #[arg(long, hide_short_help = true)]
     pub strict_exit: bool,
     /// Effect of failed items
-    #[arg(
-        long,
-        value_enum,
-        value_name = "EFFECT",
-        default_value_t,
-        conflicts_with = "strict_exit",
-        hide_short_help = true
-    )]
+    #[arg(long, value_enum, value_name = "EFFECT", default_value_t, hide_short_help = true)]
+    #[arg(conflicts_with = "strict_exit")]
     pub row_failures: RowFailures,
     /// False is the same as --row-failures stop
     #[arg(long, value_name = "BOOL", hide_short_help = true, conflicts_with = "row_failures")]

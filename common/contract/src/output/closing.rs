@@ -9,7 +9,7 @@ use rustix::stdio::{stderr, stdout};
 use serde_json::{Map, Value};
 
 use super::sink::{printable_line, write_all, write_last};
-use super::{Format, Last, Notice, Output};
+use super::{Format, Notice, Output};
 use crate::wire::record::{self, Kind};
 use crate::wire::{Code, Error, Result};
 
@@ -30,7 +30,7 @@ pub(super) struct State {
     pub(super) is_inside: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shape {
     /// Nothing was written yet, and the program is not a filter: its only line has no type.
     Answer,
@@ -182,33 +182,33 @@ impl Output {
     }
 
     fn write_closing(&mut self, result: Result<()>) -> Result<()> {
-        if let Err(error) = result {
-            if error.is_reader_gone() {
-                return Err(error);
+        let failure = match result {
+            Err(error) if error.is_reader_gone() => return Err(error),
+            Err(error) => {
+                if self.last.is_some() {
+                    // A record that was held back is not the only line.
+                    self.streaming()?;
+                }
+                self.report_error(&error);
+                Some(error)
             }
-            if self.last.is_some() {
-                // A record that was held back is not the only line.
+            Ok(()) if self.last.is_some() => None,
+            Ok(()) => {
                 self.streaming()?;
+                self.failure()
             }
-            self.report_error(&error);
-            if self.last.is_none() {
-                let open = self.state().failed(&error);
-                self.last = Some(Last::answer(open, None));
-            }
-        } else if self.last.is_none() {
-            self.streaming()?;
-            let failure = self.failure();
-            let open = failure.map_or_else(|| self.state().summary(), |error| self.state().failed(&error));
-            self.last = Some(Last::answer(open, None));
-        }
+        };
+        let open = match (self.last.take(), failure) {
+            (Some(last), _) => last.open,
+            (None, Some(error)) => self.state().failed(&error),
+            (None, None) => self.state().summary(),
+        };
         self.flush()?;
-        match self.last.take() {
-            Some(Last { open, .. }) if self.format() == Format::Json && !open.is_empty() => {
-                let line = self.state().closed(open);
-                self.deliver(&line, true)
-            }
-            _ => Ok(()),
+        if self.format() != Format::Json || open.is_empty() {
+            return Ok(());
         }
+        let line = self.state().closed(open);
+        self.deliver(&line, true)
     }
 
     /// Returns the error with which the items make the stream fail, if they do.
@@ -233,17 +233,16 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// Writes the closing line of a failure and its message for people. Returns false and writes nothing if the closing
 /// line was already written, because the program is about to exit by itself. Nothing can be written afterwards.
 pub(crate) fn last_words(error: &Error) -> bool {
-    let until = Instant::now() + PATIENCE;
     let state = CURRENT.get().and_then(|current| {
-        loop {
-            match current.try_lock() {
-                Ok(state) => break Some(state),
-                Err(TryLockError::Poisoned(state)) => break Some(state.into_inner()),
-                // If the reader is stuck, the work blocks in its write; the closing line could not be delivered either.
-                Err(TryLockError::WouldBlock) if Instant::now() >= until => break None,
-                Err(TryLockError::WouldBlock) => std::thread::sleep(PATIENCE / 10),
+        (0..10).find_map(|_| match current.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            // If the reader is stuck, the work blocks in its write; the closing line could not be delivered either.
+            Err(TryLockError::WouldBlock) => {
+                std::thread::sleep(PATIENCE / 10);
+                None
             }
-        }
+        })
     });
     let mut words = error.to_string();
     let mut is_said = false;

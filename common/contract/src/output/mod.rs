@@ -1,7 +1,6 @@
 //! Standard output: answers, records, the closing line, and the matching exit status. No other module writes it.
 
 mod closing;
-mod progress;
 mod records;
 mod sink;
 mod update;
@@ -16,9 +15,8 @@ use serde_json::{Map, Value};
 
 use self::closing::{Counts, End, Shape, State};
 pub(crate) use self::closing::{bug, fail_closed, fails_closed, last_words, status_of};
-pub use self::progress::Progress;
 pub(crate) use self::sink::check_open;
-pub use self::sink::{has_lost_reader, line_to_stderr, printable, printable_line, to_stderr};
+pub use self::sink::{Progress, has_lost_reader, line_to_stderr, printable, printable_line, to_stderr};
 pub use self::update::{Newest, number};
 use crate::wire::fields::Fields;
 use crate::wire::{Code, Error, without_secrets};
@@ -90,25 +88,27 @@ impl Last {
 pub struct Output {
     /// What must outlive a bug or a signal.
     state: &'static Mutex<State>,
+    program: &'static str,
     quiet: bool,
     buffer: Vec<u8>,
     last: Option<Last>,
-    place: Place,
+    /// The place of the input line that the next records answer.
+    pub place: Place,
     /// True if the current item was counted, or is counted later.
-    is_counted: bool,
+    pub(crate) is_counted: bool,
     /// Number of failed items without those from upstream.
     own_failures: u64,
-    first_failure: Option<Error>,
+    pub(crate) first_failure: Option<Error>,
     /// A failing closing line from upstream, whose code becomes ours.
     upstream_end: Option<Error>,
-    fields: Option<Fields>,
+    pub(crate) fields: Option<Fields>,
     /// True if failed items do not make the stream fail.
     pub(crate) tolerates_failures: bool,
     /// True if the program continues after the reader closed the pipe.
     outlives_reader: bool,
     rows: Progress,
     /// True if the program itself writes the line of a failed item.
-    writes_failed_lines: bool,
+    pub writes_failed_lines: bool,
 }
 
 const FLUSH_AT: usize = 64 << 10;
@@ -131,6 +131,7 @@ impl Output {
         };
         Self {
             state: closing::begin(state),
+            program,
             quiet,
             buffer: Vec::new(),
             last: None,
@@ -158,18 +159,9 @@ impl Output {
         self.quiet = quiet;
     }
 
-    fn program(&self) -> &'static str {
-        self.state().program
-    }
-
     /// Sets whether the calling program reports the end of this one, so that a signal that ends both is reported once.
     pub(crate) fn has_owner(&self, is_part: bool) {
         self.state().is_part = is_part;
-    }
-
-    /// Sets the members that `--fields` selects.
-    pub(crate) fn choose(&mut self, fields: Option<Fields>) {
-        self.fields = fields;
     }
 
     /// Returns the members that `--fields` selects; `None` for all. Answers and records are written with only these.
@@ -213,14 +205,14 @@ impl Output {
     /// Prints a warning on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
         if !self.quiet {
-            line_to_stderr(&format!("{}: {}", self.program(), without_secrets(message)));
+            line_to_stderr(&format!("{}: {}", self.program, without_secrets(message)));
         }
     }
 
     /// Prints lines on standard error, unless `--quiet`. Quoted text must be escaped already.
     pub fn explain(&self, text: &str) {
         if !self.quiet {
-            to_stderr(&format!("{}: {}\n", self.program(), without_secrets(text)));
+            to_stderr(&format!("{}: {}\n", self.program, without_secrets(text)));
         }
     }
 
@@ -231,25 +223,21 @@ impl Output {
         }
     }
 
-    /// True if a line on standard error can be erased with [`Self::erase_aside`].
-    pub fn can_erase(&self) -> bool {
-        !self.quiet && sink::is_terminal()
-    }
-
-    /// Erases the current line of standard error.
-    pub fn erase_aside(&self) {
-        sink::erase_stderr_line();
+    /// Shows a line on the terminal of standard error until something else is written.
+    pub fn announce(&self, text: &str) {
+        if !self.quiet {
+            sink::announce(text);
+        }
     }
 
     /// Prints the number of failed items that were not reported individually.
     fn report_remaining_failures(&self) {
         let rest = self.own_failures.saturating_sub(FAILURES_SHOWN);
         if rest > 0 {
-            let where_they_are = match self.format() {
-                Format::Json => "each is a record on standard output",
-                Format::Text | Format::Raw => "--format json prints each",
-            };
-            line_to_stderr(&format!("{}: {rest} more items failed: {where_they_are}", self.program()));
+            let is_json = self.format() == Format::Json;
+            let where_they_are =
+                if is_json { "each is a record on standard output" } else { "--format json prints each" };
+            line_to_stderr(&format!("{}: {rest} more items failed: {where_they_are}", self.program));
         }
     }
 
@@ -257,19 +245,16 @@ impl Output {
         if error.code() == Code::Interrupted && self.state().is_part {
             return;
         }
-        line_to_stderr(&match self.format() {
-            Format::Json => format!("{}: {}", self.program(), error.message()),
-            Format::Text | Format::Raw => match self.place.line.filter(|_| self.is_line_of_stream()) {
-                Some(line) if !error.message().starts_with("line ") => format!("✗ line {line}: {}", error.message()),
-                _ => format!("✗ {}", error.message()),
-            },
-        });
-        if let (Some(hint), true) = (error.hint_text(), self.format() != Format::Json) {
-            for (at, line) in hint.lines().enumerate() {
-                line_to_stderr(&format!("  {}{line}", if at == 0 { "Hint: " } else { "" }));
-            }
+        if self.format() == Format::Json {
+            return line_to_stderr(&format!("{}: {}", self.program, error.message()));
         }
-        if let (Some(Value::String(line)), true) = (error.details().get("resume"), self.format() != Format::Json) {
+        let is_named = !self.is_line_of_stream() || error.message().starts_with("line ");
+        let place = self.place.line.filter(|_| !is_named).map(|line| format!("line {line}: ")).unwrap_or_default();
+        line_to_stderr(&format!("✗ {place}{}", error.message()));
+        for (at, line) in error.hint_text().unwrap_or_default().lines().enumerate() {
+            line_to_stderr(&format!("  {}{line}", if at == 0 { "Hint: " } else { "" }));
+        }
+        if let Some(Value::String(line)) = error.details().get("resume") {
             line_to_stderr(&format!("  Resume: {line}"));
         }
     }

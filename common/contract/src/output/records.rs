@@ -4,7 +4,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::closing::{Counts, Shape};
-use super::{FAILURES_SHOWN, FLUSH_AT, Format, Last, Output, Place, printable};
+use super::{FAILURES_SHOWN, FLUSH_AT, Format, Last, Output, printable};
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Reply, Result};
 
@@ -83,28 +83,6 @@ impl Output {
         Ok(line)
     }
 
-    /// Returns the place of the input line that the next records answer.
-    pub fn place(&self) -> Place {
-        self.place
-    }
-
-    /// Sets the place of the input line that the next records answer.
-    pub fn set_place(&mut self, place: Place) {
-        self.place = place;
-    }
-
-    /// Begins an item.
-    pub(crate) fn begin_item(&mut self) {
-        self.is_counted = false;
-    }
-
-    /// Counts the item that has just succeeded, unless it was counted as skipped or is counted later.
-    pub(crate) fn end_item(&mut self) {
-        if !self.is_counted {
-            self.item_succeeded();
-        }
-    }
-
     /// Leaves the current item to [`crate::stream::filter::settle`], which counts it later.
     pub fn defer_item(&mut self) {
         self.is_counted = true;
@@ -135,11 +113,6 @@ impl Output {
         });
     }
 
-    /// Leaves the lines of failed items to the program, which writes them in a format of its own.
-    pub fn write_failed_lines_itself(&mut self) {
-        self.writes_failed_lines = true;
-    }
-
     /// Writes an item's failure; the stream continues, and ends with [`crate::Code::Partial`] if others succeeded.
     pub fn item_failed(&mut self, error: Error) -> Result<()> {
         let error = error.without_secrets();
@@ -168,11 +141,6 @@ impl Output {
     /// beside those of the input.
     pub(super) fn is_line_of_stream(&self) -> bool {
         self.state().shape == Shape::Stream && self.place.line.is_some()
-    }
-
-    /// Returns the message of the first failed item.
-    pub(crate) fn first_failure(&self) -> Option<&str> {
-        self.first_failure.as_ref().map(Error::message)
     }
 
     /// Passes on a failure from upstream. Its closing line decides the code of ours.
@@ -213,9 +181,7 @@ impl Output {
     /// Marks the program as a filter, which may answer with a single closed record.
     pub fn filtering(&mut self) {
         let mut state = self.state();
-        if state.shape == Shape::Answer {
-            state.shape = Shape::Filter;
-        }
+        state.shape = state.shape.max(Shape::Filter);
     }
 
     /// Writes a line without its last brace, or holds it back if it may be the only one.
@@ -244,10 +210,8 @@ impl Output {
 
     /// Writes a piece of streamed text; formats other than raw escape control characters.
     pub fn piece(&mut self, text: &str) -> Result<()> {
-        match self.format() {
-            Format::Raw => self.raw(text.as_bytes()),
-            Format::Json | Format::Text => self.raw(printable(text).as_bytes()),
-        }
+        let is_raw = self.format() == Format::Raw;
+        self.raw(if is_raw { text.into() } else { printable(text) }.as_bytes())
     }
 
     /// Writes bytes without changes.

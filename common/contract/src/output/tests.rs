@@ -113,7 +113,7 @@ fn text_escapes_controls_and_raw_keeps_bytes() {
 fn index_is_added_to_data() {
     let mut out = output();
     out.streaming().unwrap();
-    out.set_place(Place { index: Some(4), line: Some(5) });
+    out.place = Place { index: Some(4), line: Some(5) };
     out.record(Kind::Item, &Word { word: "a" }).unwrap();
     let (lines, _) = closed(out, Ok(()));
     assert!(lines[0].contains(r#"{"word":"a","index":4}"#));

@@ -45,24 +45,15 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The unit of text on standard input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Texts {
-    /// The whole input is one text.
-    Whole,
-    /// Each line is one text.
-    Lines,
-}
-
 /// A step that processes each item once, in order, and writes any number of records to `context.out`.
 pub trait Filter {
     /// Returns the accepted kinds of records; other kinds are passed on. An empty list accepts all but failures and
     /// closing lines.
     fn accepts(&self) -> &'static [Kind];
 
-    /// Returns the unit of text on standard input.
-    fn texts(&self) -> Texts {
-        Texts::Whole
+    /// True if each line of text on standard input is an item; otherwise the whole text is one.
+    fn takes_lines(&self) -> bool {
+        false
     }
 
     /// Returns the default format of JSON lines without an envelope: rows for programs that take requests.
@@ -118,20 +109,17 @@ pub enum Source {
 impl Source {
     /// Derives the source from the operands. Fails if there are two texts.
     pub fn from_operands(operands: &[String]) -> Result<Self> {
-        let mut texts = operands.iter().filter(|operand| *operand != "-");
-        let adds_input = operands.iter().any(|operand| operand == "-");
-        let text = texts.next();
-        if let Some(second) = texts.next() {
-            return Err(
-                Error::usage(format!("two texts, the second is `{second}`")).hint("quote it: one argument is one text")
-            );
+        let texts: Vec<&String> = operands.iter().filter(|operand| *operand != "-").collect();
+        match (texts.as_slice(), texts.len() < operands.len()) {
+            ([], false) => Ok(Self::Input),
+            ([], true) => Ok(Self::InputAsText),
+            ([text], false) => Ok(Self::Argument((*text).clone())),
+            ([text], true) => Ok(Self::ArgumentAndInput((*text).clone())),
+            ([_, second, ..], _) => {
+                let error = Error::usage(format!("two texts, the second is `{second}`"));
+                Err(error.hint("quote it: one argument is one text"))
+            }
         }
-        Ok(match (text, adds_input) {
-            (Some(text), false) => Self::Argument(text.clone()),
-            (Some(text), true) => Self::ArgumentAndInput(text.clone()),
-            (None, true) => Self::InputAsText,
-            (None, false) => Self::Input,
-        })
     }
 }
 
@@ -144,7 +132,7 @@ pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, cont
         // A failure that closes the output by itself would count as a failure of the run.
         context.out.streaming()?;
     }
-    match source {
+    let kind = match source {
         Source::Argument(text) => {
             if let Some(kind) = options.kind().filter(|kind| *kind != InputKind::Text) {
                 return Err(Error::usage(format!("an argument is always text, not {kind:?}").to_lowercase())
@@ -153,20 +141,24 @@ pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, cont
             unread::refuse_file("add - to read it")?;
             let outcome = one(filter, text.as_bytes(), context);
             unread::note("add - to read it", context);
-            outcome
+            return outcome;
         }
         Source::ArgumentAndInput(text) => {
-            let mut whole = text.into_bytes();
-            whole.extend_from_slice(b"\n\n");
-            whole.extend(read_text(&mut Lines::new(rustix::stdio::stdin()), filter, context)?);
-            one(filter, &whole, context)
+            let input = read_text(&mut Lines::new(rustix::stdio::stdin()), filter, context)?;
+            return one(filter, &[text.as_bytes(), b"\n\n", &input].concat(), context);
         }
-        Source::InputAsText => run_lines(filter, Some(InputKind::Text), options, context),
+        Source::InputAsText => Some(InputKind::Text),
         Source::Input => match refuse_terminal() {
-            Err(_) if filter.may_be_empty() => Ok(()),
-            input => input.and_then(|()| run_lines(filter, options.kind(), options, context)),
+            Err(_) if filter.may_be_empty() => return Ok(()),
+            input => input.map(|()| options.kind())?,
         },
+    };
+    let outcome = each_line(filter, kind, options, context);
+    if outcome.as_ref().is_err_and(|error| error.code() == Code::Interrupted) {
+        // Items that were read are finished before the interruption is reported.
+        filter.finish(context)?;
     }
+    outcome
 }
 
 pub(super) fn refuse_terminal() -> Result<()> {
@@ -196,9 +188,11 @@ fn one(filter: &mut dyn Filter, text: &[u8], context: &mut Context) -> Result<()
 }
 
 fn process_item(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> Result<()> {
-    context.out.begin_item();
+    context.out.is_counted = false;
     filter.item(body, context)?;
-    context.out.end_item();
+    if !context.out.is_counted {
+        context.out.item_succeeded();
+    }
     Ok(())
 }
 
@@ -209,8 +203,7 @@ pub fn settle(
     context: &mut Context,
     answer: impl FnOnce(&mut Context) -> Result<()>,
 ) -> Result<()> {
-    let here = context.out.place();
-    context.out.set_place(place);
+    let here = std::mem::replace(&mut context.out.place, place);
     let outcome = match answer(context) {
         Ok(()) => {
             context.out.item_succeeded();
@@ -218,7 +211,7 @@ pub fn settle(
         }
         Err(error) => item_failed(error, options, context),
     };
-    context.out.set_place(here);
+    context.out.place = here;
     outcome
 }
 
@@ -227,7 +220,7 @@ fn item_failed(mut error: Error, options: StreamOptions, context: &mut Context) 
     if error.is_fatal() {
         return Err(error);
     }
-    if let Some(line) = context.out.place().line {
+    if let Some(line) = context.out.place.line {
         error = error.with_absent("line", line);
     }
     if !options.stops_at_failure() {
@@ -240,9 +233,9 @@ fn item_failed(mut error: Error, options: StreamOptions, context: &mut Context) 
 
 /// Lets the filter write the answers that are due, and restores the place of the current line.
 fn caught_up(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
-    let here = context.out.place();
+    let here = context.out.place;
     filter.catch_up(context)?;
-    context.out.set_place(here);
+    context.out.place = here;
     Ok(())
 }
 
@@ -263,20 +256,6 @@ struct Seen {
     terminated: bool,
 }
 
-fn run_lines(
-    filter: &mut dyn Filter,
-    kind: Option<InputKind>,
-    options: StreamOptions,
-    context: &mut Context,
-) -> Result<()> {
-    let outcome = each_line(filter, kind, options, context);
-    if outcome.as_ref().is_err_and(|error| error.code() == Code::Interrupted) {
-        // Items that were read are finished before the interruption is reported.
-        filter.finish(context)?;
-    }
-    outcome
-}
-
 fn each_line(
     filter: &mut dyn Filter,
     mut kind: Option<InputKind>,
@@ -286,7 +265,7 @@ fn each_line(
     let mut lines = Lines::new(rustix::stdio::stdin()).woken_by(filter.wakes()?);
     let mut seen = Seen::default();
     loop {
-        if kind == Some(InputKind::Text) && filter.texts() == Texts::Whole {
+        if kind == Some(InputKind::Text) && !filter.takes_lines() {
             let text = read_text(&mut lines, filter, context)?;
             return one(filter, &text, context);
         }
@@ -297,7 +276,7 @@ fn each_line(
             continue;
         }
         seen.terminated = line.terminated;
-        context.out.set_place(Place { index: Some(seen.lines), line: Some(line.number) });
+        context.out.place = Place { index: Some(seen.lines), line: Some(line.number) };
         seen.lines += 1;
         let kind = kind.unwrap_or(InputKind::Records);
         let body = lines.bytes(&line).and_then(|bytes| Body::of(kind, bytes));
@@ -308,7 +287,7 @@ fn each_line(
             item_failed(error, options, context)?;
         }
     }
-    context.out.set_place(Place::default());
+    context.out.place = Place::default();
     filter.finish(context)?;
     if seen.lines == 0 {
         // A shard may have no rows, but missing text is a mistake of the caller.

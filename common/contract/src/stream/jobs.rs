@@ -45,16 +45,6 @@ enum Slot<T, R> {
     Done(R),
 }
 
-impl<T, R> Slot<T, R> {
-    fn is_waiting(&self) -> bool {
-        matches!(self, Self::Waiting(_))
-    }
-
-    fn is_done(&self) -> bool {
-        matches!(self, Self::Done(_))
-    }
-}
-
 impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
     /// Prepares up to `threads` threads that run `work`. Each is started when it is needed.
     pub fn new(threads: usize, work: impl Fn(T) -> R + Send + Sync + 'static) -> Result<Self> {
@@ -84,7 +74,7 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
     pub fn give(&mut self, task: T) -> Result<()> {
         let mut state = self.board.lock();
         state.slots.push_back(Slot::Waiting(task));
-        let wanted = state.slots.iter().filter(|slot| !slot.is_done()).count();
+        let wanted = state.slots.iter().filter(|slot| !matches!(slot, Slot::Done(_))).count();
         drop(state);
         self.board.changed.notify_all();
         if self.started < self.threads.min(wanted) {
@@ -103,7 +93,7 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
         // readable again.
         let _ = rustix::io::read(&self.board.done, &mut [0; 8]);
         let mut state = self.board.lock();
-        let Slot::Done(result) = state.slots.pop_front_if(|slot| slot.is_done())? else { return None };
+        let Slot::Done(result) = state.slots.pop_front_if(|slot| matches!(slot, Slot::Done(_)))? else { return None };
         state.passed += 1;
         Some(result)
     }
@@ -122,7 +112,7 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
     /// Removes the tasks that no thread has begun, the oldest first. Tasks in progress continue.
     pub fn take_back(&mut self) -> Vec<T> {
         let mut state = self.board.lock();
-        let begun = state.slots.iter().take_while(|slot| !slot.is_waiting()).count();
+        let begun = state.slots.iter().take_while(|slot| !matches!(slot, Slot::Waiting(_))).count();
         let open = state.slots.split_off(begun).into_iter();
         open.filter_map(|slot| if let Slot::Waiting(task) = slot { Some(task) } else { None }).collect()
     }
@@ -132,7 +122,7 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
     pub fn drain(&mut self, limit: Duration) -> Vec<R> {
         let asked = Instant::now();
         let mut state = self.board.lock();
-        while !state.slots.iter().all(Slot::is_done) && asked.elapsed() < limit {
+        while !state.slots.iter().all(|slot| matches!(slot, Slot::Done(_))) && asked.elapsed() < limit {
             let left = limit.saturating_sub(asked.elapsed());
             state = self.board.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -158,7 +148,7 @@ impl<T, R> Board<T, R> {
     fn work_off(&self, work: &dyn Fn(T) -> R) {
         let mut state = self.lock();
         loop {
-            let next = state.slots.iter().position(Slot::is_waiting);
+            let next = state.slots.iter().position(|slot| matches!(slot, Slot::Waiting(_)));
             let begun = next.map(|at| (state.passed + at, std::mem::replace(&mut state.slots[at], Slot::Busy)));
             let Some((ticket, Slot::Waiting(task))) = begun else {
                 if state.closed {
