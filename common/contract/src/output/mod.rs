@@ -85,6 +85,7 @@ impl Last {
 }
 
 /// Standard output.
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct Output {
     /// What must outlive a bug or a signal.
     state: &'static Mutex<State>,
