@@ -103,20 +103,46 @@ fn every_query_refuses_a_field_that_its_output_cannot_have() {
 }
 
 #[test]
-fn local_time_of_changed_clock_is_the_earlier_or_the_next_hour() {
+fn today_begins_at_the_first_moment_of_the_local_day() {
     let place = Place::new();
-    // New York sets its clock from 02:00 back to 01:00, and from 02:00 on to 03:00.
-    for (times, since, found) in [
-        ("2025-11-02T05:29:00Z 2025-11-02T05:31:00Z 2025-11-02T06:31:00Z", "2025-11-02 01:30", 2),
-        ("2025-11-02T06:59:00Z 2025-11-02T07:00:00Z", "2025-11-02T02:00", 1),
-        ("2025-03-09T07:29:00Z 2025-03-09T07:31:00Z", "2025-03-09 02:30", 1),
+    // Beirut sets its clock at midnight on to 01:00, and Havana at 01:00 back to midnight.
+    for (zone, before, first) in [
+        ("America/New_York", "2025-11-03T04:59:59Z", "2025-11-03T05:00:00Z"),
+        ("Asia/Beirut", "2025-03-29T21:59:59Z", "2025-03-29T22:00:00Z"),
+        ("America/Havana", "2025-11-02T03:59:59Z", "2025-11-02T04:00:00Z"),
     ] {
         let line = format!(
-            "rm -f L.jsonl; for now in {times}; do CP_NOW=$now cp-log append -f L.jsonl hi >/dev/null; done
-            TZ=America/New_York cp-log query L.jsonl --since '{since}' | tail -n 1 | jq .data.count"
+            "rm -f L.jsonl; for now in {before} {first}; do CP_NOW=$now cp-log append -f L.jsonl hi >/dev/null; done
+            CP_NOW={first} TZ={zone} cp-log query L.jsonl --since today | tail -n 1 | jq .data.count"
         );
-        assert_eq!(place.sh(&line).success().stdout, format!("{found}\n"), "{since}");
+        assert_eq!(place.sh(&line).success().stdout, "1\n", "{zone}");
     }
+}
+
+#[test]
+fn every_limit_refuses_zero_and_every_list_names_its_order() {
+    let (mut limits, mut lists) = (0, 0);
+    for program in PROGRAMS {
+        for command in cp_tests::reference(program)["commands"].as_array().unwrap() {
+            let verb = command["path"].as_str().unwrap();
+            let has = |name: &str| command["params"].as_array().unwrap().iter().any(|param| param["name"] == name);
+            if has("--cursor") {
+                lists += 1;
+                assert!(command["default_sort"].is_string(), "{program} {verb} does not name its order");
+            }
+            if has("--limit") {
+                limits += 1;
+                let about_limit = |limit: &str| {
+                    let ran = Place::new().sh(&format!("{program} {verb} --limit {limit} </dev/null"));
+                    ran.status == 2 && ran.stderr.contains("--limit")
+                };
+                assert!(about_limit("0"), "{program} {verb} takes --limit 0");
+                // A follower without an end would wait for more than one line.
+                assert!(verb == "follow" || !about_limit("1"), "{program} {verb} refuses --limit 1");
+            }
+        }
+    }
+    assert!(limits >= 8 && lists >= 7, "{limits} {lists}");
 }
 
 #[test]

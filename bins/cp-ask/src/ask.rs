@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cp_common::context::given;
+use cp_common::context::given::{self, text_of};
 use cp_common::coprocess::{Child, ChildOptions, ask_with, cmd, find};
 use cp_common::home::Home;
 use cp_common::output::{Output, printable_line, to_stderr};
-use cp_common::stream::filter::text_of;
 use cp_common::wire::quoted;
 use cp_common::wire::record::{Kind, closed_line};
 use cp_common::{Code, Error, Result, signals};

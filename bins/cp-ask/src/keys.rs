@@ -4,13 +4,12 @@
 use std::path::Path;
 
 use clap::Subcommand;
-use cp_common::context::given;
+use cp_common::context::given::{self, text_of};
 use cp_common::coprocess::cmd;
 use cp_common::home::config::Config;
 use cp_common::home::{Home, write_whole};
 use cp_common::output::to_stderr;
 use cp_common::signals::wait_readable;
-use cp_common::stream::filter::text_of;
 use cp_common::{Error, Result};
 use rustix::stdio::stdin;
 use rustix::termios::isatty;

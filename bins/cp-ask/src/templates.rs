@@ -3,11 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::context::given;
+use cp_common::context::given::{self, text_of};
 use cp_common::coprocess::command_words;
 use cp_common::home::{Home, create_whole, is_id, write_whole};
 use cp_common::spelling::nearest;
-use cp_common::stream::filter::text_of;
 use cp_common::wire::quoted;
 use cp_common::{Error, Result};
 

@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use cp_common::context::given;
+use cp_common::context::given::{self, text_of};
 use cp_common::context::options::StreamOptions;
 use cp_common::home::DEFAULT_AGENT;
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Content, Prompt};
 use cp_common::{Context, Error, Result};
@@ -201,7 +201,7 @@ impl Composer<'_> {
                 self.prompt_of(text, account, context)
             }
             Body::Row(row) => {
-                self.table.as_ref().map_or(Ok(()), |table| table.check(context.out.place()))?;
+                self.table.as_ref().map_or(Ok(()), |table| table.check(context.out.place))?;
                 let Some(template) = &self.template else { return self.around(row, account, context) };
                 let text = values(&self.assembly.variables, Some(row), None).and_then(|v| template.render(&v));
                 let prompt = text.and_then(|text| self.prompt_of(&text, account, context));

@@ -3,8 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::context::given;
-use cp_common::stream::filter::text_of;
+use cp_common::context::given::{self, text_of};
 use cp_common::wire::{Block, ToolSpec, media};
 use cp_common::{Code, Context, Error, Result};
 use serde::Deserialize;

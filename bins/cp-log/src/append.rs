@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
-use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
+use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::stream::unread;
 use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::Kind;
@@ -208,8 +208,8 @@ impl Filter for Stream<'_> {
         &[]
     }
 
-    fn texts(&self) -> Texts {
-        Texts::Lines
+    fn takes_lines(&self) -> bool {
+        true
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
@@ -381,12 +381,9 @@ impl Recorder for Tee<'_> {
         self.ledger()?.stage(&entry)
     }
 
-    fn idle(&mut self, _context: &mut Context) -> Result<()> {
-        self.ledger.as_mut().map_or(Ok(()), |ledger| ledger.commit().map(drop))
-    }
-
-    fn acknowledge(&mut self, context: &mut Context) -> Result<()> {
-        self.idle(context)?;
-        self.ledger.as_mut().map_or(Ok(()), Ledger::sync)
+    fn write(&mut self, is_end: bool) -> Result<()> {
+        let Some(ledger) = &mut self.ledger else { return Ok(()) };
+        ledger.commit()?;
+        if is_end { ledger.sync() } else { Ok(()) }
     }
 }

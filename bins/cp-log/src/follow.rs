@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cp_common::output::has_lost_reader;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result, signals};
 use cp_ledger::read::source::{Source, is_stdin, open_source};
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 0)]
     last: u64,
     /// Stop after so many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     #[command(flatten)]
     ledger: LedgerOperand,
@@ -83,7 +84,7 @@ fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, contex
             break;
         }
         // Without appended lines nothing is written, so a closed reader must be detected.
-        if context.out.has_lost_reader() {
+        if has_lost_reader() {
             return Err(Error::reader_gone());
         }
         if let Some(watch) = &watch {
@@ -107,7 +108,7 @@ fn follow_stream(path: &Path, select: &Select, printer: &mut Printer, context: &
             Step::Wait => {
                 context.out.flush()?;
                 while is_stdin(path) && !signals::wait_readable(rustix::stdio::stdin(), Some(POLL))? {
-                    if context.out.has_lost_reader() {
+                    if has_lost_reader() {
                         return Err(Error::reader_gone());
                     }
                 }

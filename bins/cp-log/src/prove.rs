@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::context::options::StreamOptions;
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
+use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
@@ -262,8 +262,8 @@ impl Filter for Check {
         &[]
     }
 
-    fn texts(&self) -> Texts {
-        Texts::Lines
+    fn takes_lines(&self) -> bool {
+        true
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
@@ -278,7 +278,7 @@ impl Filter for Check {
         }
         self.has_proved |= reason.is_none();
         if reason.is_some() {
-            context.out.skip_item();
+            context.out.item_skipped();
         }
         self.objection = reason;
         let proof = &self.proof;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cp_common::coprocess::{Child, Output};
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::stream::lines::{LINE_LIMIT, Next};
+use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result};
 use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_cp_mcp, name_of, not_fatal, unavailable};
 use serde_json::{Value, json};
@@ -107,10 +107,9 @@ fn read(mut output: Output, post: &Post) {
 fn next(output: &mut Output) -> Result<Option<Vec<u8>>> {
     while !output.wait_line(Duration::from_hours(1))? {}
     if !output.is_too_long() {
-        match output.next(&mut || Ok(()))? {
-            Next::Line(line) => return Ok(Some(output.bytes(&line).to_vec())),
-            Next::End => return Ok(None),
-            Next::TooLong(_) => {}
+        let Some(line) = output.next(&mut || Ok(()))? else { return Ok(None) };
+        if let Ok(bytes) = output.bytes(&line) {
+            return Ok(Some(bytes.to_vec()));
         }
     }
     let message = format!("the server wrote a line that is longer than {} MiB", LINE_LIMIT >> 20);

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;
 
 use cp_common::output::{Format, printable_line};
-use cp_common::stream::lines::{LINE_LIMIT, Lines, Next};
+use cp_common::stream::lines::{LINE_LIMIT, Lines};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
@@ -55,13 +55,13 @@ pub(crate) fn open_at_most(longest: usize) -> Result<(Post, Receiver<Event>)> {
 fn read(client: &Post, longest: usize) -> Result<()> {
     let mut lines = Lines::new(std::io::stdin()).at_most(longest);
     let gone = |_| Error::new(Code::Io, "the inbox is closed");
-    loop {
-        match lines.next(&mut || Ok(()))? {
-            Next::Line(line) => client.send(Event::FromClient(lines.bytes(&line).to_vec())).map_err(gone)?,
-            Next::TooLong(number) => client.send(Event::TooLong(number)).map_err(gone)?,
-            Next::End => return Ok(()),
-        }
+    while let Some(line) = lines.next(&mut || Ok(()))? {
+        let bytes = lines.bytes(&line);
+        client
+            .send(bytes.map_or(Event::TooLong(line.number), |bytes| Event::FromClient(bytes.to_vec())))
+            .map_err(gone)?;
     }
+    Ok(())
 }
 
 /// A message to the client; or what the servers of `call` offer.

@@ -262,11 +262,7 @@ impl Recorder for Tee {
         }
     }
 
-    fn idle(&mut self, _context: &mut Context) -> Result<()> {
-        self.ledger.sync()
-    }
-
-    fn acknowledge(&mut self, _context: &mut Context) -> Result<()> {
+    fn write(&mut self, _is_end: bool) -> Result<()> {
         self.ledger.sync()
     }
 }

@@ -1,6 +1,6 @@
 //! A round as it is written: the question, the answer and the entry that closes it, in one append, all or none.
 
-use cp_common::stream::filter::text_of;
+use cp_common::context::given::text_of;
 use cp_common::wire::record::read;
 use cp_common::wire::{Block, Content, Receipt, ToolCall, Turn};
 use cp_common::{Error, Result};

@@ -17,6 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_found",
     examples: &["cp-session search hello"],
+    sort: Some("session_id, then seq"),
     ..VerbDoc::EMPTY
 };
 

@@ -5,10 +5,8 @@
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,13 +20,13 @@ struct Signals {
     interrupt: Arc<AtomicBool>,
     /// Set by the signals that end the program.
     end: Arc<AtomicBool>,
+    /// Readable after a signal.
     wake: UnixStream,
-    sender: UnixStream,
-    /// True if SIGHUP is handled.
-    hangs_up: bool,
+    /// The other ends of `wake` and of the watchdog's pipe.
+    senders: [UnixStream; 2],
 }
 
-static SIGNALS: OnceLock<Option<Signals>> = OnceLock::new();
+static SIGNALS: OnceLock<Signals> = OnceLock::new();
 
 /// Time for the work to end by itself after a signal.
 const GRACE: Duration = Duration::from_millis(100);
@@ -74,64 +72,57 @@ fn effects() -> MutexGuard<'static, usize> {
 /// Installs handlers for SIGINT, SIGTERM and SIGHUP. If that fails, these signals end the program at once, as by
 /// default. `leave` ends the program when the work does not unwind; it returns if there is nothing left to end.
 pub(crate) fn install(leave: fn()) {
-    SIGNALS.get_or_init(|| {
-        let (wake, sender) = UnixStream::pair().ok()?;
-        wake.set_nonblocking(true).ok()?;
-        // A program that was started with `nohup` continues without its terminal.
-        let ignored = ignored_signals();
-        let hangs_up = !is_ignored(ignored, SIGHUP);
-        // The kernel reaps the children of a process that ignores SIGCHLD, and their status is lost.
-        if is_ignored(ignored, SIGCHLD) {
-            signal_hook::flag::register(SIGCHLD, Arc::default()).ok()?;
-        }
-        let signals = Signals { interrupt: Arc::default(), end: Arc::default(), wake, sender, hangs_up };
-        signals.notice(SIGINT, &signals.interrupt).ok()?;
-        signals.notice(SIGTERM, &signals.end).ok()?;
-        if hangs_up {
-            signals.notice(SIGHUP, &signals.end).ok()?;
-        }
-        // A file at its size limit then fails the write, which can be reported, instead of killing the program.
-        signal_hook::flag::register(SIGXFSZ, Arc::default()).ok()?;
-        Some(signals)
-    });
-    watch(leave);
+    if let Ok((signals, came)) = installed() {
+        let _ = SIGNALS.set(signals);
+        // If the thread cannot be started, signals do not end work that does not check for them.
+        let watch = move || watch(came, leave);
+        let _ = std::thread::Builder::new().name("signals".to_owned()).stack_size(256 << 10).spawn(watch);
+    }
 }
 
-/// Starts the watchdog thread. If the thread cannot be started, signals do not end work that does not check for them.
-fn watch(leave: fn()) {
-    let Some(signals) = installed() else { return };
-    let Ok((mut came, sender)) = UnixStream::pair() else { return };
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let is_noticed = signal != SIGHUP || signals.hangs_up;
-        let registered = sender.try_clone().and_then(|sender| {
-            if is_noticed { signal_hook::low_level::pipe::register(signal, sender).map(drop) } else { Ok(()) }
-        });
-        if registered.is_err() {
-            return;
+/// Also returns the pipe of the watchdog.
+fn installed() -> std::io::Result<(Signals, UnixStream)> {
+    let ((wake, waker), (came, watchdog)) = (UnixStream::pair()?, UnixStream::pair()?);
+    wake.set_nonblocking(true)?;
+    let signals = Signals { interrupt: Arc::default(), end: Arc::default(), wake, senders: [waker, watchdog] };
+    let ignored = ignored_signals();
+    let is_ignored = |signal: i32| ignored & (1 << (signal - 1)) != 0;
+    // The kernel reaps the children of a process that ignores SIGCHLD, and their status is lost.
+    if is_ignored(SIGCHLD) {
+        signal_hook::flag::register(SIGCHLD, Arc::default())?;
+    }
+    signals.notice(SIGINT, &signals.interrupt)?;
+    signals.notice(SIGTERM, &signals.end)?;
+    // A program that was started with `nohup` continues without its terminal.
+    if !is_ignored(SIGHUP) {
+        signals.notice(SIGHUP, &signals.end)?;
+    }
+    // A file at its size limit then fails the write, which can be reported, instead of killing the program.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
+    Ok((signals, came))
+}
+
+/// Ends the program some time after a signal, unless it ends by itself.
+fn watch(mut came: UnixStream, leave: fn()) {
+    while !matches!(came.read(&mut [0; 64]), Ok(0)) {
+        let (mut write, mut since) = (WRITES.load(Ordering::Relaxed), Instant::now());
+        std::thread::sleep(GRACE);
+        while interrupted() {
+            // The lock is held while the program ends, so that no effect begins.
+            let effects = effects();
+            let last = std::mem::replace(&mut write, WRITES.load(Ordering::Relaxed));
+            if write != last {
+                since = Instant::now();
+            }
+            let is_blocked = write % 2 == 1 && since.elapsed() >= GRACE;
+            if *effects == 0 || is_blocked {
+                leave();
+                break;
+            }
+            drop(effects);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
-    let watch = move || {
-        while !matches!(came.read(&mut [0; 64]), Ok(0)) {
-            let (mut write, mut since) = (WRITES.load(Ordering::Relaxed), Instant::now());
-            std::thread::sleep(GRACE);
-            while interrupted() {
-                // The lock is held while the program ends, so that no effect begins.
-                let effects = effects();
-                let last = std::mem::replace(&mut write, WRITES.load(Ordering::Relaxed));
-                if write != last {
-                    since = Instant::now();
-                }
-                let is_blocked = write % 2 == 1 && since.elapsed() >= GRACE;
-                if *effects == 0 || is_blocked {
-                    leave();
-                    break;
-                }
-                drop(effects);
-                std::thread::sleep(POLL_INTERVAL);
-            }
-        }
-    };
-    let _ = std::thread::Builder::new().name("signals".to_owned()).stack_size(256 << 10).spawn(watch);
 }
 
 /// Returns the mask of the signals that this process was started with ignored; all of them if that is unknown.
@@ -141,14 +132,13 @@ fn ignored_signals() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(u64::MAX)
 }
 
-fn is_ignored(mask: u64, signal: i32) -> bool {
-    mask & (1 << (signal - 1)) != 0
-}
-
 impl Signals {
     fn notice(&self, signal: i32, mark: &Arc<AtomicBool>) -> std::io::Result<()> {
         signal_hook::flag::register(signal, Arc::clone(mark))?;
-        signal_hook::low_level::pipe::register(signal, self.sender.try_clone()?).map(drop)
+        for sender in &self.senders {
+            signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+        }
+        Ok(())
     }
 
     fn drain(&self) {
@@ -159,34 +149,28 @@ impl Signals {
 
 /// Makes SIGQUIT end the program as SIGTERM does, for a program that must close its session.
 pub fn quit_ends() {
-    let Some(signals) = installed() else { return };
     // If this fails, SIGQUIT ends the program at once, as by default.
-    let _ = signals.notice(SIGQUIT, &signals.end);
+    let _ = SIGNALS.get().map(|signals| signals.notice(SIGQUIT, &signals.end));
 }
 
 /// Clears a SIGINT that was handled, so that an interactive program continues. A signal that ends the program is never
 /// cleared.
 pub fn forget_interrupt() {
-    let Some(signals) = installed() else { return };
+    let Some(signals) = SIGNALS.get() else { return };
     signals.interrupt.store(false, Ordering::Relaxed);
-    if signals.end.load(Ordering::Relaxed) {
-        return;
+    if !ending() {
+        signals.drain();
     }
-    signals.drain();
-}
-
-fn installed() -> Option<&'static Signals> {
-    SIGNALS.get().and_then(Option::as_ref)
 }
 
 /// True if SIGINT, SIGTERM or SIGHUP has arrived.
 pub fn interrupted() -> bool {
-    ending() || installed().is_some_and(|signals| signals.interrupt.load(Ordering::Relaxed))
+    ending() || SIGNALS.get().is_some_and(|signals| signals.interrupt.load(Ordering::Relaxed))
 }
 
 /// True if a signal has arrived that ends even an interactive program.
 pub fn ending() -> bool {
-    installed().is_some_and(|signals| signals.end.load(Ordering::Relaxed))
+    SIGNALS.get().is_some_and(|signals| signals.end.load(Ordering::Relaxed))
 }
 
 /// Fails with [`Code::Interrupted`] after a signal. Call it between the steps of long work.
@@ -204,7 +188,7 @@ pub fn wait_readable(fd: BorrowedFd<'_>, limit: Option<Duration>) -> Result<bool
 pub fn wait_either(fd: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Result<bool> {
     check()?;
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-    let signals = installed();
+    let signals = SIGNALS.get();
     let wake = signals.map(|signals| signals.wake.as_fd());
     loop {
         let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::IN)];

@@ -6,9 +6,10 @@ use std::fs::File;
 use std::io::{self, BufReader, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cp_common::context::given::text_of;
 use cp_common::context::options::StreamOptions;
 use cp_common::output::Place;
-use cp_common::stream::filter::{Source, text_of};
+use cp_common::stream::filter::Source;
 use cp_common::{Error, Result};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::Serializer as _;

@@ -4,8 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cp_common::context::given;
-use cp_common::stream::filter::text_of;
+use cp_common::context::given::{self, text_of};
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result, keys};
 use serde::Deserialize;

@@ -71,7 +71,7 @@ fn print_answers(batch: &mut Batch, context: &mut Context) -> Result<()> {
             };
             source.settle(number, &name, &row, batch)?
         };
-        context.out.set_place(Place { index: row.index, line: row.line });
+        context.out.place = Place { index: row.index, line: row.line };
         if row.index.is_some() {
             context.out.streaming()?;
         }

@@ -64,7 +64,7 @@ impl Filter for Submit<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let work = self.requests.work(&body, context.out.place())?;
+        let work = self.requests.work(&body, context.out.place)?;
         let Client { engine, endpoint, protocol, .. } = self.client;
         if work.target().endpoint.name != endpoint.name {
             let (here, other) = (&endpoint.name, work.target().name());
@@ -75,7 +75,7 @@ impl Filter for Submit<'_> {
         let body = engine.body(&work)?;
         engine.check_batch_budget(&work, body.len())?;
         let path = self.client.server().map(|server| server.api.path(work.request())).unwrap_or_default();
-        add(&mut self.drafts, protocol, path, &work, &body, context.out.place())?;
+        add(&mut self.drafts, protocol, path, &work, &body, context.out.place)?;
         context.out.defer_item();
         Ok(())
     }

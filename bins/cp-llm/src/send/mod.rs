@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         earlier::hold_stdout();
     }
     if let Some(writer) = send.writer.as_ref().filter(|_| !direct.dry_run) {
-        context.out.write_failed_lines_itself();
+        context.out.writes_failed_lines = true;
         context.out.raw(&writer.header())?;
     }
     let outcome = filter::run(&mut send, source, request.stream_options(), context);
@@ -127,7 +127,7 @@ impl Send<'_> {
         for (pieces, answered) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
             let printed = show(pieces, &mut self.display, context).and_then(|()| match answered.outcome {
                 Err(error) if error.code() == Code::Interrupted => {
-                    context.out.set_place(answered.place);
+                    context.out.place = answered.place;
                     context.out.item_failed(error)
                 }
                 // The closing line reports the error that ended the stream.
@@ -167,8 +167,6 @@ impl Send<'_> {
 
     /// Prints and counts an answer.
     fn settle(&mut self, answered: Completed, options: StreamOptions, context: &mut Context) -> Result<()> {
-        let reduced_limit = self.engine.gates.reduced_limit().map(|most| format!(", at most {most} at a time"));
-        context.out.note_rows(reduced_limit.unwrap_or_default());
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
             self.finish_answer(answered.shown, answered.outcome, context)
@@ -242,7 +240,7 @@ impl Send<'_> {
 
     /// True if an earlier run has the answer.
     fn is_done(&self, work: &Work, context: &Context) -> Result<bool> {
-        match (&self.earlier, context.out.place().index) {
+        match (&self.earlier, context.out.place.index) {
             (Some(earlier), Some(index)) => earlier.has_answered(index, work, &self.engine),
             _ => Ok(false),
         }
@@ -282,11 +280,11 @@ impl Filter for Send<'_> {
                 format!("the turns of the session were not sent, and the new turns are not stored in it: {how}");
             context.out.notice("session_not_used", Severity::Info, message);
         }
-        let work = self.requests.work(&body, context.out.place());
+        let work = self.requests.work(&body, context.out.place);
         if let Ok(work) = &work
             && self.is_done(work, context)?
         {
-            context.out.skip_item();
+            context.out.item_skipped();
             return Ok(());
         }
         // A single text needs no concurrency.
@@ -302,7 +300,7 @@ impl Filter for Send<'_> {
         }
         while self.batch.as_ref().is_some_and(|batch| !batch.has_room()) && self.wait(context)? {}
         context.out.defer_item();
-        let place = context.out.place();
+        let place = context.out.place;
         self.batch.as_mut().map_or(Ok(()), |batch| batch.give(place, work))
     }
 
@@ -338,21 +336,21 @@ fn cut_text(error: &Error) -> Option<String> {
 pub(crate) fn print_cut(error: &Error, context: &mut Context) -> Result<()> {
     let Some(text) = cut_text(error).filter(|_| context.out.format() != Format::Json) else { return Ok(()) };
     context.out.piece(&text)?;
-    if context.out.place().line.is_some() { Ok(()) } else { context.out.raw(b"\n") }
+    if context.out.place.line.is_some() { Ok(()) } else { context.out.raw(b"\n") }
 }
 
 /// Prints pieces of streamed answers.
 fn show(pieces: Vec<TextPiece>, display: &mut ReasoningDisplay, context: &mut Context) -> Result<()> {
-    let here = context.out.place();
+    let here = context.out.place;
     for (place, kind, text) in pieces {
-        context.out.set_place(place);
+        context.out.place = place;
         let mut printer = Printer { context, display, shown: true };
         match kind {
             TextKind::Answer => printer.text(&text)?,
             TextKind::Thinking => printer.thinking(&text)?,
         }
     }
-    context.out.set_place(here);
+    context.out.place = here;
     Ok(())
 }
 

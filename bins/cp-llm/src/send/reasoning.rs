@@ -7,28 +7,17 @@ use cp_common::{Context, Result};
 
 use crate::wire_api::thoughts;
 
-/// The unfinished line on standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
-    None,
-    /// Reasoning text, and true if its last line is complete.
-    Thoughts {
-        is_ended: bool,
-    },
-    /// The indicator, which is erased before the next output.
-    Announcement,
-}
-
 /// Displays reasoning.
 pub(super) struct ReasoningDisplay {
     /// True to show all reasoning that the provider sends, false for an indicator on a terminal.
     is_full: bool,
-    line: Line,
+    /// True if the last line of the reasoning text is not complete.
+    is_inside: bool,
 }
 
 impl ReasoningDisplay {
     pub(super) fn new(is_full: bool) -> Self {
-        Self { is_full, line: Line::None }
+        Self { is_full, is_inside: false }
     }
 
     /// Shows new reasoning text.
@@ -42,13 +31,10 @@ impl ReasoningDisplay {
             }
             (true, Format::Text | Format::Raw) => {
                 context.out.aside(text);
-                self.line = Line::Thoughts { is_ended: text.ends_with('\n') };
+                self.is_inside = !text.ends_with('\n');
             }
-            (false, Format::Text) if self.line == Line::None && context.out.can_erase() => {
-                context.out.aside("thinking…");
-                self.line = Line::Announcement;
-            }
-            (false, _) => {}
+            (false, Format::Text) => context.out.announce("thinking…"),
+            (false, Format::Json | Format::Raw) => {}
         }
         Ok(())
     }
@@ -58,18 +44,16 @@ impl ReasoningDisplay {
         if self.is_full && context.out.format() != Format::Json {
             for thought in thoughts(&message.blocks).filter(|thought| !thought.is_empty()) {
                 context.out.aside(&thought);
-                self.line = Line::Thoughts { is_ended: thought.ends_with('\n') };
+                self.is_inside = !thought.ends_with('\n');
                 self.end(context);
             }
         }
     }
 
-    /// Completes or erases the line before other output.
+    /// Completes the line before other output.
     pub(super) fn end(&mut self, context: &Context) {
-        match std::mem::replace(&mut self.line, Line::None) {
-            Line::Thoughts { is_ended: false } => context.out.aside("\n"),
-            Line::Announcement => context.out.erase_aside(),
-            Line::Thoughts { is_ended: true } | Line::None => {}
+        if std::mem::take(&mut self.is_inside) {
+            context.out.aside("\n");
         }
     }
 }

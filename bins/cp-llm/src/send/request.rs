@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cp_common::context::given::text_of;
 use cp_common::output::Place;
-use cp_common::stream::filter::{Body, text_of};
+use cp_common::stream::filter::Body;
 use cp_common::wire::{Content, Prompt, Reply, ToolSpec, record};
 use cp_common::{Code, Error, Result};
 use cp_table::{Table, Template};

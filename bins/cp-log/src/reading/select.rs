@@ -20,7 +20,7 @@ pub(crate) struct Filters {
     /// Only this agent
     #[arg(long, value_name = "A")]
     agent: Option<String>,
-    /// Not before this time: RFC 3339, a date with or without a time of day, today, yesterday, tuesday, or a span ago,
+    /// Not before this time: RFC 3339, a date, today, yesterday, or a span ago,
     /// such as 30m, 2h, 7d, 1w
     #[arg(long, value_name = "TIME")]
     since: Option<String>,

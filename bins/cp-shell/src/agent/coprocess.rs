@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, ChildOptions, cmd, find, split};
 use cp_common::output::to_stderr;
-use cp_common::stream::lines::{Lines, Next};
+use cp_common::stream::lines::Lines;
 use cp_common::wire::record::Record;
 use cp_common::{Code, Error, Result};
 use serde::Serialize;
@@ -129,9 +129,9 @@ impl StandardError {
 
     fn read(&mut self) -> Result<()> {
         while self.lines.wait_line(Duration::ZERO)?
-            && let Next::Line(line) = self.lines.next(&mut || Ok(()))?
+            && let Some(line) = self.lines.next(&mut || Ok(()))?
         {
-            self.held.push_back((Instant::now(), String::from_utf8_lossy(self.lines.bytes(&line)).into_owned()));
+            self.held.push_back((Instant::now(), String::from_utf8_lossy(self.lines.bytes(&line)?).into_owned()));
         }
         Ok(())
     }

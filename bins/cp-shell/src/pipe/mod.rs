@@ -123,7 +123,7 @@ impl Pipe {
             }
             (Piece::Broken(broken), Mode::Records) => {
                 let message = format!("line {}: {}", broken.line, broken.reason);
-                context.out.set_place(Place { index: Some(index), line: Some(broken.line) });
+                context.out.place = Place { index: Some(index), line: Some(broken.line) };
                 return context.out.item_failed(Error::validation(message));
             }
             (Piece::Value(bytes), Mode::Requests) => self.responder.answer(&bytes, context)?,
@@ -180,7 +180,7 @@ fn mode_of(piece: &Piece) -> Mode {
 /// Answers a record: a `tool_call` for an operation is answered with a `tool_result`. An error that is not fatal is
 /// reported for the item.
 fn answer_record(bytes: &[u8], index: u64, responder: &mut Responder, context: &mut Context) -> Result<()> {
-    context.out.set_place(Place { index: Some(index), line: None });
+    context.out.place = Place { index: Some(index), line: None };
     match item(bytes, responder, context) {
         Err(error) if !error.is_fatal() => context.out.item_failed(error),
         other => other,

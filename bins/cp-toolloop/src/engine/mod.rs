@@ -101,7 +101,7 @@ impl Engine {
                 if context.out.format() != Format::Json
                     && let Some(approval) = Approval::of(&error)
                 {
-                    context.explain(&approval::description(&approval));
+                    context.out.explain(&approval::description(&approval));
                 }
                 if let (Code::Partial, Some(text)) =
                     (error.code(), error.details().get("partial").and_then(Value::as_str))

@@ -94,7 +94,7 @@ impl Rows {
         };
         let work = work.unwrap_or_else(|| Work::Runs(child::arguments(plan, &files.run, context)));
         context.out.defer_item();
-        self.jobs.give(Task { place: context.out.place(), files, work })
+        self.jobs.give(Task { place: context.out.place, files, work })
     }
 
     /// Prints the next run if it has ended; false otherwise.
@@ -141,11 +141,10 @@ impl Rows {
         let shown = |context: &mut Context| records.map_or(Ok(()), |records| show(records, context));
         if let Some(stopped) = failure.take_if(|failure| failure.code() == Code::Interrupted) {
             // A run that was stopped alone does not stop the others.
-            let here = context.out.place();
-            context.out.set_place(place);
+            let here = std::mem::replace(&mut context.out.place, place);
             shown(context)?;
             context.out.item_failed(stopped)?;
-            context.out.set_place(here);
+            context.out.place = here;
             return Ok(());
         }
         filter::settle(place, options, context, |context| {
@@ -202,7 +201,7 @@ fn show(mut records: File, context: &mut Context) -> Result<()> {
         let record = Record::parse(&line)?;
         let (Some(kind), Some(data)) = (record.kind, record.data) else { continue };
         if context.out.format() == Format::Json {
-            context.out.record_raw(kind, data)?;
+            context.out.record(kind, data)?;
         } else if kind == Kind::Message {
             let message: Message = record.read()?;
             if message.tool_calls.is_empty() {

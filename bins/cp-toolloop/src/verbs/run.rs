@@ -4,11 +4,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cp_common::context::given::text_of;
 use cp_common::context::options::{StreamOptions, text_or_file};
 use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::earlier::hold_stdout;
-use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
@@ -185,7 +186,7 @@ impl Filter for Runs<'_> {
         if let Some(name) = &self.args.name {
             RunFiles::check_free(name, context)?;
         }
-        let place = context.out.place();
+        let place = context.out.place;
         let mut plan = ready.plan(self.args, prompt, context)?;
         let servers = ready.servers.take();
         let Some(index) = place.index else { return start(plan, servers, &mut self.total, context) };
@@ -204,7 +205,7 @@ impl Filter for Runs<'_> {
             None => None,
         };
         if earlier.is_some_and(|earlier| earlier.is_answered) {
-            context.out.skip_item();
+            context.out.item_skipped();
             return Ok(());
         }
         while !rows.has_room() && rows.wait(self.args.stream_options, &mut self.total, context)? {}

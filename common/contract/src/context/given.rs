@@ -37,9 +37,19 @@ pub fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns a text without the byte order mark that some editors write at its start.
-pub fn without_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
+/// Decodes UTF-8, without the byte order mark that some editors write at its start. The error names the offset.
+pub fn text_of(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map(|text| text.strip_prefix('\u{feff}').unwrap_or(text)).map_err(|e| {
+        Error::validation(format!("the text is not UTF-8: byte {}", e.valid_up_to()))
+            .with("offset", e.valid_up_to())
+            .hint("convert it, for example with iconv")
+    })
+}
+
+/// Returns a text without its last line end.
+pub(crate) fn without_line_end(text: &[u8]) -> &[u8] {
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    text.strip_suffix(b"\r").unwrap_or(text)
 }
 
 /// Opens a regular file. Other input is copied to an anonymous temporary file first.

@@ -51,35 +51,28 @@ impl Context {
 
     /// Returns the directory that `.` means in policy: `--base` from the outermost program, else the working directory.
     pub fn base(&self) -> Result<PathBuf> {
-        match &self.options.base {
-            Some(base) => {
-                Ok(base.canonicalize().map_err(|e| Error::io("opening the base directory", e).in_file(base))?)
-            }
-            None => Ok(std::env::current_dir()?),
-        }
+        let Some(base) = &self.options.base else { return Ok(std::env::current_dir()?) };
+        base.canonicalize().map_err(|e| Error::io("opening the base directory", e).in_file(base))
     }
 
     /// Returns the real path of the governed tree that `--root` names, which must be a directory.
     pub fn root(&self) -> Result<Option<PathBuf>> {
         let Some(root) = &self.options.root else { return Ok(None) };
-        match root.canonicalize() {
-            Ok(real) if real.is_dir() => Ok(Some(real)),
-            Ok(_) => Err(Error::validation("the root is not a directory").in_file(root)),
-            Err(e) if e.kind() == ErrorKind::NotFound => Err(Error::not_found("no such directory")
+        let real = root.canonicalize().map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Error::not_found("no such directory")
                 .in_file(root)
-                .hint("name the directory of a control plane tree with --root")),
-            Err(e) => Err(Error::io("opening the root", e).in_file(root)),
+                .hint("name the directory of a control plane tree with --root"),
+            _ => Error::io("opening the root", e).in_file(root),
+        })?;
+        if !real.is_dir() {
+            return Err(Error::validation("the root is not a directory").in_file(root));
         }
+        Ok(Some(real))
     }
 
     /// Prints a warning on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
         self.out.warn(message);
-    }
-
-    /// Prints lines on standard error, unless `--quiet`. Quoted text must be escaped already.
-    pub fn explain(&self, text: &str) {
-        self.out.explain(text);
     }
 
     /// Prints a line of progress on standard error, only on a terminal.
@@ -98,20 +91,20 @@ impl Context {
 
     /// Returns the options that pass this context to another program of the suite.
     pub fn handed_on(&self) -> Vec<OsString> {
-        let mut flags = vec!["--home".into(), self.home.root().into()];
-        let mut flag = |name: &str, value: Option<OsString>| {
-            if let Some(value) = value {
-                flags.extend([name.into(), value]);
-            }
-        };
-        flag("--ledger", self.options.ledger.as_ref().map(OsString::from));
-        flag("--session", self.options.session.as_ref().map(OsString::from));
-        flag("--run", self.options.run.as_ref().map(OsString::from));
-        flag("--base", self.base().ok().map(OsString::from));
+        let options = &self.options;
         // The directory of the other program may be another one.
-        flag("--root", self.options.root.as_ref().map(|root| std::path::absolute(root).unwrap_or_default().into()));
-        flag("--origin", Some(self.origin().name().into()));
-        if self.options.quiet {
+        let root = options.root.as_ref().map(|root| std::path::absolute(root).unwrap_or_default());
+        let given = [
+            ("--ledger", options.ledger.as_ref().map(OsString::from)),
+            ("--session", options.session.as_ref().map(OsString::from)),
+            ("--run", options.run.as_ref().map(OsString::from)),
+            ("--base", self.base().ok().map(OsString::from)),
+            ("--root", root.map(OsString::from)),
+            ("--origin", Some(self.origin().name().into())),
+        ];
+        let mut flags = vec!["--home".into(), self.home.root().into()];
+        flags.extend(given.into_iter().filter_map(|(name, value)| Some([name.into(), value?])).flatten());
+        if options.quiet {
             flags.push("--quiet".into());
         }
         flags

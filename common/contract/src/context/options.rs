@@ -4,35 +4,25 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::given;
+use super::given::{self, without_line_end};
 use crate::output::Format;
-use crate::wire::{Error, Result};
+use crate::wire::Result;
 
 /// The longest text that an option reads from a file, in bytes.
 const LONGEST_TEXT: u64 = 4 << 20;
 
-/// Returns the text of an option: `@FILE` reads a file and strips its last newline, `@-` reads standard input, and `@@`
+/// Returns the text of an option: `@FILE` reads a file and strips its last line end, `@-` reads standard input, and `@@`
 /// stands for a leading `@`.
 pub fn text_or_file(given: &str) -> Result<String> {
     match given.strip_prefix('@') {
         Some(rest) if rest.starts_with('@') => Ok(rest.to_owned()),
-        Some(file) => text_of_file(Path::new(file)),
+        Some(file) => {
+            let file = Path::new(file);
+            let bytes = given::bytes(file, LONGEST_TEXT)?;
+            given::text_of(without_line_end(&bytes)).map(str::to_owned).map_err(|e| e.in_file(file))
+        }
         None => Ok(given.to_owned()),
     }
-}
-
-fn text_of_file(file: &Path) -> Result<String> {
-    let bytes = given::bytes(file, LONGEST_TEXT)?;
-    let mut text = String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        Error::validation(format!("the text is not UTF-8: byte {at}")).in_file(file).with("offset", at)
-    })?;
-    for end in ['\n', '\r'] {
-        if text.ends_with(end) {
-            text.pop();
-        }
-    }
-    Ok(given::without_mark(&text).to_owned())
 }
 
 /// The origin of a request.
@@ -135,14 +125,8 @@ pub struct StreamOptions {
     #[arg(long, hide_short_help = true)]
     pub strict_exit: bool,
     /// Effect of failed items
-    #[arg(
-        long,
-        value_enum,
-        value_name = "EFFECT",
-        default_value_t,
-        conflicts_with = "strict_exit",
-        hide_short_help = true
-    )]
+    #[arg(long, value_enum, value_name = "EFFECT", default_value_t, hide_short_help = true)]
+    #[arg(conflicts_with = "strict_exit")]
     pub row_failures: RowFailures,
     /// False is the same as --row-failures stop
     #[arg(long, value_name = "BOOL", hide_short_help = true, conflicts_with = "row_failures")]
@@ -182,7 +166,7 @@ pub fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
 #[command(next_help_heading = "Options of a query")]
 pub struct QueryOptions {
     /// Maximum number of items
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
     /// Cursor of the previous page, to continue after it
     #[arg(long, value_name = "CURSOR")]

@@ -16,7 +16,7 @@ use serde_json::Map;
 
 use super::answer::failure;
 use crate::signals;
-use crate::stream::lines::{Lines, Next};
+use crate::stream::lines::Lines;
 use crate::wire::record::{Kind, Record, closed_line, open_line};
 use crate::wire::{Code, Error, Result};
 
@@ -142,11 +142,8 @@ impl Child {
         if output.is_too_long() {
             return Err(too_long());
         }
-        match output.next(&mut || Ok(()))? {
-            Next::Line(line) => Ok(Some(output.bytes(&line))),
-            Next::TooLong(_) => Err(too_long()),
-            Next::End => Ok(None),
-        }
+        let Some(line) = output.next(&mut || Ok(()))? else { return Ok(None) };
+        output.bytes(&line).map(Some).map_err(|_| too_long())
     }
 
     /// Waits at most `limit` for a whole line or the end. Returns true if [`Child::next_line`] will not block.

@@ -10,11 +10,13 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_getfd};
+use rustix::termios::tcgetwinsize;
 
 use crate::signals;
 use crate::wire::{Code, Error, Result};
@@ -31,20 +33,12 @@ fn write_to(stdout: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
             Ok(n) => bytes = &bytes[n..],
             Err(Errno::INTR) => {}
             Err(Errno::PIPE) => return Err(Error::reader_gone()),
-            Err(Errno::AGAIN) => wait_writable(stdout.as_fd())?,
+            // Another process may have made the pipe non-blocking.
+            Err(Errno::AGAIN) => drop(poll(&mut [PollFd::from_borrowed_fd(stdout, PollFlags::OUT)], None)),
             Err(e) => return Err(Error::io("writing standard output", e)),
         }
     }
     Ok(())
-}
-
-/// Waits until standard output is writable, because another process may have made the pipe non-blocking.
-fn wait_writable(fd: BorrowedFd<'_>) -> Result<()> {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-    match poll(&mut fds, None) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(e) => Err(Error::io("waiting for standard output", e)),
-    }
 }
 
 /// True if nobody reads the pipe of standard output.
@@ -74,41 +68,77 @@ pub fn to_stderr(text: &str) {
     let _ = std::io::stderr().write_all(printable(text).as_bytes());
 }
 
-/// True if standard error is a terminal.
-pub(super) fn is_terminal() -> bool {
-    std::io::stderr().is_terminal()
-}
-
 /// Writes text that accompanies standard output, faint on a terminal.
 pub(super) fn aside_to_stderr(text: &str) {
     erase_progress();
-    if is_terminal() {
+    if std::io::stderr().is_terminal() {
         let _ = write!(std::io::stderr(), "\x1b[2m{}\x1b[22m", printable(text));
     } else {
         to_stderr(text);
     }
 }
 
-/// True while the line of progress is shown.
+/// True while a line of progress is shown.
 static HAS_PROGRESS: AtomicBool = AtomicBool::new(false);
 
 /// Shows a line of progress in place of the last one.
-pub(super) fn show_progress(line: &str) {
+fn show_progress(line: &str) {
     HAS_PROGRESS.store(true, Ordering::Relaxed);
-    erase_stderr_line();
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
 }
 
 /// Erases the line of progress, if it is shown.
-pub(super) fn erase_progress() {
+fn erase_progress() {
     if HAS_PROGRESS.swap(false, Ordering::Relaxed) {
-        erase_stderr_line();
+        let _ = std::io::stderr().write_all(b"\r\x1b[K");
     }
 }
 
-/// Erases the current line of a terminal.
-pub(super) fn erase_stderr_line() {
-    let _ = std::io::stderr().write_all(b"\r\x1b[K");
+/// Shows a faint line on a terminal until something else is written.
+pub(super) fn announce(text: &str) {
+    if !HAS_PROGRESS.load(Ordering::Relaxed) && std::io::stderr().is_terminal() {
+        show_progress(&format!("\x1b[2m{text}\x1b[22m"));
+    }
+}
+
+/// Time of work without a report, and between two reports.
+const DELAY: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_millis(200);
+/// The width of a terminal that does not report it.
+const WIDTH: u16 = 80;
+
+/// The progress of one piece of long work: one line on a terminal's standard error, which each report rewrites.
+/// Everything else that is written to a standard stream erases it first, and so does its end.
+#[derive(Debug)]
+pub struct Progress {
+    /// The time of the next report; `None` if nothing is shown.
+    next: Option<Instant>,
+}
+
+impl Progress {
+    /// Begins reports about work that started at a time, if standard error is a terminal.
+    pub(super) fn since(started: Instant, is_wanted: bool) -> Self {
+        Self { next: (is_wanted && std::io::stderr().is_terminal()).then(|| started + DELAY) }
+    }
+
+    /// Shows a line, if the work already takes long and the last report is not recent.
+    pub fn report(&mut self, line: impl FnOnce() -> String) {
+        let now = Instant::now();
+        if self.next.is_none_or(|next| now < next) {
+            return;
+        }
+        self.next = Some(now + INTERVAL);
+        let columns = tcgetwinsize(rustix::stdio::stderr()).map_or(WIDTH, |size| size.ws_col).max(2);
+        // A line that wraps could not be erased.
+        let line: String = printable_line(&line()).chars().take(usize::from(columns) - 1).collect();
+        show_progress(&line);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        erase_progress();
+    }
 }
 
 /// Writes one line to standard error. Line feeds are escaped, so that quoted text cannot forge a second line.

@@ -1,8 +1,6 @@
 //! The newest release that was found by the last check, in `state/update.json` of the home. Nothing here opens a
 //! socket.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use super::{Output, Severity};
@@ -29,25 +27,21 @@ impl Newest {
         let text = serde_json::to_vec(self).map_err(|e| Error::validation(e.to_string()))?;
         write_whole(&home.state("update.json"), &text)
     }
-
-    /// Returns the stored release if it is newer than this version.
-    fn kept(file: &Path) -> Option<Self> {
-        // Excludes a named pipe, because reading one would block.
-        file.metadata().ok().filter(|found| found.is_file() && found.len() < 4096)?;
-        let kept: Self = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-        (number(&kept.latest_version)? > number(env!("CARGO_PKG_VERSION"))?).then_some(kept)
-    }
 }
 
 impl Output {
     /// Adds the notice of a newer release, if one is known.
     pub fn notice_of_update(&mut self, home: &Home) {
-        let current = env!("CARGO_PKG_VERSION");
-        if let Some(Newest { latest_version, severity, checked_at, recommended_command }) =
-            Newest::kept(&home.state("update.json"))
-        {
+        let (file, current) = (home.state("update.json"), env!("CARGO_PKG_VERSION"));
+        // Excludes a named pipe, because reading one would block.
+        let is_readable = file.metadata().is_ok_and(|found| found.is_file() && found.len() < 4096);
+        let kept = is_readable.then(|| std::fs::read(file).ok()).flatten();
+        let Some(newest) = kept.and_then(|text| serde_json::from_slice::<Newest>(&text).ok()) else { return };
+        if number(&newest.latest_version) > number(current) {
+            let Newest { latest_version, severity, checked_at, recommended_command } = newest;
             let message = format!(
-                "version {latest_version} is available, this is {current} (looked for at {checked_at}): run `{recommended_command}`, then read `cp-shell changelog --since {current}`"
+                "version {latest_version} is available, this is {current} (looked for at {checked_at}): \
+                 run `{recommended_command}`, then read `cp-shell changelog --since {current}`"
             );
             self.notice("update_available", severity, message);
         }
@@ -56,7 +50,6 @@ impl Output {
 
 /// Parses the three numbers of a version.
 pub fn number(version: &str) -> Option<[u64; 3]> {
-    let mut parts = version.strip_prefix('v').unwrap_or(version).split('.').map(|part| part.parse().ok());
-    let number = [parts.next()??, parts.next()??, parts.next()??];
-    parts.next().is_none().then_some(number)
+    let parts = version.strip_prefix('v').unwrap_or(version).split('.').map(|part| part.parse().ok());
+    parts.collect::<Option<Vec<u64>>>()?.try_into().ok()
 }

@@ -167,7 +167,7 @@ fn perform<C: Parser>(asked: &Asked, run: fn(C, &mut Context) -> Result<()>, con
             context.out.warn(message);
         }
     }
-    context.out.choose(standard::selected_fields(program, verb, matches)?);
+    context.out.fields = standard::selected_fields(program, verb, matches)?;
     if let Some(named) = &context.options.session {
         check_session(named)?;
     }
@@ -233,7 +233,7 @@ fn audit(asked: &Asked, result: &Result<()>, took: Duration, context: &mut Conte
         argv_bytes: &bytes,
         exit,
         code: code.map(|code| code.row().name),
-        message: failure.map(Error::message).or_else(|| context.out.first_failure()),
+        message: failure.map(Error::message).or(context.out.first_failure.as_ref().map(Error::message)),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     };
     let outcome = (program.audit)(context).and_then(|sink| sink.map_or(Ok(()), |mut sink| sink.finished(&finished)));

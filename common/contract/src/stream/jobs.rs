@@ -1,7 +1,7 @@
-//! A thread pool for the items of a stream. Results are returned in the order of submission, or as they complete; the
-//! number of items in memory is limited.
+//! A thread pool for the items of a stream. Results are returned in the order of submission; the number of items in
+//! memory is limited.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,26 +19,30 @@ pub struct Jobs<T, R> {
     board: Arc<Board<T, R>>,
     threads: usize,
     started: usize,
-    /// The ticket of the next task.
-    next: u64,
-    /// Tickets of tasks whose results have not been returned, the oldest first.
-    pending: VecDeque<u64>,
     work: Arc<dyn Fn(T) -> R + Send + Sync>,
 }
 
 struct Board<T, R> {
     state: Mutex<State<T, R>>,
-    /// Signalled when a task is submitted, or the pool is closed.
-    given: Condvar,
+    /// Signalled when a task is submitted or done, or the pool is closed.
+    changed: Condvar,
     /// Readable while there may be results that have not been returned.
     done: OwnedFd,
 }
 
 struct State<T, R> {
-    open: VecDeque<(u64, T)>,
-    busy: usize,
-    results: BTreeMap<u64, R>,
+    /// The tasks whose results have not been returned, in the order of submission.
+    slots: VecDeque<Slot<T, R>>,
+    /// The number of tasks that were in front of them.
+    passed: usize,
     closed: bool,
+}
+
+enum Slot<T, R> {
+    /// No task after a waiting one has begun.
+    Waiting(T),
+    Busy,
+    Done(R),
 }
 
 impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
@@ -46,15 +50,9 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
     pub fn new(threads: usize, work: impl Fn(T) -> R + Send + Sync + 'static) -> Result<Self> {
         let done = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::io("preparing threads", e).fatal())?;
-        let state = State { open: VecDeque::new(), busy: 0, results: BTreeMap::new(), closed: false };
-        Ok(Self {
-            board: Arc::new(Board { state: Mutex::new(state), given: Condvar::new(), done }),
-            threads: threads.max(1),
-            started: 0,
-            next: 0,
-            pending: VecDeque::new(),
-            work: Arc::new(work),
-        })
+        let state = Mutex::new(State { slots: VecDeque::new(), passed: 0, closed: false });
+        let board = Arc::new(Board { state, changed: Condvar::new(), done });
+        Ok(Self { board, threads: threads.max(1), started: 0, work: Arc::new(work) })
     }
 
     /// Returns a descriptor that is readable when results may be ready, for [`crate::stream::filter::Filter::wakes`].
@@ -64,24 +62,21 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
 
     /// True if another task may be submitted before a result is taken.
     pub fn has_room(&self) -> bool {
-        self.pending.len() < self.threads * WINDOW
+        self.pending() < self.threads * WINDOW
     }
 
     /// Returns the number of tasks whose results have not been returned.
     pub fn pending(&self) -> usize {
-        self.pending.len()
+        self.board.lock().slots.len()
     }
 
     /// Submits a task to the next free thread.
     pub fn give(&mut self, task: T) -> Result<()> {
-        let ticket = self.next;
-        self.next += 1;
-        self.pending.push_back(ticket);
         let mut state = self.board.lock();
-        state.open.push_back((ticket, task));
-        let wanted = state.open.len() + state.busy;
+        state.slots.push_back(Slot::Waiting(task));
+        let wanted = state.slots.iter().filter(|slot| !matches!(slot, Slot::Done(_))).count();
         drop(state);
-        self.board.given.notify_one();
+        self.board.changed.notify_all();
         if self.started < self.threads.min(wanted) {
             let (board, work) = (Arc::clone(&self.board), Arc::clone(&self.work));
             std::thread::Builder::new()
@@ -92,22 +87,20 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
         Ok(())
     }
 
-    /// Returns the next result, if it is ready.
+    /// Returns the next result, in the order of submission, if it is ready.
     pub fn take(&mut self) -> Option<R> {
         // The descriptor is cleared before the results are read, so that a result that arrives in between makes it
         // readable again.
         let _ = rustix::io::read(&self.board.done, &mut [0; 8]);
         let mut state = self.board.lock();
-        let ticket = *self.pending.front()?;
-        let result = state.results.remove(&ticket)?;
-        drop(state);
-        self.forget(ticket);
+        let Slot::Done(result) = state.slots.pop_front_if(|slot| matches!(slot, Slot::Done(_)))? else { return None };
+        state.passed += 1;
         Some(result)
     }
 
     /// Waits for the next result; `None` if no task is pending. Fails if a signal arrives first.
     pub fn wait(&mut self) -> Result<Option<R>> {
-        while !self.pending.is_empty() {
+        while self.pending() > 0 {
             if let Some(result) = self.take() {
                 return Ok(Some(result));
             }
@@ -118,47 +111,32 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
 
     /// Removes the tasks that no thread has begun, the oldest first. Tasks in progress continue.
     pub fn take_back(&mut self) -> Vec<T> {
-        let open = std::mem::take(&mut self.board.lock().open);
-        open.into_iter()
-            .map(|(ticket, task)| {
-                self.forget(ticket);
-                task
-            })
-            .collect()
+        let mut state = self.board.lock();
+        let begun = state.slots.iter().take_while(|slot| !matches!(slot, Slot::Waiting(_))).count();
+        let open = state.slots.split_off(begun).into_iter();
+        open.filter_map(|slot| if let Slot::Waiting(task) = slot { Some(task) } else { None }).collect()
     }
 
-    /// Returns every result that is ready within `limit`, in the order of submission. Signals do not end the wait.
+    /// Returns every result that is ready within `limit`, in the order of submission, and forgets the others. Signals do
+    /// not end the wait.
     pub fn drain(&mut self, limit: Duration) -> Vec<R> {
         let asked = Instant::now();
         let mut state = self.board.lock();
-        while state.busy + state.open.len() > 0 && asked.elapsed() < limit {
-            let left = limit.saturating_sub(asked.elapsed()).min(Duration::from_millis(5));
-            state = self.board.given.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        while !state.slots.iter().all(|slot| matches!(slot, Slot::Done(_))) && asked.elapsed() < limit {
+            let left = limit.saturating_sub(asked.elapsed());
+            state = self.board.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let results = std::mem::take(&mut state.results);
+        let slots = std::mem::take(&mut state.slots);
+        state.passed += slots.len();
         drop(state);
-        results
-            .into_iter()
-            .map(|(ticket, result)| {
-                self.forget(ticket);
-                result
-            })
-            .collect()
-    }
-}
-
-impl<T, R> Jobs<T, R> {
-    fn forget(&mut self, ticket: u64) {
-        if let Ok(at) = self.pending.binary_search(&ticket) {
-            self.pending.remove(at);
-        }
+        slots.into_iter().filter_map(|slot| if let Slot::Done(result) = slot { Some(result) } else { None }).collect()
     }
 }
 
 impl<T, R> Drop for Jobs<T, R> {
     fn drop(&mut self) {
         self.board.lock().closed = true;
-        self.board.given.notify_all();
+        self.board.changed.notify_all();
     }
 }
 
@@ -170,19 +148,23 @@ impl<T, R> Board<T, R> {
     fn work_off(&self, work: &dyn Fn(T) -> R) {
         let mut state = self.lock();
         loop {
-            let Some((ticket, task)) = state.open.pop_front() else {
+            let next = state.slots.iter().position(|slot| matches!(slot, Slot::Waiting(_)));
+            let begun = next.map(|at| (state.passed + at, std::mem::replace(&mut state.slots[at], Slot::Busy)));
+            let Some((ticket, Slot::Waiting(task))) = begun else {
                 if state.closed {
                     return;
                 }
-                state = self.given.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            state.busy += 1;
             drop(state);
             let result = work(task);
             state = self.lock();
-            state.busy -= 1;
-            state.results.insert(ticket, result);
+            let at = ticket.checked_sub(state.passed);
+            if let Some(slot) = at.and_then(|at| state.slots.get_mut(at)) {
+                *slot = Slot::Done(result);
+            }
+            self.changed.notify_all();
             // If the counter is full, the descriptor is readable anyway.
             let _ = rustix::io::write(&self.done, &1_u64.to_ne_bytes());
         }

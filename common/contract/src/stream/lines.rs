@@ -14,25 +14,16 @@ pub const LINE_LIMIT: usize = 64 << 20;
 
 const CHUNK: usize = 64 << 10;
 
-/// A line, as a range of the reader's buffer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A line that is not blank, as a range of the reader's buffer.
+#[derive(Debug)]
 pub struct Line {
     span: Range<usize>,
     /// The line number, from 1.
     pub number: u64,
     /// True if a line feed ended the line.
     pub terminated: bool,
-}
-
-/// The result of the next read.
-#[derive(Debug)]
-pub enum Next {
-    /// A line that is not blank.
-    Line(Line),
-    /// A line over the limit, which was skipped; its line number, from 1.
-    TooLong(u64),
-    /// The end of the input.
-    End,
+    /// True if the line is over the limit, and was skipped.
+    is_too_long: bool,
 }
 
 /// Reads lines from a descriptor.
@@ -84,35 +75,30 @@ impl<F: AsFd> Lines<F> {
         self
     }
 
-    /// Returns the next line that is not blank. `idle` runs before each read that could block.
-    pub fn next(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<Next> {
-        let mut skipping = false;
+    /// Returns the next line that is not blank; `None` at the end. `idle` runs before each read that could block.
+    pub fn next(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<Option<Line>> {
+        let mut is_too_long = false;
         loop {
-            if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.scanned..]) {
-                let end = self.scanned + at;
-                let line = self.take(end, true);
-                if skipping {
-                    return Ok(Next::TooLong(line.number));
+            let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]).map(|at| self.scanned + at);
+            if found.is_none() {
+                self.scanned = self.buffer.len();
+                is_too_long |= self.buffer.len() - self.start > self.limit;
+                if is_too_long {
+                    self.start = self.buffer.len();
                 }
-                if !self.bytes(&line).trim_ascii().is_empty() {
-                    return Ok(Next::Line(line));
+                if self.fill(idle)? {
+                    continue;
                 }
-                continue;
+                if self.start == self.buffer.len() && !is_too_long {
+                    return Ok(None);
+                }
             }
-            self.scanned = self.buffer.len();
-            if skipping || self.buffer.len() - self.start > self.limit {
-                skipping = true;
-                self.start = self.buffer.len();
-            }
-            if !self.fill(idle)? {
-                if self.start == self.buffer.len() && !skipping {
-                    return Ok(Next::End);
-                }
-                let line = self.take(self.buffer.len(), false);
-                if skipping {
-                    return Ok(Next::TooLong(line.number));
-                }
-                return Ok(if self.bytes(&line).trim_ascii().is_empty() { Next::End } else { Next::Line(line) });
+            let span = self.start..found.unwrap_or(self.buffer.len());
+            self.start = found.map_or(span.end, |end| end + 1);
+            self.scanned = self.start;
+            self.number += 1;
+            if is_too_long || !self.buffer[span.clone()].trim_ascii().is_empty() {
+                return Ok(Some(Line { span, number: self.number, terminated: found.is_some(), is_too_long }));
             }
         }
     }
@@ -125,11 +111,15 @@ impl<F: AsFd> Lines<F> {
     }
 
     /// Returns the bytes of a line that [`Lines::next`] just returned, without its line end and a byte order mark at
-    /// the beginning.
-    pub fn bytes(&self, line: &Line) -> &[u8] {
+    /// the beginning. Fails if the line is over the limit.
+    pub fn bytes(&self, line: &Line) -> Result<&[u8]> {
+        if line.is_too_long {
+            let message = format!("the line is longer than {} MiB", self.limit >> 20);
+            return Err(Error::validation(message).at_line(line.number));
+        }
         let bytes = &self.buffer[line.span.clone()];
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-        if line.number == 1 { bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes) } else { bytes }
+        Ok(if line.number == 1 { bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes) } else { bytes })
     }
 
     /// Returns the rest of the input.
@@ -188,14 +178,6 @@ impl<F: AsFd> Lines<F> {
         Ok(Some(count))
     }
 
-    fn take(&mut self, end: usize, terminated: bool) -> Line {
-        let span = self.start..end;
-        self.start = if terminated { end + 1 } else { end };
-        self.scanned = self.start;
-        self.number += 1;
-        Line { span, number: self.number, terminated }
-    }
-
     /// Reads once. Returns false at the end of the input.
     fn fill(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
         if self.ended {
@@ -251,14 +233,9 @@ mod tests {
         let mut lines = Lines::new(reader);
         lines.limit = limit;
         let mut all = Vec::new();
-        loop {
-            match lines.next(&mut || Ok(())).unwrap() {
-                Next::Line(line) => {
-                    all.push(format!("{} {}", line.number, String::from_utf8_lossy(lines.bytes(&line))));
-                }
-                Next::TooLong(number) => all.push(format!("{number} too long")),
-                Next::End => break,
-            }
+        while let Some(line) = lines.next(&mut || Ok(())).unwrap() {
+            let shown = lines.bytes(&line).map_or("too long".into(), String::from_utf8_lossy);
+            all.push(format!("{} {shown}", line.number));
         }
         feeder.join().unwrap();
         all
@@ -283,7 +260,7 @@ mod tests {
         lines.limit = 100;
         writer.write_all(b"a\n").unwrap();
         assert!(lines.wait_line(Duration::from_secs(5)).unwrap() && !lines.is_too_long());
-        assert!(matches!(lines.next(&mut || Ok(())), Ok(Next::Line(_))));
+        assert!(lines.next(&mut || Ok(())).unwrap().is_some());
         writer.write_all(&[b'x'; 200]).unwrap();
         assert!(lines.wait_line(Duration::from_secs(5)).unwrap() && lines.is_too_long());
     }

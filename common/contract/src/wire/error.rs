@@ -156,8 +156,10 @@ fn clean(value: &mut Value) {
 }
 
 /// A failure: its code, a message with the location, details for programs, and a hint.
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     code: Code,
     message: String,

@@ -59,10 +59,9 @@ pub(crate) fn answer_at(
         outcome => outcome,
     });
     let Some(error) = stopped else { return outcome };
-    let here = context.out.place();
-    context.out.set_place(place);
+    let here = std::mem::replace(&mut context.out.place, place);
     let answered = context.out.item_failed(error);
-    context.out.set_place(here);
+    context.out.place = here;
     answered
 }
 

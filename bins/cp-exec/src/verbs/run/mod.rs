@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
-use cp_common::output::{Format, Severity, to_stderr};
+use cp_common::output::{Format, Severity, has_lost_reader, to_stderr};
 use cp_common::program::confirm::inspect;
 use cp_common::program::terminal;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
@@ -386,7 +386,7 @@ pub(super) fn pass_on<T>(
             if passed.is_ok() {
                 passed = context.out.raw(bytes).and_then(|()| context.out.flush());
             }
-            passed.is_ok() && !context.out.has_lost_reader()
+            passed.is_ok() && !has_lost_reader()
         }
         Stream::Err => std::io::stderr().write_all(bytes).is_ok(),
     };

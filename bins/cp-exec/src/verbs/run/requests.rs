@@ -177,7 +177,7 @@ impl Filter for Requests {
             return context.out.record(Kind::Item, &check::preview(policy, hashes, &command)?);
         }
         context.out.defer_item();
-        let place = context.out.place();
+        let place = context.out.place;
         let task = self.begin(place, asked, request, context)?;
         self.dispatch(task, context)
     }
