@@ -29,7 +29,7 @@ pub static PROGRAM: Program = Program {
     schemas: &[cp_common::wire::schemas::PROMPT, ("explained", include_str!("../schemas/explained.json"))],
     checks,
     credentials: |_| Credentials::none_needed(),
-    audit: |_| Ok(None),
+    audit: |_, _| Ok(()),
 };
 
 /// The command line.

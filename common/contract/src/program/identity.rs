@@ -1,5 +1,6 @@
 //! The identity of a program: its name, its verbs and their documentation.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -209,14 +210,11 @@ pub struct CredentialSource {
 }
 
 /// The outcome of a command line, for the ledger.
-#[derive(Clone, Debug, Serialize)]
 pub struct Finished<'a> {
     /// The words of the verb.
     pub verb: &'a str,
-    /// The command line. The sink redacts it.
-    pub argv: &'a [String],
-    /// Base64 of each word of `argv` that is not UTF-8.
-    pub argv_bytes: &'a [Option<String>],
+    /// The command line. The ledger redacts it.
+    pub argv: Vec<OsString>,
     /// The exit status.
     pub exit: u8,
     /// The error code.
@@ -226,15 +224,6 @@ pub struct Finished<'a> {
     /// Duration in milliseconds.
     pub duration_ms: u64,
 }
-
-/// The sink that records command lines, denials and errors of a program.
-pub trait Audit {
-    /// Records that a command line has finished.
-    fn finished(&mut self, what: &Finished<'_>) -> Result<()>;
-}
-
-/// The sink of a program's audit; `None` if the program has no audit.
-pub type AuditSink = Result<Option<Box<dyn Audit>>>;
 
 /// The definition of a program.
 pub struct Program {
@@ -258,8 +247,8 @@ pub struct Program {
     pub checks: fn(&mut Context) -> Vec<Check>,
     /// The credentials that `context` reports.
     pub credentials: fn(&Context) -> Credentials,
-    /// The sink of the audit, if the program has one.
-    pub audit: fn(&Context) -> AuditSink,
+    /// Records a command line that has finished.
+    pub audit: fn(&Context, Finished<'_>) -> Result<()>,
 }
 
 /// The version of every program of this workspace.

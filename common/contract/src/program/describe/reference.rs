@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::program::identity::{Program, VERSION, VerbDoc};
 use crate::program::{command, standard};
@@ -27,55 +27,19 @@ pub struct Reference {
     /// Risk tier: T0 reads, T1 writes, T2 cannot be undone.
     pub risk_tier: &'static str,
     /// Readiness for release, with the evidence.
-    pub release_readiness: Readiness,
+    pub release_readiness: Value,
     /// The options and operands of the selected verb, else of the default verb, else of every program.
     pub options: Vec<Parameter>,
     /// The verbs.
     pub commands: Vec<Command>,
-    /// The environment variables that the program reads.
-    pub environment: Vec<Variable>,
+    /// The environment variables that the program reads, with descriptions.
+    pub environment: BTreeMap<&'static str, &'static str>,
     /// The schemas of the output, by the name in `output_schema`.
     pub schemas: BTreeMap<String, SchemaReference>,
     /// The meaning of each exit status.
     pub exit_codes: BTreeMap<String, &'static str>,
-    /// The error codes.
-    pub error_codes: BTreeMap<&'static str, ErrorReference>,
-    /// The update command.
-    pub update: UpdateReference,
-}
-
-/// An environment variable.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Variable {
-    /// Its name.
-    pub name: &'static str,
-    /// The meaning of the value.
-    pub description: &'static str,
-}
-
-/// The readiness of a program for release.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Readiness {
-    /// stable, beta or unpublishable.
-    pub level: &'static str,
-    /// True if a test must cover every public function.
-    pub fcc_required: bool,
-    /// Result of the contract suite.
-    pub fcc_status: &'static str,
-    /// True if the tests need mocks of upstream services.
-    pub mock_upstream_required: bool,
-    /// Status of these mocks.
-    pub mock_upstream_status: &'static str,
-    /// True if a stable release requires a recorded run against the real services.
-    pub live_smoke_required_for_stable: bool,
-    /// Status of that run.
-    pub live_smoke_status: &'static str,
-    /// The reason for the level.
-    pub reason: &'static str,
-    /// The evidence to check before trusting the level.
-    pub required_evidence: Vec<&'static str>,
+    /// The error codes: the exit status, and whether a retry may succeed.
+    pub error_codes: BTreeMap<&'static str, Value>,
 }
 
 /// The output of `scripts/conformance` for a version against a real server; the last line counts.
@@ -83,26 +47,17 @@ const LIVE: &str = include_str!("../../../live.jsonl");
 
 /// True if this version passed every check of that run.
 fn is_tried_live() -> bool {
-    let last = LIVE.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let last = LIVE.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
     last.is_some_and(|last| last["version"] == concat!("cp-llm ", env!("CARGO_PKG_VERSION")) && last["failed"] == 0)
 }
 
-pub(super) fn readiness() -> Readiness {
-    Readiness {
-        level: "beta",
-        fcc_required: true,
-        fcc_status: "verified",
-        mock_upstream_required: true,
-        mock_upstream_status: "verified",
-        live_smoke_required_for_stable: true,
-        live_smoke_status: if is_tried_live() { "verified" } else { "missing" },
-        reason: "the recorded run is against llama.cpp alone; stable needs one against hosted model services",
-        required_evidence: vec![
-            "functional_contract_coverage_100",
-            "mock_upstream_contract_tests",
-            "recorded_live_smoke_for_stable",
-        ],
+/// Returns the readiness for release.
+pub(super) fn readiness() -> Value {
+    let mut readiness: Value = serde_json::from_str(include_str!("../../../readiness.json")).unwrap_or_default();
+    if is_tried_live() {
+        readiness["live_smoke_status"] = "verified".into();
     }
+    readiness
 }
 
 /// A verb.
@@ -159,26 +114,6 @@ pub struct SchemaReference {
     pub json_schema: Value,
 }
 
-/// A row of the error table.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ErrorReference {
-    /// The exit status.
-    pub exit: u8,
-    /// True if a retry may succeed.
-    pub retryable: bool,
-}
-
-/// The update command.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct UpdateReference {
-    /// True if the program has the verb `update`; cp-shell updates all programs together.
-    pub supported: bool,
-    /// The update command, the same for every program.
-    pub command: &'static str,
-}
-
 impl Reply for Reference {
     fn text(&self) -> String {
         let mut lines = vec![format!("{} {}: {}", self.tool, self.version, self.about)];
@@ -218,18 +153,13 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
     root.build();
     let docs: Vec<&VerbDoc> = program.verbs.iter().chain(&standard::VERBS).collect();
     let commands: Vec<Command> =
-        command::verbs(&root).into_iter().map(|verb| leaf(program, verb.command, &verb.path)).collect::<Result<_>>()?;
+        command::verbs(&root).iter().map(|(path, verb)| leaf(program, verb, path)).collect::<Result<_>>()?;
     let main = commands.iter().find(|command| command.doc.path.is_empty()).map(|command| command.params.clone());
     let mut catalogue = BTreeMap::new();
     let outputs: Vec<&str> = docs.iter().flat_map(|doc| doc.outputs()).collect();
     let shared = standard::SCHEMAS.iter().filter(|(name, _)| outputs.contains(name));
     for (name, text) in program.schemas.iter().chain(shared) {
-        catalogue.insert((*name).to_owned(), schema(name, text)?);
-    }
-    for doc in &docs {
-        if let Some(name) = doc.outputs().into_iter().find(|name| !catalogue.contains_key(*name)) {
-            return Err(Error::new(Code::Unknown, format!("the schema `{name}` of `{}` is missing", doc.path)));
-        }
+        catalogue.insert((*name).to_owned(), schema(text));
     }
     Ok(Reference {
         tool: program.name,
@@ -240,21 +170,13 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
         release_readiness: readiness(),
         options: main.unwrap_or_else(|| parameters(&root)),
         commands,
-        environment: standard::ENVIRONMENT
-            .iter()
-            .chain(program.environment)
-            .map(|(name, description)| Variable { name, description })
-            .collect(),
+        environment: standard::ENVIRONMENT.into_iter().chain(program.environment.iter().copied()).collect(),
         schemas: catalogue,
         exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
         error_codes: Code::ROWS
             .into_iter()
-            .map(|row| (row.name, ErrorReference { exit: row.exit, retryable: row.retryable }))
+            .map(|row| (row.name, json!({"exit": row.exit, "retryable": row.retryable})))
             .collect(),
-        update: UpdateReference {
-            supported: program.verbs.iter().any(|doc| doc.path == "update"),
-            command: "cp-shell update",
-        },
     })
 }
 
@@ -263,7 +185,7 @@ fn leaf(program: &Program, verb: &clap::Command, path: &str) -> Result<Command> 
         program.doc(path).ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
     Ok(Command {
         doc: *doc,
-        description: verb.get_about().map(ToString::to_string).unwrap_or_default(),
+        description: command::about(verb),
         params: parameters(verb),
         outputs: doc.outputs(),
         examples: doc.examples.iter().map(|example| example.replace("{}", program.name)).collect(),
@@ -287,7 +209,7 @@ fn parameter(argument: &clap::Arg) -> Parameter {
     Parameter {
         name: command::name(argument),
         short: argument.get_long().and(argument.get_short()).map(|short| format!("-{short}")),
-        default: command::default(argument),
+        default: default(argument),
         r#type,
         required: argument.is_required_set(),
         multiple: command::is_multiple(argument),
@@ -295,9 +217,14 @@ fn parameter(argument: &clap::Arg) -> Parameter {
     }
 }
 
-fn schema(name: &str, text: &str) -> Result<SchemaReference> {
-    let json_schema: Value = serde_json::from_str(text)
-        .map_err(|e| Error::new(Code::Unknown, format!("the schema `{name}` is broken: {e}")))?;
+fn default(argument: &clap::Arg) -> Option<String> {
+    let values = if argument.get_action().takes_values() { argument.get_default_values() } else { &[] };
+    let values: Vec<_> = values.iter().map(|value| value.to_string_lossy()).collect();
+    (!values.is_empty()).then(|| values.join(","))
+}
+
+fn schema(text: &str) -> SchemaReference {
+    let json_schema: Value = serde_json::from_str(text).unwrap_or_default();
     let names = |key: &str| -> Vec<String> {
         match json_schema.get(key) {
             Some(Value::Object(members)) => members.keys().cloned().collect(),
@@ -305,6 +232,6 @@ fn schema(name: &str, text: &str) -> Result<SchemaReference> {
             _ => Vec::new(),
         }
     };
-    let shape = json_schema.get("type").and_then(Value::as_str).unwrap_or("object").to_owned();
-    Ok(SchemaReference { shape, fields: names("properties"), untrusted_fields: names("x-untrusted"), json_schema })
+    let shape = json_schema["type"].as_str().unwrap_or("object").to_owned();
+    SchemaReference { shape, fields: names("properties"), untrusted_fields: names("x-untrusted"), json_schema }
 }
