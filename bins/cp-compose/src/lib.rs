@@ -21,7 +21,6 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T0",
     verbs: &[compose::DOC],
     groups: &[],
-    doctor: &[],
     environment: &[
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
         ("CP_SESSION", "The session, if no option names one"),

@@ -12,11 +12,11 @@ use cp_common::program::Finished;
 use cp_common::{Context, Result, keys, wire};
 
 /// Records a command line with the texts hashed.
-pub(crate) fn audit(context: &Context, what: Finished<'_>) -> Result<()> {
+pub(crate) fn audit(context: &Context, what: &Finished<'_>) -> Result<()> {
     let texts: Vec<String> = what.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let kept = what.argv.into_iter().zip(&texts).zip(with_texts_hashed(&texts));
-    let argv = kept.map(|((word, before), after)| if *before == after { word } else { after.into() }).collect();
-    cp_ledger::audit(context, Finished { argv, ..what })
+    let kept = what.argv.iter().zip(&texts).zip(with_texts_hashed(&texts));
+    let argv = kept.map(|((word, before), after)| if *before == after { word.clone() } else { after.into() }).collect();
+    cp_ledger::audit(context, &Finished { argv, ..*what })
 }
 
 /// The options whose values say nothing about a prompt.

@@ -43,7 +43,7 @@ pub fn session_directory(context: &Context) -> Result<Option<PathBuf>> {
 }
 
 /// Records a command line that has finished, for [`cp_common::program::Program::audit`].
-pub fn audit(context: &Context, what: Finished<'_>) -> Result<()> {
+pub fn audit(context: &Context, what: &Finished<'_>) -> Result<()> {
     let name = match context.program {
         name @ ("cp-exec" | "cp-llm") => format!("{name}.jsonl"),
         _ => "cp-log.jsonl".to_owned(),
@@ -55,7 +55,7 @@ pub fn audit(context: &Context, what: Finished<'_>) -> Result<()> {
         Ok(path) if is_lost(&path) => context.home.ledger(&name),
         path => path?,
     };
-    let mut entry = Entry::new(if what.exit == 0 { "command" } else { "error" }).agent(&context.agent(None));
+    let mut entry = Entry::new(if what.exit == 0 { "command" } else { "error" }).agent(context.agent(None));
     if let Some(message) = what.message {
         entry = entry.message(message);
     }

@@ -191,7 +191,6 @@ mod tests {
         risk_tier: "T0",
         verbs: &[VerbDoc::EMPTY, VerbDoc { path: "check", ..VerbDoc::EMPTY }],
         groups: &[],
-        doctor: &[],
         environment: &[],
         schemas: &[],
         checks: |_| Vec::new(),

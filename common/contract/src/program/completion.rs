@@ -44,7 +44,7 @@ pub fn script(program: &str, shell: &str) -> Completions {
     if shell == "zsh" {
         // In a directory of fpath the script is the body of a function, whose first call must complete, too.
         let function = format!("_clap_dynamic_completer_{}", program.replace('-', "_"));
-        script += &format!("[[ ${{funcstack[1]-}} != _{program} ]] || {function}\n");
+        script = format!("{script}[[ ${{funcstack[1]-}} != _{program} ]] || {function}\n");
     }
     Completions { shell: shell.to_owned(), script }
 }

@@ -87,13 +87,9 @@ impl VerbDoc {
     /// Returns the names of all output, the main output first. A write adds `preview`; every verb adds `error`.
     pub fn outputs(&self) -> Vec<&'static str> {
         let preview = (self.class == Class::Write).then_some("preview");
-        let all = [self.output].into_iter().chain(self.also.iter().copied()).chain(preview).chain(["error"]);
-        let mut outputs = Vec::new();
-        for name in all {
-            if !outputs.contains(&name) {
-                outputs.push(name);
-            }
-        }
+        let others = self.also.iter().copied().chain(preview).chain(["error"]);
+        let mut outputs = vec![self.output];
+        outputs.extend(others.filter(|name| *name != self.output));
         outputs
     }
 
@@ -237,8 +233,6 @@ pub struct Program {
     pub verbs: &'static [VerbDoc],
     /// The headings of verbs in help, each verb once; empty if one heading is enough.
     pub groups: &'static [(&'static str, &'static [&'static str])],
-    /// The keys of settings that `doctor` accepts as options, to check a value that is not configured.
-    pub doctor: &'static [&'static str],
     /// The environment variables that the program reads, with descriptions, without those of every program.
     pub environment: &'static [(&'static str, &'static str)],
     /// The JSON Schemas of the verbs' output, by name.
@@ -248,7 +242,7 @@ pub struct Program {
     /// The credentials that `context` reports.
     pub credentials: fn(&Context) -> Credentials,
     /// Records a command line that has finished.
-    pub audit: fn(&Context, Finished<'_>) -> Result<()>,
+    pub audit: fn(&Context, &Finished<'_>) -> Result<()>,
 }
 
 /// The version of every program of this workspace.

@@ -5,14 +5,14 @@ use serde_json::Value;
 
 use crate::program::identity::{Class, Program, VerbDoc};
 use crate::wire::fields::Fields;
-use crate::wire::{Code, Error, Result, schemas};
+use crate::wire::{Result, schemas};
 
 /// The verbs of every program.
 pub(crate) const VERBS: [VerbDoc; 5] = [
     doc(
         "reference",
         "reference",
-        &["{} reference", "{} reference --fields options", "{} reference --verb doctor --fields commands"],
+        &["{} reference", "{} reference --fields risk_tier", "{} reference --verb doctor --fields commands"],
     ),
     doc("context", "context", &["{} context"]),
     doc("doctor", "doctor", &["{} doctor"]),
@@ -77,16 +77,10 @@ pub(super) enum Standard {
 
 /// Adds these verbs, and the words that people try first, which help does not list.
 pub(super) fn with_verbs(program: &Program, command: Command) -> Command {
-    let settings = program.doctor.iter().map(|key| {
-        let help = format!("The {key} to check, instead of the configured one");
-        Arg::new(*key).long(*key).value_name("VALUE").help(help)
-    });
     let words = Arg::new("words").num_args(0..).trailing_var_arg(true);
     let update = program.doc("update").is_none().then(|| Command::new("update"));
     let customary = [Command::new("help").arg(words), Command::new("version")].into_iter().chain(update);
-    Standard::augment_subcommands(command)
-        .mut_subcommand("doctor", |doctor| doctor.args(settings))
-        .subcommands(customary.map(|word| word.hide(true)))
+    Standard::augment_subcommands(command).subcommands(customary.map(|word| word.hide(true)))
 }
 
 const NAME: &str = "fields";
@@ -128,8 +122,6 @@ pub(super) fn selected_fields(program: &Program, verb: &str, matches: &ArgMatche
     let names: Vec<String> = names.cloned().collect();
     let output = program.doc(verb).map(|doc| doc.output).unwrap_or_default();
     let schema = program.schemas.iter().chain(&SCHEMAS).find(|(name, _)| *name == output);
-    let text = schema.map_or("true", |(_, text)| *text);
-    let schema: Value = serde_json::from_str(text)
-        .map_err(|e| Error::new(Code::Unknown, format!("the schema `{output}` is broken: {e}")))?;
+    let schema = schema.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or(Value::Bool(true));
     Fields::of(&names, &schema).map(Some)
 }

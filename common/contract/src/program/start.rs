@@ -88,7 +88,7 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
     let mut context = Context { program: program.name, options, home, config, out };
     let result = prepare(&line, &mut context).and_then(|()| match work {
         Work::Own(cli) => run(cli, &mut context),
-        Work::Standard(verb) => describe::run::<C>(program, verb, &line.matches, &mut context),
+        Work::Standard(verb) => describe::run::<C>(program, verb, &mut context),
     });
     if !WITHOUT_HOME.load(Ordering::Relaxed) {
         audit(&line, &result, started.elapsed(), &mut context);
@@ -199,7 +199,7 @@ fn audit(line: &Line, result: &Result<()>, took: Duration, context: &mut Context
         message: failure.map(Error::message).or_else(|| context.out.first_failure()),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     };
-    let outcome = (program.audit)(context, finished);
+    let outcome = (program.audit)(context, &finished);
     // The cause that also made the command line fail is reported once.
     let cause = |error: &Error| error.message().rsplit(": ").next().map(str::to_owned);
     if let Err(error) = outcome

@@ -12,7 +12,7 @@ pub use crate::program::completion::Completions;
 
 use std::collections::BTreeMap;
 
-use clap::{ArgMatches, Parser};
+use clap::Parser;
 use serde::Serialize;
 
 use crate::context::Context;
@@ -25,12 +25,7 @@ use crate::program::standard::Standard;
 use crate::wire::{Reply, Result, bytes_of};
 
 /// Runs one of these verbs.
-pub(super) fn run<C: Parser>(
-    program: &'static Program,
-    verb: Standard,
-    matches: &ArgMatches,
-    context: &mut Context,
-) -> Result<()> {
+pub(super) fn run<C: Parser>(program: &'static Program, verb: Standard, context: &mut Context) -> Result<()> {
     if matches!(verb, Standard::Context | Standard::Doctor) {
         context.out.notice_of_update(&context.home);
     }
@@ -43,15 +38,7 @@ pub(super) fn run<C: Parser>(
             let answer = settings(program, context);
             context.out.answer(&answer)
         }
-        Standard::Doctor => {
-            let own = matches.subcommand().map(|(_, own)| own);
-            for key in program.doctor {
-                if let Some(value) = own.and_then(|own| own.get_one::<String>(key)) {
-                    context.config.give(key, value);
-                }
-            }
-            doctor::doctor(program, context)?.report(context)
-        }
+        Standard::Doctor => doctor::doctor(program, context)?.report(context),
         Standard::Changelog { since } => context.out.answer(&changelog::changelog(program.name, since)?),
         Standard::Completions { shell } => context.out.answer(&completion::script(program.name, &shell)),
     }

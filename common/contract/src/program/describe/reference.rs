@@ -28,14 +28,13 @@ pub struct Reference {
     pub risk_tier: &'static str,
     /// Readiness for release, with the evidence.
     pub release_readiness: Value,
-    /// The options and operands of the selected verb, else of the default verb, else of every program.
-    pub options: Vec<Parameter>,
     /// The verbs.
     pub commands: Vec<Command>,
     /// The environment variables that the program reads, with descriptions.
     pub environment: BTreeMap<&'static str, &'static str>,
-    /// The schemas of the output, by the name in `output_schema`.
-    pub schemas: BTreeMap<String, SchemaReference>,
+    /// The schemas of the output, by the name in `output_schema`: `json_schema`, and `untrusted_fields`, the members with
+    /// text from a model, a command or a third party.
+    pub schemas: BTreeMap<&'static str, Value>,
     /// The meaning of each exit status.
     pub exit_codes: BTreeMap<String, &'static str>,
     /// The error codes: the exit status, and whether a retry may succeed.
@@ -100,20 +99,6 @@ pub struct Parameter {
     pub description: String,
 }
 
-/// The schema of an output.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SchemaReference {
-    /// object or array.
-    pub shape: String,
-    /// The members.
-    pub fields: Vec<String>,
-    /// The members with text from a model, a command or a third party.
-    pub untrusted_fields: Vec<String>,
-    /// The JSON Schema.
-    pub json_schema: Value,
-}
-
 impl Reply for Reference {
     fn text(&self) -> String {
         let mut lines = vec![format!("{} {}: {}", self.tool, self.version, self.about)];
@@ -141,26 +126,18 @@ impl Reference {
                 None => error.hint(format!("`{} --help` lists them", self.tool)),
             });
         }
-        if let [only] = self.commands.as_slice() {
-            self.options.clone_from(&only.params);
-        }
-        self.schemas.retain(|name, _| self.commands.iter().any(|command| command.outputs.contains(&name.as_str())));
+        self.schemas.retain(|name, _| self.commands.iter().any(|command| command.outputs.contains(name)));
         Ok(self)
     }
 }
 
 pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> Result<Reference> {
     root.build();
-    let docs: Vec<&VerbDoc> = program.verbs.iter().chain(&standard::VERBS).collect();
     let commands: Vec<Command> =
         command::verbs(&root).iter().map(|(path, verb)| leaf(program, verb, path)).collect::<Result<_>>()?;
-    let main = commands.iter().find(|command| command.doc.path.is_empty()).map(|command| command.params.clone());
-    let mut catalogue = BTreeMap::new();
-    let outputs: Vec<&str> = docs.iter().flat_map(|doc| doc.outputs()).collect();
+    let outputs: Vec<&str> = commands.iter().flat_map(|command| command.outputs.iter().copied()).collect();
     let shared = standard::SCHEMAS.iter().filter(|(name, _)| outputs.contains(name));
-    for (name, text) in program.schemas.iter().chain(shared) {
-        catalogue.insert((*name).to_owned(), schema(text));
-    }
+    let schemas = program.schemas.iter().chain(shared).map(|(name, text)| (*name, schema(text)));
     Ok(Reference {
         tool: program.name,
         version: VERSION,
@@ -168,10 +145,9 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
         about: program.about,
         risk_tier: program.risk_tier,
         release_readiness: readiness(),
-        options: main.unwrap_or_else(|| parameters(&root)),
         commands,
         environment: standard::ENVIRONMENT.into_iter().chain(program.environment.iter().copied()).collect(),
-        schemas: catalogue,
+        schemas: schemas.collect(),
         exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
         error_codes: Code::ROWS
             .into_iter()
@@ -200,38 +176,26 @@ fn parameters(verb: &clap::Command) -> Vec<Parameter> {
 }
 
 fn parameter(argument: &clap::Arg) -> Parameter {
+    let takes_value = argument.get_action().takes_values();
     let values: Vec<String> = argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-    let r#type = match (argument.get_action().takes_values(), values.is_empty()) {
-        (false, _) => "flag".to_owned(),
-        (true, true) => "string".to_owned(),
-        (true, false) => values.join("|"),
-    };
+    let defaults = argument.get_default_values().iter().filter(|_| takes_value).map(|value| value.to_string_lossy());
     Parameter {
         name: command::name(argument),
         short: argument.get_long().and(argument.get_short()).map(|short| format!("-{short}")),
-        default: default(argument),
-        r#type,
+        default: defaults.map(String::from).reduce(|all, value| all + "," + &value),
+        r#type: match values.join("|") {
+            _ if !takes_value => "flag".to_owned(),
+            none if none.is_empty() => "string".to_owned(),
+            values => values,
+        },
         required: argument.is_required_set(),
         multiple: command::is_multiple(argument),
         description: argument.get_help().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
-fn default(argument: &clap::Arg) -> Option<String> {
-    let values = if argument.get_action().takes_values() { argument.get_default_values() } else { &[] };
-    let values: Vec<_> = values.iter().map(|value| value.to_string_lossy()).collect();
-    (!values.is_empty()).then(|| values.join(","))
-}
-
-fn schema(text: &str) -> SchemaReference {
-    let json_schema: Value = serde_json::from_str(text).unwrap_or_default();
-    let names = |key: &str| -> Vec<String> {
-        match json_schema.get(key) {
-            Some(Value::Object(members)) => members.keys().cloned().collect(),
-            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-            _ => Vec::new(),
-        }
-    };
-    let shape = json_schema["type"].as_str().unwrap_or("object").to_owned();
-    SchemaReference { shape, fields: names("properties"), untrusted_fields: names("x-untrusted"), json_schema }
+fn schema(text: &str) -> Value {
+    let schema: Value = serde_json::from_str(text).unwrap_or_default();
+    let untrusted = schema.get("x-untrusted").cloned().unwrap_or_else(|| json!([]));
+    json!({"untrusted_fields": untrusted, "json_schema": schema})
 }
