@@ -14,7 +14,8 @@ pub(super) fn usage_error(program: &Program, verb: &clap::Command, error: &clap:
     let name = verb.get_bin_name().unwrap_or(program.name);
     let word = |kind| match error.get(kind)? {
         ContextValue::String(word) => Some(word.clone()),
-        ContextValue::Strings(words) => words.first().cloned(),
+        // The best one is the last.
+        ContextValue::Strings(words) => words.last().cloned(),
         _ => None,
     };
     match error.kind() {
