@@ -45,7 +45,7 @@ fn what_is_installed_works_and_goes_without_a_trace() {
         PATH=$P/bin:$PATH
         cp-ask --backend stub hi
         . cp.sh && config_init && cp_agent
-        cp-ask completions fish | head -n 1
+        cp-ask completions fish | cut -d ' ' -f 1-5
         mman -M "$P/share/man" cp-llm | sed -n 1p | tr -s ' ' && mman -M "$P/share/man" cp-loop-bash | sed -n 1p | tr -s ' '
         bash -c '. "$P/share/bash-completion/completions/cp-log" && complete -p cp-log'
         head -n 1 "$P/share/zsh/site-functions/_cp-ask"
@@ -59,7 +59,7 @@ fn what_is_installed_works_and_goes_without_a_trace() {
     let expected = [
         "stub response 1",
         "default",
-        "# Completions of cp-ask for fish: cp-ask completions fish | source",
+        "complete --keep-order --exclusive --command cp-ask",
         "CP-LLM(1) General Commands Manual CP-LLM(1)",
         "CP-TOOLLOOP(1) General Commands Manual CP-TOOLLOOP(1)",
     ];

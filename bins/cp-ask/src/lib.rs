@@ -25,12 +25,10 @@ mod tools;
 
 use std::ffi::OsString;
 
-use clap::builder::PossibleValuesParser;
 use cp_common::home::Home;
 use cp_common::output::{Output, to_stderr};
 use cp_common::program::completion;
 use cp_common::{Code, Error, Result};
-use cp_ledger::sessions::{self, Session};
 use rustix::stdio::stdin;
 use rustix::termios::isatty;
 
@@ -40,16 +38,8 @@ use crate::environment::{execute, variable};
 
 /// Runs a command line and returns its exit status.
 pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
-    if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
-        // The names of the sessions are offered besides their ids.
-        let home = Home::find(None)?;
-        let ids = Session::all(&home)?.into_iter().map(|session| session.id);
-        // The parser takes names that live as long as this process.
-        let names = sessions::named(&home).map(|(_, name)| name).chain(ids).map(|session| &*session.leak());
-        let names = PossibleValuesParser::new(names);
-        let command = arguments::command().mut_arg("session", |session| session.value_parser(names));
-        out.raw(completion::candidates(&command, words).as_bytes())?;
-        return Ok(0);
+    if let Some(found) = completion::candidates(arguments::command, arguments) {
+        return out.raw(&found).map(|()| 0);
     }
     match arguments::parse(arguments)? {
         Arguments::Print(text) => out.raw(text.as_bytes()).map(|()| 0),
@@ -96,7 +86,7 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         Verb::Models(args) => return models::run(args, &home, out),
         Verb::Keys(args) => keys::run(&args, &home)?,
         Verb::Templates { name } => templates::show(name.as_deref(), &home)?,
-        Verb::Completions { shell, .. } => completion::script("cp-ask", &shell).script.replace(" --format raw", ""),
+        Verb::Completions { shell, .. } => completion::script("cp-ask", &shell).script,
         Verb::Help => arguments::usage(),
     };
     out.raw(text.as_bytes()).map(|()| 0)

@@ -21,7 +21,6 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T0",
     verbs: &[compose::DOC],
     groups: &[],
-    doctor: &[],
     environment: &[
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
         ("CP_SESSION", "The session, if no option names one"),
@@ -29,7 +28,7 @@ pub static PROGRAM: Program = Program {
     schemas: &[cp_common::wire::schemas::PROMPT, ("explained", include_str!("../schemas/explained.json"))],
     checks,
     credentials: |_| Credentials::none_needed(),
-    audit: |_| Ok(None),
+    audit: |_, _| Ok(()),
 };
 
 /// The command line.

@@ -75,7 +75,6 @@ pub static PROGRAM: Program = Program {
         verbs::hook::shell::DOC,
     ],
     groups: &[],
-    doctor: &[],
     environment: &[
         ("CLAUDE_CODE_ENTRYPOINT", "The way in which Claude Code was started, for `hook claude`; set by Claude Code"),
         (

@@ -8,24 +8,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use cp_common::program::{Audit, Finished};
+use cp_common::program::Finished;
 use cp_common::{Context, Result, keys, wire};
 
-/// The audit of a home, if it has one.
-pub(crate) fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
-    Ok(cp_ledger::audit(context)?.map(|sink| Box::new(AuditWithHashes(sink)) as Box<dyn Audit>))
-}
-
-struct AuditWithHashes(Box<dyn Audit>);
-
-impl Audit for AuditWithHashes {
-    fn finished(&mut self, what: &Finished<'_>) -> Result<()> {
-        let argv = with_texts_hashed(what.argv);
-        // The bytes of a hashed word are removed too.
-        let kept = what.argv.iter().zip(&argv).zip(what.argv_bytes);
-        let bytes: Vec<_> = kept.map(|((before, after), bytes)| bytes.clone().filter(|_| before == after)).collect();
-        self.0.finished(&Finished { argv: &argv, argv_bytes: &bytes, ..what.clone() })
-    }
+/// Records a command line with the texts hashed.
+pub(crate) fn audit(context: &Context, what: &Finished<'_>) -> Result<()> {
+    let texts: Vec<String> = what.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let kept = what.argv.iter().zip(&texts).zip(with_texts_hashed(&texts));
+    let argv = kept.map(|((word, before), after)| if *before == after { word.clone() } else { after.into() }).collect();
+    cp_ledger::audit(context, &Finished { argv, ..*what })
 }
 
 /// The options whose values say nothing about a prompt.

@@ -32,7 +32,6 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T1",
     verbs: &[send::DOC, jobs::DOCS[0], jobs::DOCS[1], jobs::DOCS[2], jobs::DOCS[3], models::DOC],
     groups: &[],
-    doctor: &["backend"],
     environment: &[
         (
             "ANTHROPIC_API_KEY",

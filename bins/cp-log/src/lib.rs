@@ -53,7 +53,6 @@ pub static PROGRAM: Program = Program {
         ("Read", &["query", "follow", "stats", "blob", "tip", "scan"]),
         ("Prove", &["verify", "audit", "keygen", "checkpoint", "prove", "check-proof", "bundle", "page"]),
     ],
-    doctor: &[],
     environment: &[
         ("CP_LEDGER", "The ledger, where none is named"),
         ("CP_SESSION", "The session, where none is named"),

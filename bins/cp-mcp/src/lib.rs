@@ -27,7 +27,6 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T2",
     verbs: &[serve::DOC, call::DOC, proxy::DOC, http::DOC],
     groups: &[],
-    doctor: &[],
     environment: &[],
     schemas: &[wire::TOOL_RESULT, ("item", include_str!("../schemas/item.json"))],
     checks: |_| Vec::new(),

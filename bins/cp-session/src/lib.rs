@@ -56,7 +56,6 @@ pub static PROGRAM: Program = Program {
         ("Exchange", &["export"]),
         ("Remember beyond a session", &["remember", "recall"]),
     ],
-    doctor: &[],
     environment: &[
         ("CP_SESSION", "The session, where none is named"),
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),

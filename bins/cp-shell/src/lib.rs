@@ -115,7 +115,6 @@ pub static PROGRAM: Program = Program {
         update::DOC,
     ],
     groups: &[],
-    doctor: &[],
     environment: &[
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
         ("CP_BACKEND", "The backend of cp-llm"),

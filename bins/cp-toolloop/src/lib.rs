@@ -59,7 +59,6 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T2",
     verbs: &[run::DOC, verbs::tools::DOC, runs::DOC, show::DOC, resume::DOC, undo::DOC, cancel::DOC],
     groups: &[],
-    doctor: &[],
     environment: &[
         ("CP_TOOLS_DIR", "A directory of tools for cp-toolloop"),
         ("CP_TOOL_BACKEND", "What drives the loop of cp-toolloop"),

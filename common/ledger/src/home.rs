@@ -1,8 +1,10 @@
 //! The ledger that records an effect, the directory of a session, and the audit of command lines.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use cp_common::program::{Audit, Finished};
+use cp_common::program::Finished;
+use cp_common::wire::bytes_of;
 use cp_common::{Code, Context, Result};
 use cp_redact::Redactor;
 
@@ -41,9 +43,8 @@ pub fn session_directory(context: &Context) -> Result<Option<PathBuf>> {
     named.map(|named| Ok(Session::find(&named, &context.home)?.directory)).transpose()
 }
 
-/// The audit of a program, for its [`cp_common::program::Program::audit`]: an entry for each command line that is
-/// reported to it.
-pub fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
+/// Records a command line that has finished, for [`cp_common::program::Program::audit`].
+pub fn audit(context: &Context, what: &Finished<'_>) -> Result<()> {
     let name = match context.program {
         name @ ("cp-exec" | "cp-llm") => format!("{name}.jsonl"),
         _ => "cp-log.jsonl".to_owned(),
@@ -55,43 +56,27 @@ pub fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
         Ok(path) if is_lost(&path) => context.home.ledger(&name),
         path => path?,
     };
-    let sink = Sink { path, program: context.program, agent: context.agent(None), origin: context.origin().name() };
-    Ok(Some(Box::new(sink)))
-}
-
-struct Sink {
-    path: PathBuf,
-    program: &'static str,
-    agent: String,
-    origin: &'static str,
-}
-
-impl Audit for Sink {
-    fn finished(&mut self, what: &Finished<'_>) -> Result<()> {
-        let mut entry = Entry::new(if what.exit == 0 { "command" } else { "error" }).agent(&self.agent);
-        if let Some(message) = what.message {
-            entry = entry.message(message);
-        }
-        let entry = entry
-            .with("program", self.program)
-            .with("verb", what.verb)
-            .with("argv", what.argv)
-            .with("origin", self.origin)
-            .with("uid", &rustix::process::getuid().as_raw())
-            .with("exit", &what.exit)
-            .with("code", &what.code)
-            .with("duration_ms", &what.duration_ms);
-        let entry = if what.argv_bytes.iter().any(Option::is_some) {
-            // The bytes of a word with a secret would disclose the secret.
-            let redactor = Redactor::from_environment();
-            let clean = |word: &String| redactor.redact_text(word).1 == 0;
-            let bytes = what.argv.iter().zip(what.argv_bytes);
-            let bytes: Vec<_> = bytes.map(|(word, bytes)| bytes.as_ref().filter(|_| clean(word))).collect();
-            entry.with("argv_bytes", &bytes)
-        } else {
-            entry
-        };
-        // No sync: the effects of the command line have entries of their own, which are as durable as required.
-        Ledger::open(&self.path, Sync::None)?.append(entry).map(|_| ())
+    let mut entry = Entry::new(if what.exit == 0 { "command" } else { "error" }).agent(context.agent(None));
+    if let Some(message) = what.message {
+        entry = entry.message(message);
     }
+    let argv: Vec<_> = what.argv.iter().map(|word| word.to_string_lossy()).collect();
+    entry = entry
+        .with("program", context.program)
+        .with("verb", what.verb)
+        .with("argv", &argv)
+        .with("origin", context.origin().name())
+        .with("uid", &rustix::process::getuid().as_raw())
+        .with("exit", &what.exit)
+        .with("code", &what.code)
+        .with("duration_ms", &what.duration_ms);
+    if what.argv.iter().any(|word| word.to_str().is_none()) {
+        // The bytes of a word with a secret would disclose the secret.
+        let redactor = Redactor::from_environment();
+        let clean = |word: &OsString| redactor.redact_text(&word.to_string_lossy()).1 == 0;
+        let bytes: Vec<_> = what.argv.iter().map(|word| bytes_of(word).filter(|_| clean(word))).collect();
+        entry = entry.with("argv_bytes", &bytes);
+    }
+    // No sync: the effects of the command line have entries of their own, which are as durable as required.
+    Ledger::open(&path, Sync::None)?.append(entry).map(|_| ())
 }

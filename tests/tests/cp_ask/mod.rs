@@ -293,7 +293,7 @@ fn programs_beside_cp_ask_are_found_without_path_and_without_jq() {
     ] {
         assert_eq!(run(arguments).stdout, printed, "{}", run(arguments).stderr);
     }
-    assert!(run(&["completions", "bash"]).stdout.contains("complete -F _cp_ask cp-ask"));
+    assert!(run(&["completions", "bash"]).stdout.contains("-F _clap_complete_cp_ask cp-ask"));
 }
 
 #[test]
@@ -411,39 +411,42 @@ fn completions_offer_options_words_and_values() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
         let text = run(&place, &format!("cp-ask completions {shell}")).stdout;
-        assert!(text.contains("_cp_ask") && !text.contains("cp-llm"), "{shell}: {text}");
+        assert!(text.contains("cp-ask") && !text.contains("cp-llm"), "{shell}: {text}");
     }
     let offered = |typed: &str| {
-        let lines = run(&place, &format!("cp-ask __complete {typed}")).stdout;
+        let lines = run(&place, &format!("_CP_COMPLETE=fish cp-ask -- cp-ask {typed}")).stdout;
         lines.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let mut options = offered("-");
-    options.extend(["-h", "-V"].map(str::to_owned));
+    let mut options = [offered("-"), offered("--")].concat();
     options.sort();
+    options.dedup();
     let mut known: Vec<_> = OPTIONS.split_whitespace().collect();
     known.sort_unstable();
     assert_eq!(options, known);
-    assert_eq!(offered("''"), WORDS.split(' ').collect::<Vec<_>>());
-    assert_eq!(offered("-c -s x"), [":files"]);
-    for backend in ["ollama", "llamacpp", "openai-responses"] {
-        assert_eq!(offered(&format!("--backend {backend}")), [backend]);
-        assert_eq!(offered(&format!("--backend = {backend}")), [backend]);
-    }
+    let words: Vec<_> = offered("''").into_iter().filter(|word| !word.starts_with('-')).collect();
+    assert_eq!(words, WORDS.split(' ').collect::<Vec<_>>());
     std::fs::create_dir_all(place.home.join("agents/ada")).unwrap();
+    run(&place, "cp-ask --name trip hi; cp-ask init; echo >question.md");
     let complete = |words: &str| {
         let script = format!(
-            "eval \"$(cp-ask completions bash)\"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _cp_ask 2>/dev/null; echo \"${{COMPREPLY[*]}}\""
+            "eval \"$(cp-ask completions bash)\"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+            COMP_TYPE=9; _clap_complete_cp_ask cp-ask \"${{COMP_WORDS[COMP_CWORD]}}\" 2>/dev/null; echo \"${{COMPREPLY[*]}}\""
         );
         run_in("bash", &place, &script).stdout
     };
-    run(&place, "cp-ask --name trip hi");
-    assert_eq!(complete("cp-ask --session t"), "trip\n");
-    run(&place, "cp-ask init");
-    assert_eq!(complete("cp-ask -t rev"), "review.md\n");
-    assert_eq!(complete("cp-ask -m claude-son"), "claude-sonnet-4-5\n");
-    assert_eq!(complete("cp-ask re"), "reset\n");
-    assert_eq!(complete("cp-ask --tool"), "--tools --tool-backend\n");
-    assert_eq!(complete("cp-ask -c --agent a"), "ada\n");
-    assert_eq!(complete("cp-ask --backend st"), "stub\n");
+    for (words, found) in [
+        ("-c -s ques", "question.md"),
+        ("--backend ollama", "ollama"),
+        ("--backend = openai-re", "openai-responses"),
+        ("--session t", "trip"),
+        ("-t rev", "review.md"),
+        ("-m claude-son", "claude-sonnet-4-5"),
+        ("re", "reset"),
+        ("--tool", "--tools --tool-backend"),
+        ("-c --agent a", "ada"),
+        ("--backend st", "stub"),
+    ] {
+        assert_eq!(complete(&format!("cp-ask {words}")), format!("{found}\n"), "{words}");
+    }
     assert_eq!(run(&place, "cp-ask completions tcsh").status, 2);
 }

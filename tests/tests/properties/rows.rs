@@ -164,8 +164,11 @@ impl Verb {
         let names = [name, param["short"].as_str().unwrap_or(name)];
         let options = &words[..dashes.unwrap_or(words.len())];
         let given = options.iter().position(|word| names.contains(word));
-        let kept =
-            words.iter().enumerate().filter(|(at, _)| given.is_none_or(|given| *at != given && *at != given + 1));
+        // A value in quotes may be several words.
+        let is_whole = |words: &[&str]| words.concat().matches('\'').count() % 2 == 0;
+        let ends = |given: &usize| (given + 1..words.len()).find(|at| is_whole(&words[given + 1..=*at]));
+        let end = given.as_ref().and_then(ends);
+        let kept = words.iter().enumerate().filter(|(at, _)| given.is_none_or(|given| *at < given) || Some(*at) > end);
         let kept: Vec<&str> = kept.map(|(_, word)| *word).collect();
         let input = self.row.words.split_once('<').map_or(String::new(), |(_, file)| format!("<{file}"));
         format!("{} {name} {value} {} {input}", self.row.verb, kept.join(" "))

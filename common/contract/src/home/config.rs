@@ -1,6 +1,5 @@
 //! Settings: options, then the environment, then `config/cp.toml`, then the default. Each value records its source.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -85,8 +84,6 @@ pub struct Config {
     file: PathBuf,
     text: String,
     table: toml::Table,
-    /// Settings from the command line of this program.
-    given: BTreeMap<String, String>,
 }
 
 impl Config {
@@ -128,13 +125,13 @@ impl Config {
                 .hint(format!("write {key} = \"…\""))
                 .fatal());
         }
-        Ok(Self { file: file.to_owned(), text, table, given: BTreeMap::new() })
+        Ok(Self { file: file.to_owned(), text, table })
     }
 
     /// Returns the value of a setting; `flag` is the option of the command line. `None` if no source has a value.
     pub fn get(&self, key: &str, flag: Option<&str>) -> Option<Value> {
         let value = |text: &str, origin| Some(Value { text: text.to_owned(), origin });
-        if let Some(flag) = flag.or_else(|| self.given.get(key).map(String::as_str)) {
+        if let Some(flag) = flag {
             return value(flag, Origin::Flag);
         }
         let setting = SETTINGS.iter().find(|s| s.key == key)?;
@@ -145,11 +142,6 @@ impl Config {
             return entry.as_str().and_then(|text| value(text, Origin::File));
         }
         setting.default.and_then(|text| value(text, Origin::Default))
-    }
-
-    /// Sets a value from the command line for the whole program.
-    pub(crate) fn give(&mut self, key: &str, value: &str) {
-        self.given.insert(key.to_owned(), value.to_owned());
     }
 
     /// Returns the text of a setting, without its source.
@@ -202,6 +194,8 @@ fn unreadable(e: &toml::de::Error, text: &str, file: &Path) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn load(text: &str) -> Result<Config> {

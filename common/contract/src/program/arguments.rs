@@ -4,27 +4,22 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args as _, Command, CommandFactory, FromArgMatches as _};
+use clap::{ArgMatches, Args as _, Command, FromArgMatches as _, Parser};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::isatty;
 
 use crate::context::options::Shared;
-use crate::program::help::{Length, help};
-use crate::program::identity::{Input, Program, VERSION};
+use crate::program::help::help;
+use crate::program::identity::{Input, Program, VERSION, VerbDoc};
+use crate::program::standard::{self, Standard};
 use crate::program::usage::usage_error;
-use crate::program::{command, completion, standard};
+use crate::program::{command, completion};
 use crate::spelling::misspelt_verb;
 use crate::wire::{Code, Error, Result};
 
-/// Returns the words of the verb; empty for the default verb.
-pub(super) fn verb_of(matches: &ArgMatches) -> String {
-    let verbs = std::iter::successors(matches.subcommand(), |(_, below)| below.subcommand());
-    verbs.map(|(name, _)| name).collect::<Vec<_>>().join(" ")
-}
-
 /// Builds the command tree of a program: its own verbs, and the verbs and options of every program.
-pub(super) fn command_of<C: CommandFactory>(program: &Program) -> Command {
-    let command = C::command().subcommands(standard::commands(program)).subcommands(standard::customary(program));
+pub(super) fn command_of<C: Parser>(program: &Program) -> Command {
+    let command = standard::with_verbs(program, C::command());
     Shared::augment_args(standard::with_fields_option(program, command, ""))
         .name(program.name)
         .about(program.about)
@@ -36,70 +31,87 @@ pub(super) fn command_of<C: CommandFactory>(program: &Program) -> Command {
         .subcommand_negates_reqs(true)
 }
 
-pub(super) enum Parsed {
-    Matches(ArgMatches, Box<Shared>),
+pub(super) enum Parsed<C> {
+    Line(Box<Line>, Box<Shared>, Work<C>),
     /// Help, the version or completions, and the exit status to print it with.
-    Words(String, u8),
+    Words(Vec<u8>, u8),
 }
 
-pub(super) fn parse<C: CommandFactory>(program: &Program, arguments: &[OsString]) -> Result<Parsed> {
-    if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
-        return Ok(Parsed::Words(completion::candidates(&command_of::<C>(program), words), 0));
+/// A command line that can run.
+pub(super) struct Line {
+    pub(super) program: &'static Program,
+    pub(super) matches: ArgMatches,
+    /// The words of the verb; empty for the default verb.
+    pub(super) verb: String,
+    /// The documentation of the verb; `None` for a verb of every program.
+    pub(super) doc: Option<&'static VerbDoc>,
+}
+
+pub(super) enum Work<C> {
+    /// A verb of this program.
+    Own(C),
+    /// A verb by which every program describes itself.
+    Standard(Standard),
+}
+
+pub(super) fn parse<C: Parser>(program: &'static Program, arguments: &[OsString]) -> Result<Parsed<C>> {
+    if let Some(found) = completion::candidates(|| command_of::<C>(program), arguments) {
+        return Ok(Parsed::Words(found, 0));
     }
-    let page = |path: &[String], length| help(program, &command_of::<C>(program), path, length);
-    if arguments.is_empty() && has_nothing_to_do(program) {
-        return Ok(Parsed::Words(page(&[], Length::Short), Code::Usage.row().exit));
-    }
-    let taken = |matches: ArgMatches| match Shared::from_arg_matches(&matches) {
-        Ok(options) => Ok(Parsed::Matches(matches, Box::new(options))),
-        Err(error) => Err(usage_error(program, &command_of::<C>(program), &verb_of(&matches), &error)),
-    };
-    let version = || Ok(Parsed::Words(format!("{} {VERSION}\n", program.name), 0));
     let mut command = command_of::<C>(program);
-    let matches = match command.try_get_matches_from_mut(line(arguments)) {
+    let page = |root: &Command, verb: &Command, is_short, exit| {
+        Ok(Parsed::Words(help(program, root, verb, is_short).into_bytes(), exit))
+    };
+    if arguments.is_empty() && has_nothing_to_do(program) {
+        return page(&command, &command, true, Code::Usage.row().exit);
+    }
+    let version = || Ok(Parsed::Words(format!("{} {VERSION}\n", program.name).into_bytes(), 0));
+    // clap skips the first word.
+    let words = std::iter::once(program.name.into()).chain(arguments.iter().cloned());
+    let matches = match command.try_get_matches_from_mut(words) {
         Ok(matches) => matches,
         Err(e) if e.kind() == ErrorKind::DisplayVersion => return version(),
-        Err(e) => {
-            let command = command_of::<C>(program);
-            let path = path_of(&command, arguments);
-            if e.kind() == ErrorKind::DisplayHelp {
-                let length = if arguments.iter().any(|word| word == "--help") { Length::Long } else { Length::Short };
-                return Ok(Parsed::Words(page(&path, length), 0));
-            }
-            return Err(refused(program, &command, &path.join(" "), &e));
+        Err(e) if e.kind() == ErrorKind::DisplayHelp => {
+            let is_short = arguments.iter().all(|word| word != "--help");
+            return page(&command, reached(&command), is_short, 0);
         }
+        Err(e) => return Err(usage_error(program, reached(&command), &e)),
     };
     match matches.subcommand() {
-        Some(("version", _)) => version(),
+        Some(("version", _)) => return version(),
         Some(("help", own)) => {
-            let path: Vec<String> = own.get_many("words").unwrap_or_default().cloned().collect();
-            if command::at(&command, &path).is_none() {
-                return Err(Error::usage(format!("{} has no verb `{}`", program.name, path.join(" ")))
-                    .hint(format!("`{0} --help` lists them; to send a text: {0} -- TEXT", program.name)));
-            }
-            Ok(Parsed::Words(page(&path, Length::Long), 0))
+            command.build();
+            let mut words = own.get_many::<String>("words").unwrap_or_default();
+            let verb = words.try_fold(&command, |here, word| command::below(here).find(|verb| verb.get_name() == word));
+            return page(&command, verb.ok_or_else(|| no_help(program, own))?, false, 0);
         }
-        Some(("update", _)) if program.doc("update").is_none() => {
-            let word = program.doc("").map(|_| format!("; to send the word: {} -- update", program.name));
-            let hint = format!("cp-shell update updates all programs{}", word.unwrap_or_default());
-            Err(Error::usage(format!("{} does not update itself", program.name)).hint(hint))
-        }
-        Some((verb, _)) => check_nothing_before(&command, &matches, verb).and_then(|()| taken(matches)),
-        None => check_spelling(program, &command, &matches, arguments).and_then(|()| taken(matches)),
+        Some(("update", _)) if program.doc("update").is_none() => return Err(no_update(program)),
+        Some((verb, _)) => check_nothing_before(&command, &matches, verb)?,
+        None => check_spelling(program, &command, &matches, arguments)?,
     }
+    let verb = verb_of(&matches);
+    let work = match standard::VERBS.iter().find(|doc| doc.path == verb) {
+        Some(_) => Standard::from_arg_matches(&matches).map(Work::Standard),
+        None => C::from_arg_matches(&matches).map(Work::Own),
+    };
+    let read = work.and_then(|work| Ok((work, Box::new(Shared::from_arg_matches(&matches)?))));
+    let (work, options) = read.map_err(|e| usage_error(program, reached(&command), &e))?;
+    let doc = program.verbs.iter().find(|doc| doc.path == verb);
+    Ok(Parsed::Line(Box::new(Line { program, matches, verb, doc }), options, work))
 }
 
-/// Returns the whole command line, because clap skips its first word.
-fn line(arguments: &[OsString]) -> impl Iterator<Item = OsString> {
-    std::iter::once(OsString::new()).chain(arguments.iter().cloned())
+/// Returns the words of the verb; empty for the default verb.
+fn verb_of(matches: &ArgMatches) -> String {
+    let verbs = std::iter::successors(matches.subcommand(), |(_, below)| below.subcommand());
+    verbs.map(|(name, _)| name).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the words of the verb that a command line names, though clap refuses the line or it requests help.
-fn path_of(command: &Command, arguments: &[OsString]) -> Vec<String> {
-    let lenient = command.clone().ignore_errors(true).disable_help_flag(true).disable_version_flag(true);
-    let verb = lenient.try_get_matches_from(line(arguments)).map(|matches| verb_of(&matches)).unwrap_or_default();
-    let path: Vec<String> = verb.split_whitespace().map(str::to_owned).collect();
-    if command::at(command, &path).is_some() { path } else { Vec::new() }
+/// Returns the deepest verb that clap reached, because it gives only those on the way a name with the program's.
+fn reached(root: &Command) -> &Command {
+    match root.get_subcommands().find(|verb| verb.get_bin_name().is_some()) {
+        Some(verb) => reached(verb),
+        None => root,
+    }
 }
 
 /// True if an empty command line at a terminal gives the program nothing to work on.
@@ -108,30 +120,16 @@ fn has_nothing_to_do(program: &Program) -> bool {
     !talks && isatty(stdin()) && isatty(stdout())
 }
 
-/// Makes the error for a command line that clap refuses.
-fn refused(program: &Program, command: &Command, path: &str, error: &clap::Error) -> Error {
-    match error.kind() {
-        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            no_verb(program, command, path)
-        }
-        ErrorKind::InvalidUtf8 => {
-            Error::usage("an argument is not UTF-8").hint("write it as UTF-8; only the paths of files may be any bytes")
-        }
-        _ => usage_error(program, command, path, error),
-    }
+fn no_help(program: &Program, words: &ArgMatches) -> Error {
+    let words: Vec<&str> = words.get_many::<String>("words").unwrap_or_default().map(String::as_str).collect();
+    Error::usage(format!("{} has no verb `{}`", program.name, words.join(" ")))
+        .hint(format!("`{0} --help` lists them; to send a text: {0} -- TEXT", program.name))
 }
 
-/// Makes the error for a command line that ends before its verb, or between the words of one.
-fn no_verb(program: &Program, command: &Command, path: &str) -> Error {
-    let below: Vec<String> = command::verbs(command)
-        .into_iter()
-        .map(|verb| verb.path)
-        .filter(|verb| path.is_empty() || verb.starts_with(&format!("{path} ")))
-        .collect();
-    let named = format!("{} {path}", program.name);
-    Error::usage(format!("`{}` needs a verb", named.trim_end()))
-        .with("verbs", below)
-        .hint(format!("`{} --help` lists them", named.trim_end()))
+fn no_update(program: &Program) -> Error {
+    let word = program.doc("").map(|_| format!("; to send the word: {} -- update", program.name)).unwrap_or_default();
+    Error::usage(format!("{} does not update itself", program.name))
+        .hint(format!("cp-shell update updates all programs{word}"))
 }
 
 /// Fails if an option or text of the default verb precedes another verb, which would ignore it.
@@ -151,8 +149,7 @@ fn check_spelling(program: &Program, root: &Command, matches: &ArgMatches, argum
     let given = root.get_positionals().filter_map(|operand| matches.get_raw(operand.get_id().as_str()));
     let words: Vec<&str> = given.flatten().filter_map(|word| word.to_str()).collect();
     let [word] = words[..] else { return Ok(()) };
-    let verbs = root.get_subcommands().filter(|verb| !verb.is_hide_set()).map(Command::get_name);
-    let Some(verb) = misspelt_verb(word, verbs) else { return Ok(()) };
+    let Some(verb) = misspelt_verb(word, command::below(root).map(Command::get_name)) else { return Ok(()) };
     // Where programs are run, a word that a shell finds as a program is not misspelt.
     let runs = root.get_positionals().any(command::is_command);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -194,15 +191,14 @@ mod tests {
         risk_tier: "T0",
         verbs: &[VerbDoc::EMPTY, VerbDoc { path: "check", ..VerbDoc::EMPTY }],
         groups: &[],
-        doctor: &[],
         environment: &[],
         schemas: &[],
         checks: |_| Vec::new(),
         credentials: |_| Credentials::none_needed(),
-        audit: |_| Ok(None),
+        audit: |_, _| Ok(()),
     };
 
-    fn parsed(line: &str) -> Result<Parsed> {
+    fn parsed(line: &str) -> Result<Parsed<Cli>> {
         parse::<Cli>(&PROGRAM, &line.split(' ').map(OsString::from).collect::<Vec<_>>())
     }
 
@@ -211,7 +207,7 @@ mod tests {
         let data =
             ["-- git --version", "-- df -h", "-- sort -V f", "-- --help", "--name x -- -h", "-- check", "-- help"];
         for line in data.into_iter().chain(["git --version", "df -h", "--name x df --help", "versions", "word help"]) {
-            assert!(matches!(parsed(line), Ok(Parsed::Matches(matches, _)) if verb_of(&matches).is_empty()), "{line}");
+            assert!(matches!(parsed(line), Ok(Parsed::Line(read, ..)) if read.verb.is_empty()), "{line}");
         }
         for line in ["--name --help", "help me"] {
             assert!(parsed(line).is_err(), "{line}");
@@ -226,8 +222,8 @@ mod tests {
     #[test]
     fn verb_follows_only_options_of_every_program() {
         let verb = |line: &str| match parsed(line) {
-            Ok(Parsed::Matches(matches, _)) => verb_of(&matches),
-            Ok(Parsed::Words(text, _)) => text,
+            Ok(Parsed::Line(read, ..)) => read.verb,
+            Ok(Parsed::Words(..)) => String::new(),
             Err(error) => error.message().to_owned(),
         };
         for line in ["check --name x", "--home /x --json check", "check --home /x --json", "doctor --quiet"] {
@@ -243,6 +239,7 @@ mod tests {
     #[test]
     fn program_help_lists_options_of_default_verb() {
         let Ok(Parsed::Words(page, 0)) = parsed("--home /x --help") else { panic!("no help") };
+        let page = String::from_utf8(page).unwrap();
         assert!(page.contains("\n      --name <NAME>") && page.contains("\n  check"), "{page}");
         assert!(!page.contains("\n  help") && !page.contains("\n  version"), "{page}");
     }

@@ -1,82 +1,63 @@
-//! The output of `-h` and `--help`: clap formats it, from a command made for the page, because clap's page of a program
-//! would omit the verbs below a verb.
+//! The output of `-h` and `--help`. clap formats usage and options; the verbs below a verb, which clap would omit, and
+//! the examples are put around them.
 
 use clap::builder::Resettable;
-use clap::{Arg, ArgAction, Command};
-use rustix::stdio::stdout;
-use rustix::termios::tcgetwinsize;
+use clap::{Arg, Command};
 
+use crate::program::command::{self, about};
 use crate::program::identity::{Input, Program};
-use crate::program::{command, standard};
+use crate::program::standard;
 
-/// The length of help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Length {
-    /// About one screen.
-    Short,
-    /// Everything.
-    Long,
-}
-
-/// Width of a line where standard output is not a terminal.
+/// Longer lines would be harder to read.
 const WIDTH: usize = 80;
-/// Widths of a terminal that lines fit. On a wider one they would be harder to read.
-const WIDTHS: std::ops::RangeInclusive<usize> = 40..=100;
 
-/// Formats the help of the program, or of the verb at `path`.
-pub(super) fn help(program: &Program, root: &Command, path: &[String], length: Length) -> String {
-    let verb = command::at(root, path).unwrap_or(root);
-    let words = path.join(" ");
-    let name = [program.name, &words].join(" ").trim_end().to_owned();
-    let own = Some(verb).filter(|verb| command::runs(verb));
-    let about = if path.is_empty() { program.about.to_owned() } else { about(verb) };
-
-    let nouns: Vec<&str> =
-        program.doc(&words).into_iter().flat_map(|doc| doc.input).filter_map(|input| noun(*input)).collect();
-    let fed = (!nouns.is_empty()).then(|| format!("{} | {name} [OPTIONS]", nouns.join(" or ")));
+/// Formats the help of a command that clap has built: the program, or a verb of it.
+pub(super) fn help(program: &Program, root: &Command, verb: &Command, is_short: bool) -> String {
+    let name = verb.get_bin_name().unwrap_or(program.name);
+    let path = name.strip_prefix(program.name).unwrap_or_default().trim_start();
+    let is_root = path.is_empty();
+    let mut page = verb
+        .clone()
+        .mut_args(|argument| shown(argument, is_short))
+        .mut_subcommands(|below| below.hide(true))
+        .help_template("{all-args}")
+        .max_term_width(WIDTH);
+    let about = if is_root { program.about.to_owned() } else { about(verb) };
+    let runs = command::runs(verb);
+    let own = runs.then(|| page.render_usage().to_string().replacen("Usage: ", "", 1));
+    let inputs = program.doc(path).map(|doc| doc.input).unwrap_or_default().iter();
+    let nouns: Vec<_> = inputs.filter(|input| **input != Input::Person).map(|input| format!("{input:?}")).collect();
+    let fed = (!nouns.is_empty()).then(|| format!("{} | {name} [OPTIONS]", nouns.join(" or ").to_lowercase()));
     let below = verb.has_subcommands().then(|| format!("{name} VERB [OPTIONS] [OPERANDS]"));
-    let usage: Vec<String> = own.map(|_| "{usage}".to_owned()).into_iter().chain(fed).chain(below).collect();
-    let template = format!(
-        "{name}: {about}\n\nUsage: {}\n\n{{examples}}\n\n{{all-args}}{{after-help}}\n",
-        usage.join("\n       ")
-    );
-
-    let own_arguments = own.into_iter().flat_map(Command::get_arguments).filter(|argument| !argument.is_global_set());
-    let shared = root.get_arguments().filter(|argument| argument.is_global_set());
-    let arguments = own_arguments.chain(shared).cloned().chain(own_options());
-    Command::new(program.name)
-        .bin_name(name)
-        .args(arguments.enumerate().map(|(at, argument)| shown(argument, length).display_order(at)))
-        .groups(own.into_iter().flat_map(Command::get_groups).cloned())
-        .disable_help_flag(true)
-        .help_template(template)
-        .after_help(verbs(program, root, &words, length) + &last_words(program, &words, length))
-        .term_width(width())
-        .render_help()
-        .to_string()
-        // clap leaves the place of a name that it does not know; in the template, clap would break these lines.
-        .replace("{examples}", &examples(program, path, length))
-        // A program may have no options of its own.
-        .replace("\n\n\n\n", "\n\n")
-}
-
-fn width() -> usize {
-    let terminal = tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0);
-    terminal.map_or(WIDTH, |width| width.clamp(*WIDTHS.start(), *WIDTHS.end()))
-}
-
-fn own_options() -> [Arg; 2] {
-    let option = |name, letter, help| {
-        let option = Arg::new(name).long(name).short(letter).action(ArgAction::SetTrue);
-        option.help(help).help_heading("Options of every program").hide_short_help(true)
+    let usage = own.into_iter().chain(fed).chain(below).collect::<Vec<_>>().join("\n       ");
+    let examples = examples(program, path, is_short);
+    let options = page.render_help().to_string();
+    let verbs = verbs(program, root, path, is_short);
+    let more = if is_short {
+        let standard = standard::VERBS.map(|doc| doc.path).join(", ");
+        format!("Every program has: {standard}.\n`{name} --help` has every option")
+    } else {
+        format!("`{} VERB --help` has the options of a verb", program.name)
     };
-    [option("help", 'h', "Print help; -h prints a shorter one"), option("version", 'V', "Print the version")]
+    let parts = [format!("{name}: {about}"), format!("Usage: {usage}"), examples, options, verbs];
+    let parts: Vec<&str> = parts.iter().map(|part| part.trim_end()).filter(|part| !part.is_empty()).collect();
+    format!(
+        "{}\n\nResults are text at a terminal and JSON elsewhere; --format chooses.\n{more}, `man {}` the whole manual.\n",
+        parts.join("\n\n"),
+        program.name
+    )
 }
 
 /// Short help has one list of options with the first clause of each description.
-fn shown(argument: Arg, length: Length) -> Arg {
-    let argument = if argument.is_positional() { argument.help_heading(Resettable::Reset) } else { argument };
-    if length == Length::Long {
+fn shown(argument: Arg, is_short: bool) -> Arg {
+    let shared = |argument: Arg| argument.help_heading("Options of every program").hide_short_help(true);
+    let argument = match argument.get_id().as_str() {
+        "help" => shared(argument).help("Print help; -h prints a shorter one"),
+        "version" => shared(argument).help("Print the version"),
+        _ if argument.is_positional() => argument.help_heading(Resettable::Reset),
+        _ => argument,
+    };
+    if !is_short {
         return argument.hide_short_help(false);
     }
     let text = argument.get_help().map(ToString::to_string).unwrap_or_default();
@@ -85,71 +66,41 @@ fn shown(argument: Arg, length: Length) -> Arg {
     argument.help(text[..end].to_owned()).help_heading(Resettable::Reset).hide_possible_values(takes_value)
 }
 
-fn examples(program: &Program, path: &[String], length: Length) -> String {
-    let doc = program.doc(&path.join(" ")).map(|doc| doc.examples.to_vec());
-    let all = if path.is_empty() { program.examples() } else { doc.unwrap_or_default() };
-    let count = if length == Length::Short { 1 } else { all.len() };
-    let lines = all.iter().take(count).map(|example| format!("\n  {}", example.replace("{}", program.name)));
-    format!("Examples:{}", lines.collect::<String>())
+/// Formats the examples of a verb; for the program those of the default verb, of each group, then of each verb.
+fn examples(program: &Program, path: &str, is_short: bool) -> String {
+    let own = program.doc(path).map(|doc| doc.examples).unwrap_or_default().iter();
+    let groups = program.groups.iter().filter_map(|(_, paths)| program.doc(paths.first()?)?.examples.first());
+    let others = groups.chain(program.verbs.iter().filter_map(|doc| doc.examples.first()));
+    let mut lines: Vec<String> = Vec::new();
+    for example in own.chain(others.filter(|_| path.is_empty())) {
+        let line = format!("  {}", example.replace("{}", program.name));
+        if !lines.contains(&line) && (line.len() <= WIDTH || !path.is_empty()) {
+            lines.push(line);
+        }
+    }
+    lines.truncate(if is_short { 1 } else { 3 });
+    format!("Examples:\n{}", lines.join("\n"))
 }
 
 /// Formats the verbs below `above` that a user can name, under the program's headings.
-fn verbs(program: &Program, root: &Command, above: &str, length: Length) -> String {
+fn verbs(program: &Program, root: &Command, above: &str, is_short: bool) -> String {
     let all = command::verbs(root);
     let whole = [("Verbs", &program.verbs.iter().map(|doc| doc.path).collect::<Vec<_>>()[..])];
     let groups = if program.groups.is_empty() { &whole } else { program.groups };
     let standard = standard::VERBS.map(|doc| doc.path);
-    let standard = (length == Length::Long).then_some(("Verbs of every program", &standard[..]));
-    let rows = |paths: &[&'static str]| -> Vec<Command> {
+    let standard = (!is_short).then_some(("Verbs of every program", &standard[..]));
+    let list = |(heading, paths): (&'static str, &[&'static str])| {
         let below = paths.iter().filter(|path| {
             !path.is_empty() && (above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.starts_with(' ')))
         });
-        let row = |path: &&'static str| {
-            let verb = all.iter().find(|verb| verb.path == **path)?;
-            Some(Command::new(*path).about(about(verb.command)))
-        };
-        below.filter_map(row).collect()
-    };
-    let list = |(heading, paths): (&'static str, &[&'static str])| {
-        let rows = rows(paths);
+        let found = below.filter_map(|path| Some((path, all.iter().find(|(verb, _)| verb == path)?.1)));
+        let rows: Vec<Command> = found.map(|(path, verb)| Command::new(*path).about(about(verb))).collect();
         if rows.is_empty() {
             return String::new();
         }
         let list = Command::new("").subcommands(rows).subcommand_help_heading(heading).help_template("{all-args}");
-        let mut list = list.disable_help_flag(true).disable_help_subcommand(true).term_width(width());
+        let mut list = list.disable_help_flag(true).disable_help_subcommand(true).max_term_width(WIDTH);
         list.render_help().to_string() + "\n"
     };
     groups.iter().copied().chain(standard).map(list).collect()
-}
-
-/// Formats the pointers to more documentation, and the rule of the format.
-fn last_words(program: &Program, path: &str, length: Length) -> String {
-    let name = program.name;
-    let of_verb = if path.is_empty() { String::new() } else { format!(" {path}") };
-    let more = match length {
-        Length::Short => {
-            let standard = standard::VERBS.map(|doc| doc.path).join(", ");
-            format!("Every program has: {standard}.\n`{name}{of_verb} --help` has every option")
-        }
-        Length::Long if path.is_empty() => format!("`{name} VERB --help` has the options of a verb"),
-        Length::Long => format!("`{name} --help` has the other verbs"),
-    };
-    format!(
-        "Results are text at a terminal and JSON elsewhere; --format chooses.\n{more}, `man {name}` the whole manual."
-    )
-}
-
-fn about(verb: &Command) -> String {
-    verb.get_about().map(ToString::to_string).unwrap_or_default()
-}
-
-/// Returns the noun for the input in a usage line.
-const fn noun(input: Input) -> Option<&'static str> {
-    match input {
-        Input::Text => Some("text"),
-        Input::Records => Some("records"),
-        Input::Rows => Some("rows"),
-        Input::Bytes => Some("bytes"),
-        Input::Person => None,
-    }
 }

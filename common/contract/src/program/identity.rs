@@ -1,5 +1,6 @@
 //! The identity of a program: its name, its verbs and their documentation.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -86,13 +87,9 @@ impl VerbDoc {
     /// Returns the names of all output, the main output first. A write adds `preview`; every verb adds `error`.
     pub fn outputs(&self) -> Vec<&'static str> {
         let preview = (self.class == Class::Write).then_some("preview");
-        let all = [self.output].into_iter().chain(self.also.iter().copied()).chain(preview).chain(["error"]);
-        let mut outputs = Vec::new();
-        for name in all {
-            if !outputs.contains(&name) {
-                outputs.push(name);
-            }
-        }
+        let others = self.also.iter().copied().chain(preview).chain(["error"]);
+        let mut outputs = vec![self.output];
+        outputs.extend(others.filter(|name| *name != self.output));
         outputs
     }
 
@@ -209,14 +206,11 @@ pub struct CredentialSource {
 }
 
 /// The outcome of a command line, for the ledger.
-#[derive(Clone, Debug, Serialize)]
 pub struct Finished<'a> {
     /// The words of the verb.
     pub verb: &'a str,
-    /// The command line. The sink redacts it.
-    pub argv: &'a [String],
-    /// Base64 of each word of `argv` that is not UTF-8.
-    pub argv_bytes: &'a [Option<String>],
+    /// The command line. The ledger redacts it.
+    pub argv: Vec<OsString>,
     /// The exit status.
     pub exit: u8,
     /// The error code.
@@ -226,15 +220,6 @@ pub struct Finished<'a> {
     /// Duration in milliseconds.
     pub duration_ms: u64,
 }
-
-/// The sink that records command lines, denials and errors of a program.
-pub trait Audit {
-    /// Records that a command line has finished.
-    fn finished(&mut self, what: &Finished<'_>) -> Result<()>;
-}
-
-/// The sink of a program's audit; `None` if the program has no audit.
-pub type AuditSink = Result<Option<Box<dyn Audit>>>;
 
 /// The definition of a program.
 pub struct Program {
@@ -248,8 +233,6 @@ pub struct Program {
     pub verbs: &'static [VerbDoc],
     /// The headings of verbs in help, each verb once; empty if one heading is enough.
     pub groups: &'static [(&'static str, &'static [&'static str])],
-    /// The keys of settings that `doctor` accepts as options, to check a value that is not configured.
-    pub doctor: &'static [&'static str],
     /// The environment variables that the program reads, with descriptions, without those of every program.
     pub environment: &'static [(&'static str, &'static str)],
     /// The JSON Schemas of the verbs' output, by name.
@@ -258,8 +241,8 @@ pub struct Program {
     pub checks: fn(&mut Context) -> Vec<Check>,
     /// The credentials that `context` reports.
     pub credentials: fn(&Context) -> Credentials,
-    /// The sink of the audit, if the program has one.
-    pub audit: fn(&Context) -> AuditSink,
+    /// Records a command line that has finished.
+    pub audit: fn(&Context, &Finished<'_>) -> Result<()>,
 }
 
 /// The version of every program of this workspace.

@@ -15,7 +15,7 @@ pub mod terminal;
 mod usage;
 
 pub use self::identity::{
-    Audit, AuditSink, Check, Class, CredentialSource, Credentials, Finished, Input, Program, Status, VERSION, VerbDoc,
+    Check, Class, CredentialSource, Credentials, Finished, Input, Program, Status, VERSION, VerbDoc,
 };
 pub use self::start::{main, main_for_person, without_home};
 pub use self::usage::require_text;

@@ -1,17 +1,18 @@
 //! The verbs that every program has, and `--fields` of every query.
 
+use clap::{Arg, ArgMatches, Command, Subcommand as _};
 use serde_json::Value;
 
 use crate::program::identity::{Class, Program, VerbDoc};
 use crate::wire::fields::Fields;
-use crate::wire::{Code, Error, Result, schemas};
+use crate::wire::{Result, schemas};
 
 /// The verbs of every program.
 pub(crate) const VERBS: [VerbDoc; 5] = [
     doc(
         "reference",
         "reference",
-        &["{} reference", "{} reference --fields options", "{} reference --verb doctor --fields commands"],
+        &["{} reference", "{} reference --fields risk_tier", "{} reference --verb doctor --fields commands"],
     ),
     doc("context", "context", &["{} context"]),
     doc("doctor", "doctor", &["{} doctor"]),
@@ -47,48 +48,45 @@ pub(crate) const SCHEMAS: [(&str, &str); 8] = [
     schemas::ERROR,
 ];
 
-/// Returns the words that people try first. Help does not list them.
-pub(super) fn customary(program: &Program) -> Vec<clap::Command> {
-    let words = clap::Arg::new("words").num_args(0..).trailing_var_arg(true);
-    let update = program.doc("update").is_none().then(|| clap::Command::new("update"));
-    let all = [clap::Command::new("help").arg(words), clap::Command::new("version")].into_iter().chain(update);
-    all.map(|word| word.hide(true)).collect()
+/// The verbs by which every program describes itself.
+#[derive(clap::Subcommand)]
+pub(super) enum Standard {
+    /// Print every verb, option, schema, exit status and error code
+    Reference {
+        /// Only this verb, or those below it, and their schemas; '' is the verb that runs if none is named
+        #[arg(long)]
+        verb: Option<String>,
+    },
+    /// Print the effective settings and the source of each
+    Context,
+    /// Check the setup and report how to fix it
+    Doctor,
+    /// Print the changes of each version
+    Changelog {
+        /// Only versions newer than this one
+        #[arg(long, value_name = "VERSION")]
+        since: Option<String>,
+    },
+    /// Print the completions of a shell
+    Completions {
+        /// The shell: bash, zsh or fish
+        #[arg(value_parser = ["bash", "zsh", "fish"])]
+        shell: String,
+    },
 }
 
-/// Returns the commands of these verbs.
-pub(crate) fn commands(program: &Program) -> Vec<clap::Command> {
-    vec![
-        clap::Command::new("reference").about("Print every verb, option, schema, exit status and error code").arg(
-            clap::Arg::new("verb").long("verb").value_name("VERB").help(
-                "Only this verb, or those below it, and their schemas; '' is the verb that runs if none is named",
-            ),
-        ),
-        clap::Command::new("context").about("Print the effective settings and the source of each"),
-        clap::Command::new("doctor").about("Check the setup and report how to fix it").args(program.doctor.iter().map(
-            |key| {
-                clap::Arg::new(*key)
-                    .long(*key)
-                    .value_name("VALUE")
-                    .help(format!("The {key} to check, instead of the configured one"))
-            },
-        )),
-        clap::Command::new("changelog")
-            .about("Print the changes of each version")
-            .arg(clap::Arg::new("since").long("since").value_name("VERSION").help("Only versions newer than this one")),
-        clap::Command::new("completions").about("Print the completions of a shell").arg(
-            clap::Arg::new("shell")
-                .value_name("SHELL")
-                .required(true)
-                .value_parser(["bash", "zsh", "fish"])
-                .help("The shell: bash, zsh or fish"),
-        ),
-    ]
+/// Adds these verbs, and the words that people try first, which help does not list.
+pub(super) fn with_verbs(program: &Program, command: Command) -> Command {
+    let words = Arg::new("words").num_args(0..).trailing_var_arg(true);
+    let update = program.doc("update").is_none().then(|| Command::new("update"));
+    let customary = [Command::new("help").arg(words), Command::new("version")].into_iter().chain(update);
+    Standard::augment_subcommands(command).subcommands(customary.map(|word| word.hide(true)))
 }
 
 const NAME: &str = "fields";
 
 /// Adds the option to every query among a command and those below it.
-pub(super) fn with_fields_option(program: &Program, command: clap::Command, path: &str) -> clap::Command {
+pub(super) fn with_fields_option(program: &Program, command: Command, path: &str) -> Command {
     let is_query = program.doc(path).is_some_and(|doc| doc.class == Class::Query);
     let command = if is_query { command.arg(fields_option()) } else { command };
     command.mut_subcommands(|verb| {
@@ -97,8 +95,8 @@ pub(super) fn with_fields_option(program: &Program, command: clap::Command, path
     })
 }
 
-fn fields_option() -> clap::Arg {
-    clap::Arg::new(NAME)
+fn fields_option() -> Arg {
+    Arg::new(NAME)
         .long(NAME)
         .value_name("A,B.C")
         .value_delimiter(',')
@@ -109,23 +107,21 @@ fn fields_option() -> clap::Arg {
 }
 
 /// Returns the arguments of the verb itself.
-fn own(matches: &clap::ArgMatches) -> &clap::ArgMatches {
+fn own(matches: &ArgMatches) -> &ArgMatches {
     matches.subcommand().map_or(matches, |(_, below)| own(below))
 }
 
 /// True if the verb has a flag, and the command line gives it.
-pub(super) fn is_set(matches: &clap::ArgMatches, flag: &str) -> bool {
+pub(super) fn is_set(matches: &ArgMatches, flag: &str) -> bool {
     matches!(own(matches).try_get_one::<bool>(flag), Ok(Some(true)))
 }
 
 /// Returns the members that the command line selects, checked against the schema of the output.
-pub(super) fn selected_fields(program: &Program, verb: &str, matches: &clap::ArgMatches) -> Result<Option<Fields>> {
+pub(super) fn selected_fields(program: &Program, verb: &str, matches: &ArgMatches) -> Result<Option<Fields>> {
     let Ok(Some(names)) = own(matches).try_get_many::<String>(NAME) else { return Ok(None) };
     let names: Vec<String> = names.cloned().collect();
     let output = program.doc(verb).map(|doc| doc.output).unwrap_or_default();
     let schema = program.schemas.iter().chain(&SCHEMAS).find(|(name, _)| *name == output);
-    let text = schema.map_or("true", |(_, text)| *text);
-    let schema: Value = serde_json::from_str(text)
-        .map_err(|e| Error::new(Code::Unknown, format!("the schema `{output}` is broken: {e}")))?;
+    let schema = schema.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or(Value::Bool(true));
     Fields::of(&names, &schema).map(Some)
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{ArgMatches, Parser, ValueEnum as _};
+use clap::{Parser, ValueEnum as _};
 use rustix::stdio::stdout;
 use rustix::termios::isatty;
 
@@ -16,13 +16,12 @@ use crate::context::options::Shared;
 use crate::home::config::{Config, Origin};
 use crate::home::{Home, is_id};
 use crate::output::{Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of};
-use crate::program::arguments::{Parsed, command_of, parse, verb_of};
+use crate::program::arguments::{Line, Parsed, Work, parse};
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program, VerbDoc};
 use crate::program::standard;
-use crate::program::usage::usage_error;
 use crate::signals;
-use crate::wire::{Code, Error, Result, bytes_of};
+use crate::wire::{Code, Error, Result};
 
 static WITHOUT_HOME: AtomicBool = AtomicBool::new(false);
 
@@ -69,39 +68,30 @@ fn leave(code: Code) -> ! {
     std::process::exit(i32::from(status_of(code.row().exit)))
 }
 
-/// The verb of a command line.
-struct Asked {
-    program: &'static Program,
-    verb: String,
-    /// Its documentation; `None` for a verb of every program.
-    doc: Option<&'static VerbDoc>,
-    matches: ArgMatches,
-}
-
 fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut out = Output::new(program.name, early_format(program, &arguments), false, started);
-    let (matches, options) = match check_open().and_then(|()| parse::<C>(program, &arguments)) {
-        Ok(Parsed::Matches(matches, options)) => (matches, *options),
+    let (line, options, work) = match check_open().and_then(|()| parse::<C>(program, &arguments)) {
+        Ok(Parsed::Line(line, options, work)) => (line, *options, work),
         Ok(Parsed::Words(text, exit)) => {
-            let outcome = out.raw(text.as_bytes());
+            let outcome = out.raw(&text);
             out.ended_with(exit);
             return out.close(outcome);
         }
         Err(error) => return out.close(Err(error)),
     };
-    let verb = verb_of(&matches);
-    let doc = program.verbs.iter().find(|doc| doc.path == verb);
-    let asked = Asked { program, verb, doc, matches };
-    let (home, config, format) = match settings(&asked, &options) {
+    let (home, config, format) = match settings(&line, &options, matches!(work, Work::Standard(_))) {
         Ok(settings) => settings,
         Err(error) => return out.close(Err(error)),
     };
     out.set_format(format, options.quiet);
     let mut context = Context { program: program.name, options, home, config, out };
-    let result = perform(&asked, run, &mut context);
+    let result = prepare(&line, &mut context).and_then(|()| match work {
+        Work::Own(cli) => run(cli, &mut context),
+        Work::Standard(verb) => describe::run::<C>(program, verb, &mut context),
+    });
     if !WITHOUT_HOME.load(Ordering::Relaxed) {
-        audit(&asked, &result, started.elapsed(), &mut context);
+        audit(&line, &result, started.elapsed(), &mut context);
     }
     context.out.close(result)
 }
@@ -127,9 +117,9 @@ fn early_format(program: &Program, arguments: &[OsString]) -> Format {
 }
 
 /// Finds the home and its settings, and the format.
-fn settings(asked: &Asked, options: &Shared) -> Result<(Home, Config, Format)> {
+fn settings(line: &Line, options: &Shared, describes: bool) -> Result<(Home, Config, Format)> {
     let given = if options.json { Some(Format::Json) } else { options.format };
-    let is_closed = asked.doc.is_some_and(|doc| doc.fails_closed) && matches!(given, None | Some(Format::Raw));
+    let is_closed = line.doc.is_some_and(|doc| doc.fails_closed) && matches!(given, None | Some(Format::Raw));
     fail_closed(is_closed);
     let given = if is_closed { Some(Format::Raw) } else { given };
     let is_without_home = WITHOUT_HOME.load(Ordering::Relaxed);
@@ -137,7 +127,7 @@ fn settings(asked: &Asked, options: &Shared) -> Result<(Home, Config, Format)> {
     let config = match Config::load(&home.config_file()) {
         _ if is_without_home => Config::default(),
         // `doctor` must be able to report a broken file.
-        Err(_) if asked.describes() => Config::default(),
+        Err(_) if describes => Config::default(),
         loaded => loaded?,
     };
     let format = match (given, config.get("format", None)) {
@@ -150,9 +140,9 @@ fn settings(asked: &Asked, options: &Shared) -> Result<(Home, Config, Format)> {
     Ok((home, config, format))
 }
 
-/// Runs the verb.
-fn perform<C: Parser>(asked: &Asked, run: fn(C, &mut Context) -> Result<()>, context: &mut Context) -> Result<()> {
-    let Asked { program, verb, doc, matches } = asked;
+/// Does what every verb needs before it runs.
+fn prepare(line: &Line, context: &mut Context) -> Result<()> {
+    let Line { program, verb, doc, matches } = line;
     if fails_closed() {
         watch()?;
     }
@@ -168,21 +158,7 @@ fn perform<C: Parser>(asked: &Asked, run: fn(C, &mut Context) -> Result<()>, con
         }
     }
     context.out.fields = standard::selected_fields(program, verb, matches)?;
-    if let Some(named) = &context.options.session {
-        check_session(named)?;
-    }
-    if asked.describes() {
-        return describe::run::<C>(program, verb, matches, context);
-    }
-    let cli = C::from_arg_matches(matches);
-    run(cli.map_err(|e| usage_error(program, &command_of::<C>(program), verb, &e))?, context)
-}
-
-impl Asked {
-    /// True if the verb is one by which every program describes itself.
-    fn describes(&self) -> bool {
-        standard::VERBS.iter().any(|doc| doc.path == self.verb)
-    }
+    context.options.session.as_deref().map_or(Ok(()), check_session)
 }
 
 /// Rejects an invalid session id. The session need not exist, because it may only label a record.
@@ -209,8 +185,8 @@ fn watch() -> Result<()> {
 }
 
 /// Records the command line: of every governed verb and every write, and every failure other than a usage error.
-fn audit(asked: &Asked, result: &Result<()>, took: Duration, context: &mut Context) {
-    let Asked { program, verb, doc, .. } = asked;
+fn audit(line: &Line, result: &Result<()>, took: Duration, context: &mut Context) {
+    let Line { program, verb, doc, .. } = line;
     let (exit, code) = context.out.prediction(result);
     let exit = status_of(exit);
     let wanted = match doc.map_or(Class::Query, |doc| doc.class) {
@@ -223,20 +199,16 @@ fn audit(asked: &Asked, result: &Result<()>, took: Duration, context: &mut Conte
     if !wanted {
         return;
     }
-    let argv = redact_argv(std::env::args_os());
-    let bytes: Vec<Option<String>> = argv.iter().map(bytes_of).collect();
-    let argv: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let failure = result.as_ref().err().filter(|error| !error.is_reader_gone());
     let finished = Finished {
         verb,
-        argv: &argv,
-        argv_bytes: &bytes,
+        argv: without_environment(std::env::args_os().collect()),
         exit,
         code: code.map(|code| code.row().name),
         message: failure.map(Error::message).or(context.out.first_failure.as_ref().map(Error::message)),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     };
-    let outcome = (program.audit)(context).and_then(|sink| sink.map_or(Ok(()), |mut sink| sink.finished(&finished)));
+    let outcome = (program.audit)(context, &finished);
     // The cause that also made the command line fail is reported once.
     let cause = |error: &Error| error.message().rsplit(": ").next().map(str::to_owned);
     if let Err(error) = outcome
@@ -246,23 +218,20 @@ fn audit(asked: &Asked, result: &Result<()>, took: Duration, context: &mut Conte
     }
 }
 
-/// Redacts a command line for the ledger: removes values of environment variables for a command.
-fn redact_argv(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let name_of = |pair: &[u8]| {
-        let name = pair.iter().position(|byte| *byte == b'=').map_or("…".as_bytes(), |end| &pair[..end]);
-        OsString::from_vec([name, "=…".as_bytes()].concat())
-    };
-    let (mut shown, mut is_pair, mut is_command) = (Vec::new(), false, false);
-    for argument in arguments {
-        let is_next = !is_command && argument == "--env";
-        is_command |= argument == "--";
-        shown.push(match argument.as_bytes().strip_prefix(b"--env=").filter(|_| !is_command) {
-            Some(pair) => [OsString::from("--env="), name_of(pair)].into_iter().collect(),
-            None if std::mem::replace(&mut is_pair, is_next) => name_of(argument.as_bytes()),
-            None => argument,
-        });
+/// Removes the values of environment variables for a command from a command line.
+fn without_environment(mut words: Vec<OsString>) -> Vec<OsString> {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    for at in 1..end {
+        let word = words[at].as_bytes();
+        let start = match word.starts_with(b"--env=") {
+            true => "--env=".len(),
+            false if words[at - 1] == "--env" => 0,
+            false => continue,
+        };
+        let name = word[start..].iter().position(|byte| *byte == b'=').unwrap_or(0);
+        words[at] = OsString::from_vec([&word[..start + name], "=…".as_bytes()].concat());
     }
-    shown
+    words
 }
 
 /// Returns the format of a program that was asked for none: text for a person at a terminal.
@@ -281,9 +250,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redact_argv_removes_environment_values() {
+    fn command_line_is_recorded_without_environment_values() {
         let line = "cp-exec --env A=one --env=B=two --env three --timeout 1 -- env --env D=mine";
-        let shown = redact_argv(line.split(' ').map(OsString::from)).join(OsStr::new(" "));
-        assert_eq!(shown, "cp-exec --env A=… --env=B=… --env …=… --timeout 1 -- env --env D=mine");
+        let shown = without_environment(line.split(' ').map(OsString::from).collect()).join(OsStr::new(" "));
+        assert_eq!(shown, "cp-exec --env A=… --env=B=… --env =… --timeout 1 -- env --env D=mine");
     }
 }

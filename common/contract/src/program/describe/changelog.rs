@@ -53,53 +53,40 @@ impl Reply for Changelog {
 }
 
 /// Returns the changes that name this program, and those that name no program.
-pub(crate) fn changelog(program: &str, since: Option<&str>) -> Result<Changelog> {
-    let since_number = match since {
-        Some(text) => Some(number(text).ok_or_else(|| {
-            Error::usage(format!("`{text}` is not a version")).hint("write it as in `--since 0.1.0`")
-        })?),
-        None => None,
-    };
+pub(crate) fn changelog(program: &str, since: Option<String>) -> Result<Changelog> {
     let mut entries = parse(SOURCE, program, RELEASED);
-    if let Some(since) = since_number {
+    if let Some(text) = &since {
+        let since = number(text)
+            .ok_or_else(|| Error::usage(format!("`{text}` is not a version")).hint("write it as in `--since 0.1.0`"))?;
         // Unreleased changes are newer than the running version, but not newer than a later version.
         let has_unreleased = number(VERSION).is_some_and(|current| since <= current);
         entries.retain(|release| number(&release.version).map_or(has_unreleased, |version| version > since));
     }
-    Ok(Changelog { current_version: VERSION, since: since.map(str::to_owned), entries })
+    Ok(Changelog { current_version: VERSION, since, entries })
 }
 
 /// The changes of a source. In a release of the date `build_date` the unreleased changes are those of its version.
 fn parse(source: &str, program: &str, build_date: Option<&str>) -> Vec<Release> {
-    let mut releases: Vec<Release> = Vec::new();
-    let mut category = String::new();
-    let mut wanted = false;
-    for line in source.lines() {
-        if let Some(title) = line.strip_prefix("## ") {
-            let (version, date) = title.split_once(" - ").map_or((title, None), |(v, d)| (v, Some(d)));
-            let (version, date) = match (version.trim_matches(['[', ']']), build_date) {
-                ("Unreleased", Some(build_date)) => (VERSION, Some(build_date)),
-                (version, _) => (version, date),
-            };
-            let (version, date) = (version.to_owned(), date.map(str::to_owned));
-            releases.push(Release { version, date, changes: BTreeMap::new() });
-        } else if let Some(title) = line.strip_prefix("### ") {
-            category = title.to_lowercase();
-        } else if let (Some(bullet), Some(release)) = (line.strip_prefix("- "), releases.last_mut()) {
-            let owner = bullet.split_once(": ").map(|(owner, _)| owner).filter(|owner| owner.starts_with("cp-"));
-            wanted = owner.is_none_or(|owner| owner == program || owner == "cp-common");
-            if wanted {
-                release.changes.entry(category.clone()).or_default().push(bullet.to_owned());
-            }
-        } else if wanted && line.starts_with("  ") {
-            let last = releases.last_mut().and_then(|release| release.changes.get_mut(&category)?.last_mut());
-            if let Some(last) = last {
-                last.push(' ');
-                last.push_str(line.trim());
-            }
-        }
-    }
-    releases
+    let is_wanted = |change: &String| {
+        let owner = change.split_once(": ").map(|(owner, _)| owner).filter(|owner| owner.starts_with("cp-"));
+        owner.is_none_or(|owner| owner == program || owner == "cp-common")
+    };
+    let section = |text: &str| {
+        let words = |change: &str| change.split_whitespace().collect::<Vec<_>>().join(" ");
+        let changes: Vec<String> = text.split("\n- ").skip(1).map(words).filter(is_wanted).collect();
+        (text.lines().next().unwrap_or_default().to_lowercase(), changes)
+    };
+    let release = |text: &str| {
+        let title = text.lines().next().unwrap_or_default();
+        let (version, date) = title.split_once(" - ").map_or((title, None), |(version, date)| (version, Some(date)));
+        let (version, date) = match (version.trim_matches(['[', ']']), build_date) {
+            ("Unreleased", Some(build_date)) => (VERSION, Some(build_date)),
+            (version, _) => (version, date),
+        };
+        let sections = text.split("\n### ").skip(1).map(section).filter(|(_, changes)| !changes.is_empty());
+        Release { version: version.to_owned(), date: date.map(str::to_owned), changes: sections.collect() }
+    };
+    format!("\n{source}").split("\n## ").skip(1).map(release).collect()
 }
 
 #[cfg(test)]
@@ -129,8 +116,8 @@ mod tests {
 
     #[test]
     fn since_without_valid_version_fails() {
-        assert!(changelog("cp-log", Some("yesterday")).is_err());
-        assert!(changelog("cp-log", Some("999.0.0")).unwrap().entries.is_empty());
-        assert!(!changelog("cp-log", Some("0.0.1")).unwrap().entries.is_empty());
+        assert!(changelog("cp-log", Some("yesterday".to_owned())).is_err());
+        assert!(changelog("cp-log", Some("999.0.0".to_owned())).unwrap().entries.is_empty());
+        assert!(!changelog("cp-log", Some("0.0.1".to_owned())).unwrap().entries.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! `doctor`: checks the setup and reports how to fix it. One check is that this version is new enough for the installed
-//! skill, by `minimum-version` in its front matter.
+//! skills, by `minimum-version` in their front matter.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -78,8 +78,9 @@ pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<Doctor>
 
 fn readiness_check() -> Check {
     let readiness = readiness();
-    let message = format!("{}: {}", readiness.level, readiness.reason);
-    let status = match readiness.level {
+    let words = |name: &str| readiness[name].as_str().unwrap_or_default();
+    let message = format!("{}: {}", words("level"), words("reason"));
+    let status = match words("level") {
         "stable" => return Check::pass("release_readiness", message),
         "beta" => Status::Warn,
         _ => Status::Fail,
@@ -111,44 +112,23 @@ fn config_check(context: &Context) -> Check {
     }
 }
 
-/// The skill of this build.
-const OWN: &str = include_str!("../../../../../skills/cp-tools/SKILL.md");
-/// Directories of skills, below a project and below the user's home directory.
+/// Directories of skills, below the home, a project and the user's home directory.
 const PLACES: [&str; 3] = ["skills", ".claude/skills", ".agents/skills"];
 
-/// Makes the check of the version.
-pub(super) fn version_check(context: &Context) -> Check {
+/// Makes the check that no installed skill needs a newer version.
+fn version_check(context: &Context) -> Check {
     let current = format!("version {VERSION}, envelope {SCHEMA_VERSION}");
-    let installed = installed(context).into_iter().filter_map(|file| {
-        let minimum = minimum_of(&std::fs::read_to_string(&file).ok()?)?;
-        Some((minimum, file.display().to_string()))
-    });
-    let own = minimum_of(OWN).map(|minimum| (minimum, "the skill of this version".to_owned()));
-    let Some((minimum, who)) = installed.chain(own).max_by_key(|(minimum, _)| number(minimum)) else {
+    let roots = [Some(context.home.root().to_owned()), std::env::current_dir().ok(), std::env::home_dir()];
+    let files = roots.iter().flatten().flat_map(|root| PLACES.map(|place| root.join(place).join("cp-tools/SKILL.md")));
+    // Reading a named pipe would block.
+    let files = files.filter(|file| file.metadata().is_ok_and(|found| found.is_file()));
+    let mut needed = files.filter_map(|file| Some((minimum_of(&std::fs::read_to_string(&file).ok()?)?, file)));
+    let Some((minimum, skill)) = needed.find(|(minimum, _)| number(minimum) > number(VERSION)) else {
         return Check::pass("version", current);
     };
-    if number(VERSION) >= number(&minimum) {
-        return Check::pass("version", format!("{current}; the minimum is {minimum} ({who})"));
-    }
-    Check::not_fine(
-        "version",
-        Status::Fail,
-        format!("{current}, but {who} needs at least {minimum}"),
-        "run cp-shell update, or install the skill that belongs to this version",
-    )
-}
-
-fn installed(context: &Context) -> Vec<PathBuf> {
-    let person = std::env::var_os("HOME").map(PathBuf::from);
-    let project = std::env::current_dir().ok();
-    let roots = [Some(context.home.root().to_owned()), project, person].into_iter().flatten();
-    let files = roots.flat_map(|root| PLACES.map(|place| root.join(place).join("cp-tools/SKILL.md")));
-    files.filter(|file| is_plain(file)).collect()
-}
-
-/// Excludes named pipes, because reading one would block.
-fn is_plain(file: &Path) -> bool {
-    file.metadata().is_ok_and(|found| found.is_file())
+    let message = format!("{current}, but {} needs at least {minimum}", skill.display());
+    let fix = "run cp-shell update, or install the skill that belongs to this version";
+    Check::not_fine("version", Status::Fail, message, fix)
 }
 
 /// Returns the minimum version in the front matter of a skill.
@@ -165,7 +145,8 @@ mod tests {
 
     #[test]
     fn minimum_version_is_read_from_front_matter() {
-        assert!(minimum_of(OWN).is_some_and(|minimum| number(&minimum) <= number(VERSION)));
+        let own = include_str!("../../../../../skills/cp-tools/SKILL.md");
+        assert!(minimum_of(own).is_some_and(|minimum| number(&minimum) <= number(VERSION)));
         assert_eq!(minimum_of("---\nmetadata:\n  minimum-version: '1.2.3'\n---\n").as_deref(), Some("1.2.3"));
         assert_eq!(minimum_of("---\nname: x\n---\nminimum-version: 1.2.3\n"), None);
     }

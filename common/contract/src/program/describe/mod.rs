@@ -12,7 +12,7 @@ pub use crate::program::completion::Completions;
 
 use std::collections::BTreeMap;
 
-use clap::{ArgMatches, CommandFactory};
+use clap::Parser;
 use serde::Serialize;
 
 use crate::context::Context;
@@ -21,46 +21,26 @@ use crate::output::Notice;
 use crate::program::arguments::command_of;
 use crate::program::completion;
 use crate::program::identity::{Credentials, Program, VERSION};
-use crate::wire::{Error, Reply, Result, bytes_of};
+use crate::program::standard::Standard;
+use crate::wire::{Reply, Result, bytes_of};
 
 /// Runs one of these verbs.
-pub(super) fn run<C: CommandFactory>(
-    program: &'static Program,
-    verb: &str,
-    matches: &ArgMatches,
-    context: &mut Context,
-) -> Result<()> {
-    let own = matches.subcommand().map(|(_, own)| own);
-    if matches!(verb, "context" | "doctor") {
+pub(super) fn run<C: Parser>(program: &'static Program, verb: Standard, context: &mut Context) -> Result<()> {
+    if matches!(verb, Standard::Context | Standard::Doctor) {
         context.out.notice_of_update(&context.home);
     }
     match verb {
-        "reference" => {
+        Standard::Reference { verb } => {
             let whole = reference::reference(program, command_of::<C>(program))?;
-            let verb = own.and_then(|own| own.get_one::<String>("verb"));
-            context.out.answer(&whole.narrowed(verb.map(String::as_str))?)
+            context.out.answer(&whole.narrowed(verb.as_deref())?)
         }
-        "context" => {
+        Standard::Context => {
             let answer = settings(program, context);
             context.out.answer(&answer)
         }
-        "doctor" => {
-            for key in program.doctor {
-                if let Some(value) = own.and_then(|own| own.get_one::<String>(key)) {
-                    context.config.give(key, value);
-                }
-            }
-            doctor::doctor(program, context)?.report(context)
-        }
-        "changelog" => {
-            let since = own.and_then(|own| own.get_one::<String>("since")).map(String::as_str);
-            context.out.answer(&changelog::changelog(program.name, since)?)
-        }
-        _ => {
-            let shell = own.and_then(|own| own.get_one::<String>("shell"));
-            let shell = shell.ok_or_else(|| Error::usage("completions needs a shell"))?;
-            context.out.answer(&completion::script(program.name, shell))
-        }
+        Standard::Doctor => doctor::doctor(program, context)?.report(context),
+        Standard::Changelog { since } => context.out.answer(&changelog::changelog(program.name, since)?),
+        Standard::Completions { shell } => context.out.answer(&completion::script(program.name, &shell)),
     }
 }
 

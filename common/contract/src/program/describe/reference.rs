@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::program::identity::{Program, VERSION, VerbDoc};
 use crate::program::{command, standard};
@@ -27,55 +27,18 @@ pub struct Reference {
     /// Risk tier: T0 reads, T1 writes, T2 cannot be undone.
     pub risk_tier: &'static str,
     /// Readiness for release, with the evidence.
-    pub release_readiness: Readiness,
-    /// The options and operands of the selected verb, else of the default verb, else of every program.
-    pub options: Vec<Parameter>,
+    pub release_readiness: Value,
     /// The verbs.
     pub commands: Vec<Command>,
-    /// The environment variables that the program reads.
-    pub environment: Vec<Variable>,
-    /// The schemas of the output, by the name in `output_schema`.
-    pub schemas: BTreeMap<String, SchemaReference>,
+    /// The environment variables that the program reads, with descriptions.
+    pub environment: BTreeMap<&'static str, &'static str>,
+    /// The schemas of the output, by the name in `output_schema`: `json_schema`, and `untrusted_fields`, the members with
+    /// text from a model, a command or a third party.
+    pub schemas: BTreeMap<&'static str, Value>,
     /// The meaning of each exit status.
     pub exit_codes: BTreeMap<String, &'static str>,
-    /// The error codes.
-    pub error_codes: BTreeMap<&'static str, ErrorReference>,
-    /// The update command.
-    pub update: UpdateReference,
-}
-
-/// An environment variable.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Variable {
-    /// Its name.
-    pub name: &'static str,
-    /// The meaning of the value.
-    pub description: &'static str,
-}
-
-/// The readiness of a program for release.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Readiness {
-    /// stable, beta or unpublishable.
-    pub level: &'static str,
-    /// True if a test must cover every public function.
-    pub fcc_required: bool,
-    /// Result of the contract suite.
-    pub fcc_status: &'static str,
-    /// True if the tests need mocks of upstream services.
-    pub mock_upstream_required: bool,
-    /// Status of these mocks.
-    pub mock_upstream_status: &'static str,
-    /// True if a stable release requires a recorded run against the real services.
-    pub live_smoke_required_for_stable: bool,
-    /// Status of that run.
-    pub live_smoke_status: &'static str,
-    /// The reason for the level.
-    pub reason: &'static str,
-    /// The evidence to check before trusting the level.
-    pub required_evidence: Vec<&'static str>,
+    /// The error codes: the exit status, and whether a retry may succeed.
+    pub error_codes: BTreeMap<&'static str, Value>,
 }
 
 /// The output of `scripts/conformance` for a version against a real server; the last line counts.
@@ -83,26 +46,17 @@ const LIVE: &str = include_str!("../../../live.jsonl");
 
 /// True if this version passed every check of that run.
 fn is_tried_live() -> bool {
-    let last = LIVE.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let last = LIVE.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
     last.is_some_and(|last| last["version"] == concat!("cp-llm ", env!("CARGO_PKG_VERSION")) && last["failed"] == 0)
 }
 
-pub(super) fn readiness() -> Readiness {
-    Readiness {
-        level: "beta",
-        fcc_required: true,
-        fcc_status: "verified",
-        mock_upstream_required: true,
-        mock_upstream_status: "verified",
-        live_smoke_required_for_stable: true,
-        live_smoke_status: if is_tried_live() { "verified" } else { "missing" },
-        reason: "the recorded run is against llama.cpp alone; stable needs one against hosted model services",
-        required_evidence: vec![
-            "functional_contract_coverage_100",
-            "mock_upstream_contract_tests",
-            "recorded_live_smoke_for_stable",
-        ],
+/// Returns the readiness for release.
+pub(super) fn readiness() -> Value {
+    let mut readiness: Value = serde_json::from_str(include_str!("../../../readiness.json")).unwrap_or_default();
+    if is_tried_live() {
+        readiness["live_smoke_status"] = "verified".into();
     }
+    readiness
 }
 
 /// A verb.
@@ -145,40 +99,6 @@ pub struct Parameter {
     pub description: String,
 }
 
-/// The schema of an output.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SchemaReference {
-    /// object or array.
-    pub shape: String,
-    /// The members.
-    pub fields: Vec<String>,
-    /// The members with text from a model, a command or a third party.
-    pub untrusted_fields: Vec<String>,
-    /// The JSON Schema.
-    pub json_schema: Value,
-}
-
-/// A row of the error table.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ErrorReference {
-    /// The exit status.
-    pub exit: u8,
-    /// True if a retry may succeed.
-    pub retryable: bool,
-}
-
-/// The update command.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct UpdateReference {
-    /// True if the program has the verb `update`; cp-shell updates all programs together.
-    pub supported: bool,
-    /// The update command, the same for every program.
-    pub command: &'static str,
-}
-
 impl Reply for Reference {
     fn text(&self) -> String {
         let mut lines = vec![format!("{} {}: {}", self.tool, self.version, self.about)];
@@ -206,31 +126,18 @@ impl Reference {
                 None => error.hint(format!("`{} --help` lists them", self.tool)),
             });
         }
-        if let [only] = self.commands.as_slice() {
-            self.options.clone_from(&only.params);
-        }
-        self.schemas.retain(|name, _| self.commands.iter().any(|command| command.outputs.contains(&name.as_str())));
+        self.schemas.retain(|name, _| self.commands.iter().any(|command| command.outputs.contains(name)));
         Ok(self)
     }
 }
 
 pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> Result<Reference> {
     root.build();
-    let docs: Vec<&VerbDoc> = program.verbs.iter().chain(&standard::VERBS).collect();
     let commands: Vec<Command> =
-        command::verbs(&root).into_iter().map(|verb| leaf(program, verb.command, &verb.path)).collect::<Result<_>>()?;
-    let main = commands.iter().find(|command| command.doc.path.is_empty()).map(|command| command.params.clone());
-    let mut catalogue = BTreeMap::new();
-    let outputs: Vec<&str> = docs.iter().flat_map(|doc| doc.outputs()).collect();
+        command::verbs(&root).iter().map(|(path, verb)| leaf(program, verb, path)).collect::<Result<_>>()?;
+    let outputs: Vec<&str> = commands.iter().flat_map(|command| command.outputs.iter().copied()).collect();
     let shared = standard::SCHEMAS.iter().filter(|(name, _)| outputs.contains(name));
-    for (name, text) in program.schemas.iter().chain(shared) {
-        catalogue.insert((*name).to_owned(), schema(name, text)?);
-    }
-    for doc in &docs {
-        if let Some(name) = doc.outputs().into_iter().find(|name| !catalogue.contains_key(*name)) {
-            return Err(Error::new(Code::Unknown, format!("the schema `{name}` of `{}` is missing", doc.path)));
-        }
-    }
+    let schemas = program.schemas.iter().chain(shared).map(|(name, text)| (*name, schema(text)));
     Ok(Reference {
         tool: program.name,
         version: VERSION,
@@ -238,23 +145,14 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
         about: program.about,
         risk_tier: program.risk_tier,
         release_readiness: readiness(),
-        options: main.unwrap_or_else(|| parameters(&root)),
         commands,
-        environment: standard::ENVIRONMENT
-            .iter()
-            .chain(program.environment)
-            .map(|(name, description)| Variable { name, description })
-            .collect(),
-        schemas: catalogue,
+        environment: standard::ENVIRONMENT.into_iter().chain(program.environment.iter().copied()).collect(),
+        schemas: schemas.collect(),
         exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
         error_codes: Code::ROWS
             .into_iter()
-            .map(|row| (row.name, ErrorReference { exit: row.exit, retryable: row.retryable }))
+            .map(|row| (row.name, json!({"exit": row.exit, "retryable": row.retryable})))
             .collect(),
-        update: UpdateReference {
-            supported: program.verbs.iter().any(|doc| doc.path == "update"),
-            command: "cp-shell update",
-        },
     })
 }
 
@@ -263,7 +161,7 @@ fn leaf(program: &Program, verb: &clap::Command, path: &str) -> Result<Command> 
         program.doc(path).ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
     Ok(Command {
         doc: *doc,
-        description: verb.get_about().map(ToString::to_string).unwrap_or_default(),
+        description: command::about(verb),
         params: parameters(verb),
         outputs: doc.outputs(),
         examples: doc.examples.iter().map(|example| example.replace("{}", program.name)).collect(),
@@ -278,33 +176,26 @@ fn parameters(verb: &clap::Command) -> Vec<Parameter> {
 }
 
 fn parameter(argument: &clap::Arg) -> Parameter {
+    let takes_value = argument.get_action().takes_values();
     let values: Vec<String> = argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-    let r#type = match (argument.get_action().takes_values(), values.is_empty()) {
-        (false, _) => "flag".to_owned(),
-        (true, true) => "string".to_owned(),
-        (true, false) => values.join("|"),
-    };
+    let defaults = argument.get_default_values().iter().filter(|_| takes_value).map(|value| value.to_string_lossy());
     Parameter {
         name: command::name(argument),
         short: argument.get_long().and(argument.get_short()).map(|short| format!("-{short}")),
-        default: command::default(argument),
-        r#type,
+        default: defaults.map(String::from).reduce(|all, value| all + "," + &value),
+        r#type: match values.join("|") {
+            _ if !takes_value => "flag".to_owned(),
+            none if none.is_empty() => "string".to_owned(),
+            values => values,
+        },
         required: argument.is_required_set(),
         multiple: command::is_multiple(argument),
         description: argument.get_help().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
-fn schema(name: &str, text: &str) -> Result<SchemaReference> {
-    let json_schema: Value = serde_json::from_str(text)
-        .map_err(|e| Error::new(Code::Unknown, format!("the schema `{name}` is broken: {e}")))?;
-    let names = |key: &str| -> Vec<String> {
-        match json_schema.get(key) {
-            Some(Value::Object(members)) => members.keys().cloned().collect(),
-            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-            _ => Vec::new(),
-        }
-    };
-    let shape = json_schema.get("type").and_then(Value::as_str).unwrap_or("object").to_owned();
-    Ok(SchemaReference { shape, fields: names("properties"), untrusted_fields: names("x-untrusted"), json_schema })
+fn schema(text: &str) -> Value {
+    let schema: Value = serde_json::from_str(text).unwrap_or_default();
+    let untrusted = schema.get("x-untrusted").cloned().unwrap_or_else(|| json!([]));
+    json!({"untrusted_fields": untrusted, "json_schema": schema})
 }
