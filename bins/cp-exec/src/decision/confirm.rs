@@ -4,10 +4,8 @@
 use std::path::Path;
 
 use cp_common::program::approval::{self, Spent};
-use cp_common::program::confirm::{self, issue, redeem};
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
-use cp_common::{Code, Error, Result, clock};
-use cp_egress::Network;
+use cp_common::{Code, Error, Result};
 use cp_hosts::difference;
 use serde::Serialize;
 
@@ -15,52 +13,27 @@ use super::{Decision, Ruling};
 use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Confirm, Policy};
 use crate::rules::Finding;
-use crate::sandbox::plan::Profile;
 
 /// The hint that describes how to get a token for a command.
 pub(crate) const CONFIRM_HINT: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
 
-/// The request that a confirmation is bound to, in addition to the program and the policy.
-#[derive(Serialize)]
-struct Request<'a, What> {
-    /// The words of a command and its limits.
-    what: What,
-    cwd: &'a Path,
-    /// Hashes of the values, because a pending approval is stored in a file.
-    env: serde_json::Map<String, serde_json::Value>,
-    timeout_ms: u128,
-    profile: Profile,
-    network: &'a Network,
-    stdin: Option<&'a str>,
-    uid: u32,
-}
-
-/// Everything that a confirmation of a ruling is bound to.
-pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
-    let plan = &ruling.plan;
-    let request = Request {
-        what: (&ruling.decision.argv, plan.limits),
-        cwd: &plan.cwd.path,
-        env: KeyedHasher::of_home(&policy.cp_home).tag_all(&plan.env),
-        timeout_ms: ruling.decision.timeout.as_millis(),
-        profile: plan.profile,
-        network: &plan.network,
-        stdin: ruling.decision.stdin.as_deref(),
-        uid: rustix::process::getuid().as_raw(),
-    };
-    binds(policy, &request, Some(ruling.decision.pinned.sha256.clone()), None)
+/// The approval that a ruling requires. It is bound to everything that determines how the command runs.
+fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
+    let (plan, decision) = (&ruling.plan, &ruling.decision);
+    let Decision { argv, variables, cwd, finding, .. } = decision;
+    let request = (
+        (argv, plan.limits, decision.timeout.as_millis(), decision.stdin.as_deref()),
+        // Hashes of the values, because a pending approval is stored in a file.
+        (&plan.cwd.path, KeyedHasher::of_home(&policy.cp_home).tag_all(&plan.env)),
+        (plan.profile, &plan.network, rustix::process::getuid().as_raw()),
+    );
+    let binds = binds(policy, &request, Some(decision.pinned.sha256.clone()), None)?;
+    new_approval(policy, Action::Run, finding.is_final, shown(argv, variables.keys(), cwd, finding), binds)
 }
 
 fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {
     let request = serde_json::to_vec(request).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
     Ok(Binds { request: sha256(&request), program, target, policy: Some(policy.sha256().to_owned()) })
-}
-
-/// The approval that a ruling requires.
-fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
-    let Decision { argv, variables, cwd, finding, .. } = &ruling.decision;
-    let shown = shown(argv, variables.keys(), cwd, finding);
-    new_approval(policy, Action::Run, finding.is_final, shown, binding(policy, ruling)?)
 }
 
 fn shown<'a>(argv: &[String], variables: impl Iterator<Item = &'a String>, cwd: &Path, finding: &Finding) -> Shown {
@@ -159,8 +132,7 @@ pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option
     }
     let asked = approval_of_ruling(policy, ruling)?;
     if let Some(token) = token {
-        redeem(&policy.cp_home, token, &approval::bound(&asked)?)?;
-        ruling.confirmed = Some(confirm::fingerprint(&policy.cp_home, token)?);
+        ruling.confirmed = Some(approval::redeem(&policy.cp_home, token, &asked)?);
         return Ok(());
     }
     // A model cannot request a token, so a person is asked, as at a terminal.
@@ -172,7 +144,7 @@ pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option
             .hint(CONFIRM_HINT));
     }
     let spent = spend(policy, &asked)?;
-    ruling.confirmed = Some(spent.token.clone());
+    ruling.confirmed = Some(spent.confirmed.clone());
     ruling.approved = Some(spent);
     Ok(())
 }
@@ -187,18 +159,8 @@ pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
 
 /// Issues a token for a ruling, with its expiry. Approvals of the owner are not issued here.
 pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, String)>> {
-    if ruling.decision.question().is_none() {
-        Ok(None)
-    } else {
-        token_for(policy, &approval_of_ruling(policy, ruling)?)
-    }
-}
-
-/// Issues a token for an approval, with its expiry.
-fn token_for(policy: &Policy, asked: &Approval) -> Result<Option<(String, String)>> {
-    if policy.exec().confirm == Confirm::Owner {
+    if ruling.decision.question().is_none() || policy.exec().confirm == Confirm::Owner {
         return Ok(None);
     }
-    let (token, expires) = issue(&policy.cp_home, &approval::bound(asked)?)?;
-    Ok(Some((token, clock::from_unix_seconds(expires))))
+    approval::issue(&policy.cp_home, &approval_of_ruling(policy, ruling)?).map(Some)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
-use cp_common::program::confirm::{self, Change, Changes, Failed, Gate, Write};
+use cp_common::program::confirm::{self, Change, Changes, Outcome, Plan};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{FileChange, Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
@@ -124,16 +124,16 @@ impl Reply for Undone {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let asked = Write { verb: "undo", arguments: &(&args.named, args.except_changed, args.git), dangerous: false };
-    confirm::write(&asked, &args.write, context, |gate, context| undo(args, gate, context))
+    let arguments = (&args.named, args.except_changed, args.git);
+    confirm::write(&DOC, &arguments, &args.write, context, |context| plan(args, context))
 }
 
-fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> Result<Option<Undone>> {
+fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
     let mut engine = Engine::new(context, &[])?;
     let policy = &engine.policy;
     let Recorded { undoes, files, truncated, snapshots } =
-        gate.found(recorded(&policy.ledger, &args.named, &policy.actor, args.git))?;
-    let recoveries = gate.found(snapshots.values().map(|path| Recovery::find(path)).collect::<Result<Vec<_>>>())?;
+        recorded(&policy.ledger, &args.named, &policy.actor, args.git)?;
+    let recoveries = snapshots.values().map(|path| Recovery::find(path)).collect::<Result<Vec<_>>>()?;
     let recoveries: Vec<Recovery> = recoveries.into_iter().filter(|recovery| !recovery.is_empty()).collect();
     let repositories: Vec<_> = recoveries.iter().map(RestoredRepository::from).collect();
     let undo = Undo::of(policy, files, args.write.dry_run)?;
@@ -156,24 +156,22 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
         .collect();
     let files =
         undo.steps.iter().map(|step| Restored { path: step_text(step), action: action(step).to_owned() }).collect();
-    let receipt = if undo.steps.is_empty() && recoveries.is_empty() {
-        gate.nothing_to_do()?;
-        None
-    } else {
-        let changes = undo.steps.iter().map(change).chain(recoveries.iter().flat_map(changes_of_repository)).collect();
-        let failed = left_out
-            .iter()
-            .map(|left| Failed::new(&left.path, &Error::new(Code::Conflict, left.reason.as_str())))
-            .collect();
-        if !gate.pass(Changes { changes, failed }, context)? {
-            return Ok(None);
-        }
-        let receipt = undo.carry_out(&mut engine, &json!({ "undoes": undoes, "repositories": repositories }))?;
-        recoveries.iter().try_for_each(Recovery::apply)?;
-        Some(receipt)
-    };
+    let failed = left_out
+        .iter()
+        .map(|left| Outcome::new(&left.path, Some(&Error::new(Code::Conflict, left.reason.as_str()))))
+        .collect();
     let untrusted = ["/files", "/left_out"].map(str::to_owned).to_vec();
-    Ok(Some(Undone { undoes, files, left_out, repositories, truncated, receipt, untrusted }))
+    let undone = Undone { undoes, files, left_out, repositories, truncated, receipt: None, untrusted };
+    if undo.steps.is_empty() && recoveries.is_empty() {
+        return Plan::nothing(undone);
+    }
+    let changes = undo.steps.iter().map(change).chain(recoveries.iter().flat_map(changes_of_repository)).collect();
+    Plan::changes(Changes { changes, failed }, move |_| {
+        let what = json!({ "undoes": undone.undoes, "repositories": undone.repositories });
+        let receipt = undo.carry_out(&mut engine, &what)?;
+        recoveries.iter().try_for_each(Recovery::apply)?;
+        Ok(Undone { receipt: Some(receipt), ..undone })
+    })
 }
 
 const CHANGED: &str = "changed since";
@@ -188,23 +186,14 @@ fn action(step: &Step) -> &'static str {
 
 fn change(step: &Step) -> Change {
     let state = |state| serde_json::to_value(state).unwrap_or_default();
-    Change {
-        action: action(step).to_owned(),
-        resource: "file".to_owned(),
-        id: step_text(step),
-        before: state(&step.from),
-        after: state(&step.to),
-    }
+    Change { after: state(&step.to), ..Change::new(action(step), "file", step_text(step), state(&step.from)) }
 }
 
 /// The changes in a repository: each file, and all objects together as one change, because there are many.
 fn changes_of_repository(recovery: &Recovery) -> Vec<Change> {
     let change = |resource: &str, id: &Path, before, after| Change {
-        action: "restore".to_owned(),
-        resource: resource.to_owned(),
-        id: id.display().to_string(),
-        before,
         after,
+        ..Change::new("restore", resource, id.display().to_string(), before)
     };
     let count = recovery.objects.len();
     let damaged = recovery.objects.iter().filter(|object| object.reason == "damaged").count();

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
-use cp_common::program::approval::{answered, command_line, find, new as new_approval, pause, take};
+use cp_common::program::approval::{command_line, find, new as new_approval, pause, take};
+use cp_common::program::grant::policy_hash;
 use cp_common::wire::{Action, Approval, Binds, Level, Receipt, Scope, Shown};
 use cp_common::{Code, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
@@ -178,7 +179,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             request: keys::hash(request.as_bytes()),
             program: self.server.as_ref().map(|server| keys::hash(server.described().to_string().as_bytes())),
             target: None,
-            policy: std::fs::read(self.home.policy_file()).ok().map(|text| keys::hash(&text)),
+            policy: policy_hash(&self.home)?,
         };
         let approval = self.approval(Level::Agent, shown, binds)?;
         if self.is_granted(&approval)? {
@@ -223,7 +224,6 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     fn is_granted(&mut self, approval: &Approval) -> Result<bool> {
         let home = self.home.clone();
         if let Some(spent) = take(&home, approval)? {
-            answered(&home, &approval.id)?;
             self.journal.approval(ApprovalEvent::Spent(&spent.grant), approval)?;
             return Ok(true);
         }
