@@ -280,7 +280,7 @@ fn every_append_with_a_request_id_is_done_once() {
         for name in place.home.at("state/requests").names() {
             let path = format!("state/requests/{name}");
             let mut slot: Value = serde_json::from_str(&place.home.read(&path)).unwrap();
-            assert!(slot.as_object_mut().unwrap().remove("answer").is_some());
+            assert!(slot.as_object_mut().unwrap().remove("outcome").is_some());
             place.home.write(&path, slot.to_string());
         }
         let unfinished = with(command, "--request-id r");

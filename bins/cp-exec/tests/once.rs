@@ -47,7 +47,7 @@ fn request_id_of_unfinished_command_is_reported() {
     for slot in std::fs::read_dir(exec.home.join("state/requests")).unwrap() {
         let path = slot.unwrap().path();
         let mut kept: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        assert!(kept.as_object_mut().unwrap().remove("answer").is_some());
+        assert!(kept.as_object_mut().unwrap().remove("outcome").is_some());
         std::fs::write(&path, kept.to_string()).unwrap();
     }
     refused(&exec, &line, "unfinished");

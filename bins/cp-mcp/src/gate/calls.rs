@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
-use cp_common::program::approval::{command_line, find, new as new_approval, pause, take};
+use cp_common::program::approval::{approve_line, find, new as new_approval, pause, take};
 use cp_common::program::grant::policy_hash;
 use cp_common::wire::{Action, Approval, Binds, Level, Receipt, Scope, Shown};
 use cp_common::{Code, Error, Result, keys};
@@ -119,7 +119,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             keep_pins(&self.name, &pins, &self.home)?;
             return Ok(Availability::Offered);
         }
-        let line = command_line(&self.home, &approval.resume);
+        let line = approve_line(&self.home, &approval.id);
         if self.warned.insert(approval.id.clone()) {
             let other = "another server needs another name, --server NAME";
             self.warnings.push(format!("{why}; to see and accept it: {line}; {other}"));
@@ -156,7 +156,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             tool.availability = if is_kept { Availability::Offered } else { self.review_change(tool, &pins)? };
         }
         if let Availability::Changed(why, approval) = &tool.availability {
-            let line = command_line(&self.home, &approval.resume);
+            let line = approve_line(&self.home, &approval.id);
             let hint = format!("`{line}` in a terminal shows and approves the change; then repeat the call");
             return Err(Error::new(Code::Conflict, why.clone()).with("rule", "mcp.pinned").hint(hint));
         }

@@ -159,13 +159,7 @@ impl Engine {
         let message = format!("{}, call {}: {}: {why}", self.run.plan.run, call.id, approval.subject());
         let (details, home) = (error.details(), &context.home);
         let mut paused = self.human(action, message, call);
-        let line = match approval.level {
-            Level::Agent => format!("resume {} --approve {}", self.run.plan.run, call.id),
-            Level::Owner => format!("resume {}", self.run.plan.run),
-        };
-        let mut approval = approval.clone();
-        let approve = approval::command_line(home, &approval.resume);
-        approval.resume = [OURS].into_iter().chain(line.split(' ')).map(str::to_owned).collect();
+        let approve = approval::approve_line(home, &approval.id);
         paused = match (approval.level, rule == UNFINISHED) {
             (Level::Owner, _) => paused
                 .with("resume", self.run.resume_line(""))
@@ -183,7 +177,7 @@ impl Engine {
             };
         }
         paused
-            .with("approval", serde_json::to_value(&approval).unwrap_or_default())
+            .with("approval", serde_json::to_value(approval).unwrap_or_default())
             .with("_untrusted", json!(["/call", "/approval/shown"]))
     }
 

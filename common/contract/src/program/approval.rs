@@ -43,12 +43,9 @@ pub fn new(
     shown: Shown,
     binds: Binds,
 ) -> Result<Approval> {
-    let now = clock::unix_seconds();
-    let [asked_at, expires_at] = [now, now + PENDING_LIFETIME.as_secs()].map(clock::from_unix_seconds);
-    let (id, scopes, resume) = (String::new(), scopes.to_vec(), Vec::new());
-    let unnamed = Approval { id, asked_by, action, level, scopes, shown, binds, asked_at, expires_at, resume };
-    let id = id_of(&unnamed)?;
-    Ok(Approval { resume: ["cp-exec", "approve", &id].map(str::to_owned).to_vec(), id, ..unnamed })
+    let (asked_at, scopes) = (clock::from_unix_seconds(clock::unix_seconds()), scopes.to_vec());
+    let unnamed = Approval { id: String::new(), asked_by, action, level, scopes, shown, binds, asked_at };
+    Ok(Approval { id: id_of(&unnamed)?, ..unnamed })
 }
 
 /// Computes the id of a request. Equal requests of two runs, or of two calls of a run, have different ids.
@@ -60,7 +57,7 @@ pub fn id_of(approval: &Approval) -> Result<String> {
 /// Stores the request, so that `cp-exec approve` lists it, and returns the error that asks for an answer.
 pub fn pause(home: &Home, approval: &Approval) -> Result<Error> {
     write_whole(&file(home, &approval.id, "json"), &encoded(approval)?)?;
-    let line = command_line(home, &approval.resume);
+    let line = approve_line(home, &approval.id);
     let error = Error::new(Code::HumanRequired, format!("requires approval by a person: {}", approval.shown.why));
     Ok(error
         .with("rule", approval.shown.rule.clone())
@@ -72,23 +69,19 @@ pub fn pause(home: &Home, approval: &Approval) -> Result<Error> {
         .hint(format!("run `{line}` at a terminal, then repeat the request")))
 }
 
-/// Formats a command line of this suite with `--home`, quoted for a shell.
-pub fn command_line(home: &Home, argv: &[String]) -> String {
-    let home = home.root().display().to_string();
-    let (program, words) = argv.split_at(argv.len().min(1));
-    let words = program.iter().map(String::as_str).chain(["--home", &home]).chain(words.iter().map(String::as_str));
-    words.map(quoted).collect::<Vec<_>>().join(" ")
+/// The command line that answers the request, quoted for a shell.
+pub fn approve_line(home: &Home, id: &str) -> String {
+    format!("cp-exec --home {} approve {id}", quoted(&home.root().display().to_string()))
 }
 
 /// Returns the pending requests, newest first. Requests without an answer for a week are removed.
 pub fn waiting(home: &Home) -> Vec<Approval> {
-    let (directory, now) = (home.state(DIRECTORY), clock::now());
+    let directory = home.state(DIRECTORY);
     sweep(&directory, PENDING_LIFETIME);
     let files = std::fs::read_dir(&directory).into_iter().flatten().flatten();
     let read = files.filter_map(|entry| std::fs::read(entry.path()).ok());
     // The record of a grant is no request.
     let mut found: Vec<Approval> = read.filter_map(|bytes| serde_json::from_slice(&bytes).ok()).collect();
-    found.retain(|approval| approval.expires_at >= now);
     found.sort_by(|a, b| b.asked_at.cmp(&a.asked_at));
     found
 }
@@ -125,16 +118,9 @@ pub fn answered(home: &Home, id: &str) -> Result<()> {
 /// Spends the grant for exactly this request: of several callers, one gets it. A grant that has expired, belongs to
 /// another request, or came by an insufficient channel is ignored.
 pub fn take(home: &Home, approval: &Approval) -> Result<Option<Spent>> {
-    let path = file(home, &approval.id, "granted");
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(Error::io("reading an approval", e).in_file(&path)),
-    };
-    let Ok((token, grant)) = serde_json::from_slice::<(String, Grant)>(&bytes) else { return Ok(None) };
-    if !approval.level.takes(grant.how) {
-        return Ok(None);
-    }
+    let stored = std::fs::read(file(home, &approval.id, "granted")).ok();
+    let stored = stored.and_then(|bytes| serde_json::from_slice::<(String, Grant)>(&bytes).ok());
+    let Some((token, grant)) = stored.filter(|(_, grant)| approval.level.takes(grant.how)) else { return Ok(None) };
     match grant::redeem(home, &token, &bound(approval, Some(&grant))?) {
         Ok(confirmed) => {
             remove(home, &approval.id, "granted")?;
@@ -310,8 +296,11 @@ mod tests {
     #[test]
     fn expired_request_is_not_listed() {
         let (_place, home) = &home();
-        let old = Approval { expires_at: "2001-01-01T00:00:00Z".to_owned(), ..asked(Level::Agent) };
+        let old = asked(Level::Agent);
         pause(home, &old).unwrap();
+        assert_eq!(find(home, &old.id).unwrap(), old);
+        let pending = std::fs::File::open(file(home, &old.id, "json")).unwrap();
+        pending.set_modified(std::time::UNIX_EPOCH).unwrap();
         assert!(waiting(home).is_empty());
         assert_eq!(find(home, &old.id).unwrap_err().code(), Code::NotFound);
         assert_eq!(find(home, "../../keys").unwrap_err().code(), Code::NotFound);

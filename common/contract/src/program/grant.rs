@@ -5,7 +5,7 @@
 //! target, and a seal over these three that only this home can make. The seal distinguishes a forged grant from one for
 //! another request before anything is read. A grant is spent as soon as a file with its name exists.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -145,19 +145,15 @@ impl Token {
 pub(super) fn sweep(directory: &Path, age: Duration) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
-        if entry.metadata().is_ok_and(|meta| is_older(&meta, age))
+        let written = entry.metadata().and_then(|meta| meta.modified()).ok();
+        let since = written.and_then(|written| SystemTime::now().duration_since(written).ok());
+        if since.is_some_and(|since| since > age)
             && let Ok(file) = File::open(&path)
             && file.try_lock().is_ok()
         {
             let _ = std::fs::remove_file(&path);
         }
     }
-}
-
-/// True if a file was written longer ago than this.
-pub(super) fn is_older(meta: &Metadata, age: Duration) -> bool {
-    let since = meta.modified().ok().and_then(|written| SystemTime::now().duration_since(written).ok());
-    since.is_some_and(|since| since > age)
 }
 
 /// Returns the account, as `uid@host`.

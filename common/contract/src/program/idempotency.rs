@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::context::options::AppendOptions;
 use crate::home::{locked, make_directory};
 use crate::keys::{Key, hex};
-use crate::program::grant::{account, encoded, is_older, policy_hash, sweep};
+use crate::program::grant::{account, encoded, policy_hash, sweep};
 use crate::wire::{Code, Error, Reply, Result};
 use crate::{clock, signals};
 
@@ -35,11 +35,8 @@ struct Slot {
     asked: String,
     /// Start of the first attempt.
     began: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    answer: Option<Box<RawValue>>,
-    /// The `error` member of a final failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    failure: Option<Value>,
+    /// The answer, or the `error` member of a final failure.
+    outcome: Option<std::result::Result<Box<RawValue>, Value>>,
 }
 
 /// The state of a request id.
@@ -81,7 +78,7 @@ pub fn begin<T: DeserializeOwned>(id: Option<&str>, arguments: &impl Serialize, 
     if !text.is_empty() {
         return first_outcome(id, &text, &asked).map(Begun::Again);
     }
-    let slot = Slot { asked, began: clock::now(), answer: None, failure: None };
+    let slot = Slot { asked, began: clock::now(), outcome: None };
     let mut open = Open { file, slot, key, request };
     open.write(&encoded(&open.slot)?)?;
     Ok(Begun::First(Request(Some(open))))
@@ -92,11 +89,11 @@ impl Request {
     /// again.
     pub fn keep<T: Serialize>(self, outcome: Result<T>, context: &Context) -> Result<T> {
         let Some(mut open) = self.0 else { return outcome };
-        match &outcome {
-            Ok(answer) => open.slot.answer = Some(to_raw_value(answer).map_err(|e| Error::io("storing a result", e))?),
-            Err(error) if is_final(error.code()) => open.slot.failure = Some(error.to_value()),
+        open.slot.outcome = Some(match &outcome {
+            Ok(answer) => Ok(to_raw_value(answer).map_err(|e| Error::io("storing a result", e))?),
+            Err(error) if is_final(error.code()) => Err(error.to_value()),
             Err(_) => return open.write(b"").and(outcome),
-        }
+        });
         // The policy is read again, because the request may have changed it.
         open.slot.asked = request_hash(&open.key, &open.request, context)?;
         open.write(&encoded(&open.slot)?)?;
@@ -169,17 +166,17 @@ fn first_outcome<T: DeserializeOwned>(id: &str, text: &str, asked: &str) -> Resu
         let message = format!("the request id `{id}` was used for other arguments, or under another policy or account");
         return Err(conflict("other_arguments", message, "use a new id for a new request"));
     }
-    match (slot.answer, slot.failure) {
-        (_, Some(failure)) => Ok(Err(Error::from_value(&failure))),
-        (Some(answer), None) => serde_json::from_str(answer.get()).map(Ok).map_err(damaged),
-        (None, None) => {
+    match slot.outcome {
+        Some(Ok(answer)) => serde_json::from_str(answer.get()).map(Ok).map_err(damaged),
+        Some(Err(failure)) => Ok(Err(Error::from_value(&failure))),
+        None => {
             let message = format!("the first attempt of request `{id}` did not finish: it may have had its effect");
             Err(conflict("unfinished", message, check).with("began", slot.began))
         }
     }
 }
 
-/// Opens and locks the record of an id, and empties it if it has expired.
+/// Opens and locks the record of an id.
 fn open_record(key: &Key, id: &str, context: &Context) -> Result<File> {
     static SWEPT: Once = Once::new();
     let directory = context.home.state(DIRECTORY);
@@ -188,9 +185,5 @@ fn open_record(key: &Key, id: &str, context: &Context) -> Result<File> {
     let path = directory.join(hex(&key.tag(&[b"request id\0", context.program.as_bytes(), b"\0", id.as_bytes()])));
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = locked(&path, || options.open(&path).map_err(|e| Error::io("opening a request id", e).in_file(&path)))?;
-    if file.metadata().is_ok_and(|held| is_older(&held, KEPT)) {
-        file.set_len(0).map_err(|e| Error::io("clearing a request id", e).in_file(&path))?;
-    }
-    Ok(file)
+    locked(&path, || options.open(&path).map_err(|e| Error::io("opening a request id", e).in_file(&path)))
 }
