@@ -2,6 +2,7 @@
 //! needs a row in `confirmation.toml`.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use cp_testkit::{Outcome, Place, until};
@@ -136,18 +137,19 @@ fn token(place: &Place, command: &str) -> String {
 
 /// A token of this home that expired a while ago: made with its key, as the format says.
 fn expired(place: &Place, token: &str) -> String {
-    let bytes: Vec<u8> =
-        (3..token.len()).step_by(2).map(|at| u8::from_str_radix(&token[at..at + 2], 16).unwrap()).collect();
-    let mut expires = [0; 8];
-    expires[3..].copy_from_slice(&bytes[..5]);
-    let expires = (u64::from_be_bytes(expires) - 1000).to_be_bytes();
-    let mut whole = [&expires[3..], &bytes[5..29]].concat();
-    let mut mac = Hmac::<Sha256>::new_from_slice(&place.home.bytes("keys/confirm.key")).unwrap();
-    for part in [place.home.display().to_string().as_bytes(), b"\0seal\0", &whole] {
-        mac.update(part);
-    }
-    whole.extend_from_slice(&mac.finalize().into_bytes()[..8]);
-    whole.iter().fold("ct_".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    let mac = |key: &[u8], parts: &[&[u8]]| {
+        let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+        parts.iter().for_each(|part| mac.update(part));
+        mac.finalize().into_bytes()
+    };
+    let digits = (3..token.len()).step_by(2).map(|at| u8::from_str_radix(&token[at..at + 2], 16).unwrap());
+    let mut bytes: Vec<u8> = digits.collect();
+    let (expiry, _) = bytes.split_first_chunk_mut::<8>().unwrap();
+    *expiry = (u64::from_be_bytes(*expiry) - 1_000_000_000).to_be_bytes();
+    let key = mac(&place.home.bytes("keys/confirm.key"), &[b"place\0", place.home.as_os_str().as_bytes()]);
+    let seal = mac(&key, &[b"seal\0", &bytes[..32]]);
+    bytes[32..].copy_from_slice(&seal[..8]);
+    bytes.iter().fold("ct_".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 #[test]
@@ -278,7 +280,7 @@ fn every_append_with_a_request_id_is_done_once() {
         for name in place.home.at("state/requests").names() {
             let path = format!("state/requests/{name}");
             let mut slot: Value = serde_json::from_str(&place.home.read(&path)).unwrap();
-            assert!(slot.as_object_mut().unwrap().remove("answer").is_some());
+            assert!(slot.as_object_mut().unwrap().remove("outcome").is_some());
             place.home.write(&path, slot.to_string());
         }
         let unfinished = with(command, "--request-id r");

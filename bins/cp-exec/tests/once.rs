@@ -47,7 +47,7 @@ fn request_id_of_unfinished_command_is_reported() {
     for slot in std::fs::read_dir(exec.home.join("state/requests")).unwrap() {
         let path = slot.unwrap().path();
         let mut kept: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        assert!(kept.as_object_mut().unwrap().remove("answer").is_some());
+        assert!(kept.as_object_mut().unwrap().remove("outcome").is_some());
         std::fs::write(&path, kept.to_string()).unwrap();
     }
     refused(&exec, &line, "unfinished");
@@ -106,29 +106,25 @@ fn overwrite_token_is_used_once() {
 }
 
 #[test]
-fn approval_contains_no_token() {
+fn approval_with_request_id_is_asked_once_and_gives_no_token() {
     let exec = confirmed_by_owner();
     assert!(exec.ask(&["--dry-run", "--", "echo", "a"]).0["data"]["confirm_token"].is_null());
     let id = exec.ask(&["--", "echo", "a"]).0["error"]["details"]["id"].as_str().unwrap().to_owned();
     let (tried, status) = exec.ask(&["approve", "--dry-run", &id]);
-    assert_eq!((status, &tried["data"]["confirm_token"]), (0, &Value::Null), "{tried}");
+    assert_eq!((status, &tried["data"]["granted"]), (0, &json!(false)), "{tried}");
     assert_eq!(exec.ask(&["approve", &id]).1, 9, "without a terminal");
-    let approve = |asked: bool| {
-        let mut terminal = exec.command(&["approve", "--request-id", "r", &id, "--format", "json"]).terminal(400);
+    for asked in [true, false] {
+        let mut terminal = exec.command(&["approve", "--request-id", "r", &id]).terminal(400);
         if asked {
             terminal.wait_for("Allow it? ");
             terminal.send("yes\r");
         }
         terminal.end();
         let text = terminal.text();
-        let at = text.find("ct_").unwrap_or_else(|| panic!("{text}"));
-        text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>()
-    };
-    let token = approve(true);
-    assert!(!holds(&exec, &token), "a file has the token");
-    assert_eq!(approve(false), token, "the same answer again, and nobody is asked");
+        assert!(text.contains(&format!("granted {id}  echo a")) && !text.contains("ct_"), "{text}");
+    }
     assert_eq!(exec.ask(&["--", "echo", "a"]).1, 0);
-    refused(&exec, &["--confirm", &token, "--", "echo", "a"], "replayed");
+    assert_eq!(exec.ask(&["--", "echo", "a"]).1, 9, "the second answer was no second grant");
 }
 
 /// True if a file of the home contains the text.

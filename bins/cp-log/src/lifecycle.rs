@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, WriteOptions};
 use cp_common::home::resolved;
-use cp_common::program::confirm::{self, Change, Gate, Write};
+use cp_common::program::confirm::{self, Change, Plan};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
@@ -202,49 +202,33 @@ pub(crate) fn repair(args: &RepairArgs, context: &mut Context) -> Result<()> {
     let path = resolved(&std::path::absolute(args.ledger.path(context)?)?);
     cp_policy::check_writable(&context.home, &path)?;
     let what = if args.rollback { "rollback" } else { "tail" };
-    let request = Write { verb: "repair", arguments: &(what, &path), dangerous: false };
-    confirm::write(&request, &args.write, context, |gate, context| {
+    confirm::write(&REPAIR_DOC, &(what, &path), &args.write, context, |_| {
         if !path.exists() {
-            gate.found(Err(Error::not_found("no such ledger").in_file(&path)))?;
+            return Err(Error::not_found("no such ledger").in_file(&path));
         }
-        if args.rollback { rollback(gate, &path, context) } else { tail(gate, &path, context) }
+        if args.rollback { rollback(&path) } else { tail(&path) }
     })
 }
 
 /// Moves everything after the last intact line aside.
-fn tail<A: Serialize>(gate: Gate<'_, A>, path: &Path, context: &mut Context) -> Result<Option<Repaired>> {
+fn tail(path: &Path) -> Result<Plan<'_, Repaired>> {
     let mut ledger = Ledger::open_existing(path, Sync::Line)?;
-    let Some((offset, len, hash)) = ledger.damaged_tail()? else { return nothing(&gate, path) };
+    let Some((offset, len, hash)) = ledger.damaged_tail()? else { return Plan::nothing(repaired(path, None)) };
     let before = json!({"offset": offset, "len": len, "sha256": hash.hex()});
-    if !gate.pass(vec![change("move_aside", "bytes", path, before)], context)? {
-        return Ok(None);
-    }
-    Ok(Some(repaired(path, ledger.repair_tail()?)))
+    let change = Change::new("move_aside", "bytes", path.display().to_string(), before);
+    Plan::changes(vec![change], move |_| Ok(repaired(path, Some(ledger.repair_tail()?))))
 }
 
 /// Moves the checkpoint aside that says that there were more lines.
-fn rollback<A: Serialize>(gate: Gate<'_, A>, path: &Path, context: &mut Context) -> Result<Option<Repaired>> {
-    let Some((size, lines)) = rolled_back(path)? else { return nothing(&gate, path) };
+fn rollback(path: &Path) -> Result<Plan<'_, Repaired>> {
+    let Some((size, lines)) = rolled_back(path)? else { return Plan::nothing(repaired(path, None)) };
     let before = json!({"signed": size, "lines": lines});
-    if !gate.pass(vec![change("accept_rollback", "checkpoint", path, before)], context)? {
-        return Ok(None);
-    }
-    let receipt = Ledger::open_existing(path, Sync::Line)?.accept_rollback()?;
-    Ok(Some(Repaired { ledger: path.display().to_string(), changed: receipt.is_some(), receipt }))
+    let change = Change::new("accept_rollback", "checkpoint", path.display().to_string(), before);
+    Plan::changes(vec![change], |_| Ok(repaired(path, Ledger::open_existing(path, Sync::Line)?.accept_rollback()?)))
 }
 
-fn change(action: &str, resource: &str, path: &Path, before: serde_json::Value) -> Change {
-    let (action, resource, id) = (action.to_owned(), resource.to_owned(), path.display().to_string());
-    Change { action, resource, id, before, after: json!(null) }
-}
-
-fn nothing<A: Serialize>(gate: &Gate<'_, A>, path: &Path) -> Result<Option<Repaired>> {
-    gate.nothing_to_do()?;
-    Ok(Some(Repaired { ledger: path.display().to_string(), changed: false, receipt: None }))
-}
-
-fn repaired(path: &Path, receipt: Receipt) -> Repaired {
-    Repaired { ledger: path.display().to_string(), changed: true, receipt: Some(receipt) }
+fn repaired(path: &Path, receipt: Option<Receipt>) -> Repaired {
+    Repaired { ledger: path.display().to_string(), changed: receipt.is_some(), receipt }
 }
 
 /// The lines that the checkpoint was signed for, and the lines there are, if those are fewer.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use cp_common::context::options::WriteOptions;
 use cp_common::home::{TIERS, make_directory};
-use cp_common::program::confirm::{self, Change, Changes, Failed, Gate, Write};
+use cp_common::program::confirm::{self, Change, Changes, Outcome, Plan};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
@@ -58,19 +58,6 @@ pub(crate) struct Deleted {
     summary: Counts,
 }
 
-/// The result for one session.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Outcome {
-    /// The operand.
-    target: String,
-    /// True if it is gone.
-    ok: bool,
-    /// Why it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<serde_json::Value>,
-}
-
 /// How many there were.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -97,10 +84,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         }
     }
     let arguments = names.iter().map(|name| absolute(name)).collect::<Result<Vec<_>>>()?;
-    let request = Write { verb: "delete", arguments: &arguments, dangerous: true };
-    confirm::write(&request, &args.write, context, |gate, context| {
-        delete(gate, &names, args.continue_on_error, context)
-    })
+    confirm::write(&DOC, &arguments, &args.write, context, |context| plan(&names, args.continue_on_error, context))
 }
 
 /// A name as it means the same from every directory.
@@ -108,28 +92,25 @@ fn absolute(name: &str) -> Result<String> {
     Ok(if name.contains('/') { std::path::absolute(name)?.display().to_string() } else { name.to_owned() })
 }
 
-fn delete<A: Serialize>(
-    gate: Gate<'_, A>,
-    names: &[&str],
-    goes_on: bool,
-    context: &mut Context,
-) -> Result<Option<Deleted>> {
+fn plan(names: &[&str], goes_on: bool, context: &Context) -> Result<Plan<'static, Deleted>> {
     if names.is_empty() {
         return Err(Error::validation("no session specified").hint("give at least one id or path"));
     }
     let find = |name: &&str| session::find(Some(name), context).and_then(|session| in_home(session, context));
     let mut found: Vec<(String, Result<Session>)> = names.iter().map(|name| ((*name).to_owned(), find(name))).collect();
-    if found.iter().all(|(_, session)| session.is_err()) {
-        return gate.found(found.remove(0).1).map(|_| None);
+    if found.iter().all(|(_, session)| session.is_err())
+        && let Err(error) = found.remove(0).1
+    {
+        return Err(error);
     }
     let mut changes = Changes::default();
     for (name, session) in &found {
         match session {
-            Ok(session) => changes.changes.push(gate.found(change(session))?),
-            Err(error) => changes.failed.push(Failed::new(name, error)),
+            Ok(session) => changes.changes.push(change(session)?),
+            Err(error) => changes.failed.push(Outcome::new(name, Some(error))),
         }
     }
-    if gate.pass(changes, context)? { remove(found, goes_on, context).map(Some) } else { Ok(None) }
+    Plan::changes(changes, move |context| remove(found, goes_on, context))
 }
 
 /// Refuses a session outside the home directory: only sessions of the home may be deleted.
@@ -148,18 +129,13 @@ fn in_home(session: Session, context: &Context) -> Result<Session> {
 fn change(session: &Session) -> Result<Change> {
     let file = session.file();
     let (last_seq, updated_at) = transcript::tip(&file)?.unwrap_or_default();
-    Ok(Change {
-        action: "delete".to_owned(),
-        resource: "session".to_owned(),
-        id: session.id.clone(),
-        before: json!({
-            "directory": session::place(session).display().to_string(),
-            "turns": transcript::count(&file)?,
-            "last_seq": last_seq,
-            "updated_at": updated_at,
-        }),
-        after: serde_json::Value::Null,
-    })
+    let before = json!({
+        "directory": session::place(session).display().to_string(),
+        "turns": transcript::count(&file)?,
+        "last_seq": last_seq,
+        "updated_at": updated_at,
+    });
+    Ok(Change::new("delete", "session", &session.id, before))
 }
 
 fn remove(found: Vec<(String, Result<Session>)>, goes_on: bool, context: &mut Context) -> Result<Deleted> {
@@ -174,8 +150,7 @@ fn remove(found: Vec<(String, Result<Session>)>, goes_on: bool, context: &mut Co
                 .map_err(|e| Error::new(Code::Unknown, format!("recording a deletion: {e}")))?;
             delete_session(&session, &intent, &mut ledger)
         });
-        let error = outcome.as_ref().err().map(Error::to_value);
-        items.push(Outcome { target, ok: error.is_none(), error });
+        items.push(Outcome::new(&target, outcome.as_ref().err()));
         first_failure = first_failure.or(outcome.err());
     }
     let succeeded = items.iter().filter(|item| item.ok).count();

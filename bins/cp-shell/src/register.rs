@@ -2,13 +2,11 @@
 //! file and its row in the registry.
 
 use std::fs::File;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
 use cp_common::home::{Home, lock, write_whole};
-use cp_common::output::{printable, to_stderr};
-use cp_common::program::confirm::{self, Change, Write};
+use cp_common::program::confirm::{self, Change, Plan};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result, clock};
@@ -86,26 +84,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     } else {
         args.target.clone()
     };
-    let asked = Write { verb: "register", arguments: &target, dangerous: false };
-    if args.yes || args.write.confirm.is_none() && !args.write.dry_run && std::io::stdin().is_terminal() {
+    let plan = |context: &mut Context| pending(&target, &context.home);
+    if args.yes {
         let id = args.write.request_id.as_deref();
-        let registered = idempotency::once(id, &("register", &target), context, |context| {
-            let pending = pending(&target, &context.home)?;
-            if !args.yes && !pending.is_empty() && !agreed(&pending)? {
-                return Err(Error::usage("cancelled: nothing was registered").hint("answer y, or add --yes"));
-            }
-            register(pending, context)
-        })?;
+        let registered =
+            idempotency::once(id, &(DOC.path, &target), context, |context| register(plan(context)?, context))?;
         return context.out.answer(&registered);
     }
-    confirm::write(&asked, &args.write, context, |gate, context| {
-        let pending = gate.found(pending(&target, &context.home))?;
+    confirm::write(&DOC, &target, &args.write, context, |context| {
+        let pending = plan(context)?;
         if pending.is_empty() {
-            gate.nothing_to_do()?;
-        } else if !gate.pass(pending.iter().map(change).collect::<Vec<_>>(), context)? {
-            return Ok(None);
+            return Plan::nothing(Registered { items: pending, receipt: None });
         }
-        register(pending, context).map(Some)
+        Plan::changes(pending.iter().map(change).collect::<Vec<_>>(), |context| register(pending, context))
     })
 }
 
@@ -167,25 +158,9 @@ fn name_of(file: &Path) -> String {
 
 fn change(item: &Item) -> Change {
     let Item { hash, text, difference, before, .. } = item;
-    Change {
-        action: if before.is_null() { "add" } else { "change" }.to_owned(),
-        resource: "prompt".to_owned(),
-        id: item.prompt_id.clone(),
-        before: before.clone(),
-        after: json!({"hash": hash, "status": "active", "text": text, "difference": difference}),
-    }
-}
-
-/// Shows the changes and asks for confirmation.
-fn agreed(pending: &[Item]) -> Result<bool> {
-    for item in pending {
-        to_stderr(&format!("{}\n{}", item.prompt_id, printable(&item.difference)));
-    }
-    to_stderr("Register this? [y/N] ");
-    let mut answer = String::new();
-    cp_common::signals::wait_readable(rustix::stdio::stdin(), None)?;
-    std::io::stdin().read_line(&mut answer).map_err(|e| Error::io("reading the answer", e))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let action = if before.is_null() { "add" } else { "change" };
+    let after = json!({"hash": hash, "status": "active", "text": text, "difference": difference});
+    Change { after, ..Change::new(action, "prompt", &item.prompt_id, before.clone()) }
 }
 
 /// Writes the texts, and then all their rows at once. Between the two steps a prompt with a new text is refused.

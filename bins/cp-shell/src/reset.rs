@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use cp_common::context::options::WriteOptions;
-use cp_common::program::confirm::{self, Change, Gate, Write};
+use cp_common::program::confirm::{self, Change, Plan};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Receipt;
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::ask;
 
@@ -56,46 +56,40 @@ impl Reply for Reset {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let agent = context.agent(args.agent.as_deref());
-    let asked = Write { verb: "reset", arguments: &(&agent, context.session()), dangerous: false };
-    confirm::write(&asked, &args.write, context, |gate, context| reset(gate, &agent, context))
+    let arguments = (&agent, context.session());
+    confirm::write(&DOC, &arguments, &args.write, context, |context| plan(&agent, context))
 }
 
-fn reset<A: Serialize>(gate: Gate<'_, A>, agent: &str, context: &mut Context) -> Result<Option<Reset>> {
+fn plan(agent: &str, context: &mut Context) -> Result<Plan<'static, Reset>> {
     let link = context.home.path("agents").join(agent).join("sessions/current.jsonl");
     let current = link.read_link().ok().map(|target| link.with_file_name(target));
     let session = context.session().or_else(|| Some(current.as_ref()?.parent()?.display().to_string()));
-    let session = gate.found(session.ok_or_else(|| {
+    context.options.session = Some(session.ok_or_else(|| {
         Error::not_found(format!("the agent `{agent}` has no current session"))
             .with("agent", agent)
             .hint("name one with --session; `cp-session list` shows them")
-    }))?;
-    context.options.session = Some(session);
-    let shown = gate.found(ask(context, "cp-session", &["show"]))?;
+    })?);
+    let shown = ask(context, "cp-session", &["show"])?;
     let id = shown["session_id"].as_str().unwrap_or_default().to_owned();
     let is_current = current.as_ref().is_some_and(|file| names(file, &id));
     let before = json!({"path": shown["path"], "turns": shown["turns"], "last_seq": shown["last_seq"]});
-    let mut changes = vec![change("end", "session", &id, before)];
+    let mut changes = vec![Change::new("end", "session", &id, before)];
     if is_current {
-        changes.push(change("remove", "link", &link.display().to_string(), json!({"session_id": id})));
+        changes.push(Change::new("remove", "link", link.display().to_string(), json!({"session_id": id})));
     }
-    if !gate.pass(changes, context)? {
-        return Ok(None);
-    }
-    let ended = ask(context, "cp-session", &["end"])?;
-    let link_removed = is_current.then_some(link);
-    if let Some(link) = &link_removed {
-        std::fs::remove_file(link).map_err(|e| Error::io("removing the link", e).in_file(link))?;
-    }
-    Ok(Some(Reset {
-        session_id: id,
-        turns: ended["turns"].as_u64().unwrap_or_default(),
-        link_removed: link_removed.map(|link| link.display().to_string()),
-        receipt: serde_json::from_value(ended["receipt"].clone()).unwrap_or_default(),
-    }))
-}
-
-fn change(action: &str, resource: &str, id: &str, before: Value) -> Change {
-    Change { action: action.to_owned(), resource: resource.to_owned(), id: id.to_owned(), before, after: Value::Null }
+    Plan::changes(changes, move |context| {
+        let ended = ask(context, "cp-session", &["end"])?;
+        let link_removed = is_current.then_some(link);
+        if let Some(link) = &link_removed {
+            std::fs::remove_file(link).map_err(|e| Error::io("removing the link", e).in_file(link))?;
+        }
+        Ok(Reset {
+            session_id: id,
+            turns: ended["turns"].as_u64().unwrap_or_default(),
+            link_removed: link_removed.map(|link| link.display().to_string()),
+            receipt: serde_json::from_value(ended["receipt"].clone()).unwrap_or_default(),
+        })
+    })
 }
 
 /// True if a file belongs to this session.

@@ -212,6 +212,6 @@ fn edited_soul_is_sent_after_registration() {
     let mut terminal = place.terminal(&["register", "default"], 80);
     assert!(terminal.wait_for("[y/N]").contains("+Be long.\n"), "{}", terminal.text());
     terminal.send("n\n");
-    assert_eq!(terminal.end(), Some(2));
+    assert_eq!(terminal.end(), Some(5));
     assert!(place.stub("hello\n").stdout.contains("cp-shell register default"));
 }

@@ -37,7 +37,12 @@ pub fn unix_seconds() -> u64 {
 
 /// Returns the milliseconds since 1970 by the real clock.
 pub fn unix_milliseconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    unix_microseconds() / 1000
+}
+
+/// Returns the microseconds since 1970 by the real clock.
+pub fn unix_microseconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// Formats a number of seconds since 1970 as a printed time.

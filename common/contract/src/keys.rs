@@ -1,12 +1,15 @@
 //! Random bytes, hashes, message authentication codes, and key files that are created at first use.
 
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest as _, Sha256};
 
-use crate::home::{Home, create_whole};
+use crate::home::{Home, create_whole, resolved};
 use crate::wire::{Code, Error, Result};
 
 /// A secret of 32 bytes.
@@ -27,6 +30,13 @@ impl Key {
     /// Reads the home's key for confirm tokens.
     pub fn of_home(home: &Home) -> Result<Self> {
         Self::of_file(&home.keys().join("confirm.key"))
+    }
+
+    /// Derives the key for what is valid only while the home is at this path, because a copy of the home has the same
+    /// key file.
+    pub fn of_place(home: &Home) -> Result<Self> {
+        let place = resolved(home.root());
+        Ok(Self(Self::of_home(home)?.tag(&[b"place\0", place.as_os_str().as_bytes()])))
     }
 
     /// Returns the HMAC-SHA-256 (RFC 2104) of the concatenated `parts`.
@@ -67,14 +77,10 @@ fn read(path: &Path) -> Result<Option<Key>> {
 /// Returns random bytes from the kernel, suitable for secrets.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(Error::io("reading random bytes", e)),
-        }
-    }
+    // The kernel fills a short buffer as a whole.
+    const { assert!(N <= 256) };
+    let filled = retry_on_intr(|| getrandom(&mut bytes[..], GetRandomFlags::empty()));
+    filled.map_err(|e| Error::io("reading random bytes", e))?;
     Ok(bytes)
 }
 

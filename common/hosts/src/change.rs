@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
 use cp_common::home::{resolved, write_whole};
-use cp_common::program::confirm;
-use cp_common::program::confirm::{Change, Gate, Write};
+use cp_common::program::VerbDoc;
+use cp_common::program::confirm::{self, Change, Plan};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
@@ -72,10 +72,8 @@ pub type Check<'a> = dyn Fn(&Context) -> Result<()> + 'a;
 
 /// The names of a change.
 pub struct Edit<'a> {
-    /// The verb on the command line.
-    pub verb: &'a str,
-    /// The event in the ledger; the action follows its last dot.
-    pub event: &'a str,
+    /// The verb. Its only event is recorded in the ledger; the action follows the last dot of the event.
+    pub verb: &'static VerbDoc,
     /// The resource that is added or removed.
     pub resource: &'a str,
     /// The next step for the user.
@@ -127,63 +125,60 @@ pub fn change(
         project.canonicalize().map_err(|e| Error::not_found(format!("the project: {e}")).in_file(project))
     };
     let project = place.project.as_ref().map(absolute).transpose()?;
-    let file = resolved(&(edit.file)(host, project.as_deref(), &edit.person));
-    cp_policy::check_writable(&context.home, &file)?;
+    let file = &resolved(&(edit.file)(host, project.as_deref(), &edit.person));
+    cp_policy::check_writable(&context.home, file)?;
     let list = edit.exclude.as_ref().map(|exclude| resolved(&exclude.file));
     list.as_ref().map_or(Ok(()), |file| cp_policy::check_writable(&context.home, file))?;
-    let asked = Write { verb: edit.verb, arguments: &(host, &file), dangerous: false };
-    confirm::write(&asked, write, context, |gate: Gate<'_, _>, context| {
-        let edited = Edited::of(&file, made)?;
+    confirm::write(edit.verb, &(host, file), write, context, |_| {
+        let edited = Edited::of(file, made)?;
         let excluded = edit.exclude.as_ref().zip(list);
         let excluded =
             excluded.map(|(exclude, file)| Edited::of(&file, |text| Ok(exclude.applied(text)))).transpose()?;
         let excluded = excluded.filter(Edited::is_changed);
         let (old, new) = edited.hashes();
-        let name = file.display().to_string();
         let stale =
             edit.script.as_ref().filter(|(path, text)| std::fs::read_to_string(path).ok().as_ref() != Some(text));
         let changed = edited.is_changed() || stale.is_some() || excluded.is_some();
         let answer = Changed {
             host: host.name().to_owned(),
-            file: name.clone(),
+            file: file.display().to_string(),
             is_new: changed,
             sha256: new.clone(),
             next: edit.next.map(str::to_owned),
         };
         if !changed {
-            gate.nothing_to_do()?;
-            return Ok(Some(answer));
+            return Plan::nothing(answer);
         }
         let all = std::iter::once(&edited).chain(&excluded).map(|edited| edited.change(edit));
-        if !gate.pass(all.collect::<Result<Vec<_>>>()?, context)? {
-            return Ok(None);
-        }
-        let entry = Entry::new(edit.event)
-            .with("host", &host)
-            .with("file", &name.as_str())
-            .with("before", &old)
-            .with("after", &new);
-        let mut ledger = effect_ledger(context, &format!("{}.jsonl", context.program))?;
-        ledger.append(entry)?;
-        ledger.sync()?;
-        if let Some((path, text)) = stale {
-            write_whole(path, text.as_bytes())?;
-            let permissions = std::fs::Permissions::from_mode(0o755);
-            std::fs::set_permissions(path, permissions)
-                .map_err(|e| Error::io("making it executable", e).in_file(path))?;
-        }
-        let is_removed = edited.new.is_none();
-        // The entry of the repository comes before the file that it leaves out, and goes after it.
-        let (sooner, later) = if is_removed { (Some(edited), excluded) } else { (excluded, Some(edited)) };
-        sooner.into_iter().chain(later).try_for_each(Edited::write)?;
-        if is_removed {
-            // A directory with other files stays.
-            let own = resolved(&host.directory(project.as_deref(), &edit.person));
-            let around = file.ancestors().skip(1).take_while(|directory| directory.starts_with(&own));
-            around.take_while(|directory| std::fs::remove_dir(directory).is_ok()).for_each(drop);
-        }
-        edit.check.map_or(Ok(()), |check| check(context)).map_err(|e| e.with("changed", name))?;
-        Ok(Some(answer))
+        let all = all.collect::<Result<Vec<_>>>()?;
+        Plan::changes(all, move |context| {
+            let entry = Entry::new(edit.verb.events[0])
+                .with("host", &host)
+                .with("file", &answer.file)
+                .with("before", &old)
+                .with("after", &new);
+            let mut ledger = effect_ledger(context, &format!("{}.jsonl", context.program))?;
+            ledger.append(entry)?;
+            ledger.sync()?;
+            if let Some((path, text)) = stale {
+                write_whole(path, text.as_bytes())?;
+                let permissions = std::fs::Permissions::from_mode(0o755);
+                std::fs::set_permissions(path, permissions)
+                    .map_err(|e| Error::io("making it executable", e).in_file(path))?;
+            }
+            let is_removed = edited.new.is_none();
+            // The entry of the repository comes before the file that it leaves out, and goes after it.
+            let (sooner, later) = if is_removed { (Some(edited), excluded) } else { (excluded, Some(edited)) };
+            sooner.into_iter().chain(later).try_for_each(Edited::write)?;
+            if is_removed {
+                // A directory with other files stays.
+                let own = resolved(&host.directory(project.as_deref(), &edit.person));
+                let around = file.ancestors().skip(1).take_while(|directory| directory.starts_with(&own));
+                around.take_while(|directory| std::fs::remove_dir(directory).is_ok()).for_each(drop);
+            }
+            let checked = edit.check.map_or(Ok(()), |check| check(context));
+            checked.map_err(|e| e.with("changed", answer.file.clone())).map(|()| answer)
+        })
     })
 }
 
@@ -223,13 +218,9 @@ impl Edited {
         let (name, (old, new)) = (self.path.display().to_string(), self.hashes());
         let bytes = |text: &Option<String>| text.as_deref().unwrap_or_default().as_bytes().to_vec();
         let shown = difference([&name; 2], &bytes(&self.old), &bytes(&self.new));
-        Ok(Change {
-            action: edit.event.rsplit('.').next().unwrap_or_default().to_owned(),
-            resource: edit.resource.to_owned(),
-            id: name,
-            before: json!({ "sha256": old }),
-            after: json!({ "sha256": new, "difference": shown }),
-        })
+        let action = edit.verb.events[0].rsplit('.').next().unwrap_or_default();
+        let after = json!({ "sha256": new, "difference": shown });
+        Ok(Change { after, ..Change::new(action, edit.resource, name, json!({ "sha256": old })) })
     }
 
     fn write(self) -> Result<()> {

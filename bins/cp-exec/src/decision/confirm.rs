@@ -4,9 +4,8 @@
 use std::path::Path;
 
 use cp_common::program::approval::{self, Spent};
-use cp_common::program::confirm::{self, issue, redeem};
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
-use cp_common::{Code, Error, Result, clock};
+use cp_common::{Code, Error, Result};
 use cp_hosts::difference;
 use serde::Serialize;
 
@@ -18,27 +17,22 @@ use crate::rules::Finding;
 /// The hint that describes how to get a token for a command.
 pub(crate) const CONFIRM_HINT: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
 
-/// Everything that a confirmation of a ruling is bound to.
-pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
-    let (Decision { argv, timeout, stdin, pinned, .. }, plan) = (&ruling.decision, &ruling.plan);
+/// The approval that a ruling requires. It is bound to everything that determines how the command runs.
+fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
+    let (plan, decision) = (&ruling.plan, &ruling.decision);
+    let Decision { argv, variables, cwd, finding, timeout, stdin, pinned, .. } = decision;
     // Hashes of the values, because a pending approval is stored in a file.
     let env = KeyedHasher::of_home(&policy.cp_home).tag_all(&plan.env);
     let uid = rustix::process::getuid().as_raw();
     let limits = (timeout.as_millis(), plan.limits, plan.profile, &plan.network);
     let request = ("run", argv, &plan.cwd.path, env, stdin, limits, uid);
-    binds(policy, &request, Some(pinned.sha256.clone()), None)
+    let binds = binds(policy, &request, Some(pinned.sha256.clone()), None)?;
+    new_approval(policy, Action::Run, finding.is_final, shown(argv, variables.keys(), cwd, finding), binds)
 }
 
 fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {
     let request = serde_json::to_vec(request).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
     Ok(Binds { request: sha256(&request), program, target, policy: Some(policy.sha256().to_owned()) })
-}
-
-/// The approval that a ruling requires.
-fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
-    let Decision { argv, variables, cwd, finding, .. } = &ruling.decision;
-    let shown = shown(argv, variables.keys(), cwd, finding);
-    new_approval(policy, Action::Run, finding.is_final, shown, binding(policy, ruling)?)
 }
 
 fn shown<'a>(argv: &[String], variables: impl Iterator<Item = &'a String>, cwd: &Path, finding: &Finding) -> Shown {
@@ -137,8 +131,7 @@ pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option
     }
     let asked = approval_of_ruling(policy, ruling)?;
     if let Some(token) = token {
-        redeem(&policy.cp_home, token, &approval::bound(&asked)?)?;
-        ruling.confirmed = Some(confirm::fingerprint(&policy.cp_home, token)?);
+        ruling.confirmed = Some(approval::redeem(&policy.cp_home, token, &asked)?);
         return Ok(());
     }
     // A model cannot request a token, so a person is asked, as at a terminal.
@@ -150,7 +143,7 @@ pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option
             .hint(CONFIRM_HINT));
     }
     let spent = spend(policy, &asked)?;
-    ruling.confirmed = Some(spent.token.clone());
+    ruling.confirmed = Some(spent.confirmed.clone());
     ruling.approved = Some(spent);
     Ok(())
 }
@@ -168,6 +161,5 @@ pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, 
     if ruling.decision.question().is_none() || policy.exec().confirm == Confirm::Owner {
         return Ok(None);
     }
-    let (token, expires) = issue(&policy.cp_home, &approval::bound(&approval_of_ruling(policy, ruling)?)?)?;
-    Ok(Some((token, clock::from_unix_seconds(expires))))
+    approval::issue(&policy.cp_home, &approval_of_ruling(policy, ruling)?).map(Some)
 }

@@ -4,7 +4,7 @@
 use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use cp_common::program::approval::{self, Answer, Verdict, at_terminal};
+use cp_common::program::approval::{self, Verdict, at_terminal};
 use cp_common::wire::{Approval, Grant, How, Level, Scope};
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
@@ -15,32 +15,49 @@ use crate::policy::Policy;
 use crate::refusal::refuse;
 use crate::sandbox::ExecCall;
 
+/// A verdict and its origin.
+type Decided = (How, Verdict);
+
 /// The approval that an error requires.
 pub(crate) fn paused(error: &Error) -> Option<Approval> {
     (error.code() == Code::HumanRequired).then(|| Approval::of(error)).flatten()
 }
 
 /// The command of the policy's approver, for a decision of the owner.
-fn approver<'a>(policy: &'a Policy, approval: &Approval) -> Option<&'a [String]> {
+pub(crate) fn approver(policy: &Policy, approval: &Approval) -> Option<Vec<String>> {
     let argv = &policy.loaded.settings.approval.owner_approver;
-    (!argv.is_empty() && approval.level == Level::Owner).then_some(argv)
+    (!argv.is_empty() && approval.level == Level::Owner).then(|| argv.clone())
 }
 
-/// The verdict of the policy's approver, for a decision of the owner.
-pub(crate) fn owner_approver(policy: &Policy, approval: &Approval) -> Result<Option<Verdict>> {
-    approver(policy, approval).map(|argv| approval::ask(argv, approval, None)).transpose()
+/// The verdict of the approver, or else of a person at the terminal. `None` without a terminal.
+pub(crate) fn ask(approver: Option<Vec<String>>, approval: &Approval) -> Result<Option<Decided>> {
+    if let Some(argv) = approver {
+        return approval::ask(&argv, approval, None).map(|verdict| Some((How::OwnerApprover, verdict)));
+    }
+    // An approval here is valid for one start. Longer approvals are offered by the run.
+    let once = Approval { scopes: vec![Scope::Once], ..approval.clone() };
+    Ok(at_terminal(&once, None)?.map(|verdict| (How::Terminal, verdict)))
 }
 
-/// The verdict of a person at the terminal.
-pub(crate) fn person(approval: &Approval) -> Result<Option<Verdict>> {
-    Ok(at_terminal(approval, None)?.map(|answer| match answer {
-        Answer::Yes(_) => Verdict::Granted,
-        Answer::No => Verdict::Denied("a person denied it".to_owned()),
-    }))
+/// Carries out a verdict: a grant is kept for the next start, and everything else is an error. `unanswered` is the
+/// error without a decision.
+pub(crate) fn settle(
+    journal: &mut Journal,
+    policy: &Policy,
+    approval: &Approval,
+    decided: Option<Decided>,
+    unanswered: Error,
+) -> Result<()> {
+    match decided {
+        Some((how, Verdict::Granted(_))) => grant(journal, policy, approval, how),
+        Some((how, Verdict::Denied(why))) => Err(deny(journal, policy, approval, how, &why)?),
+        Some((_, Verdict::Undecided(why))) => Err(unanswered.with("approver", why)),
+        None => Err(unanswered),
+    }
 }
 
-/// Records a grant and keeps it for the next start. Returns its token with the expiry.
-pub(crate) fn grant(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How) -> Result<(String, u64)> {
+/// Records a grant and keeps it for the next start.
+pub(super) fn grant(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How) -> Result<()> {
     let mut grant = Grant::new(how, Scope::Once);
     if how == How::OwnerApprover {
         grant.through = policy.loaded.settings.approval.owner_approver.first().cloned();
@@ -50,7 +67,7 @@ pub(crate) fn grant(journal: &mut Journal, policy: &Policy, approval: &Approval,
 }
 
 /// Records a denial. The next request asks again.
-pub(crate) fn deny(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How, why: &str) -> Result<Error> {
+pub(super) fn deny(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How, why: &str) -> Result<Error> {
     journal.approval(Said::Denied { by: how.grantor(), why }, approval)?;
     approval::answered(&policy.cp_home, &approval.id)?;
     Ok(refuse("approval", format!("not approved: {why}")))
@@ -58,10 +75,7 @@ pub(crate) fn deny(journal: &mut Journal, policy: &Policy, approval: &Approval, 
 
 /// The open questions of one run: each with the receiver of its answer.
 #[derive(Default)]
-pub(super) struct Questions(Vec<(Question, Receiver<Decided>)>);
-
-/// A verdict and its origin.
-type Decided = Result<(How, Verdict)>;
+pub(super) struct Questions(Vec<(Question, Receiver<Result<Decided>>)>);
 
 /// A step that requires approval.
 pub(super) struct Question {
@@ -87,7 +101,7 @@ impl Questions {
 
     /// Asks the approver of the policy, or the terminal if it is free. Returns the question if there is neither.
     pub(super) fn ask(&mut self, policy: &Policy, question: Question, may_use_terminal: bool) -> Option<Question> {
-        match ask(policy, &question.approval, may_use_terminal) {
+        match asked(policy, &question.approval, may_use_terminal) {
             Some(answer) => {
                 self.0.push((question, answer));
                 None
@@ -97,38 +111,34 @@ impl Questions {
     }
 
     /// The questions that were answered since the last call.
-    pub(super) fn answered(&mut self) -> Vec<(Question, Decided)> {
+    pub(super) fn answered(&mut self) -> Vec<(Question, Result<Decided>)> {
         let mut answered = Vec::new();
         for (question, answer) in std::mem::take(&mut self.0) {
             match answer.try_recv() {
                 Ok(given) => answered.push((question, given)),
                 Err(TryRecvError::Empty) => self.0.push((question, answer)),
-                Err(TryRecvError::Disconnected) => answered.push((question, Ok((How::Approver, nobody())))),
+                Err(TryRecvError::Disconnected) => answered.push((question, Ok(nobody()))),
             }
         }
         answered
     }
 }
 
-fn nobody() -> Verdict {
-    Verdict::Undecided("nobody answered".to_owned())
+fn nobody() -> Decided {
+    (How::Approver, Verdict::Undecided("nobody answered".to_owned()))
 }
 
 /// The receiver of the answer, if there is an approver or a terminal.
-fn ask(policy: &Policy, approval: &Approval, may_use_terminal: bool) -> Option<Receiver<Decided>> {
-    let approver = approver(policy, approval).map(<[String]>::to_vec);
+fn asked(policy: &Policy, approval: &Approval, may_use_terminal: bool) -> Option<Receiver<Result<Decided>>> {
+    let approver = approver(policy, approval);
     if approver.is_none() && !(may_use_terminal && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return None;
     }
     let (sender, receiver) = channel();
-    let approval = Approval { scopes: vec![Scope::Once], ..approval.clone() };
+    let approval = approval.clone();
     let asked = std::thread::Builder::new().name("approval".to_owned()).spawn(move || {
-        let answer = match approver {
-            Some(argv) => approval::ask(&argv, &approval, None).map(|verdict| (How::OwnerApprover, verdict)),
-            None => person(&approval).map(|verdict| (How::Terminal, verdict.unwrap_or_else(nobody))),
-        };
         // The run may have ended in the meantime.
-        drop(sender.send(answer));
+        drop(sender.send(ask(approver, &approval).map(|decided| decided.unwrap_or_else(nobody))));
     });
     asked.ok().map(|_| receiver)
 }

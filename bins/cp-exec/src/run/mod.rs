@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cp_common::program::approval::{Spent, Verdict};
-use cp_common::wire::{How, Receipt};
+use cp_common::program::approval::Spent;
+use cp_common::wire::Receipt;
 use cp_common::{Context, Error, Result, signals};
 use cp_ledger::format::approval::Said;
 
@@ -279,17 +279,8 @@ pub(crate) fn until_answered<T>(
         let Some(approval) = approvals::paused(&error) else { return Err(error) };
         let Engine { journal, policy, .. } = engine;
         journal.approval(Said::Asked, &approval)?;
-        let (how, verdict) = match approvals::owner_approver(policy, &approval)? {
-            None if typed => (How::Terminal, approvals::person(&approval)?),
-            verdict => (How::OwnerApprover, verdict),
-        };
-        match verdict {
-            Some(Verdict::Granted) => drop(approvals::grant(journal, policy, &approval, how)?),
-            Some(Verdict::Denied(why)) => {
-                return Err(approvals::deny(journal, policy, &approval, how, &why)?);
-            }
-            Some(Verdict::Undecided(why)) => return Err(error.with("approver", why)),
-            None => return Err(error),
-        }
+        let approver = approvals::approver(policy, &approval);
+        let decided = if approver.is_some() || typed { approvals::ask(approver, &approval)? } else { None };
+        approvals::settle(journal, policy, &approval, decided, error)?;
     }
 }

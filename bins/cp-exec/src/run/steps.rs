@@ -324,8 +324,8 @@ impl Steps {
         for (question, answer) in self.questions.answered() {
             let Question { call, ruling, caller, approval } = &question;
             let outcome = match answer {
-                Ok((how, Verdict::Granted)) => approvals::grant(&mut self.journal, &self.policy, approval, how)
-                    .and_then(|_| approval::take(&self.policy.cp_home, approval)),
+                Ok((how, Verdict::Granted(_))) => approvals::grant(&mut self.journal, &self.policy, approval, how)
+                    .and_then(|()| approval::take(&self.policy.cp_home, approval)),
                 Ok((how, Verdict::Denied(why))) => {
                     match approvals::deny(&mut self.journal, &self.policy, approval, how, &why) {
                         Ok(refusal) => self.deny(listener, call, ruling, *caller, refusal, say),

@@ -8,7 +8,7 @@ use clap::ValueEnum as _;
 use cp_common::context::options::WriteOptions;
 use cp_common::home::resolved;
 use cp_common::output::{line_to_stderr, printable};
-use cp_common::program::confirm::{self, Change, Gate, Write};
+use cp_common::program::confirm::{self, Change, Plan};
 use cp_common::program::terminal::confirms;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Reply, quoted};
@@ -99,17 +99,13 @@ impl Reply for Allowed {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (file, base) = (context.home.policy_file(), context.base()?.canonicalize()?);
     let arguments = (&file, &base, args.kind, &args.values, args.everywhere);
-    let asked = Write { verb: "allow", arguments: &arguments, dangerous: false };
-    confirm::write(&asked, &args.write, context, |gate, context| allow(args, &file, gate, context))
-}
-
-fn allow<A: Serialize>(args: &Args, file: &Path, gate: Gate<'_, A>, context: &mut Context) -> Result<Option<Allowed>> {
-    let grant = Grant::of(file, args.kind, &args.values, args.everywhere, context)?;
-    if grant.allowed.adds.is_empty() {
-        gate.nothing_to_do()?;
-        return Ok(Some(grant.allowed));
-    }
-    if gate.pass(grant.changes(), context)? { grant.store(context).map(Some) } else { Ok(None) }
+    confirm::write(&DOC, &arguments, &args.write, context, |context| {
+        let grant = Grant::of(&file, args.kind, &args.values, args.everywhere, context)?;
+        if grant.allowed.adds.is_empty() {
+            return Plan::nothing(grant.allowed);
+        }
+        Plan::changes(grant.changes(), |context| grant.store(context))
+    })
 }
 
 /// The most questions after a run, because a hostile program can try any number of names.
@@ -189,11 +185,13 @@ impl Grant {
 
     fn changes(&self) -> Vec<Change> {
         let change = |one: &Addition| Change {
-            action: "add".to_owned(),
-            resource: "policy".to_owned(),
-            id: one.line(self.allowed.project.as_deref()),
-            before: json!({ "sha256": sha256(self.before.as_bytes()) }),
             after: json!({ "sha256": self.allowed.sha256 }),
+            ..Change::new(
+                "add",
+                "policy",
+                one.line(self.allowed.project.as_deref()),
+                json!({ "sha256": sha256(self.before.as_bytes()) }),
+            )
         };
         self.allowed.adds.iter().map(change).collect()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
-use cp_common::program::confirm::{self, Change, Changes, Failed, Gate, Write};
+use cp_common::program::confirm::{self, Change, Changes, Outcome, Plan};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{FileChange, Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
@@ -97,17 +97,17 @@ impl Reply for Undone {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let asked = Write { verb: "undo", arguments: &(&args.named, args.except_changed, args.git), dangerous: false };
-    confirm::write(&asked, &args.write, context, |gate, context| undo(args, gate, context))
+    let arguments = (&args.named, args.except_changed, args.git);
+    confirm::write(&DOC, &arguments, &args.write, context, |context| plan(args, context))
 }
 
-fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> Result<Option<Undone>> {
+fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
     let mut engine = Engine::new(context, &[])?;
     let policy = &engine.policy;
     let Recorded { undoes, files, truncated, snapshots } =
-        gate.found(recorded(&policy.ledger, &args.named, &policy.actor, args.git))?;
+        recorded(&policy.ledger, &args.named, &policy.actor, args.git)?;
     let find = |snapshot| Recovery::find(Store::of_home(&policy.cp_home), snapshot);
-    let recoveries = gate.found(snapshots.into_values().map(find).collect::<Result<Vec<_>>>())?;
+    let recoveries = snapshots.into_values().map(find).collect::<Result<Vec<_>>>()?;
     let history: Vec<String> =
         recoveries.iter().flat_map(Recovery::paths).map(|path| path.display().to_string()).collect();
     let undo = Undo::of(policy, files, args.write.dry_run)?;
@@ -132,41 +132,33 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
         undo.steps.iter().map(change).chain(history.iter().map(|path| change_of_history(path))).collect();
     let restored = |change: &Change| Restored { path: change.id.clone(), action: change.action.clone() };
     let files = changes.iter().map(restored).collect();
-    let receipt = if changes.is_empty() {
-        gate.nothing_to_do()?;
-        None
-    } else {
-        let failed = left_out
-            .iter()
-            .map(|left| Failed::new(&left.path, &Error::new(Code::Conflict, left.reason.as_str())))
-            .collect();
-        if !gate.pass(Changes { changes, failed }, context)? {
-            return Ok(None);
-        }
-        let receipt = undo.carry_out(&mut engine, &json!({ "undoes": undoes, "history": history }))?;
-        recoveries.iter().try_for_each(Recovery::apply)?;
-        Some(receipt)
-    };
+    let failed = left_out
+        .iter()
+        .map(|left| Outcome::new(&left.path, Some(&Error::new(Code::Conflict, left.reason.as_str()))))
+        .collect();
     let untrusted = ["/files", "/left_out"].map(str::to_owned).to_vec();
-    Ok(Some(Undone { undoes, files, left_out, truncated, receipt, untrusted }))
+    let undone = Undone { undoes, files, left_out, truncated, receipt: None, untrusted };
+    if changes.is_empty() {
+        return Plan::nothing(undone);
+    }
+    Plan::changes(Changes { changes, failed }, move |_| {
+        let receipt = undo.carry_out(&mut engine, &json!({ "undoes": undone.undoes, "history": history }))?;
+        recoveries.iter().try_for_each(Recovery::apply)?;
+        Ok(Undone { receipt: Some(receipt), ..undone })
+    })
 }
 
 const CHANGED: &str = "changed since";
 
 fn change(step: &Step) -> Change {
     let state = |state| serde_json::to_value(state).unwrap_or_default();
-    Change {
-        action: if step.to.is_some() { "restore" } else { "remove" }.to_owned(),
-        resource: "file".to_owned(),
-        id: step.path.display().to_string(),
-        before: state(&step.from),
-        after: state(&step.to),
-    }
+    let action = if step.to.is_some() { "restore" } else { "remove" };
+    let path = step.path.display().to_string();
+    Change { after: state(&step.to), ..Change::new(action, "file", path, state(&step.from)) }
 }
 
 fn change_of_history(path: &str) -> Change {
-    let (action, resource) = ("restore".to_owned(), "history".to_owned());
-    Change { action, resource, id: path.to_owned(), before: Value::Null, after: Value::Null }
+    Change::new("restore", "history", path, Value::Null)
 }
 
 /// What the ledger has of the runs and edits.

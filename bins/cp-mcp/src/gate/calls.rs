@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
-use cp_common::program::approval::{answered, command_line, find, new as new_approval, pause, take};
+use cp_common::program::approval::{approve_line, find, new as new_approval, pause, take};
+use cp_common::program::grant::policy_hash;
 use cp_common::wire::{Action, Approval, Binds, Level, Receipt, Scope, Shown};
 use cp_common::{Code, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
@@ -118,7 +119,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             keep_pins(&self.name, &pins, &self.home)?;
             return Ok(Availability::Offered);
         }
-        let line = command_line(&self.home, &approval.resume);
+        let line = approve_line(&self.home, &approval.id);
         if self.warned.insert(approval.id.clone()) {
             let other = "another server needs another name, --server NAME";
             self.warnings.push(format!("{why}; to see and accept it: {line}; {other}"));
@@ -155,7 +156,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             tool.availability = if is_kept { Availability::Offered } else { self.review_change(tool, &pins)? };
         }
         if let Availability::Changed(why, approval) = &tool.availability {
-            let line = command_line(&self.home, &approval.resume);
+            let line = approve_line(&self.home, &approval.id);
             let hint = format!("`{line}` in a terminal shows and approves the change; then repeat the call");
             return Err(Error::new(Code::Conflict, why.clone()).with("rule", "mcp.pinned").hint(hint));
         }
@@ -178,7 +179,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             request: keys::hash(request.as_bytes()),
             program: self.server.as_ref().map(|server| keys::hash(server.described().to_string().as_bytes())),
             target: None,
-            policy: std::fs::read(self.home.policy_file()).ok().map(|text| keys::hash(&text)),
+            policy: policy_hash(&self.home)?,
         };
         let approval = self.approval(Level::Agent, shown, binds)?;
         if self.is_granted(&approval)? {
@@ -223,7 +224,6 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     fn is_granted(&mut self, approval: &Approval) -> Result<bool> {
         let home = self.home.clone();
         if let Some(spent) = take(&home, approval)? {
-            answered(&home, &approval.id)?;
             self.journal.approval(ApprovalEvent::Spent(&spent.grant), approval)?;
             return Ok(true);
         }

@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
 
-use cp_common::program::approval::{answered, bound, description, grant};
-use cp_common::program::confirm::{issue, redeem};
+use cp_common::program::approval::{answered, description, grant, issue, redeem};
 use cp_common::wire::{Approval, Code, Grant, How, Level, ToolCall};
 use cp_common::{Error, Result, signals};
 use cp_ledger::format::approval::Said;
@@ -238,21 +237,21 @@ pub(super) fn settled(
     }
     let word = match consent {
         Consent::Answer(token, word) => {
-            redeem(&shared.home, token, &bound(&approval)?)?;
+            redeem(&shared.home, token, &approval)?;
             *word
         }
         Consent::Token(token) => {
-            redeem(&shared.home, token, &bound(&approval)?)?;
+            redeem(&shared.home, token, &approval)?;
             granted(&approval, &client.party.name, How::Resume, shared)?;
             return Ok(None);
         }
         Consent::Nothing if !client.asks => {
-            let (token, _) = issue(&shared.home, &bound(&approval)?)?;
+            let (token, _) = issue(&shared.home, &approval)?;
             let done = if is_of_line { "This program was not started." } else { "Nothing was done." };
             return Ok(Some(Answer::preview(&description(&approval), done, &token, &approval)));
         }
         Consent::Nothing if client.is_modern() => {
-            let (token, _) = issue(&shared.home, &bound(&approval)?)?;
+            let (token, _) = issue(&shared.home, &approval)?;
             let mut params = form(&approval);
             params["mode"] = "form".into();
             let requests = json!({ QUESTION: { "method": "elicitation/create", "params": params } });
@@ -283,7 +282,7 @@ fn form(approval: &Approval) -> Value {
 fn granted(approval: &Approval, client: &str, how: How, shared: &Shared) -> Result<()> {
     let mut yes = Grant::by("host", client, how);
     yes.receipt = Some(shared.journal().approval(Said::Granted(&yes), approval)?);
-    grant(&shared.home, approval, &yes).map(drop)
+    grant(&shared.home, approval, &yes)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, find};
 use cp_common::home::Home;
-use cp_common::program::confirm::LIFETIME;
+use cp_common::program::grant::LIFETIME;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Code, ToolCall};
 use cp_common::{Context, Error, Result, clock, coprocess};
@@ -122,7 +122,7 @@ impl Shared {
         let (sender, answer) = sync_channel(1);
         self.questions().insert(id.clone(), sender);
         self.tell(request(&id, method, params));
-        let until = Instant::now() + Duration::from_secs(LIFETIME);
+        let until = Instant::now() + LIFETIME;
         let word = loop {
             match answer.recv_timeout(LOOK_AT_FORM) {
                 Ok(word) => break Some(word),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::{ask_with, cmd, find};
 use cp_common::home::{Home, write_whole};
-use cp_common::program::approval::Answer;
+use cp_common::program::approval::Verdict;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Approval, Message, Scope};
 use cp_common::words::split;
@@ -170,15 +170,16 @@ impl Composed {
         let answer = match line("approve") {
             Some(approve) => {
                 observer.release_terminal()?;
-                owner_approves(approve)?.then_some(Answer::Yes(Scope::Once))
+                owner_approves(approve)?.then_some(Verdict::Granted(Scope::Once))
             }
             None => observer.answers(&approval),
         };
         let Some(answer) = answer else { return Err(stop) };
         signals::check()?;
         // The line is a complete command with program, home and arguments.
-        let mut line = split(if answer == Answer::No { no } else { yes }).map_err(Error::from)?.argv;
-        line.extend((answer == Answer::Yes(Scope::Run)).then(|| "--always".to_owned()));
+        let is_granted = matches!(answer, Verdict::Granted(_));
+        let mut line = split(if is_granted { yes } else { no }).map_err(Error::from)?.argv;
+        line.extend((answer == Verdict::Granted(Scope::Run)).then(|| "--always".to_owned()));
         let mut flags = self.flags(turn);
         if line.iter().any(|word| word == "--home")
             && let Some(at) = flags.iter().position(|flag| flag == "--home")

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cp_common::program::approval::Answer;
+use cp_common::program::approval::Verdict;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Approval, Delta, Message, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
@@ -109,7 +109,7 @@ pub(crate) trait Observer {
     fn release_terminal(&mut self) -> Result<()>;
 
     /// Asks a person for approval. `None` if there is no terminal or no answer.
-    fn answers(&mut self, approval: &Approval) -> Option<Answer>;
+    fn answers(&mut self, approval: &Approval) -> Option<Verdict>;
 }
 
 /// What an agent is, as a program answers to `describe`.

@@ -1,7 +1,8 @@
 //! Approval of a call: its request, the answer, and the pause of the run if there is none.
 
 use cp_common::output::Format;
-use cp_common::program::approval::{self, Answer, Verdict};
+use cp_common::program::approval::{self, Verdict};
+use cp_common::program::grant::policy_hash;
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, ToolCall};
 use cp_common::{Code, Context, Error, Result, keys};
 use cp_ledger::format::approval::Said;
@@ -48,7 +49,7 @@ impl Engine {
             request: keys::hash(request.as_bytes()),
             program,
             target: None,
-            policy: std::fs::read(context.home.policy_file()).ok().map(|text| keys::hash(&text)),
+            policy: policy_hash(&context.home)?,
         };
         let asked_by = AskedBy {
             program: OURS.to_owned(),
@@ -80,7 +81,6 @@ impl Engine {
         }
         let mut error = approval::pause(&home, approval)?;
         if is_ours && let Some(spent) = approval::take(&home, approval)? {
-            approval::answered(&home, &approval.id)?;
             return self.run.step(Step::Decided(at, Decision::Approved(Box::new(spent.grant))));
         }
         if let Some(before) = self.run.conversation.run_grant(approval).cloned() {
@@ -90,7 +90,7 @@ impl Engine {
         let takes_program = approval.level == Level::Agent && approval.shown.rule != UNFINISHED;
         if takes_program && let Some(verdict) = self.parts.approver.ask(approval, until)? {
             match verdict {
-                Verdict::Granted => return self.granted(at, self.parts.approver.grant(), context),
+                Verdict::Granted(_) => return self.granted(at, self.parts.approver.grant(), context),
                 Verdict::Denied(why) => return self.denied(at, why, "approver", context),
                 Verdict::Undecided(why) => {
                     self.run.time_left()?;
@@ -99,12 +99,12 @@ impl Engine {
             }
         }
         if context.out.format() == Format::Text {
-            let answer = approval::at_terminal(approval, until)?;
+            let verdict = approval::at_terminal(approval, until)?;
             self.run.time_left()?;
-            match answer {
-                Some(Answer::Yes(scope)) => return self.granted(at, Grant::new(How::Terminal, scope), context),
-                Some(Answer::No) => return self.denied(at, "a person denied it".to_owned(), "terminal", context),
-                None => {}
+            match verdict {
+                Some(Verdict::Granted(scope)) => return self.granted(at, Grant::new(How::Terminal, scope), context),
+                Some(Verdict::Denied(why)) => return self.denied(at, why, "terminal", context),
+                Some(Verdict::Undecided(_)) | None => {}
             }
         }
         Err(self.paused(at, approval, &error, context))
@@ -132,7 +132,7 @@ impl Engine {
             return Ok(());
         };
         if approval.asked_by.program != OURS {
-            return approval::grant(&context.home, &approval, &grant).map(drop);
+            return approval::grant(&context.home, &approval, &grant);
         }
         self.run.note(|journal| journal.approval(Said::Spent(&grant), &approval)).map(drop)
     }
@@ -159,13 +159,7 @@ impl Engine {
         let message = format!("{}, call {}: {}: {why}", self.run.plan.run, call.id, approval.subject());
         let (details, home) = (error.details(), &context.home);
         let mut paused = self.human(action, message, call);
-        let line = match approval.level {
-            Level::Agent => format!("resume {} --approve {}", self.run.plan.run, call.id),
-            Level::Owner => format!("resume {}", self.run.plan.run),
-        };
-        let mut approval = approval.clone();
-        let approve = approval::command_line(home, &approval.resume);
-        approval.resume = [OURS].into_iter().chain(line.split(' ')).map(str::to_owned).collect();
+        let approve = approval::approve_line(home, &approval.id);
         paused = match (approval.level, rule == UNFINISHED) {
             (Level::Owner, _) => paused
                 .with("resume", self.run.resume_line(""))
@@ -183,7 +177,7 @@ impl Engine {
             };
         }
         paused
-            .with("approval", serde_json::to_value(&approval).unwrap_or_default())
+            .with("approval", serde_json::to_value(approval).unwrap_or_default())
             .with("_untrusted", json!(["/call", "/approval/shown"]))
     }
 

@@ -1,6 +1,6 @@
 //! `cp-toolloop resume`: resume a stopped run at the step where it stopped.
 
-use cp_common::program::approval::{Answer, at_terminal, command_line};
+use cp_common::program::approval::{Verdict, approve_line, at_terminal};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
@@ -138,11 +138,11 @@ impl Args {
         if approval.level == Level::Agent {
             return Ok(decision);
         }
-        let approve = command_line(&context.home, &["cp-exec", "approve", &approval.id].map(str::to_owned));
+        let approve = approve_line(&context.home, &approval.id);
         match at_terminal(approval, None)? {
-            Some(Answer::Yes(_)) => Ok(self.yes(How::Terminal)),
-            Some(Answer::No) => Ok(Decision::Denied("a person denied it".to_owned())),
-            None => {
+            Some(Verdict::Granted(_)) => Ok(self.yes(How::Terminal)),
+            Some(Verdict::Denied(why)) => Ok(Decision::Denied(why)),
+            Some(Verdict::Undecided(_)) | None => {
                 Err(Error::new(Code::HumanRequired, format!("only the owner of the policy can approve the call {id}"))
                     .with("action", "approve_tool_call")
                     .with("approve", approve.clone())

@@ -7,40 +7,36 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 use std::sync::Once;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use sha2::{Digest as _, Sha256};
 
 use crate::context::Context;
 use crate::context::options::AppendOptions;
-use crate::home::{Home, locked, make_directory};
+use crate::home::{locked, make_directory};
 use crate::keys::{Key, hex};
+use crate::program::grant::{account, encoded, policy_hash, sweep};
 use crate::wire::{Code, Error, Reply, Result};
 use crate::{clock, signals};
 
-/// Retention time of an answer, in seconds: a week.
-pub const KEPT: u64 = 7 * 24 * 60 * 60;
+/// Retention time of an answer: a week.
+const KEPT: Duration = Duration::from_hours(7 * 24);
 
 /// Directory of the records, below `state` of the home.
 const DIRECTORY: &str = "requests";
 
 #[derive(Serialize, Deserialize)]
 struct Slot {
-    /// The keyed hash of the arguments, account, home and policy.
+    /// The keyed hash of the arguments, the account and the policy.
     asked: String,
     /// Start of the first attempt.
     began: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    answer: Option<Box<RawValue>>,
-    /// The `error` member of a final failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    failure: Option<Value>,
+    /// The answer, or the `error` member of a final failure.
+    outcome: Option<std::result::Result<Box<RawValue>, Value>>,
 }
 
 /// The state of a request id.
@@ -56,16 +52,16 @@ pub struct Request(Option<Open>);
 
 struct Open {
     file: File,
+    slot: Slot,
     key: Key,
-    /// The arguments, account and home, without the policy.
-    bound_request: Vec<u8>,
-    began: String,
+    /// The arguments and the account, without the policy.
+    request: Vec<u8>,
 }
 
 /// Returns the keyed hash of the request under the current policy.
-fn request_hash(key: &Key, bound_request: &[u8], context: &Context) -> Result<String> {
-    let policy = encoded(&policy(context)?)?;
-    Ok(hex(&key.tag(&[b"request\0", &policy, b"\0", bound_request])))
+fn request_hash(key: &Key, request: &[u8], context: &Context) -> Result<String> {
+    let policy = encoded(&policy_hash(&context.home)?)?;
+    Ok(hex(&key.tag(&[b"request of an id\0", &policy, b"\0", request])))
 }
 
 /// Looks up a request id and records on disk that the request begins. Fails with [`Code::Conflict`] if the id was used
@@ -73,18 +69,18 @@ fn request_hash(key: &Key, bound_request: &[u8], context: &Context) -> Result<St
 /// recorded.
 pub fn begin<T: DeserializeOwned>(id: Option<&str>, arguments: &impl Serialize, context: &Context) -> Result<Begun<T>> {
     let Some(id) = id else { return Ok(Begun::First(Request(None))) };
-    let home = &context.home;
-    let key = Key::of_home(home)?;
-    let bound_request = encoded(&(account(), place(home), context.program, arguments))?;
-    let asked = request_hash(&key, &bound_request, context)?;
+    let key = Key::of_place(&context.home)?;
+    let request = encoded(&(account(), context.program, arguments))?;
+    let asked = request_hash(&key, &request, context)?;
     let mut file = open_record(&key, id, context)?;
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(|e| Error::io("reading a request id", e))?;
     if !text.is_empty() {
         return first_outcome(id, &text, &asked).map(Begun::Again);
     }
-    let mut open = Open { file, key, bound_request, began: clock::now() };
-    open.store(asked, None, None)?;
+    let slot = Slot { asked, began: clock::now(), outcome: None };
+    let mut open = Open { file, slot, key, request };
+    open.write(&encoded(&open.slot)?)?;
     Ok(Begun::First(Request(Some(open))))
 }
 
@@ -93,13 +89,14 @@ impl Request {
     /// again.
     pub fn keep<T: Serialize>(self, outcome: Result<T>, context: &Context) -> Result<T> {
         let Some(mut open) = self.0 else { return outcome };
+        open.slot.outcome = Some(match &outcome {
+            Ok(answer) => Ok(to_raw_value(answer).map_err(|e| Error::io("storing a result", e))?),
+            Err(error) if is_final(error.code()) => Err(error.to_value()),
+            Err(_) => return open.write(b"").and(outcome),
+        });
         // The policy is read again, because the request may have changed it.
-        let asked = request_hash(&open.key, &open.bound_request, context)?;
-        match &outcome {
-            Ok(answer) => open.store(asked, Some(to_raw_value(answer).map_err(|e| unencoded(&e))?), None)?,
-            Err(error) if is_final(error.code()) => open.store(asked, None, Some(error.to_value()))?,
-            Err(_) => open.write(b"")?,
-        }
+        open.slot.asked = request_hash(&open.key, &open.request, context)?;
+        open.write(&encoded(&open.slot)?)?;
         outcome
     }
 
@@ -110,18 +107,11 @@ impl Request {
 }
 
 impl Open {
-    fn store(&mut self, asked: String, answer: Option<Box<RawValue>>, failure: Option<Value>) -> Result<()> {
-        let text = encoded(&Slot { asked, began: self.began.clone(), answer, failure })?;
-        self.write(&text)
-    }
-
+    /// Replaces the record. It never becomes empty in between, because an empty record is that of a new id.
     fn write(&mut self, text: &[u8]) -> Result<()> {
         let Self { file, .. } = self;
-        let stored = file
-            .rewind()
-            .and_then(|()| file.set_len(0))
-            .and_then(|()| file.write_all(text))
-            .and_then(|()| file.sync_data());
+        let written = file.rewind().and_then(|()| file.write_all(text));
+        let stored = written.and_then(|()| file.set_len(text.len() as u64)).and_then(|()| file.sync_data());
         stored.map_err(|e| Error::io("storing a request id", e))
     }
 }
@@ -161,114 +151,39 @@ pub fn answer<T: Reply + DeserializeOwned>(
 /// True if a failure is a final outcome of the request. Other failures depend on conditions that can be fixed, after
 /// which the same request may be repeated.
 const fn is_final(code: Code) -> bool {
-    match code {
-        Code::Validation | Code::NotFound | Code::Conflict | Code::CommandFailed | Code::Partial => true,
-        Code::Usage
-        | Code::Auth
-        | Code::Forbidden
-        | Code::Config
-        | Code::ConfirmationRequired
-        | Code::Network
-        | Code::RateLimited
-        | Code::Server
-        | Code::Timeout
-        | Code::HumanRequired
-        | Code::BudgetExhausted
-        | Code::Interrupted
-        | Code::Integrity
-        | Code::Io
-        | Code::Unknown => false,
-    }
+    matches!(code, Code::Validation | Code::NotFound | Code::Conflict | Code::CommandFailed | Code::Partial)
 }
 
+/// The outcome in the record of an id.
 fn first_outcome<T: DeserializeOwned>(id: &str, text: &str, asked: &str) -> Result<Result<T>> {
-    let conflict = |reason: &str, message: String| {
-        Error::new(Code::Conflict, message).with("request_id", id).with("reason", reason)
+    let conflict = |reason: &str, message: String, hint: &str| {
+        Error::new(Code::Conflict, message).with("request_id", id).with("reason", reason).hint(hint)
     };
-    let slot: Slot = serde_json::from_str(text).map_err(|_| damaged(id))?;
+    let check = "check whether the effect happened; if not, repeat the request with a new id";
+    let damaged = |_| conflict("damaged", format!("the record of the request id `{id}` cannot be read"), check);
+    let slot: Slot = serde_json::from_str(text).map_err(damaged)?;
     if slot.asked != asked {
         let message = format!("the request id `{id}` was used for other arguments, or under another policy or account");
-        return Err(conflict("other_arguments", message).hint("use a new id for a new request"));
+        return Err(conflict("other_arguments", message, "use a new id for a new request"));
     }
-    match (slot.answer, slot.failure) {
-        (_, Some(failure)) => Ok(Err(Error::from_value(&failure))),
-        (Some(answer), None) => serde_json::from_str(answer.get()).map(Ok).map_err(|_| damaged(id)),
-        (None, None) => {
+    match slot.outcome {
+        Some(Ok(answer)) => serde_json::from_str(answer.get()).map(Ok).map_err(damaged),
+        Some(Err(failure)) => Ok(Err(Error::from_value(&failure))),
+        None => {
             let message = format!("the first attempt of request `{id}` did not finish: it may have had its effect");
-            Err(conflict("unfinished", message)
-                .with("began", slot.began)
-                .hint("check whether the effect happened; if not, repeat the request with a new id"))
+            Err(conflict("unfinished", message, check).with("began", slot.began))
         }
     }
 }
 
-fn damaged(id: &str) -> Error {
-    Error::new(Code::Conflict, format!("the record of the request id `{id}` cannot be read"))
-        .with("request_id", id)
-        .with("reason", "damaged")
-        .hint("check whether the effect happened; if not, repeat the request with a new id")
-}
-
-/// Opens and locks the record of an id, and truncates it if it has expired.
+/// Opens and locks the record of an id.
 fn open_record(key: &Key, id: &str, context: &Context) -> Result<File> {
     static SWEPT: Once = Once::new();
     let directory = context.home.state(DIRECTORY);
     make_directory(&directory)?;
-    SWEPT.call_once(|| sweep(&directory));
+    SWEPT.call_once(|| sweep(&directory, KEPT));
     let path = directory.join(hex(&key.tag(&[b"request id\0", context.program.as_bytes(), b"\0", id.as_bytes()])));
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = locked(&path, || options.open(&path).map_err(|e| Error::io("opening a request id", e).in_file(&path)))?;
-    if file.metadata().is_ok_and(|held| is_over(&held)) {
-        file.set_len(0).map_err(|e| Error::io("clearing a request id", e).in_file(&path))?;
-    }
-    Ok(file)
-}
-
-fn is_over(meta: &std::fs::Metadata) -> bool {
-    let age = meta.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-    age.is_some_and(|age| age > Duration::from_secs(KEPT))
-}
-
-/// Removes expired records that are not in use.
-fn sweep(directory: &Path) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if entry.metadata().is_ok_and(|meta| is_over(&meta))
-            && let Ok(file) = File::open(&path)
-            && file.try_lock().is_ok()
-        {
-            let _ = std::fs::remove_file(&path);
-        }
-    }
-}
-
-/// Returns the account, as `uid@host`.
-pub(super) fn account() -> String {
-    let system = rustix::system::uname();
-    format!("{}@{}", rustix::process::getuid().as_raw(), system.nodename().to_string_lossy())
-}
-
-/// Returns the hash of the policy file; `None` if there is no policy file.
-pub(super) fn policy(context: &Context) -> Result<Option<String>> {
-    let path = context.home.policy_file();
-    match std::fs::read(&path) {
-        Ok(bytes) => Ok(Some(hex(&Sha256::digest(&bytes)))),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io("reading the policy", e).in_file(&path)),
-    }
-}
-
-/// Returns the home's path with symbolic links resolved.
-pub(super) fn place(home: &Home) -> String {
-    crate::home::resolved(home.root()).display().to_string()
-}
-
-/// Encodes a bound value as bytes.
-pub(super) fn encoded(what: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(what).map_err(|e| unencoded(&e))
-}
-
-fn unencoded(e: &serde_json::Error) -> Error {
-    Error::new(Code::Unknown, format!("the request cannot be encoded: {e}"))
+    locked(&path, || options.open(&path).map_err(|e| Error::io("opening a request id", e).in_file(&path)))
 }

@@ -6,6 +6,7 @@ mod command;
 pub mod completion;
 pub mod confirm;
 pub mod describe;
+pub mod grant;
 mod help;
 pub mod idempotency;
 mod identity;

@@ -29,10 +29,6 @@ pub struct Approval {
     pub binds: Binds,
     /// Time of the first request.
     pub asked_at: String,
-    /// Time after which the approval is no longer listed.
-    pub expires_at: String,
-    /// The command line that answers it, or that continues after the answer.
-    pub resume: Vec<String>,
 }
 
 /// The requester.
@@ -63,10 +59,6 @@ pub enum Action {
     Run,
     /// Replace a file.
     Write,
-    /// Replace a part of a file.
-    Edit,
-    /// Publish something.
-    Publish,
     /// Call a tool.
     Tool,
     /// Call a tool of an MCP server.

@@ -1,7 +1,7 @@
 //! `filesystem.write_file` and `remove_file`.
 
-use cp_common::program::approval::bound;
-use cp_common::program::confirm::{fingerprint, inspect, issue, redeem};
+use cp_common::program::approval;
+use cp_common::program::grant::inspect;
 use cp_common::wire::Action;
 use cp_common::{Code, Error, Result};
 use cp_hosts::{After, Pending};
@@ -60,20 +60,19 @@ fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) 
     let before = pending.before.as_ref().map(|before| before.bytes.as_slice()).unwrap_or_default();
     let asked = approval_of_change(policy, Action::Write, &pending.path, before, write.content.as_bytes())?;
     if let Some(token) = &write.confirm {
-        redeem(&policy.cp_home, token, &bound(&asked)?)?;
-        return fingerprint(&policy.cp_home, token);
+        return approval::redeem(&policy.cp_home, token, &asked);
     }
     // A model cannot get a token, so an approval is requested.
     if policy.actor.call.is_some() {
         let spent = spend(policy, &asked)?;
         engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
-        return Ok(spent.token);
+        return Ok(spent.confirmed);
     }
-    let (token, expires) = issue(&policy.cp_home, &bound(&asked)?)?;
+    let (token, expires_at) = approval::issue(&policy.cp_home, &asked)?;
     Err(Error::new(Code::ConfirmationRequired, format!("{} would be overwritten", pending.path.display()))
         .with("rule", "overwrite")
         .with("confirm_token", token)
-        .with("expires_at", cp_common::clock::from_unix_seconds(expires))
+        .with("expires_at", expires_at)
         .hint(r#"send the same request again with "confirm":TOKEN"#))
 }
 

@@ -79,13 +79,12 @@ pub(super) fn remove(args: &EditArgs, context: &mut Context) -> Result<()> {
     change(&edit, &args.agent(), context, |text| text.map_or(Ok(None), |text| remove_hook(host, text)))
 }
 
-fn edit(doc: &VerbDoc, args: &EditArgs, context: &Context) -> Result<Edit<'static>> {
+fn edit(doc: &'static VerbDoc, args: &EditArgs, context: &Context) -> Result<Edit<'static>> {
     let (host, person) = (args.host, person(context)?);
     let file = args.project.as_ref().map(|project| host.file(Some(Path::new("")), project));
     let exclude = args.project.as_deref().zip(file).and_then(|(project, file)| exclude(project, &file));
     Ok(Edit {
-        verb: doc.path,
-        event: doc.events[0],
+        verb: doc,
         resource: "hook",
         next: None,
         person,

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
-use cp_common::program::confirm::{self, Change, Gate, Write};
-use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::program::confirm::{self, Change, Plan};
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::Entry;
@@ -91,37 +91,19 @@ impl Reply for Begun {
     }
 }
 
-type InitWrite<'a> = Write<'a, (&'a Path, Option<&'a Path>)>;
-
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let file = context.home.policy_file();
     let home = policy::load(&file)?.home;
     let cp_home = context.home.resolved();
     let project = args.project.as_deref().map(|given| project::directory(given, &home, &cp_home)).transpose()?;
     let project = project.as_deref();
-    let asked = InitWrite { verb: "policy init", arguments: &(&file, project), dangerous: false };
-    let adds = project.is_some() && file.exists();
-    if args.write.confirm.is_some() || adds && args.write.dry_run {
-        return confirm::write(&asked, &args.write, context, |gate, context| match project {
-            Some(project) if file.exists() => add(gate, &file, project, context),
-            _ => gate.found(Err(Error::not_found("no policy to add to").in_file(&file))),
-        });
-    }
-    if args.write.dry_run {
-        return context.out.answer(&begin(&file, &home, project)?);
-    }
-    let id = args.write.request_id.as_deref();
-    let begun = idempotency::once(id, &(asked.verb, asked.arguments), context, |context| match project {
-        // Without a token this returns a preview, unless nothing is missing.
-        Some(project) if file.exists() => {
-            add(Gate::before(&asked, &args.write, context)?, &file, project, context)?.ok_or_else(|| exists(&file))
-        }
-        _ => {
-            let begun = begin(&file, &home, project)?;
-            write(begun, project, context)
-        }
-    })?;
-    context.out.answer(&begun)
+    confirm::write(&DOC, &(&file, project), &args.write, context, |_| match project {
+        Some(project) if file.exists() => add(&file, project),
+        _ => Ok(Plan::Free(
+            begin(&file, &home, project)?,
+            Box::new(move |begun, context| write(begun, project, context)),
+        )),
+    })
 }
 
 fn exists(file: &Path) -> Error {
@@ -142,12 +124,7 @@ fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Begun> {
 }
 
 /// Adds the needs of a project to an existing policy.
-fn add(
-    gate: Gate<'_, (&Path, Option<&Path>)>,
-    file: &Path,
-    project: &Path,
-    context: &mut Context,
-) -> Result<Option<Begun>> {
+fn add<'a>(file: &Path, project: &'a Path) -> Result<Plan<'a, Begun>> {
     let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
     let home = policy::load(file)?.home;
     let (text, found) =
@@ -155,20 +132,17 @@ fn add(
     let adds: Vec<&Addition> = found.iter().flat_map(|found| &found.adds).collect();
     let changes: Vec<Change> =
         adds.chunk_by(|one, next| (&one.key, &one.reason) == (&next.key, &next.reason)).map(change).collect();
-    if changes.is_empty() {
-        gate.nothing_to_do()?;
-        return Ok(Some(Begun { is_complete: true, ..begun(file, text, found)? }));
+    let begun = Begun { is_complete: changes.is_empty(), ..begun(file, text, found)? };
+    if begun.is_complete {
+        return Plan::nothing(begun);
     }
-    if !gate.pass(changes, context)? {
-        return Ok(None);
-    }
-    write(begun(file, text, found)?, Some(project), context).map(Some)
+    Plan::changes(changes, |context| write(begun, Some(project), context))
 }
 
 /// Additions to one key with the same reason.
 fn change(adds: &[&Addition]) -> Change {
     let after = json!({"reason": adds[0].reason});
-    Change { action: "add".to_owned(), resource: adds[0].key.clone(), id: texts(adds), before: Value::Null, after }
+    Change { after, ..Change::new("add", &adds[0].key, texts(adds), Value::Null) }
 }
 
 fn texts(adds: &[&Addition]) -> String {

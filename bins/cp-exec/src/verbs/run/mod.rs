@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
 use cp_common::output::{Format, Severity, has_lost_reader, to_stderr};
-use cp_common::program::confirm::inspect;
+use cp_common::program::grant::inspect;
 use cp_common::program::terminal;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Source};

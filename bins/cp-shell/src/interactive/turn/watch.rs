@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use cp_common::Result;
 use cp_common::coprocess::ask_with;
 use cp_common::output::Output;
-use cp_common::program::approval::{Answer, description, prompt};
+use cp_common::program::approval::{Verdict, description, prompt};
 use cp_common::wire::{Approval, Scope, ToolResult};
 use serde_json::{Value, json};
 
@@ -167,12 +167,12 @@ impl Observer for Watch<'_> {
         self.settle()
     }
 
-    fn answers(&mut self, approval: &Approval) -> Option<Answer> {
+    fn answers(&mut self, approval: &Approval) -> Option<Verdict> {
         let _ = self.settle();
         let asked = Allowed::of(approval);
         if asked.as_ref().is_some_and(|asked| self.allowed.contains(asked)) {
             let line = self.line(&format!("allowed for this session: {}", approval.subject()));
-            return show(self.out, &line).is_ok().then_some(Answer::Yes(Scope::Run));
+            return show(self.out, &line).is_ok().then_some(Verdict::Granted(Scope::Run));
         }
         if !self.console.is_terminal() || show(self.out, &format!("\n{}\n", description(approval))).is_err() {
             return None;
@@ -182,8 +182,8 @@ impl Observer for Watch<'_> {
         }
         let question = prompt(approval).replace("for this run", "for this session");
         let letters = if asked.is_some() { "y, n or a" } else { "y or n" };
-        let answer = self.console.choose(&question, letters, |typed| Answer::of(typed, approval))?;
-        if answer == Answer::Yes(Scope::Run) {
+        let answer = self.console.choose(&question, letters, |typed| Verdict::of(typed, approval))?;
+        if answer == Verdict::Granted(Scope::Run) {
             self.allowed.extend(asked);
         }
         Some(answer)
