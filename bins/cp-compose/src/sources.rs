@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::context::given::{self, text_of};
-use cp_common::wire::{Block, ToolSpec, media};
+use cp_common::wire::{Block, DOCUMENT_LIMIT, ToolSpec};
 use cp_common::{Code, Context, Error, Result};
 use serde::Deserialize;
 
@@ -80,11 +80,11 @@ pub(crate) fn attachment(file: &Path) -> Result<Attachment> {
     {
         return Ok(Attachment::Block(Block::linked(url), url.into()));
     }
-    let bytes = given::bytes(file, media::DOCUMENT_LIMIT)?;
+    let bytes = given::bytes(file, DOCUMENT_LIMIT)?;
     if bytes.is_empty() {
         return Err(Error::validation("empty, so there is nothing to attach").in_file(file));
     }
-    if let Some((block, _)) = media::block_of(&bytes).map_err(|e| e.in_file(file))? {
+    if let Some((block, _)) = Block::of_media(&bytes).map_err(|e| e.in_file(file))? {
         return Ok(Attachment::Block(block, bytes));
     }
     let is_utf16 = [[0xff, 0xfe], [0xfe, 0xff]].iter().any(|mark| bytes.starts_with(mark));

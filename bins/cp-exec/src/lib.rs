@@ -13,6 +13,7 @@ mod agent;
 mod changes;
 mod decision;
 mod digest;
+mod exec_result;
 mod git_dir;
 mod glob;
 mod guard;
@@ -94,7 +95,7 @@ pub static PROGRAM: Program = Program {
     schemas: &[
         ("approvals", include_str!("../schemas/approvals.json")),
         ("decision", include_str!("../schemas/decision.json")),
-        cp_common::wire::schemas::EXEC_RESULT,
+        ("exec_result", include_str!("../schemas/exec_result.json")),
         ("hook_changed", include_str!("../schemas/hook_changed.json")),
         ("hook_answer", include_str!("../schemas/hook_answer.json")),
         ("item", include_str!("../schemas/item.json")),

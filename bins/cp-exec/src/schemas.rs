@@ -6,6 +6,7 @@ use schemars::schema_for;
 #[test]
 fn schemas_are_those_of_the_types() {
     let here = env!("CARGO_MANIFEST_DIR");
+    same_or_update(here, "exec_result", &of_record(schema_for!(crate::exec_result::ExecResult)));
     same_or_update(here, "item", &of_record(schema_for!(crate::tools::Item)));
     same_or_update(here, "decision", &of_record(schema_for!(crate::verbs::check::Answer)));
     same_or_update(here, "approvals", &schema_for!(crate::verbs::approve::Approvals));

@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::session::{self, SessionOperand};
 use crate::transcript::{self, COMPACT, Stored};
 
+/// System text of a request to summarise turns.
+const SUMMARISE: &str = "Summarise the conversation for whoever continues it: the questions, the decisions, the findings \
+(names, paths, numbers, exact words where they matter), and the open points. Leave out greetings. Add nothing.";
+
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "compact",
@@ -134,7 +138,9 @@ fn cut_of(turns: &[Stored], keep: usize) -> Result<(usize, u64)> {
 }
 
 fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary> {
-    let prompt = Prompt::to_summarise(turns.iter().map(|stored| &stored.turn));
+    let lines = turns.iter().map(|stored| format!("{}: {}", stored.turn.role, stored.turn.plain_text()));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let prompt = Prompt { system: Some(SUMMARISE.to_owned()), ..Prompt::of_text(&text) };
     let mut arguments = vec!["--input", "records", "--closed"];
     for (flag, value) in [("--backend", &args.backend), ("--model", &args.model)] {
         arguments.extend(value.iter().flat_map(|value| [flag, value]));

@@ -18,13 +18,12 @@ use serde_json::{Map, Value, json};
 
 #[test]
 fn schema_files_match_types() {
-    let schemas: [(&str, Schema); 15] = [
+    let schemas: [(&str, Schema); 14] = [
         ("prompt", of_record(schema_for!(wire::Prompt))),
         ("message", of_record(schema_for!(wire::Message))),
         ("delta", of_record(schema_for!(wire::Delta))),
         ("tool_call", of_record(schema_for!(wire::ToolCall))),
         ("tool_result", of_record(schema_for!(wire::ToolResult))),
-        ("exec_result", of_record(schema_for!(wire::ExecResult))),
         ("receipt", schema_for!(wire::Receipt)),
         ("preview", schema_for!(confirm::Preview)),
         ("summary", schema_for!(shapes::Summary)),
@@ -103,6 +102,6 @@ fn names_are_unique_and_every_exit_has_a_meaning() {
     assert_eq!(names.len(), Code::ROWS.len());
     for Row { code, .. } in Code::ROWS {
         assert!(EXITS.iter().any(|(exit, _)| *exit == code.row().exit), "{code}");
-        assert_eq!(Code::from_name(code.row().name), Some(code));
+        assert_eq!(Code::from_name(code.row().name), Some(*code));
     }
 }

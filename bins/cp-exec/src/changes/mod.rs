@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::{ChangeKind, FileChange, FileKind, FileState, FilesChanged};
+use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState, FilesChanged};
 use cp_ledger::format::line::Hash;
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::exec_result::{ChangeKind, FileChange};
 use cp_common::home::Home;
-use cp_common::wire::{ChangeKind, FileChange};
 use cp_ledger::format::line::Hash;
 
 use super::{Baseline, Changes, Store};

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cp_common::wire::{FileKind, FileState};
+use crate::exec_result::{FileKind, FileState};
 use cp_ledger::format::line::Hash;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};

@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::FileKind;
+use crate::exec_result::FileKind;
 use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 

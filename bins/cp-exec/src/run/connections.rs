@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::OwnedFd;
 
+use crate::exec_result::{Connections, RefusedConnection};
 use cp_common::output::printable_line;
-use cp_common::wire::{Connections, RefusedConnection};
 use cp_egress::{Connection, Decision, Destination, Egress};
 
 use super::steps::Steps;

@@ -9,7 +9,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cp_common::wire::{ExecResult, Executable, raw};
+use crate::exec_result::{ExecResult, Executable};
+use cp_common::wire::raw;
 use cp_common::{Code, Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::exec_result::{FileChange, FilesChanged};
 use cp_common::output::has_lost_reader;
-use cp_common::wire::{Approval, FileChange, FilesChanged, Receipt};
+use cp_common::wire::{Approval, Receipt};
 use cp_common::{Code, Error, Result};
 use cp_egress::Connection;
 use cp_ledger::format::approval::Said;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crate::exec_result::{Connections, DeniedStep, ExecResult, Executable};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use cp_common::wire::{Connections, DeniedStep, ExecResult, Executable, Receipt, raw};
+use cp_common::wire::{Receipt, raw};
 use cp_common::{Code, Error, Result};
 use serde::Serialize;
 use serde_json::json;

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::exec_result::DeniedStep;
 use cp_common::program::approval::{self, Spent, Verdict};
-use cp_common::wire::{Approval, DeniedStep, Receipt, quoted};
+use cp_common::wire::{Approval, Receipt, quoted};
 use cp_common::{Code, Error, Result};
 use cp_egress::Connection;
 use cp_ledger::Entry;

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cp_common::wire::Connections;
+use crate::exec_result::Connections;
 use cp_common::{Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;

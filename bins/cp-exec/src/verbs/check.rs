@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
+use crate::exec_result::Executable;
 use cp_common::context::options::{InputKind, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
-use cp_common::wire::Executable;
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};

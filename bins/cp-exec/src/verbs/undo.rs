@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::exec_result::FileChange;
 use cp_common::context::options::WriteOptions;
 use cp_common::program::confirm::{self, Change, Changes, Outcome, Plan};
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::{FileChange, Receipt, Reply};
+use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Line;
 use cp_ledger::read::segments::segments_of;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::{Child, ChildOptions, Expression, Stderr, cmd, on_path};
-use cp_common::output::number;
+use cp_common::program::describe::number;
 use cp_common::wire::quoted;
 use cp_common::{Code, Error, Result};
 

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::cmd;
 use cp_common::keys::hex;
-use cp_common::output::{Newest, Progress, Severity, number};
+use cp_common::output::{Progress, Severity};
+use cp_common::program::describe::{Newest, number};
 use cp_common::program::{Class, VERSION, VerbDoc};
 use cp_common::wire::{Reply, quoted};
 use cp_common::{Code, Context, Error, Result, clock, signals};

@@ -6,7 +6,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cp_common::output::{Progress, Severity, number};
+use cp_common::output::{Progress, Severity};
+use cp_common::program::describe::number;
 use cp_common::{Code, Error, Result};
 use cp_http::client::{Client, Timeouts};
 use cp_ledger::proof::note::{Note, Verifier};

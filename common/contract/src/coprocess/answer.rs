@@ -1,8 +1,7 @@
-//! Runs another program for one answer: the last record that it prints, or its exit status and output; and reports what
-//! it answers wrongly.
+//! Runs another program for one answer, the last record that it prints; and reports what it answers wrongly.
 
 use std::ffi::{OsStr, OsString};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use duct::cmd;
 use serde::Deserialize;
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use crate::context::Context;
 use crate::coprocess::child::{Child, ChildOptions};
-use crate::coprocess::{find, split};
+use crate::coprocess::find;
 use crate::signals;
 use crate::wire::record::{Kind, Record};
 use crate::wire::{Code, Error, Result};
@@ -94,46 +93,6 @@ pub fn ask_each<T: DeserializeOwned>(
         return Err(record.failure().with_absent("part", program));
     }
     serde_json::from_slice(&line).map_err(|e| broken(&e.to_string()))
-}
-
-/// The first exit status that is not an answer, because shells use it and higher ones for a program that could not run
-/// or was killed.
-const NO_ANSWER: i32 = 126;
-
-/// The result of a question.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// The program exited with this status and this output.
-    Answer(i32, Vec<u8>),
-    /// The program could not run, was killed or timed out.
-    Nothing(String),
-}
-
-/// Asks a program and waits until `until` for its answer. A signal to this process is an error, not an answer.
-pub fn question(argv: &[String], line: &[u8], until: Option<Instant>) -> Result<Said> {
-    let (program, arguments) = split(argv)?;
-    let mut child = match Child::start(program, &cmd(program, arguments), ChildOptions::DEFAULT) {
-        Ok(child) => child,
-        Err(error) => return Ok(Said::Nothing(format!("cannot be used: {}", error.message()))),
-    };
-    // A program may decide without reading its input.
-    child.feed(line)?;
-    let Some((status, output)) = child.output(until, &mut |_| Ok(()))? else {
-        return Ok(Said::Nothing("did not answer in time".to_owned()));
-    };
-    Ok(match status.code() {
-        Some(code) if code < NO_ANSWER => Said::Answer(code, output),
-        Some(code) => Said::Nothing(format!("exited with status {code}, which is not a decision")),
-        None => Said::Nothing(format!("was killed before it answered ({status})")),
-    })
-}
-
-/// Returns the output of a program as a reason; `None` if the output is empty.
-pub fn reason(output: &[u8]) -> Option<String> {
-    /// Maximum length in characters.
-    const LONGEST: usize = 1000;
-    let text: String = String::from_utf8_lossy(output).trim().chars().take(LONGEST).collect();
-    (!text.is_empty()).then_some(text)
 }
 
 /// Converts a failure that a part reports to an error with its code, message, hint and details, and the part's name. A

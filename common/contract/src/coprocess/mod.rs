@@ -7,7 +7,7 @@ mod child;
 
 pub use duct::{Expression, cmd};
 
-pub use self::answer::{Answer, Said, ask, ask_each, ask_with, failure, question, reason, unexpected};
+pub use self::answer::{Answer, ask, ask_each, ask_with, failure, unexpected};
 pub use self::child::{Child, ChildOptions, Output, Stderr};
 
 use std::collections::BTreeMap;

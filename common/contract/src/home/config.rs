@@ -108,10 +108,7 @@ impl Config {
             let line =
                 text.lines().position(|l| l.trim_start().starts_with(key.as_str())).map_or(1, |at| at as u64 + 1);
             let error = Error::config(format!("unknown key `{key}`")).at_line(line).in_file(file).fatal();
-            return Err(match nearest(key, known()) {
-                Some(known) => error.hint(format!("did you mean `{known}`?")),
-                None => error.hint("`cp-shell config` lists the keys"),
-            });
+            return Err(error.nearest(key, known(), "`cp-shell config` lists the keys"));
         }
         if let Some(name) = TABLES.iter().find(|name| table.get(**name).is_some_and(|value| !value.is_table())) {
             return Err(Error::config(format!("`{name}` must be a table"))

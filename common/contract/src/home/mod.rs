@@ -13,7 +13,6 @@ use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 
 use crate::home::files::owner_hint;
-use crate::spelling::nearest;
 use crate::wire::{Error, Result};
 
 /// A place of the default home, as the XDG Base Directory Specification divides them.
@@ -211,14 +210,11 @@ impl Home {
 
     /// Makes the error for an agent that is not among `known`, with the nearest known name.
     pub fn unknown_agent<'a>(&self, id: &str, known: impl Iterator<Item = &'a String>) -> Error {
+        let file = self.agents_file();
+        let otherwise =
+            format!("write agents/{id}/soul.md in the home, or add it to {}; or use default", file.display());
         let error = Error::not_found(format!("no agent `{id}`")).with("agent", id);
-        match nearest(id, known.map(String::as_str).chain([DEFAULT_AGENT])) {
-            Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-            None => error.hint(format!(
-                "write agents/{id}/soul.md in the home, or add it to {}; or use default",
-                self.agents_file().display()
-            )),
-        }
+        error.nearest(id, known.map(String::as_str).chain([DEFAULT_AGENT]), &otherwise)
     }
 }
 

@@ -3,7 +3,6 @@
 mod closing;
 mod records;
 mod sink;
-mod update;
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -17,7 +16,6 @@ use self::closing::{Counts, End, Shape, State};
 pub(crate) use self::closing::{bug, fail_closed, fails_closed, last_words, status_of};
 pub(crate) use self::sink::check_open;
 pub use self::sink::{Progress, has_lost_reader, line_to_stderr, printable, printable_line, to_stderr};
-pub use self::update::{Newest, number};
 use crate::wire::fields::Fields;
 use crate::wire::{Code, Error, without_secrets};
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::coprocess::{Said, question, reason};
+use crate::coprocess::{Child, ChildOptions, cmd, split};
 use crate::home::{Home, write_whole};
 use crate::keys::hash;
 use crate::output::{printable, printable_line};
@@ -173,17 +173,37 @@ impl Verdict {
     }
 }
 
-/// Runs an approver and waits until `until` for its answer. A signal to this process is an error, not an answer.
+/// The first exit status that is no answer, because shells use it and higher ones for a program that could not run or
+/// was killed.
+const NO_ANSWER: i32 = 126;
+
+/// Runs an approver and waits until `until` for its answer: exit status 0 approves, and else its output is the reason.
+/// A signal to this process is an error, not an answer.
 pub fn ask(argv: &[String], approval: &Approval, until: Option<Instant>) -> Result<Verdict> {
+    /// Maximum length of a reason, in characters.
+    const LONGEST: usize = 1000;
+    let undecided = |why: String| Ok(Verdict::Undecided(format!("the approver {why}")));
+    let (program, arguments) = split(argv)?;
+    let mut child = match Child::start(program, &cmd(program, arguments), ChildOptions::DEFAULT) {
+        Ok(child) => child,
+        Err(error) => return undecided(format!("cannot be used: {}", error.message())),
+    };
     let mut record = encoded(approval)?;
     record.push(b'\n');
-    Ok(match question(argv, &record, until)? {
-        Said::Answer(0, _) => Verdict::Granted(Scope::Once),
-        Said::Answer(_, output) => {
-            Verdict::Denied(reason(&output).unwrap_or_else(|| "the approver denied it".to_owned()))
+    // It may decide without reading its input.
+    child.feed(&record)?;
+    let Some((status, output)) = child.output(until, &mut |_| Ok(()))? else {
+        return undecided("did not answer in time".to_owned());
+    };
+    match status.code() {
+        Some(0) => Ok(Verdict::Granted(Scope::Once)),
+        Some(code) if code < NO_ANSWER => {
+            let reason: String = String::from_utf8_lossy(&output).trim().chars().take(LONGEST).collect();
+            Ok(Verdict::Denied(if reason.is_empty() { "the approver denied it".to_owned() } else { reason }))
         }
-        Said::Nothing(why) => Verdict::Undecided(format!("the approver {why}")),
-    })
+        Some(code) => undecided(format!("exited with status {code}, which is not a decision")),
+        None => undecided(format!("was killed before it answered ({status})")),
+    }
 }
 
 /// Asks at the terminal and waits until `until`. `None` if there is no terminal or no decision.

@@ -7,16 +7,14 @@ pub mod completion;
 pub mod confirm;
 pub mod describe;
 pub mod grant;
-mod help;
 pub mod idempotency;
 mod identity;
 mod standard;
 mod start;
 pub mod terminal;
-mod usage;
 
+pub use self::arguments::require_text;
 pub use self::identity::{
     Check, Class, CredentialSource, Credentials, Finished, Input, Program, Status, VERSION, VerbDoc,
 };
 pub use self::start::{main, main_for_person, without_home};
-pub use self::usage::require_text;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -204,6 +205,35 @@ impl Block {
     fn of(block: &impl Serialize) -> Self {
         Self(serde_json::value::to_raw_value(block).unwrap_or_default())
     }
+}
+
+/// The largest image that models accept, in bytes.
+const IMAGE_LIMIT: u64 = 5 << 20;
+/// The largest document, in bytes.
+pub const DOCUMENT_LIMIT: u64 = 32 << 20;
+
+impl Block {
+    /// Returns the block of an image or a document and its media type, recognized by its bytes; `None` for other bytes.
+    pub fn of_media(bytes: &[u8]) -> Result<Option<(Self, &'static str)>> {
+        let Some((media_type, limit)) = media_type(bytes) else { return Ok(None) };
+        if bytes.len() as u64 > limit {
+            let message = format!("too large: {} bytes of {media_type}, the limit is {limit}", bytes.len());
+            return Err(Error::validation(message).with("bytes", bytes.len()).with("limit", limit));
+        }
+        let block = if media_type == "application/pdf" { Self::document } else { Self::image };
+        Ok(Some((block(media_type, &BASE64.encode(bytes)), media_type)))
+    }
+}
+
+fn media_type(bytes: &[u8]) -> Option<(&'static str, u64)> {
+    Some(match bytes {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => ("image/png", IMAGE_LIMIT),
+        [0xff, 0xd8, 0xff, ..] => ("image/jpeg", IMAGE_LIMIT),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => ("image/gif", IMAGE_LIMIT),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => ("image/webp", IMAGE_LIMIT),
+        [b'%', b'P', b'D', b'F', b'-', ..] => ("application/pdf", DOCUMENT_LIMIT),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -3,62 +3,78 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
-
 use std::sync::LazyLock;
 
 use cp_json::words::Refusal;
 use cp_redact::Redactor;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use crate::spelling::nearest;
 use crate::wire::reply::bytes_of;
 
 /// The result of every fallible function.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A kind of failure. Programs add messages, never kinds. Core codes are first, in the order of the public contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Code {
+/// Defines the kinds of failures: the description, the name on the wire, the exit status, if a retry may succeed, and if
+/// the public contract defines the code.
+macro_rules! codes {
+    ($($(#[$about:meta])* $code:ident = ($name:literal, $exit:literal, $retryable:literal, $core:literal),)*) => {
+        /// A kind of failure. Programs add messages, never kinds.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $($(#[$about])* $code,)*
+        }
+
+        impl Code {
+            /// The table: each code at its own place, those of the public contract first, in its order.
+            pub const ROWS: &[Row] =
+                &[$(Row { code: Self::$code, name: $name, exit: $exit, retryable: $retryable, core: $core },)*];
+        }
+    };
+}
+
+codes! {
     /// The command line is wrong.
-    Usage,
+    Usage = ("E_USAGE", 2, false, true),
     /// The input is wrong.
-    Validation,
+    Validation = ("E_VALIDATION", 2, false, true),
     /// A named object does not exist.
-    NotFound,
+    NotFound = ("E_NOT_FOUND", 3, false, true),
     /// Credentials are missing or rejected.
-    Auth,
+    Auth = ("E_AUTH", 4, false, true),
     /// The policy, or a permission of an upstream service, forbids it.
-    Forbidden,
+    Forbidden = ("E_FORBIDDEN", 4, false, true),
     /// The configuration is missing or wrong.
-    Config,
+    Config = ("E_CONFIG", 4, false, true),
     /// A write needs a confirm token.
-    ConfirmationRequired,
+    ConfirmationRequired = ("E_CONFIRMATION_REQUIRED", 5, false, true),
     /// State has changed, or a token is stale, forged or replayed.
-    Conflict,
+    Conflict = ("E_CONFLICT", 6, false, true),
     /// The network failed before a response arrived.
-    Network,
+    Network = ("E_NETWORK", 7, true, true),
     /// An upstream service limits the request rate.
-    RateLimited,
+    RateLimited = ("E_RATE_LIMITED", 7, true, true),
     /// An upstream service failed.
-    Server,
+    Server = ("E_SERVER", 7, true, true),
     /// A deadline passed.
-    Timeout,
+    Timeout = ("E_TIMEOUT", 8, true, true),
     /// Bytes differ from those that were signed, hashed or chained.
-    Integrity,
+    Integrity = ("E_INTEGRITY", 1, false, true),
     /// The local file system or a pipe failed.
-    Io,
+    Io = ("E_IO", 1, false, true),
     /// A bug, or an unforeseen condition.
-    Unknown,
+    Unknown = ("E_UNKNOWN", 1, false, true),
     /// A signal interrupted the work.
-    Interrupted,
+    Interrupted = ("E_INTERRUPTED", 130, true, true),
     /// A command exited with a status other than 0.
-    CommandFailed,
+    CommandFailed = ("E_COMMAND_FAILED", 1, false, false),
     /// Some items of a stream failed, but not all.
-    Partial,
+    Partial = ("E_PARTIAL", 1, false, false),
     /// A person must act before the work can continue.
-    HumanRequired,
+    HumanRequired = ("E_HUMAN_REQUIRED", 9, false, false),
     /// A budget is exhausted.
-    BudgetExhausted,
+    BudgetExhausted = ("E_BUDGET_EXHAUSTED", 9, false, false),
 }
 
 /// A row of the table: the representation of a [`Code`] outside the program.
@@ -76,35 +92,7 @@ pub struct Row {
     pub core: bool,
 }
 
-const fn row(code: Code, name: &'static str, exit: u8, retryable: bool, is_core: bool) -> Row {
-    Row { code, name, exit, retryable, core: is_core }
-}
-
 impl Code {
-    /// The table: each code at its own place, core first.
-    pub const ROWS: [Row; 20] = [
-        row(Self::Usage, "E_USAGE", 2, false, true),
-        row(Self::Validation, "E_VALIDATION", 2, false, true),
-        row(Self::NotFound, "E_NOT_FOUND", 3, false, true),
-        row(Self::Auth, "E_AUTH", 4, false, true),
-        row(Self::Forbidden, "E_FORBIDDEN", 4, false, true),
-        row(Self::Config, "E_CONFIG", 4, false, true),
-        row(Self::ConfirmationRequired, "E_CONFIRMATION_REQUIRED", 5, false, true),
-        row(Self::Conflict, "E_CONFLICT", 6, false, true),
-        row(Self::Network, "E_NETWORK", 7, true, true),
-        row(Self::RateLimited, "E_RATE_LIMITED", 7, true, true),
-        row(Self::Server, "E_SERVER", 7, true, true),
-        row(Self::Timeout, "E_TIMEOUT", 8, true, true),
-        row(Self::Integrity, "E_INTEGRITY", 1, false, true),
-        row(Self::Io, "E_IO", 1, false, true),
-        row(Self::Unknown, "E_UNKNOWN", 1, false, true),
-        row(Self::Interrupted, "E_INTERRUPTED", 130, true, true),
-        row(Self::CommandFailed, "E_COMMAND_FAILED", 1, false, false),
-        row(Self::Partial, "E_PARTIAL", 1, false, false),
-        row(Self::HumanRequired, "E_HUMAN_REQUIRED", 9, false, false),
-        row(Self::BudgetExhausted, "E_BUDGET_EXHAUSTED", 9, false, false),
-    ];
-
     /// Returns the row of the table.
     pub const fn row(self) -> Row {
         Self::ROWS[self as usize]
@@ -163,7 +151,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     code: Code,
     message: String,
-    hint: Option<String>,
+    /// With the hint, a sentence for a person, as `hint`.
     details: Map<String, Value>,
     fatal: bool,
     reader_gone: bool,
@@ -175,7 +163,6 @@ impl Error {
         Self(Box::new(Inner {
             code,
             message: without_errno(message.into()),
-            hint: None,
             details: Map::new(),
             fatal: false,
             reader_gone: false,
@@ -249,9 +236,17 @@ impl Error {
 
     /// Sets the hint, one sentence for a person; it is also `details.hint`.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.0.hint = Some(hint.into());
-        self
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        self.with("hint", hint.into())
+    }
+
+    /// Sets the hint to the known name that is nearest to an unknown one, else to `otherwise`.
+    #[must_use]
+    pub fn nearest<'a>(self, name: &str, known: impl IntoIterator<Item = &'a str>, otherwise: &str) -> Self {
+        match nearest(name, known) {
+            Some(near) => self.with("nearest", near).hint(format!("did you mean `{near}`?")),
+            None => self.hint(otherwise),
+        }
     }
 
     /// Decodes the `error` member of an envelope, the reverse of [`Error::to_value`], without its index in a stream.
@@ -260,10 +255,7 @@ impl Error {
         let message = error["message"].as_str().filter(|message| !message.is_empty());
         let mut found = Self::new(code, message.unwrap_or("the program failed without a message"));
         for (name, value) in error["details"].as_object().into_iter().flatten().filter(|(name, _)| *name != "index") {
-            found = match value.as_str().filter(|_| name == "hint") {
-                Some(hint) => found.hint(hint),
-                None => found.with(name, value.clone()),
-            };
+            found = found.with(name, value.clone());
         }
         found
     }
@@ -291,7 +283,6 @@ impl Error {
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
         self.0.message = without_secrets(&self.0.message);
-        self.0.hint = self.0.hint.as_deref().map(without_secrets);
         for (_, value) in self.0.details.iter_mut().filter(|(name, _)| !VERBATIM.contains(&name.as_str())) {
             clean(value);
         }
@@ -317,7 +308,7 @@ impl Error {
 
     /// Returns the hint, if there is one.
     pub fn hint_text(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+        self.0.details.get("hint")?.as_str()
     }
 
     /// True if the stream must end here.
@@ -332,22 +323,14 @@ impl Error {
 
     /// Returns the details for programs, including the hint.
     pub fn details(&self) -> Map<String, Value> {
-        let mut details = self.0.details.clone();
-        if let Some(hint) = &self.0.hint {
-            details.insert("hint".to_owned(), hint.as_str().into());
-        }
-        details
+        self.0.details.clone()
     }
 
     /// Encodes the `error` member of an envelope: code, message, details, retryable, in this order.
     pub fn to_value(&self) -> Value {
-        let row = self.0.code.row();
-        let mut error = Map::new();
-        error.insert("code".to_owned(), row.name.into());
-        error.insert("message".to_owned(), self.0.message.as_str().into());
-        error.insert("details".to_owned(), Value::Object(self.details()));
-        error.insert("retryable".to_owned(), row.retryable.into());
-        Value::Object(error)
+        let Inner { code, message, details, .. } = &*self.0;
+        let row = code.row();
+        json!({ "code": row.name, "message": message, "details": details, "retryable": row.retryable })
     }
 }
 

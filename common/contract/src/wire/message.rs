@@ -135,10 +135,6 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The usage of no answer, which has no cost.
-    pub const NONE: Self =
-        Self { input_tokens: 0, output_tokens: 0, cache_read_tokens: 0, cache_write_tokens: 0, cost_usd: Some(0.0) };
-
     /// The tokens of all kinds.
     pub const fn tokens(&self) -> u64 {
         self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens

@@ -5,9 +5,7 @@
 mod approval;
 mod block;
 pub mod error;
-mod exec;
 pub mod fields;
-pub mod media;
 mod message;
 mod prompt;
 pub mod record;
@@ -20,13 +18,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, quoted};
-pub use self::block::{Block, BlockView, Origin};
+pub use self::block::{Block, BlockView, DOCUMENT_LIMIT, Origin};
 pub(crate) use self::error::without_secrets;
 pub use self::error::{Code, Error, Result};
-pub use self::exec::{
-    ChangeKind, Connections, DeniedStep, ExecResult, Executable, FileChange, FileKind, FileState, FilesChanged,
-    RefusedConnection,
-};
 pub use self::message::{Delta, Extracted, Message, Usage};
 pub use self::prompt::{Params, Prompt, estimated_tokens};
 pub use self::record::{Kind, Record};

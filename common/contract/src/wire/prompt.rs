@@ -47,23 +47,12 @@ pub struct Prompt {
     pub untrusted: Vec<String>,
 }
 
-/// System text of a request to summarise turns.
-const SUMMARISE: &str = "Summarise the conversation for whoever continues it: the questions, the decisions, the findings \
-(names, paths, numbers, exact words where they matter), and the open points. Leave out greetings. Add nothing.";
-
 /// Estimates the tokens of `bytes` bytes. Tokenizers differ between models.
 pub const fn estimated_tokens(bytes: usize) -> usize {
     bytes.div_ceil(4)
 }
 
 impl Prompt {
-    /// Makes a request to summarise these turns.
-    pub fn to_summarise<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Self {
-        let lines: Vec<String> =
-            turns.into_iter().map(|turn| format!("{}: {}", turn.role, turn.plain_text())).collect();
-        Self { system: Some(SUMMARISE.to_owned()), ..Self::of_text(&lines.join("\n")) }
-    }
-
     /// Estimates the tokens of the prompt.
     pub fn estimated_tokens(&self) -> Result<usize> {
         let fixed = self.system.as_ref().map_or(0, String::len) + raw(&self.tools)?.get().len();

@@ -10,8 +10,6 @@ pub const DELTA: (&str, &str) = ("delta", include_str!("../../schemas/delta.json
 pub const TOOL_CALL: (&str, &str) = ("tool_call", include_str!("../../schemas/tool_call.json"));
 /// The schema of a tool result.
 pub const TOOL_RESULT: (&str, &str) = ("tool_result", include_str!("../../schemas/tool_result.json"));
-/// The schema of an execution result.
-pub const EXEC_RESULT: (&str, &str) = ("exec_result", include_str!("../../schemas/exec_result.json"));
 /// The schema of a receipt.
 pub const RECEIPT: (&str, &str) = ("receipt", include_str!("../../schemas/receipt.json"));
 /// The schema of the preview of a dry run.

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use serde::de::{self, Deserializer};
-use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -66,7 +65,8 @@ impl Turn {
 }
 
 /// Content: a text, or a list of blocks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
 pub enum Content {
     /// A text.
     Text(String),
@@ -125,15 +125,6 @@ impl Content {
             Self::Text(text) if text.is_empty() => Vec::new(),
             Self::Text(text) => vec![Block::text(text)],
             Self::Blocks(blocks) => blocks.clone(),
-        }
-    }
-}
-
-impl Serialize for Content {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self {
-            Self::Text(text) => serializer.serialize_str(text),
-            Self::Blocks(blocks) => blocks.serialize(serializer),
         }
     }
 }

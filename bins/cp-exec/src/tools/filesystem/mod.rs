@@ -16,9 +16,10 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::exec_result::{FileChange, FileKind, FileState};
 use cp_common::home::{lock, make_directory, resolved};
 use cp_common::spelling::nearest;
-use cp_common::wire::{FileChange, FileKind, FileState, Receipt};
+use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
 use cp_hosts::{After, Pending, Present};
 use cp_ledger::format::line::Hash;

@@ -8,7 +8,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::{ChangeKind, FileChange, FileKind, FileState, Receipt};
+use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState};
+use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
 use cp_hosts::{After, Pending};
 use cp_ledger::format::line::Hash;

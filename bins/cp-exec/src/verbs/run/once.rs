@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 
+use crate::exec_result::ExecResult;
 use cp_common::output::Format;
 use cp_common::program::idempotency::{Begun, begin};
-use cp_common::wire::ExecResult;
 use cp_common::{Code, Context, Error, Result};
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::media;
+use cp_common::wire::Block;
 use cp_common::{Context, Error, Result};
 use cp_redact::Redactor;
 
@@ -95,7 +95,7 @@ pub(crate) fn attachable(path: &str) -> Result<PathBuf> {
             let mut start = [0; 512];
             let read = std::fs::File::open(file).and_then(|mut opened| opened.read(&mut start));
             let start = &start[..read.map_err(|e| Error::io("attaching", e).in_file(file))?];
-            if start.contains(&0) && media::block_of(start)?.is_none() {
+            if start.contains(&0) && Block::of_media(start)?.is_none() {
                 return Err(Error::usage(format!("{path} is neither text nor an image or document that models read"))
                     .hint("attach text, PNG, JPEG, GIF, WebP or PDF"));
             }

@@ -6,10 +6,10 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::changelog::number;
 use super::reference::readiness;
 use crate::context::Context;
 use crate::home::config::Config;
-use crate::output::number;
 use crate::program::identity::{Check, Program, Status, VERSION};
 use crate::signals;
 use crate::wire::record::SCHEMA_VERSION;

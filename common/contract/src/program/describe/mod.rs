@@ -4,7 +4,7 @@ mod changelog;
 mod doctor;
 mod reference;
 
-pub use self::changelog::{Changelog, Release};
+pub use self::changelog::{Changelog, Newest, Release, number};
 pub use self::doctor::Doctor;
 pub use self::reference::Reference;
 

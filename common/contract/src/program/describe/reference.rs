@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::program::identity::{Program, VERSION, VerbDoc};
 use crate::program::{command, standard};
-use crate::spelling::nearest;
 use crate::wire::error::EXITS;
 use crate::wire::record::SCHEMA_VERSION;
 use crate::wire::{Code, Error, Reply, Result};
@@ -121,10 +120,7 @@ impl Reference {
         });
         if self.commands.is_empty() {
             let error = Error::not_found(format!("{} has no verb `{verb}`", self.tool)).with("verbs", known.clone());
-            return Err(match nearest(verb, known) {
-                Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-                None => error.hint(format!("`{} --help` lists them", self.tool)),
-            });
+            return Err(error.nearest(verb, known, &format!("`{} --help` lists them", self.tool)));
         }
         self.schemas.retain(|name, _| self.commands.iter().any(|command| command.outputs.contains(name)));
         Ok(self)

@@ -1,15 +1,14 @@
 //! `exec_result`: the outcome of a command.
 
+use cp_common::wire::{Receipt, Reply};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Receipt, Reply};
-
 /// The outcome of a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams", "denied", "connections", "files_changed"])))]
-pub struct ExecResult {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["stdout", "stderr", "streams", "denied", "connections", "files_changed"])))]
+pub(crate) struct ExecResult {
     /// The words of the command.
     pub argv: Vec<String>,
     /// Standard output; bytes that are not UTF-8 are replaced.
@@ -55,8 +54,8 @@ pub struct ExecResult {
 
 /// Files that a command created, changed and removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct FilesChanged {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct FilesChanged {
     /// Number of new paths.
     pub created: u64,
     /// Number of paths with changed content or permissions.
@@ -72,7 +71,7 @@ pub struct FilesChanged {
 
 impl FilesChanged {
     /// All changes, with their numbers.
-    pub fn of(files: Vec<FileChange>) -> Self {
+    pub(crate) fn of(files: Vec<FileChange>) -> Self {
         let mut changed = Self::default();
         for file in &files {
             changed.count(file.change);
@@ -81,7 +80,7 @@ impl FilesChanged {
     }
 
     /// Counts a change.
-    pub fn count(&mut self, change: ChangeKind) {
+    pub(crate) fn count(&mut self, change: ChangeKind) {
         *match change {
             ChangeKind::Created => &mut self.created,
             ChangeKind::Changed | ChangeKind::Mode => &mut self.changed,
@@ -92,8 +91,8 @@ impl FilesChanged {
 
 /// One path that a command changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct FileChange {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct FileChange {
     /// The absolute path.
     pub path: String,
     /// Base64 of the path, if it is not UTF-8.
@@ -109,9 +108,9 @@ pub struct FileChange {
 
 /// The kind of change of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum ChangeKind {
+pub(crate) enum ChangeKind {
     /// The path did not exist before.
     Created,
     /// The content or the file type changed.
@@ -124,8 +123,8 @@ pub enum ChangeKind {
 
 /// The state of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct FileState {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct FileState {
     /// The file type.
     pub kind: FileKind,
     /// The permissions in octal.
@@ -140,9 +139,9 @@ pub struct FileState {
 
 /// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum FileKind {
+pub(crate) enum FileKind {
     /// A regular file.
     File,
     /// A directory.
@@ -155,8 +154,8 @@ pub enum FileKind {
 
 /// A program that a command was not allowed to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct DeniedStep {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct DeniedStep {
     /// The words of the denied command.
     pub argv: Vec<String>,
     /// The rule that denied it.
@@ -169,8 +168,8 @@ pub struct DeniedStep {
 
 /// Connections of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Connections {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Connections {
     /// Number of allowed connections.
     pub allowed: u64,
     /// Number of refused connections and of questions about names that are not allowed.
@@ -186,8 +185,8 @@ pub struct Connections {
 
 /// Equal refusals of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct RefusedConnection {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct RefusedConnection {
     /// The name.
     pub name: String,
     /// The port; null for a question about the name.
@@ -209,8 +208,8 @@ fn is_zero(number: &u64) -> bool {
 
 /// An executed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Executable {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Executable {
     /// Its path, absolute and without links.
     pub path: String,
     /// The hash of its bytes, `sha256:` and 64 hex digits.
