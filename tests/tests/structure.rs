@@ -19,10 +19,6 @@ const LAYERS: [&[&str]; 9] = [
     &["cp-testkit"],
 ];
 
-/// Crates whose submodules still use modules that use their parent: there a use by a submodule is not counted as one by
-/// its parent.
-const LOOPS_BETWEEN_PARENTS: [&str; 2] = ["cp-exec", "contract"];
-
 /// The layer of the programs.
 const PROGRAMS: usize = 7;
 
@@ -130,7 +126,7 @@ impl<'ast> Visit<'ast> for Named<'_> {
 
 /// What each module uses. A use by a submodule counts as a use by each module that contains it, and a module may name
 /// its own submodules.
-fn arrows(modules: &BTreeMap<Module, PathBuf>, counts_parents: bool) -> BTreeMap<&Module, BTreeSet<&Module>> {
+fn arrows(modules: &BTreeMap<Module, PathBuf>) -> BTreeMap<&Module, BTreeSet<&Module>> {
     let mut arrows: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
     for (module, file) in modules {
         let parsed = syn::parse_file(&std::fs::read_to_string(file).unwrap()).unwrap();
@@ -139,8 +135,7 @@ fn arrows(modules: &BTreeMap<Module, PathBuf>, counts_parents: bool) -> BTreeMap
         for path in &named.paths {
             let used = (1..=path.len()).rev().find_map(|length| modules.get_key_value(&path[..length]));
             let Some((used, _)) = used else { continue };
-            let shortest = if counts_parents { 1 } else { module.len() };
-            for (user, _) in (shortest..=module.len()).filter_map(|length| modules.get_key_value(&module[..length])) {
+            for (user, _) in (1..=module.len()).filter_map(|length| modules.get_key_value(&module[..length])) {
                 let is_related = used.starts_with(user) || user != module && user.starts_with(used);
                 if !is_related {
                     arrows.entry(user).or_default().insert(used);
@@ -170,8 +165,7 @@ fn no_modules_use_each_other_in_a_loop() {
     for folder in crates() {
         let mut modules_of = BTreeMap::new();
         modules(&folder.join("src"), &Vec::new(), &mut modules_of);
-        let counts_parents = !LOOPS_BETWEEN_PARENTS.iter().any(|name| folder.ends_with(name));
-        let arrows = arrows(&modules_of, counts_parents);
+        let arrows = arrows(&modules_of);
         for module in arrows.keys() {
             if reached(module, &arrows).contains(module) {
                 loops.push(format!("{}: {} uses {:?}", folder.display(), module.join("::"), arrows[module]));

@@ -56,7 +56,8 @@ fn a_page_describes_the_options_of_its_program_and_no_others() {
 fn variables(page: &str) -> BTreeSet<String> {
     let section = page.split(".Sh ENVIRONMENT\n").nth(1).unwrap_or_default().split("\n.Sh ").next().unwrap();
     let items = section.lines().filter_map(|line| line.strip_prefix(".It Ev "));
-    items.flat_map(|line| line.split(" , ").map(str::to_owned).collect::<Vec<_>>()).collect()
+    let names = items.map(|line| line.split(" Ta ").next().unwrap());
+    names.flat_map(|line| line.split(" , ").map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
 #[test]

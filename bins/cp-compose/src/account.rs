@@ -177,7 +177,7 @@ impl Reply for Explained {
 
 #[cfg(test)]
 mod tests {
-    use cp_common::wire::schemas::{of_record, same_or_update};
+    use cp_testkit::{of_record, same_or_update};
 
     use super::*;
 

@@ -25,7 +25,7 @@ pub static PROGRAM: Program = Program {
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
         ("CP_SESSION", "The session, if no option names one"),
     ],
-    schemas: &[cp_common::wire::schemas::PROMPT, ("explained", include_str!("../schemas/explained.json"))],
+    schemas: &[("explained", include_str!("../schemas/explained.json"))],
     checks,
     credentials: |_| Credentials::none_needed(),
     audit: |_, _| Ok(()),

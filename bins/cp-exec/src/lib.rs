@@ -103,7 +103,6 @@ pub static PROGRAM: Program = Program {
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
         ("allowed", include_str!("../schemas/allowed.json")),
         ("run_undone", include_str!("../schemas/run_undone.json")),
-        cp_common::wire::schemas::TOOL_RESULT,
     ],
     checks: verbs::doctor::checks,
     credentials: |_| Credentials::none_needed(),

@@ -1,6 +1,6 @@
 //! The schemas that `reference` prints are those of the types.
 
-use cp_common::wire::schemas::{of_record, same_or_update};
+use cp_testkit::{of_record, same_or_update};
 use schemars::schema_for;
 
 #[test]

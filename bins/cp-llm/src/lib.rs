@@ -61,8 +61,6 @@ pub static PROGRAM: Program = Program {
         ("TRACEPARENT", "Passed on to the server"),
     ],
     schemas: &[
-        cp_common::wire::schemas::MESSAGE,
-        cp_common::wire::schemas::DELTA,
         ("batch_job", include_str!("../schemas/batch_job.json")),
         ("models", include_str!("../schemas/models.json")),
         ("item", include_str!("../schemas/item.json")),
@@ -114,7 +112,7 @@ mod tests {
     /// The schema files match the types. `UPDATE=1` writes them.
     #[test]
     fn schemas_match_types() {
-        use cp_common::wire::schemas::of_record;
+        use cp_testkit::of_record;
         let request = serde_json::to_value(of_record(schemars::schema_for!(send::DryRun))).unwrap();
         let models = serde_json::to_value(schemars::schema_for!(cp_common::wire::Page<models::Model>)).unwrap();
         let job = serde_json::to_value(of_record(schemars::schema_for!(jobs::state::BatchJob))).unwrap();

@@ -1,6 +1,6 @@
 //! The schemas that `reference` prints are those of the types; `UPDATE=1 cargo test` rewrites them.
 
-use cp_common::wire::schemas::of_record;
+use cp_testkit::of_record;
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 

@@ -17,7 +17,6 @@ mod stdio;
 mod schemas;
 
 use cp_common::program::{Credentials, Program};
-use cp_common::wire::schemas as wire;
 use cp_common::{Context, Result};
 
 /// The description of this program.
@@ -28,7 +27,7 @@ pub static PROGRAM: Program = Program {
     verbs: &[serve::DOC, call::DOC, proxy::DOC, http::DOC],
     groups: &[],
     environment: &[],
-    schemas: &[wire::TOOL_RESULT, ("item", include_str!("../schemas/item.json"))],
+    schemas: &[("item", include_str!("../schemas/item.json"))],
     checks: |_| Vec::new(),
     credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,

@@ -70,7 +70,6 @@ pub static PROGRAM: Program = Program {
         ("session_changed", include_str!("../schemas/session_changed.json")),
         ("session_exported", include_str!("../schemas/session_exported.json")),
         ("session_deleted", include_str!("../schemas/session_deleted.json")),
-        cp_common::wire::schemas::PASSED,
         ("session_compacted", include_str!("../schemas/session_compacted.json")),
         ("session_found", include_str!("../schemas/session_found.json")),
         ("session_checked", include_str!("../schemas/session_checked.json")),

@@ -1,6 +1,6 @@
 //! The checked-in schemas are those of the types. `UPDATE=1` rewrites them.
 
-use cp_common::wire::schemas::{of_record, same_or_update};
+use cp_testkit::{of_record, same_or_update};
 use schemars::{Schema, schema_for};
 
 #[test]

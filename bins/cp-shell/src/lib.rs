@@ -139,7 +139,6 @@ pub static PROGRAM: Program = Program {
         ("reset", include_str!("../schemas/reset.json")),
         ("update", include_str!("../schemas/update.json")),
         ("response", include_str!("../schemas/response.json")),
-        cp_common::wire::schemas::TOOL_RESULT,
     ],
     checks,
     credentials: |_| Credentials::none_needed(),
@@ -221,7 +220,7 @@ fn backend_check(context: &Context) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use cp_common::wire::schemas::same_or_update;
+    use cp_testkit::same_or_update;
     use schemars::schema_for;
 
     /// The checked-in schemas are those of the types. `UPDATE=1` rewrites them.

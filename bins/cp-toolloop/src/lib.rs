@@ -47,7 +47,6 @@ mod verbs {
 }
 
 use cp_common::program::{Check, Credentials, Program, Status};
-use cp_common::wire::schemas as wire;
 use cp_common::{Context, Result};
 
 use crate::verbs::{cancel, resume, run, runs, show, undo};
@@ -64,10 +63,6 @@ pub static PROGRAM: Program = Program {
         ("CP_TOOL_BACKEND", "What drives the loop of cp-toolloop"),
     ],
     schemas: &[
-        wire::MESSAGE,
-        wire::DELTA,
-        wire::TOOL_CALL,
-        wire::TOOL_RESULT,
         ("item", include_str!("../schemas/item.json")),
         ("tools", include_str!("../schemas/tools.json")),
         ("runs", include_str!("../schemas/runs.json")),

@@ -12,7 +12,7 @@ use cp_common::program::describe;
 use cp_common::wire;
 use cp_common::wire::error::{Code, EXITS, Row};
 use cp_common::wire::record::SCHEMA_VERSION;
-use cp_common::wire::schemas::{of_record, same_or_update};
+use cp_testkit::{of_record, same_or_update};
 use schemars::{Schema, schema_for};
 use serde_json::{Map, Value, json};
 

@@ -244,7 +244,7 @@ fn faults_of_line(line: &[u8]) -> Vec<String> {
 
 /// Lists the faults of the data of a message.
 fn faults_of_message(data: &Value) -> Vec<String> {
-    let schema = serde_json::from_str(MESSAGE.1).map_err(|e| e.to_string()).and_then(Schema::compile);
+    let schema = serde_json::from_str(MESSAGE).map_err(|e| e.to_string()).and_then(Schema::compile);
     match schema {
         Ok(schema) => {
             let faults = schema.faults(data, MOST).into_iter();

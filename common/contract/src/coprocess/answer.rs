@@ -95,13 +95,6 @@ pub fn ask_each<T: DeserializeOwned>(
     serde_json::from_slice(&line).map_err(|e| broken(&e.to_string()))
 }
 
-/// Converts a failure that a part reports to an error with its code, message, hint and details, and the part's name. A
-/// failure that closes the stream is fatal.
-pub fn failure(part: &str, record: &Record<'_>) -> Error {
-    let error = record.failure().with_absent("part", part);
-    if record.closed { error.fatal() } else { error }
-}
-
 /// Makes the error for an unexpected record.
 pub fn unexpected(part: &str, record: &Record<'_>) -> Error {
     let kind = record.kind_name.as_deref().unwrap_or("answer");

@@ -14,7 +14,6 @@ use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 use serde::Serialize;
 use serde_json::Map;
 
-use super::answer::failure;
 use crate::signals;
 use crate::stream::lines::Lines;
 use crate::wire::record::{Kind, Record, closed_line, open_line};
@@ -333,6 +332,13 @@ impl ErrorText {
         }
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Converts a failure that a part reports to an error with its code, message, hint and details, and the part's name. A
+/// failure that closes the stream is fatal.
+pub fn failure(part: &str, record: &Record<'_>) -> Error {
+    let error = record.failure().with_absent("part", part);
+    if record.closed { error.fatal() } else { error }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ mod child;
 
 pub use duct::{Expression, cmd};
 
-pub use self::answer::{Answer, ask, ask_each, ask_with, failure, unexpected};
-pub use self::child::{Child, ChildOptions, Output, Stderr};
+pub use self::answer::{Answer, ask, ask_each, ask_with, unexpected};
+pub use self::child::{Child, ChildOptions, Output, Stderr, failure};
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

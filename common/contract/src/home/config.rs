@@ -1,5 +1,6 @@
 //! Settings: options, then the environment, then `config/cp.toml`, then the default. Each value records its source.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -91,15 +92,10 @@ impl Config {
     pub fn load(file: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(file) {
             Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.kind() == std::io::ErrorKind::NotADirectory => {
-                String::new()
-            }
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => String::new(),
             Err(e) => {
                 let error = Error::config(format!("cannot read: {e}")).in_file(file).fatal();
-                return Err(match owner_hint(file) {
-                    Some(hint) => error.hint(hint),
-                    None => error,
-                });
+                return Err(owner_hint(file).into_iter().fold(error, Error::hint));
             }
         };
         let table: toml::Table = toml::from_str(&text).map_err(|e| unreadable(&e, &text, file))?;
@@ -183,10 +179,8 @@ fn unreadable(e: &toml::de::Error, text: &str, file: &Path) -> Error {
     // "unknown field `a`, expected one of `b`, `c`"
     let mut names = e.message().split('`').skip(1).step_by(2);
     let unknown = names.next().filter(|_| e.message().starts_with("unknown "));
-    match unknown.and_then(|unknown| nearest(unknown, names)) {
-        Some(known) => error.hint(format!("did you mean `{known}`?")),
-        None => error,
-    }
+    let near = unknown.and_then(|unknown| nearest(unknown, names));
+    near.into_iter().fold(error, |error, near| error.hint(format!("did you mean `{near}`?")))
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use clap::{Arg, ArgMatches, Command, Subcommand as _};
 use serde_json::Value;
 
 use crate::program::identity::{Class, Program, VerbDoc};
+use crate::wire::Result;
 use crate::wire::fields::Fields;
-use crate::wire::{Result, schemas};
+use crate::wire::schemas::SHARED;
 
 /// The verbs of every program.
 pub(crate) const VERBS: [VerbDoc; 5] = [
@@ -34,18 +35,6 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 5] = [
     ),
     ("XDG_STATE_HOME", "The directory of state: cp in it has approvals and locks, unless CP_HOME is set"),
     ("CP_FORMAT", "The format of results: json, text or raw"),
-];
-
-/// The schemas of these verbs, and those that any verb may use.
-pub(crate) const SCHEMAS: [(&str, &str); 8] = [
-    ("reference", include_str!("../../schemas/reference.json")),
-    ("context", include_str!("../../schemas/context.json")),
-    ("doctor", include_str!("../../schemas/doctor.json")),
-    ("changelog", include_str!("../../schemas/changelog.json")),
-    ("completions", include_str!("../../schemas/completions.json")),
-    schemas::PREVIEW,
-    schemas::SUMMARY,
-    schemas::ERROR,
 ];
 
 /// The verbs by which every program describes itself.
@@ -121,7 +110,7 @@ pub(super) fn selected_fields(program: &Program, verb: &str, matches: &ArgMatche
     let Ok(Some(names)) = own(matches).try_get_many::<String>(NAME) else { return Ok(None) };
     let names: Vec<String> = names.cloned().collect();
     let output = program.doc(verb).map(|doc| doc.output).unwrap_or_default();
-    let schema = program.schemas.iter().chain(&SCHEMAS).find(|(name, _)| *name == output);
+    let schema = program.schemas.iter().chain(SHARED).find(|(name, _)| *name == output);
     let schema = schema.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or(Value::Bool(true));
     Fields::of(&names, &schema).map(Some)
 }

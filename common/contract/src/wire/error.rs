@@ -265,10 +265,7 @@ impl Error {
     pub fn in_file(mut self, path: &Path) -> Self {
         self.0.message = format!("{}: {}", path.display(), self.0.message);
         let error = self.with("file", path.display().to_string());
-        match bytes_of(path) {
-            Some(bytes) => error.with("file_bytes", bytes),
-            None => error,
-        }
+        bytes_of(path).into_iter().fold(error, |error, bytes| error.with("file_bytes", bytes))
     }
 
     /// Puts a 1-based line number before the message and into `details.line`.

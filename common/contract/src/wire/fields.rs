@@ -6,7 +6,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::spelling::nearest;
 use crate::wire::{Error, Result};
 
 /// Maximum depth of a schema, because a schema can refer to itself.
@@ -70,15 +69,10 @@ impl Fields {
     /// Like [`Fields::project`], but one object a line: one line for each item of a page.
     pub fn lines(&self, json: &[u8]) -> Vec<u8> {
         let whole = self.project(json);
-        let page = serde_json::from_slice::<Items<'_>>(&whole).ok().filter(|_| self.of_items);
-        let lines = page.as_ref().map(|page| page.items.iter().map(|item| item.get().as_bytes()).collect());
-        lines
-            .unwrap_or_else(|| vec![&whole[..]])
-            .into_iter()
-            .flat_map(|line| [line, b"\n"])
-            .flatten()
-            .copied()
-            .collect()
+        match serde_json::from_slice::<Items<'_>>(&whole).ok().filter(|_| self.of_items) {
+            Some(page) => page.items.iter().map(|item| format!("{item}\n")).collect::<String>().into_bytes(),
+            None => [&whole[..], b"\n"].concat(),
+        }
     }
 }
 
@@ -147,13 +141,9 @@ fn unknown<'a>(path: &str, name: &str, all: impl Iterator<Item = &'a str>) -> Er
             known.push(name);
         }
     }
-    let listed = known.join(", ");
-    let error = Error::usage(format!("no field `{path}`")).with("known", known.clone());
-    error.hint(match nearest(name, known) {
-        _ if listed.is_empty() => "it has no members".to_owned(),
-        Some(near) => format!("did you mean `{near}`? there are {listed}"),
-        None => format!("there are {listed}"),
-    })
+    let listed =
+        if known.is_empty() { "it has no members".to_owned() } else { format!("there are {}", known.join(", ")) };
+    Error::usage(format!("no field `{path}`")).with("known", known.clone()).nearest(name, known, &listed)
 }
 
 /// Returns an object with only the selected members, or a list of such objects; `None` if the value has no members.

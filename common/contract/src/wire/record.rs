@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use cp_json as json;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::wire::{Code, Error, Result};
 
@@ -107,17 +106,11 @@ struct Head<'a> {
     meta: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-struct ErrorHead<'a> {
-    #[serde(borrow)]
-    code: Option<Cow<'a, str>>,
-}
-
 impl<'a> Record<'a> {
     /// Parses an envelope. Fails on invalid JSON, duplicate names, invalid UTF-8, an unknown major version, and JSON
     /// that is not an envelope.
     pub fn parse(line: &'a [u8]) -> Result<Self> {
-        json::check(line).map_err(|fault| bad_json(&fault))?;
+        cp_json::check(line).map_err(|fault| bad_json(&fault))?;
         let head: Head<'a> = serde_json::from_slice(line).map_err(|e| {
             Error::validation(format!("not a record: {e}")).hint("each line is one envelope; see cp-record(5)")
         })?;
@@ -153,10 +146,7 @@ impl<'a> Record<'a> {
 
     /// Returns the code of a failed record.
     pub fn code(&self) -> Code {
-        self.error
-            .and_then(|error| serde_json::from_str::<ErrorHead<'_>>(error.get()).ok())
-            .and_then(|head| head.code.as_deref().and_then(Code::from_name))
-            .unwrap_or(Code::Unknown)
+        self.failure().code()
     }
 
     /// Converts the reported failure to an error with the same code, message, hint and details, without the index in
@@ -204,7 +194,7 @@ pub fn open_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>>
 
 /// Encodes a record that closes its stream: a single request, or the last one.
 pub fn closed_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
-    encoded(kind, data, Some(Meta { duration_ms: 0 }))
+    encoded(kind, data, Some(json!({ "duration_ms": 0 })))
 }
 
 #[derive(Serialize)]
@@ -214,15 +204,10 @@ struct Envelope<'a, T: ?Sized> {
     r#type: &'a str,
     data: &'a T,
     #[serde(skip_serializing_if = "Option::is_none")]
-    meta: Option<Meta>,
+    meta: Option<Value>,
 }
 
-#[derive(Serialize)]
-struct Meta {
-    duration_ms: u64,
-}
-
-fn encoded<T: Serialize + ?Sized>(kind: &str, data: &T, meta: Option<Meta>) -> Result<Vec<u8>> {
+fn encoded<T: Serialize + ?Sized>(kind: &str, data: &T, meta: Option<Value>) -> Result<Vec<u8>> {
     let mut line = Vec::new();
     let envelope = Envelope { ok: true, schema_version: SCHEMA_VERSION, r#type: kind, data, meta };
     jsonl::write(&mut line, &envelope).map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))?;
@@ -232,13 +217,9 @@ fn encoded<T: Serialize + ?Sized>(kind: &str, data: &T, meta: Option<Meta>) -> R
 /// Makes the beginning of an envelope: `{"ok":…,"schema_version":…[,"type":…]`.
 pub(crate) fn head(ok: bool, kind: Option<&str>) -> Vec<u8> {
     let mut line = Vec::with_capacity(256);
-    line.extend_from_slice(if ok {
-        b"{\"ok\":true,\"schema_version\":\"1.0\""
-    } else {
-        b"{\"ok\":false,\"schema_version\":\"1.0\""
-    });
+    line.extend_from_slice(format!("{{\"ok\":{ok},\"schema_version\":\"{SCHEMA_VERSION}\"").as_bytes());
     if let Some(kind) = kind {
-        member(&mut line, "type", serde_json::Value::from(kind).to_string().as_bytes());
+        member(&mut line, "type", Value::from(kind).to_string().as_bytes());
     }
     line
 }
@@ -252,7 +233,7 @@ pub(crate) fn member(line: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 /// Makes the error for a line that is not JSON.
-pub(crate) fn bad_json(fault: &json::Fault) -> Error {
+pub(crate) fn bad_json(fault: &cp_json::Fault) -> Error {
     Error::validation(format!("not valid JSON: {} at byte {}", fault.reason, fault.offset)).with("offset", fault.offset)
 }
 

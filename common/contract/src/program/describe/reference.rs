@@ -9,6 +9,7 @@ use crate::program::identity::{Program, VERSION, VerbDoc};
 use crate::program::{command, standard};
 use crate::wire::error::EXITS;
 use crate::wire::record::SCHEMA_VERSION;
+use crate::wire::schemas::SHARED;
 use crate::wire::{Code, Error, Reply, Result};
 
 /// The machine-readable description of a program.
@@ -132,7 +133,7 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
     let commands: Vec<Command> =
         command::verbs(&root).iter().map(|(path, verb)| leaf(program, verb, path)).collect::<Result<_>>()?;
     let outputs: Vec<&str> = commands.iter().flat_map(|command| command.outputs.iter().copied()).collect();
-    let shared = standard::SCHEMAS.iter().filter(|(name, _)| outputs.contains(name));
+    let shared = SHARED.iter().filter(|(name, _)| outputs.contains(name));
     let schemas = program.schemas.iter().chain(shared).map(|(name, text)| (*name, schema(text)));
     Ok(Reference {
         tool: program.name,
