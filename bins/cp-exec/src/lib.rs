@@ -5,9 +5,9 @@
 //! this program starts itself again as a helper. [`decision`] then decides about each program that a command line
 //! starts.
 //!
-//! Dependencies: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, rules, refusal} ->
-//! nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may use `digest` and
-//! `glob`.
+//! Dependencies: `verbs -> tools -> run -> decision -> guard -> {git_dir, rules} -> policy -> {names, sandbox, request,
+//! refusal} -> nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may use
+//! `digest` and `glob`.
 
 mod agent;
 mod changes;
@@ -19,6 +19,7 @@ mod glob;
 mod guard;
 mod hook;
 mod hosts;
+mod names;
 mod nofollow;
 mod policy;
 mod refusal;

@@ -12,7 +12,6 @@ mod owner_git;
 mod plan;
 mod program;
 mod step;
-mod watched;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,8 +33,8 @@ use self::program::Pinned;
 pub(crate) use self::program::{HashCache, ProgramLookup};
 use self::step::runs_script;
 pub(crate) use self::step::{Caller, StepRuling, decide_step};
-pub(crate) use self::watched::{KnownLink, Watched, identity};
 use crate::digest::sha256;
+use crate::guard::Watched;
 use crate::policy::{Policy, Verdict};
 use crate::request::{Command, Form};
 use crate::rules::{Arguments, Finding, Risk, Scope, judge, served};

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::watched::top_of;
 use crate::git_dir::{addresses, is_about_pushes};
+use crate::guard::top_of;
 use crate::policy::{Access, Policy};
 use crate::rules::Arguments;
 use crate::sandbox::ExecRequest;

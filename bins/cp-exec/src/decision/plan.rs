@@ -11,12 +11,12 @@ use cp_common::{Error, Result};
 
 use super::owner_git::{self, OwnerGit};
 use super::program::{Pinned, ProgramLookup};
-use super::watched::Watched;
 use super::{Caller, Decision, Ruling};
 use crate::digest::sha256;
 use crate::git_dir::without_unchanged;
 use crate::glob::name_matches;
-use crate::guard::Guarded;
+use crate::guard::Watched;
+use crate::names::Guarded;
 use crate::nofollow::Node;
 use crate::policy::{Access, Degraded, Policy, RunAs, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;

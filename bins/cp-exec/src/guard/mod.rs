@@ -1,25 +1,24 @@
-//! Guards against files that other programs execute later: guarded names ([`names`]), the search for them ([`find`]),
-//! the comparison after a run ([`finish`]), the repositories of runs ([`own`]), the quarantine ([`quarantine`]), and
+//! Guards against files that other programs execute later: their state before a run ([`watched`]), the comparison after
+//! it ([`finish`]), the repositories of runs ([`own`]), the quarantine ([`quarantine`]), and
 //! the cleanup after killed runs ([`settle`]). Also the `/tmp` directory of a session.
 //!
 //! After a run, new files with guarded names, and new parts of repositories that git would execute later, are moved
 //! into quarantine before the result is reported. A new repository stays if git executes nothing in it.
 
-mod find;
-mod names;
 mod own;
 mod quarantine;
 pub(crate) mod session_tmp;
 pub(crate) mod settle;
+mod watched;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use self::find::{Guarded, Guards, may_matter};
-pub(crate) use self::names::{MatchState, is_guarded, is_guarded_by_link};
 pub(crate) use self::own::{made_by_runs, remember};
 use self::quarantine::{Quarantine, failed};
-use crate::decision::{KnownLink, Watched, identity};
+use self::watched::identity;
+pub(crate) use self::watched::{KnownLink, Watched, top_of};
 use crate::git_dir::{self, Violation};
+use crate::names::Guarded;
 use crate::nofollow;
 use crate::sandbox::plan::Identity;
 use crate::sandbox::report::Quarantined;

@@ -13,8 +13,8 @@ use cp_common::home::{Home, make_directory};
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use super::Watched;
 use super::finish;
-use crate::decision::Watched;
 use crate::git_dir::{KnownParts, Snapshot};
 use crate::sandbox::report::Quarantined;
 use crate::sandbox::{has_ended, processes};

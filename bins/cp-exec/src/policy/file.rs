@@ -13,8 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::patterns::expand;
 use super::trust::{home_of, others_write};
 use crate::digest::sha256;
-use crate::glob::name_matches;
-use crate::rules::Arguments;
 use crate::sandbox::plan::{Layer, Profile};
 
 /// The settings of a policy file. Missing settings have built-in values.
@@ -347,16 +345,6 @@ pub(crate) enum Verdict {
     /// The command may not run.
     #[default]
     Deny,
-}
-
-impl Rule {
-    /// True if the rule applies to a command line.
-    pub(crate) fn is_about(&self, arguments: &Arguments<'_>) -> bool {
-        let has_subcommand = || self.subcommands.is_empty() || arguments.is_command(&self.subcommands);
-        name_matches(&self.command, arguments.name())
-            && has_subcommand()
-            && (self.options.is_empty() || arguments.has_option(&self.options))
-    }
 }
 
 #[cfg(test)]

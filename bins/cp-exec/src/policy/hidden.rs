@@ -10,7 +10,7 @@ use super::Policy;
 use super::bounds::{Access, Governed, check_links};
 use super::built_in;
 use super::patterns::covering;
-use crate::guard::{is_guarded, is_guarded_by_link};
+use crate::names::{is_guarded, is_guarded_by_link};
 use crate::nofollow::{self, Node, follow};
 use crate::refusal::{denied, denied_by, refuse_link};
 

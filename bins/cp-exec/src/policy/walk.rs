@@ -17,7 +17,7 @@ use super::hidden::is_environment_file;
 use super::patterns::Pattern;
 use super::{Policy, built_in};
 use crate::glob::name_matches;
-use crate::guard::{Guarded, Guards, MatchState, may_matter};
+use crate::names::{Guarded, Guards, MatchState, may_matter};
 use crate::nofollow;
 use crate::refusal::refuse;
 use crate::sandbox::plan::{Operation, Place};

@@ -7,6 +7,7 @@ use cp_common::Result;
 use super::arguments::Arguments;
 use super::clause::Places;
 use super::data::{self, Kind, Rule as BuiltIn, is_named, roles};
+use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Rule, Verdict};
 use crate::refusal::{TO_ALLOW, allow_line, denied, refuse};
 
@@ -36,7 +37,7 @@ pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) 
     let arguments = Arguments::read(argv);
     let home = policy.home_text();
     let places = Places::of(policy, &home, cwd);
-    let own = policy.exec().rule.iter().filter(|rule| rule.is_about(&arguments));
+    let own = policy.exec().rule.iter().filter(|rule| is_about(rule, &arguments));
     let own = own.map(|rule| of_policy(rule, &arguments, &places));
     let (is_server, publishes) = (policy.is_of_server, !policy.exec().network.is_closed());
     let holds = |rule: &BuiltIn| {
@@ -178,6 +179,13 @@ impl Finding {
         };
         Err(error.hint(hint))
     }
+}
+
+/// True if a rule of the policy applies to a command line.
+fn is_about(rule: &Rule, arguments: &Arguments<'_>) -> bool {
+    name_matches(&rule.command, arguments.name())
+        && (rule.subcommands.is_empty() || arguments.is_command(&rule.subcommands))
+        && (rule.options.is_empty() || arguments.has_option(&rule.options))
 }
 
 #[cfg(test)]

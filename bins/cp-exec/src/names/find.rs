@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::names::{MatchState, NameMatch, REPOSITORY};
+use super::{MatchState, NameMatch, REPOSITORY};
 use crate::nofollow::follow;
 
 /// Parts of a repository that name programs or redirect git to other directories.

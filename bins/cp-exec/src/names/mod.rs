@@ -1,5 +1,7 @@
 //! Guarded names: files that other programs execute, or read commands from, without being asked to by name. The names
-//! are listed in `names.toml`.
+//! are listed in `names.toml`. Also the paths with such names that a search through trees found.
+
+mod find;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -9,6 +11,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+pub(crate) use self::find::{Guarded, Guards, may_matter};
 use crate::glob::name_matches;
 use crate::nofollow::follow;
 
@@ -31,7 +34,7 @@ const fn in_packages() -> bool {
 }
 
 /// The name of the directory of a repository.
-pub(super) const REPOSITORY: &str = ".git";
+pub(crate) const REPOSITORY: &str = ".git";
 
 /// A node of the tree of name components.
 #[derive(Default)]
@@ -108,7 +111,7 @@ impl Names {
 pub(crate) struct MatchState {
     /// Nodes that were reached and have children.
     partial: Vec<usize>,
-    pub(super) in_packages: bool,
+    pub(crate) in_packages: bool,
     /// True if only partially matched names count, because the directory is searched separately under its own path.
     only_partial: bool,
 }

@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::git_dir::{self, Repository};
-use crate::guard::{Guarded, made_by_runs};
+use crate::guard::made_by_runs;
+use crate::names::Guarded;
 use crate::policy::Policy;
 use crate::sandbox::plan::{Identity, Operation, View};
 use crate::serde_paths::{any_bytes, path_bytes};
@@ -50,7 +51,7 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// The guarded names and repositories in the trees that a run may write.
-    pub(super) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Self {
+    pub(crate) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Self {
         let (trees, listed) = (view.of(Operation::Write).cloned().collect::<Vec<_>>(), policy.bounds.written());
         let links = std::mem::take(&mut found.links);
         // A hidden tree is not writable.
@@ -94,7 +95,7 @@ impl Watched {
     }
 
     /// Adds the read-only paths and the repositories of linked working trees to a view.
-    pub(super) fn add_to(&self, view: &mut View) {
+    pub(crate) fn add_to(&self, view: &mut View) {
         view.add(Operation::ReadOnly, true, self.known.iter().map(|known| known.path.clone()));
         for repository in &self.repositories {
             view.add(Operation::Write, true, repository.is_outside.then(|| repository.path.clone()));
@@ -113,7 +114,7 @@ impl Watched {
 }
 
 /// The directory that a repository is about: the working tree, or the repository itself if it has none.
-pub(super) fn top_of(repository: &Path) -> &Path {
+pub(crate) fn top_of(repository: &Path) -> &Path {
     if repository.ends_with(".git") { repository.parent().unwrap_or(repository) } else { repository }
 }
 
