@@ -5,24 +5,6 @@ use crate::person::Person;
 const STUB: [&str; 2] = ["--backend", "stub"];
 
 #[test]
-fn proposed_command_runs_only_after_confirmation() {
-    let place = Person::new();
-    place.home.write("config/policy.toml", "[exec]\nallowed_commands = [\"touch\"]\n[paths]\nwrite = [\".\"]\n");
-    place.stub_plays("{\"content\":\"```sh\\ntouch made\\n```\"}\n");
-    let mut terminal = place.terminal(&STUB, 100);
-    terminal.prompted();
-    for (answer, there) in [("n", false), ("y", true)] {
-        terminal.send(":cmd make a file\r");
-        terminal.wait_for("touch made\n");
-        terminal.wait_for("Run it? [y/N] ");
-        assert!(!place.work.join("made").exists());
-        terminal.send(&format!("{answer}\r"));
-        terminal.prompted();
-        assert_eq!(place.work.join("made").exists(), there, "{}", terminal.text());
-    }
-}
-
-#[test]
 fn turn_is_written_on_several_lines() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);

@@ -139,11 +139,11 @@ fn tools_are_used_after_confirmation_and_calls_approved_one_by_one() {
             terminal.prompted();
         }
     }
-    let shown = terminal.wait_for("Allow it? y = yes, n = no, a = always for this session: ");
+    let shown = terminal.wait_for("Allow it? y = yes, n = no, a = always for this run: ");
     assert!(shown.contains("mark {\"n\":1}") && shown.contains("tool.approve: mark requires approval"), "{shown}");
     terminal.send("n\r");
     terminal.wait_for("mark {\"n\":2}");
-    terminal.wait_for("for this session: ");
+    terminal.wait_for("for this run: ");
     assert!(!terminal.text().contains("marked it"), "{}", terminal.text());
     terminal.send("y\r");
     terminal.wait_for("← mark: marked it");

@@ -223,7 +223,7 @@ impl<'a> Repl<'a> {
                 about = format!("`:help {}` describes the command", command.name());
                 commands::perform(state, command, argument)
             }
-            Input::Run(command) => commands::run::run(state, command, false),
+            Input::Run(command) => commands::run::run(state, command),
             Input::Say(text) => turn::take(state, text),
             Input::Unknown(name, near) => commands::unknown(&mut state.session_status, &whole, name, near),
         };
@@ -238,7 +238,6 @@ impl<'a> Repl<'a> {
                 // The signal was for this line, which has ended.
                 signals::forget_interrupt();
                 let text = style().error(error.message(), Some(error.hint_text().unwrap_or(&about)));
-                state.conversation.last_error = Some(format!("{}: {}", error.code().row().name, error.message()));
                 let exit = error.code().row().exit;
                 Outcome { result: json!({"error": error.message()}), text, exit, ..Outcome::default() }
             }

@@ -1,10 +1,8 @@
 //! The state of an open session: the part that is fixed at its start, and the part that its lines change.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::output::Output;
-use cp_common::wire::{Approval, Scope};
 use cp_common::{Context, Result};
 use cp_redact::Redactor;
 use serde_json::{Value, json};
@@ -65,26 +63,6 @@ pub(crate) struct Ledgers {
     pub(crate) transcript: Transcript,
 }
 
-/// An approval for the session: of all calls that the same rule would ask about for the same program or tool.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Allowed {
-    pub(crate) rule: String,
-    program: Option<String>,
-    pub(crate) tool: String,
-}
-
-impl Allowed {
-    /// The approval for the session that an answer could give; `None` for deletions and publications.
-    pub(crate) fn of(approval: &Approval) -> Option<Self> {
-        let Approval { shown, binds, scopes, .. } = approval;
-        scopes.contains(&Scope::Run).then(|| Self {
-            rule: shown.rule.clone(),
-            program: binds.program.clone(),
-            tool: shown.tool.clone().or_else(|| shown.argv.first().cloned()).unwrap_or_default(),
-        })
-    }
-}
-
 /// The conversation so far.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
@@ -94,12 +72,6 @@ pub(crate) struct Conversation {
     pub(crate) allows_tools: bool,
     /// The turns of this shell, in all its sessions.
     pub(crate) turns: Vec<Exchange>,
-    /// The files attached to the next turn.
-    pub(crate) attached: Vec<PathBuf>,
-    /// The approvals for this session.
-    pub(crate) allowed: Vec<Allowed>,
-    /// The last error, for `:debug`.
-    pub(crate) last_error: Option<String>,
 }
 
 /// An open session.
@@ -149,34 +121,24 @@ impl State<'_> {
         self.ledgers.transcript.agent()
     }
 
-    /// Switches to another session. `is_ours` is true for a session that was created here. The current session is
-    /// closed as on quit.
-    pub(crate) fn switch_session(&mut self, session: &str, is_ours: bool) -> Result<()> {
+    /// Switches to another session. The current session is closed as on quit.
+    pub(crate) fn switch_session(&mut self, session: &str) -> Result<()> {
         let here = self.context.options.session.replace(session.to_owned());
-        let (mut journal, transcript, agent, isolated) = match self.open_session() {
+        let (journal, transcript, agent, isolated) = match self.open_session() {
             Ok(opened) => opened,
             Err(e) => {
                 self.context.options.session = here;
                 return Err(e);
             }
         };
-        journal.own |= is_ours;
         let tier = self.session_status.plane.tier().unwrap_or_else(|| self.context.tier());
         self.session_status.tracker = Tracker::new(tier, Digest::of(journal.directory())?.turns);
         self.session_status.used = 0;
         self.agent = agent;
-        let conversation = &mut self.conversation;
-        conversation.isolated = isolated;
-        // The approvals of single calls are not valid in a copy.
-        conversation.allows_tools &= is_ours;
-        conversation.allowed.clear();
+        self.conversation.isolated = isolated;
+        self.conversation.allows_tools = false;
         let left = std::mem::replace(&mut self.ledgers, Ledgers { journal, transcript });
         left.journal.end(self.context)
-    }
-
-    /// What the ledger tells about this session.
-    pub(crate) fn digest(&self) -> Result<Digest> {
-        Digest::of(self.ledgers.journal.directory())
     }
 
     fn open_session(&mut self) -> Result<(Journal, Transcript, Box<dyn Agent>, bool)> {

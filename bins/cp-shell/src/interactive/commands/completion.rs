@@ -79,8 +79,6 @@ pub(crate) fn candidates(line: &str, at: usize, ids: &Ids) -> (usize, Vec<String
     let Some(command) = find(name) else { return (at, Vec::new()) };
     let begun = argument.trim_start();
     let known = match command.name() {
-        // The rest of the line is the path, including blanks.
-        "attach" | "save" => paths(here, begun),
         _ if begun.contains(char::is_whitespace) => return (at, Vec::new()),
         "path" => paths(&ids.root, begun),
         _ => ids.of(command),
@@ -132,9 +130,7 @@ mod tests {
         let path = root.path().display().to_string();
         let named = |names: &[&str]| names.iter().map(|name| format!("{path}/{name}")).collect::<Vec<_>>();
         assert_eq!(offered(&format!("look at @{path}/l")).1, named(&["lib/"]));
-        assert_eq!(offered(&format!(":cmd see @{path}/lib/.")).1, named(&["lib/.hidden"]));
-        assert_eq!(offered(&format!(":attach {path}/lib/")).1, named(&["lib/a b.md", "lib/x.py"]));
-        assert_eq!(offered(&format!(":save {path}/lib/a ")).1, named(&["lib/a b.md"]));
+        assert_eq!(offered(&format!("see @{path}/lib/.")).1, named(&["lib/.hidden"]));
         assert_eq!(offered(&format!("look at {path}/l")).1, Vec::<String>::new());
         assert_eq!(offered("me@ex").1, Vec::<String>::new());
     }

@@ -128,7 +128,6 @@ fn turn_text(turn: &Exchange, setup: &Setup<'_>, style: Style) -> String {
         End::Answered => (true, "sent, and answered"),
         End::Interrupted => (true, "sent, and stopped by the person: the partial answer stays in the conversation"),
         End::Failed => (true, "sent, and failed"),
-        End::Undone => (true, "sent, answered, and taken back"),
     };
     let confirmed = if turn.confirmed { "yes, by the person" } else { "no approval was required" };
     line("confirmed", if sent { confirmed } else { "no" });

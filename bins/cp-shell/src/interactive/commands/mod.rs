@@ -2,14 +2,13 @@
 //! parser of lines. Commands begin with `:` or `/`, and a command of the system with `:!`; other lines are sent to the
 //! model.
 
-mod answers;
 pub(crate) mod completion;
 mod core;
 mod hub;
 pub(crate) mod run;
 pub(crate) mod sessions;
 
-use cp_common::program::{Class, VERSION};
+use cp_common::program::Class;
 use cp_common::spelling::nearest;
 use cp_common::{Code, Error, Result};
 
@@ -46,7 +45,7 @@ impl Command {
 }
 
 use Capability::{Governance, Ledger, Memory, PackageMgt, Signals, Trust};
-use Class::{Append, Governed, Query, Write};
+use Class::{Append, Query, Write};
 
 macro_rules! commands {
     ($($names:literal $takes:literal $help:literal $needs:expr, $class:ident $run:expr;)*) => {
@@ -73,18 +72,11 @@ commands! {
     "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(hub::explain(state));
     "sessions ls" "[N]" "list the newest sessions" None, Query sessions::list;
     "switch resume open" "ID|NAME" "continue another session" None, Append sessions::switch;
-    "rename name" "NAME" "name this session" None, Append sessions::rename;
-    "fork branch" "" "continue in a copy of this session" None, Append sessions::fork;
-    "undo rewind" "[turn]" "take back the last turn and its files, or only the turn" None, Append sessions::undo;
+    "undo rewind" "[RUN]" "put back the files that the last turn with tools changed" None, Write sessions::undo;
     "diff d" "[RUN]" "show what the last turn with tools changed" None, Query sessions::diff;
-    "retry again" "" "ask the last question again" None, Append sessions::retry;
-    "compact" "[KEEP]" "replace all but the newest turns with a summary" None, Append sessions::compact;
-    "model" "[MODEL]" "show or choose the model" None, Query answers::model;
-    "backend" "[NAME]" "show or choose the backend" None, Query answers::backend;
-    "tools" "[on|off]" "show the model's tools, or switch the built-in ones" None, Query answers::tools;
-    "attach file" "[PATH]" "attach a file to the next turn, like @PATH in it" None, Query answers::attach;
-    "cmd" "WORDS" "ask for a command line; runs after confirmation" None, Governed run::propose;
-    "save w" "FILE" "write the last answer to a new file" None, Write answers::save;
+    "model" "[MODEL]" "show or choose the model" None, Query core::model;
+    "backend" "[NAME]" "show or choose the backend" None, Query core::backend;
+    "tools" "[on|off]" "show the model's tools, or switch the built-in ones" None, Query core::tools;
     "export-session export" "" "write summary.json, without secrets" None, Append core::export;
     "memory m mem recall" "[QUERY]" "show memories" Some(Memory), Query memory::recall;
     "v view history" "[N]" "show the last turns of the session" Some(Memory), Query memory::view;
@@ -107,8 +99,6 @@ commands! {
     "path explain-path" "PATH" "show the class of a path" Some(Governance), Query |state, argument| run::query(state, "path", argument);
     "hub" "[log TEXT]" "show the answers of the hub, or post a note" None, Write hub::hub;
     "inbox" "[read ID]" "show unread messages, or mark one as read" None, Write hub::inbox;
-    "version" "" "show the version" None, Query |_, _| Ok(Outcome::of_text(format!("cp-shell {VERSION}\n")));
-    "debug" "" "show programs, paths and the last error, for a report" None, Query core::debug;
 }
 
 /// Finds a command by any of its names, ignoring case.

@@ -11,7 +11,6 @@ use cp_common::{Code, Context, Error, Result, coprocess, signals};
 use cp_ledger::format::line::Hash;
 use serde_json::{Value, json};
 
-pub(crate) use self::context::{attachable, is_attached};
 use self::watch::{Seen, Watch};
 pub(crate) use self::watch::{differences, painted};
 use crate::agent::{self, ModelOptions};
@@ -39,7 +38,6 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     let mut turn = Exchange {
         number: state.session_status.tracker.turns(),
         text: text.to_owned(),
-        attached: conversation.attached.clone(),
         agent: state.agent.described().name.clone(),
         isolated: conversation.isolated,
         risk,
@@ -120,7 +118,7 @@ fn cancelled(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
 
 /// Sends the turn, shows the answer as it arrives, and records both sides.
 fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
-    let State { context, console, agent, ledgers, session_status, conversation, model, .. } = state;
+    let State { context, console, agent, ledgers, session_status, model, .. } = state;
     ledgers.transcript.question(turn.number, &turn.sent)?;
     let asked = agent::Turn {
         text: &turn.sent,
@@ -130,8 +128,7 @@ fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
         attached: &turn.others,
     };
     let (flags, tracker) = (context.handed_on(), &mut session_status.tracker);
-    let allowed = &mut conversation.allowed;
-    let mut watch = Watch::new(console, &mut context.out, tracker, allowed, model.reasoning, flags);
+    let mut watch = Watch::new(console, &mut context.out, tracker, model.reasoning, flags);
     let replied = agent.process(&asked, &mut watch);
     let seen = watch.end()?;
     let run = run_line(&seen);
@@ -151,7 +148,7 @@ fn run_line(seen: &Seen) -> String {
     let calls = count(seen.called.len(), "call");
     let changes = match seen.changes {
         0 => String::new(),
-        changes => format!(", {} of files · :diff shows, :undo takes back", count(changes, "change")),
+        changes => format!(", {} of files · :diff shows, :undo puts back", count(changes, "change")),
     };
     format!("{}\n", style().faint(&escaped(&format!("{run}: {calls}{changes}"))))
 }
@@ -175,10 +172,9 @@ fn answered(state: &mut State<'_>, turn: Exchange, seen: Seen) -> Result<Outcome
     let tokens = last.map_or(0, |message| message.usage.tokens());
     let window = last.and_then(|message| state.setup.settings.context.window(&message.model)).unwrap_or(CONTEXT_LIMIT);
     (state.session_status.used, state.session_status.window) = (tokens, window);
-    state.conversation.attached.clear();
     if tokens > window / 5 * 4 {
         let message = format!("the conversation takes {tokens} of the {window} tokens that the model can hold");
-        let _ = writeln!(text, "{} {message}: :compact summarises it", style().warning("context"));
+        let _ = writeln!(text, "{} {message}: `cp-session compact` summarises it", style().warning("context"));
     }
     let models = turn
         .messages
@@ -200,7 +196,6 @@ fn stopped(state: &mut State<'_>, turn: Exchange, error: &Error) -> Result<Outco
         signals::forget_interrupt();
         text.push_str(&style.error("interrupted: the turn was stopped, the session continues", None));
     } else {
-        state.conversation.last_error = Some(format!("{}: {}", error.code().row().name, error.message()));
         state.ledgers.transcript.note("error", &error.to_value())?;
         let hint =
             error.hint_text().unwrap_or("send it again; `:state` shows the agent, `:agent` switches to another one");
@@ -214,7 +209,7 @@ fn stopped(state: &mut State<'_>, turn: Exchange, error: &Error) -> Result<Outco
     Ok(Outcome { text, result, exit, has_strip: true, ..Outcome::default() })
 }
 
-/// Records a turn that has ended, also for `:explain` and `:retry`.
+/// Records a turn that has ended, also for `:explain`.
 fn record(state: &mut State<'_>, mut turn: Exchange) -> Result<()> {
     turn.redactions = state.ledgers.transcript.close(&turn)?;
     state.conversation.turns.push(turn);
