@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use cp_testkit::server::events;
 use cp_testkit::Server;
+use cp_testkit::server::events;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -294,7 +294,6 @@ fn isolated_mode_sends_turn_only_and_records_both_sides() {
     place.work.write(".custodian-brief.md", "CYA-WP-0007 is under way\n");
     let output = place.stub("hello\n:explain\n:ctx isolated\nagain\n:explain\n:ctx sideways\n");
     let (before, after) = output.stdout.split_once("isolated: only the current turn").unwrap();
-    assert!(before.contains("was not sent: confirm it once in a terminal"), "{}", output.stdout);
     assert!(
         before.contains("context     place")
             && !before.contains("context     brief")
@@ -383,12 +382,8 @@ fn prompts_of_named_tree_govern() {
 fn registry_requires_governed_prompt() {
     let place = Person::new();
     place.run(&["init"]).success();
-    let output = place.stub("hello\n:state\n");
-    assert!(
-        output.stdout.contains("stub response 1") && output.stdout.contains("PRM-DEFAULT-SOUL-001"),
-        "{}",
-        output.stdout
-    );
+    let output = place.stub("hello\n");
+    assert!(output.stdout.contains("stub response 1"), "{}", output.stdout);
     place.home.write("governed_prompts/PRM-DEFAULT-SOUL-001.md", "another text\n");
     let other = place.stub("hello\n");
     assert!(!other.stdout.contains("stub response"), "{}", other.stdout);

@@ -103,3 +103,16 @@ fn reasoning_is_shown_faint_before_the_answer() {
         assert!(piped.contains("It is **51**.") && !piped.contains("look"), "{piped}");
     }
 }
+
+#[test]
+fn turn_is_written_on_several_lines() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    // Alt-Enter and a backslash before Enter continue the line; Enter sends all lines.
+    terminal.send("a\x1b\rb\\\rc\r");
+    terminal.wait_for("stub response 1");
+    terminal.prompted();
+    let said: Vec<_> = place.entries().into_iter().filter(|entry| entry["role"] == "user").collect();
+    assert_eq!(said.iter().map(|turn| turn["content"].as_str().unwrap()).collect::<Vec<_>>(), ["a\nb\nc"]);
+}

@@ -15,9 +15,8 @@ use serde_json::{Value, json};
 
 use crate::interactive::settings;
 
-/// The largest part of a brief that is sent.
-const BRIEF: usize = 64 << 10;
-const LONGEST_BRIEF: u64 = 1 << 20;
+/// The longest brief, in bytes.
+const LONGEST_BRIEF: u64 = 64 << 10;
 /// The interval at which a wait checks for signals.
 const LOOK: Duration = Duration::from_millis(20);
 /// The maximum number of entries of a list.
@@ -47,8 +46,6 @@ pub(crate) struct Brief {
     pub(crate) text: String,
     /// The number of secrets that were removed.
     pub(crate) redactions: u32,
-    /// True if the person allows it to be sent with turns.
-    pub(crate) goes_along: bool,
 }
 
 /// A workstream, a task or a message.
@@ -69,8 +66,6 @@ pub(crate) struct Hub {
     loaded: Loaded,
     /// True if the answer was recorded.
     is_recorded: bool,
-    /// True after it was decided whether the brief is sent.
-    brief_decided: bool,
 }
 
 /// How the hub may be contacted.
@@ -91,14 +86,7 @@ impl Hub {
         if reach != Reach::Disabled {
             loaded.brief = brief(&directory.join(&settings.brief));
         }
-        let mut hub = Self {
-            client: None,
-            settings: settings.clone(),
-            coming: None,
-            loaded,
-            is_recorded: false,
-            brief_decided: false,
-        };
+        let mut hub = Self { client: None, settings: settings.clone(), coming: None, loaded, is_recorded: false };
         hub.loaded.status = match (reach, &settings.url) {
             (Reach::Disabled, _) => "disabled: --no-hub",
             (Reach::Offline, _) => "not asked: --offline",
@@ -122,20 +110,6 @@ impl Hub {
             },
         };
         hub
-    }
-
-    /// The path and content of the brief, until it is decided whether it is sent.
-    pub(crate) fn undecided_brief(&self) -> Option<(String, String)> {
-        let brief = self.loaded.brief.as_ref().filter(|_| !self.brief_decided)?;
-        Some((brief.path.clone(), brief.text.clone()))
-    }
-
-    /// Decides whether the brief is sent with turns.
-    pub(crate) fn decide_brief(&mut self, goes_along: bool) {
-        self.brief_decided = true;
-        if let Some(brief) = &mut self.loaded.brief {
-            brief.goes_along = goes_along;
-        }
     }
 
     /// The current answers.
@@ -321,13 +295,8 @@ fn brief(path: &PathBuf) -> Option<Brief> {
     // Anyone who can write to the directory may have created it.
     path.metadata().ok().filter(|found| found.is_file() && found.len() <= LONGEST_BRIEF)?;
     let bytes = std::fs::read(path).ok()?;
-    // Redacted before it is cut, because a cut secret would not be recognised.
-    let (mut text, redactions) = Redactor::from_environment().redact_text(&String::from_utf8_lossy(&bytes));
-    if text.len() > BRIEF {
-        text.truncate(text.floor_char_boundary(BRIEF));
-        text.push_str("\n[the rest of the brief is not sent]\n");
-    }
-    Some(Brief { path: path.display().to_string(), text, redactions, goes_along: false })
+    let (text, redactions) = Redactor::from_environment().redact_text(&String::from_utf8_lossy(&bytes));
+    Some(Brief { path: path.display().to_string(), text, redactions })
 }
 
 /// The detail of an error if no server answered.

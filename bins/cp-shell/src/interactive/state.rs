@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::agent::{self, Agent, ModelOptions};
 use crate::interactive::console::Console;
-use crate::interactive::console::render::{Page, count, show, style};
+use crate::interactive::console::render::{count, show, style};
 use crate::interactive::history::ShellHistory;
 use crate::interactive::hub::{Hub, Reach};
 use crate::interactive::settings::Settings;
@@ -92,22 +92,6 @@ impl State<'_> {
     /// Writes and flushes text.
     pub(crate) fn show(&mut self, text: &str) -> Result<()> {
         show(&mut self.context.out, text)
-    }
-
-    /// Writes text, page by page at a terminal whose cursor can move.
-    pub(crate) fn page(&mut self, text: &str) -> Result<()> {
-        let Some(page) = Page::of_terminal().filter(|_| self.console.is_terminal()) else { return self.show(text) };
-        let lines: Vec<&str> = text.split_inclusive('\n').collect();
-        let mut shown = 0;
-        for part in lines.chunks(page.rows - 1) {
-            self.show(&part.concat())?;
-            shown += part.len();
-            let prompt = format!("{shown} of {} lines; Enter = more, q = end: ", lines.len());
-            if shown < lines.len() && self.console.answer(&prompt).is_none_or(|typed| !typed.is_empty()) {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Switches to another agent. The current agent stays if the other one is not available.

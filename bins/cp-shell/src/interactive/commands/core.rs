@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use cp_common::wire::raw;
 use cp_common::{Error, Result};
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::agent::{Capability, ModelOptions};
 use crate::ask;
@@ -73,7 +72,6 @@ pub(super) fn clear(state: &State<'_>) -> Outcome {
 /// `:state`
 pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let State { setup, context, agent, ledgers, session_status, hub, conversation, model, .. } = state;
-    let own = agent.state()?;
     let loaded = hub.loaded();
     let state = json!({
         "session_id": ledgers.journal.session(),
@@ -85,7 +83,6 @@ pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
             "name": agent.described().name,
             "version": agent.described().version,
             "capabilities": names(&agent.described().capabilities),
-            "state": own,
         },
         "backend": context.config.text("backend", model.backend.as_deref()),
         "model": context.config.text("model", model.model.as_deref()),
@@ -168,8 +165,8 @@ pub(super) fn export(state: &mut State<'_>, _: &str) -> Result<Outcome> {
 }
 
 /// `:signals`
-pub(super) fn signals(state: &mut State<'_>) -> Outcome {
-    let State { session_status, agent, .. } = state;
+pub(super) fn signals(state: &State<'_>) -> Outcome {
+    let session_status = &state.session_status;
     let signals = session_status.signals();
     let mut text = format!("{}\n", session_status.strip());
     let rows = [
@@ -188,15 +185,7 @@ pub(super) fn signals(state: &mut State<'_>) -> Outcome {
     for (name, value) in rows {
         let _ = writeln!(text, "{name:<11} {}", escaped(&value));
     }
-    // The agent's own signals are marked.
-    for (name, value) in agent.signals().unwrap_or_default() {
-        let _ = writeln!(text, "{:<11} {}", escaped(&format!("~{name}")), escaped(&shown(&value)));
-    }
     Outcome { text, result: signals.to_value(), ..Outcome::default() }
-}
-
-fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| raw(value).map(|raw| raw.get().to_owned()).unwrap_or_default(), str::to_owned)
 }
 
 /// `:trust`

@@ -2,11 +2,12 @@
 //! parser of lines. Commands begin with `:` or `/`, and a command of the system with `:!`; other lines are sent to the
 //! model.
 
-pub(crate) mod completion;
 mod core;
 mod hub;
 pub(crate) mod run;
 pub(crate) mod sessions;
+
+use std::path::Path;
 
 use cp_common::program::Class;
 use cp_common::spelling::nearest;
@@ -197,6 +198,39 @@ pub(crate) fn unknown(
     })
 }
 
+/// The completions at the cursor, and where the completed word begins: paths after an `@`, and names of commands.
+pub(crate) fn candidates(line: &str, at: usize) -> (usize, Vec<String>) {
+    let typed = &line[..at];
+    let word = typed.rsplit(char::is_whitespace).next().unwrap_or_default();
+    let begun = typed.strip_prefix(":help ").or_else(|| typed.strip_prefix([':', '/'])).unwrap_or_default();
+    let (begun, mut found) = match word.strip_prefix('@') {
+        Some(begun) => (begun, paths(begun)),
+        // Short names are not offered.
+        None if typed.starts_with([':', '/']) => {
+            let names = COMMANDS.iter().flat_map(Command::names).filter(|name| name.len() > 2 || *name == begun);
+            (begun, names.map(str::to_owned).collect())
+        }
+        None => return (at, Vec::new()),
+    };
+    found.retain(|found| found.starts_with(begun));
+    found.sort_unstable();
+    (at - begun.len(), found)
+}
+
+/// The paths with this beginning. Directories get a slash; hidden files are offered only after a dot.
+fn paths(begun: &str) -> Vec<String> {
+    let (directory, name) = begun.split_at(begun.rfind('/').map_or(0, |at| at + 1));
+    let listing = std::fs::read_dir(Path::new(".").join(directory)).into_iter().flatten().flatten();
+    let path = |entry: std::fs::DirEntry| {
+        let slash = if entry.path().is_dir() { "/" } else { "" };
+        let found = entry.file_name().into_string().ok()?;
+        // A name with control characters is not shown.
+        let is_meant = name.starts_with('.') || !found.starts_with('.');
+        (is_meant && !found.contains(char::is_control)).then(|| format!("{directory}{found}{slash}"))
+    };
+    listing.filter_map(path).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -253,5 +287,30 @@ mod tests {
         assert!(matches!(parse(" \t "), Input::Nothing));
         assert!(matches!(parse(":qiut now"), Input::Unknown("qiut", Some("quit"))));
         assert!(matches!(parse("/frobnicate"), Input::Unknown("frobnicate", None)));
+    }
+
+    #[test]
+    fn completion_offers_commands_and_hidden_paths_after_dot() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("lib")).unwrap();
+        for file in ["lib/x.py", "lib/.hidden", "lib/a b.md", "lib/\x1b[31m"] {
+            std::fs::write(root.path().join(file), "").unwrap();
+        }
+        let path = root.path().display().to_string();
+        for (line, from, words) in [
+            (":he", 1, "help"),
+            ("/expo", 1, "export,export-session"),
+            (":help sw", 6, "switch"),
+            ("hello", 5, ""),
+            ("me@ex", 5, ""),
+            (":nothing x", 1, ""),
+            ("see @{}/l", 5, "{}/lib/"),
+            (":hub log @{}/lib/.", 10, "{}/lib/.hidden"),
+            ("see @{}/lib/", 5, "{}/lib/a b.md,{}/lib/x.py"),
+        ] {
+            let (line, words) = (line.replace("{}", &path), words.replace("{}", &path));
+            let words: Vec<String> = words.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+            assert_eq!(candidates(&line, line.len()), (from, words), "{line}");
+        }
     }
 }

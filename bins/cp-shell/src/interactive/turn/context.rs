@@ -27,10 +27,6 @@ pub(super) fn gather(turn: &mut Exchange, setup: &Setup<'_>, hub: &Loaded, conte
         parts.push(("shell_history", lines.join("\n")));
         turn.redactions += shell_history.redactions;
     }
-    if let Some(brief) = hub.brief.as_ref().filter(|brief| brief.goes_along) {
-        parts.push(("brief", brief.text.clone()));
-        turn.redactions += brief.redactions;
-    }
     parts.push(("hub", hub.answers()));
     let mut errors = Vec::new();
     for kind in &settings.memory.kinds {

@@ -8,7 +8,6 @@ mod watch;
 use std::fmt::Write as _;
 
 use cp_common::{Code, Context, Error, Result, coprocess, signals};
-use cp_ledger::format::line::Hash;
 use serde_json::{Value, json};
 
 use self::watch::{Seen, Watch};
@@ -16,7 +15,6 @@ pub(crate) use self::watch::{differences, painted};
 use crate::agent::{self, ModelOptions};
 use crate::interactive::console::render::{Style, count, escaped, show, style};
 use crate::interactive::hints::{self, Situation};
-use crate::interactive::history::append;
 use crate::interactive::risk::{self, Level};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{End, Exchange, called_without_effect};
@@ -27,7 +25,6 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     check_offline(state)?;
     state.session_status.tracker.count_turn();
     state.poll_hub()?;
-    decide_brief(state)?;
     let State { setup, context, hub, conversation, .. } = state;
     let risk = risk::classify(text);
     let destructive_turns: Vec<bool> =
@@ -248,33 +245,4 @@ fn confirm(state: &mut State<'_>, level: Level) -> Result<Option<bool>> {
 pub(crate) fn tools(model: &ModelOptions, context: &Context) -> Result<Value> {
     let flags: Vec<_> = ["tools".into()].into_iter().chain(model.tool_flags()).collect();
     coprocess::ask("cp-toolloop", &flags, b"", context)
-}
-
-/// The file of the answers, one on each line: `yes` or `no`, and the hash of the path and content of the brief.
-const FILE: &str = "briefs";
-
-/// Asks once whether the brief is sent with turns. It is not sent if the answer is no, or without a terminal.
-pub(super) fn decide_brief(state: &mut State<'_>) -> Result<()> {
-    let Some((path, text)) = state.hub.undecided_brief() else { return Ok(()) };
-    let hash = Hash::of(format!("{path}\n{text}").as_bytes());
-    let mark = hash.hex();
-    let file = state.context.home.state(FILE);
-    let kept = std::fs::read_to_string(&file).unwrap_or_default();
-    let answered = |answer: &str| kept.lines().any(|line| line == format!("{answer} {mark}"));
-    if answered("yes") {
-        state.hub.decide_brief(true);
-        return Ok(());
-    }
-    let is_asked = !answered("no") && state.console.is_terminal();
-    let name = escaped(&path);
-    let is_confirmed =
-        is_asked && state.console.confirm(&format!("Send the brief {name} ({} bytes) with turns? [y/N] ", text.len()));
-    if is_asked {
-        append(&file, &format!("{} {mark}\n", if is_confirmed { "yes" } else { "no" }))?;
-    } else if !answered("no") {
-        let line = format!("the brief {name} was not sent: confirm it once in a terminal\n");
-        state.show(&style().faint(&line))?;
-    }
-    state.hub.decide_brief(is_confirmed);
-    Ok(())
 }
