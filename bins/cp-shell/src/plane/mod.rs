@@ -18,7 +18,8 @@ use cp_common::{Context, Error, Result};
 
 pub(crate) use files::{Read, hash_of};
 pub(crate) use ledgers::GateState;
-pub(crate) use request::{Failure, Operation, Request};
+pub(crate) use operations::Request;
+pub(crate) use request::Failure;
 pub(crate) use work_orders::WorkOrder;
 
 /// A control plane tree. Any of its files may be missing.

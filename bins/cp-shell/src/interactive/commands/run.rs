@@ -12,9 +12,9 @@ use crate::interactive::commands;
 use crate::interactive::console::Console;
 use crate::interactive::console::render::{style, value};
 use crate::interactive::state::{Outcome, SessionStatus, State};
-use crate::plane::operations::{self, Host};
+use crate::plane::operations::Host;
 use crate::plane::work_orders::{self, Applied};
-use crate::plane::{Failure, Plane};
+use crate::plane::{Failure, Plane, Request};
 use crate::signals::Tracker;
 
 /// The exit status if a command line, or its last program, was refused.
@@ -81,9 +81,9 @@ pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result
 
 /// Runs an operation; `None` if the line does not name one.
 pub(super) fn operation(session_status: &mut SessionStatus, line: &str) -> Option<Result<Outcome>> {
-    let query = operations::parse(line)?;
+    let query = Request::of_command(line)?;
     let SessionStatus { plane, tracker, .. } = session_status;
-    let answered = operations::answer(plane, &query, &mut Session { tracker });
+    let answered = query.run(plane, &mut Session { tracker });
     let style = style();
     Some(
         answered
