@@ -37,7 +37,6 @@ fn update_replaces_programs_and_target_version_restores_them() {
     let back = place.update().args(["--target-version", OLD]).run().data();
     assert_eq!((&back["status"], &back["current_version"]), (&"updated".into(), &OLD.into()));
     assert_eq!(back["next"], Value::Null, "an older version has no changes to read");
-    assert!(!linked("bin/cp-new"));
     place.releases.write("latest", NEW);
     // A version that was replaced is downloaded again, and the old directory is not trusted.
     place.root.write(format!("{NEW}/bin/cp-new"), "changed");
