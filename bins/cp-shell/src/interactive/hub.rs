@@ -68,38 +68,27 @@ pub(crate) struct Hub {
     is_recorded: bool,
 }
 
-/// How the hub may be contacted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// It may be contacted.
-    Open,
-    /// `--no-hub` was given.
-    Disabled,
-    /// `--offline` was given.
-    Offline,
-}
+/// The status if not even the brief is read.
+pub(crate) const NO_HUB: &str = "disabled: --no-hub";
 
 impl Hub {
-    /// Reads the brief, and starts the queries in the background.
-    pub(crate) fn start(settings: &settings::Hub, reach: Reach, directory: &Path) -> Self {
-        let mut loaded = Loaded { status: "asked", ..Loaded::default() };
-        if reach != Reach::Disabled {
-            loaded.brief = brief(&directory.join(&settings.brief));
+    /// Reads the brief, and starts the queries in the background, unless the hub is `closed` for a reason.
+    pub(crate) fn start(settings: &settings::Hub, closed: Option<&'static str>, directory: &Path) -> Self {
+        let mut hub = Self {
+            client: None,
+            settings: settings.clone(),
+            coming: None,
+            loaded: Loaded::default(),
+            is_recorded: false,
+        };
+        if closed != Some(NO_HUB) {
+            hub.loaded.brief = brief(&directory.join(&settings.brief));
         }
-        let mut hub = Self { client: None, settings: settings.clone(), coming: None, loaded, is_recorded: false };
-        hub.loaded.status = match (reach, &settings.url) {
-            (Reach::Disabled, _) => "disabled: --no-hub",
-            (Reach::Offline, _) => "not asked: --offline",
-            (Reach::Open, None) => "not asked: no url in config/shell.toml",
-            (Reach::Open, Some(url)) => match Client::new(url, Duration::from_millis(settings.timeout_ms)) {
+        let status = match (closed, &settings.url) {
+            (Some(why), _) => why,
+            (None, None) => "not asked: no url in config/shell.toml",
+            (None, Some(url)) => match Client::new(url, Duration::from_millis(settings.timeout_ms)) {
                 Ok(client) => {
-                    let (sender, receiver) = channel();
-                    let (asked, settings, start) = (client.clone(), settings.clone(), hub.loaded.clone());
-                    std::thread::spawn(move || {
-                        // The receiver is dropped if the session has ended.
-                        let _ = sender.send(ask(&asked, &settings, start));
-                    });
-                    hub.coming = Some(receiver);
                     hub.client = Some(client);
                     "asked"
                 }
@@ -109,6 +98,14 @@ impl Hub {
                 }
             },
         };
+        hub.loaded.status = status;
+        if let Some(client) = hub.client.clone() {
+            let (sender, receiver) = channel();
+            let (settings, start) = (settings.clone(), hub.loaded.clone());
+            // The receiver is dropped if the session has ended.
+            std::thread::spawn(move || sender.send(ask(&client, &settings, start)));
+            hub.coming = Some(receiver);
+        }
         hub
     }
 
@@ -138,10 +135,7 @@ impl Hub {
     pub(crate) fn take(&mut self, wait: Duration) -> bool {
         let Some(coming) = &self.coming else { return false };
         match received(coming, wait) {
-            Ok(loaded) => {
-                let brief = self.loaded.brief.take();
-                self.loaded = Loaded { brief, ..loaded };
-            }
+            Ok(loaded) => self.loaded = loaded,
             Err(RecvTimeoutError::Disconnected) => {
                 self.loaded.errors.push("the hub was not queried: no thread could be started".to_owned());
             }
@@ -157,16 +151,8 @@ impl Hub {
     }
 
     /// Posts a note. Call this only after a person has confirmed it.
-    pub(crate) fn log(&self, summary: &str, session: &str) -> Result<()> {
-        self.post("/progress/", &self.note(summary, session))
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Result<()> {
-        self.client()?.post(path, body).map(drop).map_err(|e| match e.code() {
-            Code::Interrupted => signals::check().err().unwrap_or(e).hint("the hub may have received it"),
-            Code::Timeout => e.hint("the hub may have received it"),
-            _ => e,
-        })
+    pub(crate) fn log(&self, note: &Value) -> Result<()> {
+        self.post("/progress/", note)
     }
 
     /// The body that [`Hub::log`] posts.
@@ -185,6 +171,14 @@ impl Hub {
         self.post(&format!("/messages/{}/read", encoded(id)), &json!({"agent": self.settings.agent}))?;
         self.loaded.messages.retain(|message| message.id != id);
         Ok(())
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<()> {
+        self.client()?.post(path, body).map(drop).map_err(|e| match e.code() {
+            Code::Interrupted => signals::check().err().unwrap_or(e).hint("the hub may have received it"),
+            Code::Timeout => e.hint("the hub may have received it"),
+            _ => e,
+        })
     }
 
     fn client(&self) -> Result<&Client> {

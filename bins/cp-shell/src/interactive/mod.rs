@@ -68,7 +68,7 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
     // The agent's programs exit before the session that they write to ends.
     drop(agent);
     let journal = ledgers.journal;
-    let (session, own, turns) = (journal.session().to_owned(), journal.own, session_status.tracker.turns());
+    let (session, own, turns) = (journal.session().to_owned(), journal.own, session_status.tracker.turns);
     let ended = journal.end(context);
     if held.is_err() && console.is_terminal() {
         // The editor may still be reading, so its bracketed paste mode is switched off.
@@ -119,7 +119,7 @@ impl<'a> Repl<'a> {
         commands::sessions::remember(journal.session(), context)?;
         let redactor = Redactor::from_environment();
         let shell_history = history::collect(&settings.shell_history, request.options.with_history, &redactor);
-        let mut hub = Hub::start(&settings.hub, request.options.reach(), &std::env::current_dir()?);
+        let mut hub = Hub::start(&settings.hub, request.options.closed(), &std::env::current_dir()?);
         let mut transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
         transcript.note("session_history", &shell_history)?;
         if !hub.is_pending() {
@@ -258,7 +258,7 @@ impl<'a> Repl<'a> {
             writes: outcome.writes,
             calls: outcome.calls,
         });
-        state.session_status.tracker.synced(recorded.is_ok() && journal.synced());
+        state.session_status.tracker.synced = recorded.is_ok() && journal.synced();
         recorded.or_else(|e| {
             state.show(
                 &style().error(&format!("this turn was not recorded in the ledger: {}", e.message()), e.hint_text()),

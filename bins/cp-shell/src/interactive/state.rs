@@ -11,7 +11,7 @@ use crate::agent::{self, Agent, ModelOptions};
 use crate::interactive::console::Console;
 use crate::interactive::console::render::{count, show, style};
 use crate::interactive::history::ShellHistory;
-use crate::interactive::hub::{Hub, Reach};
+use crate::interactive::hub::{Hub, NO_HUB};
 use crate::interactive::settings::Settings;
 use crate::interactive::transcript::{Digest, Exchange, Transcript, close_question};
 use crate::journal::{self, Journal};
@@ -181,13 +181,10 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// How the hub may be contacted.
-    pub(crate) fn reach(self) -> Reach {
-        match (self.offline, self.no_hub) {
-            (_, true) => Reach::Disabled,
-            (true, false) => Reach::Offline,
-            (false, false) => Reach::Open,
-        }
+    /// Why the hub is not contacted, if it is not.
+    pub(crate) fn closed(self) -> Option<&'static str> {
+        let offline = self.offline.then_some("not asked: --offline");
+        if self.no_hub { Some(NO_HUB) } else { offline }
     }
 }
 

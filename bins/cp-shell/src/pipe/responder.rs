@@ -46,7 +46,7 @@ struct Asked<'a> {
 
 impl Host for Session<'_> {
     fn signal_status(&mut self, plane: &Plane) -> Value {
-        self.tracker.synced(self.journal.is_certain());
+        self.tracker.synced = self.journal.is_certain();
         self.tracker.signals(plane).status()
     }
 
@@ -147,7 +147,7 @@ impl Responder {
         outcome: Result<Value, Failure>,
         calls: Vec<Value>,
     ) -> Result<Response> {
-        self.tracker.count_turn();
+        self.tracker.turns += 1;
         self.tracker.begin(class);
         if outcome.as_ref().is_err_and(Failure::is_denial) {
             self.tracker.denied();

@@ -62,7 +62,7 @@ fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
         return Ok(Outcome::of_text("cancelled: nothing was posted\n"));
     }
     session_status.tracker.confirmed();
-    hub.log(&summary, session)?;
+    hub.log(&note)?;
     ledgers.transcript.note("session_hub_log", &note)?;
     let calls = vec![json!({"hub": "progress"})];
     Ok(Outcome { calls, result: note, ..Outcome::of_text("posted\n") })

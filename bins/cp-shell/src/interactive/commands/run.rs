@@ -36,9 +36,6 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
     signals::forget_interrupt();
     let is_refused = status == Some(REFUSED);
     session_status.tracker.called(is_refused);
-    if is_refused {
-        session_status.tracker.denied();
-    }
     let code = if is_refused { Code::Forbidden } else { Code::CommandFailed };
     let mut text = String::new();
     if status != Some(0) {

@@ -23,7 +23,7 @@ use crate::signals::CONTEXT_LIMIT;
 /// Takes a turn with the text of a person.
 pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     check_offline(state)?;
-    state.session_status.tracker.count_turn();
+    state.session_status.tracker.turns += 1;
     state.poll_hub()?;
     let State { setup, context, hub, conversation, .. } = state;
     let risk = risk::classify(text);
@@ -33,7 +33,7 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     let hints =
         hints::hints(&Situation { text, level: risk.level, destructive_turns: &destructive_turns, hub: &hub_text });
     let mut turn = Exchange {
-        number: state.session_status.tracker.turns(),
+        number: state.session_status.tracker.turns,
         text: text.to_owned(),
         agent: state.agent.described().name.clone(),
         isolated: conversation.isolated,

@@ -139,11 +139,7 @@ impl Observer for Watch<'_> {
                 return Ok(());
             }
             Event::ToolResult(result) => {
-                let denied = is_denied(result);
-                self.tracker.called(denied);
-                if denied {
-                    self.tracker.denied();
-                }
+                self.tracker.called(is_denied(result));
                 self.open.remove(&result.id);
                 let changed = self.changed(result);
                 if changed.is_empty() {
