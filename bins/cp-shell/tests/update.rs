@@ -33,9 +33,9 @@ fn update_replaces_programs_and_target_version_restores_them() {
     let text = place.update_from(&server).args(["--format", "text"]).run().success().stdout;
     assert_eq!(text, format!("{NEW} is the newest version that this mirror offers\n"));
 
-    place.release(OLD);
-    let back = place.update().args(["--target-version", OLD]).run().data();
-    assert_eq!((&back["status"], &back["current_version"]), (&"updated".into(), &OLD.into()));
+    place.release("0.0.1");
+    let back = place.update().args(["--target-version", "0.0.1"]).run().data();
+    assert_eq!((&back["status"], &back["current_version"]), (&"updated".into(), &"0.0.1".into()));
     assert_eq!(back["next"], Value::Null, "an older version has no changes to read");
     place.releases.write("latest", NEW);
     // A version that was replaced is downloaded again, and the old directory is not trusted.
