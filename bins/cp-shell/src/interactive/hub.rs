@@ -103,7 +103,7 @@ impl Hub {
             let (sender, receiver) = channel();
             let (settings, start) = (settings.clone(), hub.loaded.clone());
             // The receiver is dropped if the session has ended.
-            std::thread::spawn(move || sender.send(ask(&client, &settings, start)));
+            std::thread::spawn(move || drop(sender.send(ask(&client, &settings, start))));
             hub.coming = Some(receiver);
         }
         hub

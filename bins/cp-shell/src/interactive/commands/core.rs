@@ -70,7 +70,7 @@ pub(super) fn clear(state: &State<'_>) -> Outcome {
 }
 
 /// `:state`
-pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
+pub(super) fn state(state: &State<'_>) -> Outcome {
     let State { setup, context, agent, ledgers, session_status, hub, conversation, model, .. } = state;
     let loaded = hub.loaded();
     let state = json!({
@@ -101,7 +101,7 @@ pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
         },
     });
     let text = serde_json::to_string_pretty(&state).unwrap_or_default();
-    Ok(Outcome { text: escaped(&text) + "\n", result: state, ..Outcome::default() })
+    Outcome { text: escaped(&text) + "\n", result: state, ..Outcome::default() }
 }
 
 fn names(capabilities: &[Capability]) -> Vec<&'static str> {

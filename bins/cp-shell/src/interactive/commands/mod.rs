@@ -67,7 +67,7 @@ commands! {
     "help h ?" "[COMMAND]" "list the commands, or describe one" None, Query core::help;
     "quit q exit x bye" "" "end the session" None, Query |_, _| Ok(Outcome::default());
     "clear c cls" "" "clear the screen" None, Query |state, _| Ok(core::clear(state));
-    "state s" "" "show the state as JSON" None, Query core::state;
+    "state s" "" "show the state as JSON" None, Query |state, _| Ok(core::state(state));
     "agent a agents" "[NAME]" "show the agent, or switch to another one" None, Query core::agent;
     "ctx context" "[persistent|isolated]" "show or set whether the conversation is sent" None, Query core::mode;
     "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(hub::explain(state));
