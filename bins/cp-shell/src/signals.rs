@@ -177,13 +177,16 @@ const WINDOW: usize = 10;
 pub(crate) struct Tracker {
     stance: Stance,
     class: Class,
-    turns: u64,
+    /// The number of turns.
+    pub(crate) turns: u64,
     /// The success of the last turns, the newest last.
     outcomes: VecDeque<bool>,
     calls: u64,
     denied: u64,
-    learning: bool,
-    synced: bool,
+    /// True while a lesson is being captured.
+    pub(crate) learning: bool,
+    /// True if the last entry is on the disk.
+    pub(crate) synced: bool,
     tier: String,
 }
 
@@ -201,11 +204,6 @@ impl Tracker {
             synced: true,
             tier,
         }
-    }
-
-    /// Counts a turn.
-    pub(crate) fn count_turn(&mut self) {
-        self.turns += 1;
     }
 
     /// Begins a turn, or a command that is not a query.
@@ -238,22 +236,10 @@ impl Tracker {
     /// Records a call of a command or a tool.
     pub(crate) fn called(&mut self, was_denied: bool) {
         self.calls += 1;
-        self.denied += u64::from(was_denied);
-    }
-
-    /// Opens or closes a lesson.
-    pub(crate) fn learning(&mut self, open: bool) {
-        self.learning = open;
-    }
-
-    /// True if the last entry is on the disk.
-    pub(crate) fn synced(&mut self, synced: bool) {
-        self.synced = synced;
-    }
-
-    /// The number of turns.
-    pub(crate) fn turns(&self) -> u64 {
-        self.turns
+        if was_denied {
+            self.denied += 1;
+            self.denied();
+        }
     }
 
     /// Computes the signals, with the work orders and gates of the tree.
@@ -374,11 +360,11 @@ mod tests {
         assert!((tracker.signals(&plane).trust - 0.5).abs() < f64::EPSILON);
         assert_eq!(icons(&tracker).0, '◐');
         tracker.called(true);
-        tracker.learning(true);
-        tracker.synced(false);
+        tracker.learning = true;
+        tracker.synced = false;
         assert_eq!(icons(&tracker), ('○', '◉', false));
-        tracker.learning(false);
-        tracker.synced(true);
+        tracker.learning = false;
+        tracker.synced = true;
         assert_eq!(icons(&tracker), ('○', '·', true));
     }
 

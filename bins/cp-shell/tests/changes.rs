@@ -45,24 +45,27 @@ fn answered(place: &Person) -> Session {
 }
 
 #[test]
-fn undo_takes_back_turn_and_files_after_confirmation() {
+fn undo_puts_back_files_after_confirmation() {
     let place = Person::new();
     let mut terminal = answered(&place);
     assert!(terminal.says(":diff").contains("+new\n"));
     for (answer, is_there) in [("n", true), ("y", false)] {
         terminal.send(":undo\r");
         terminal.wait_for("  remove new.txt\n");
-        terminal.wait_for("Take back the turn and put back 1 file? [y/N] ");
+        terminal.wait_for("Put back 1 file? [y/N] ");
         terminal.send(&format!("{answer}\r"));
         terminal.prompted();
         assert_eq!(place.work.join("new.txt").exists(), is_there, "{}", terminal.text());
     }
-    assert!(terminal.text().contains("1 file put back\n"), "{}", terminal.text());
+    assert!(terminal.text().contains("1 file put back; the conversation is as it was\n"), "{}", terminal.text());
     assert_eq!(place.work.read("a.py"), "x = 2\ny = 3\n");
-    // The copy knows the run of the round before, even after the shell was restarted.
     terminal.send(":quit\r");
     assert_eq!(terminal.end(), Some(0));
-    let mut terminal = place.terminal(&[&ARGUMENTS[..], &["-c"]].concat(), 100);
+    // The run before is known after the shell was restarted. A script puts nothing back.
+    let options = [&ARGUMENTS[..], &["-c"]].concat();
+    let ran = place.script(&options, ":undo\n").code(5);
+    assert!(ran.stdout.contains("nothing was put back: it requires approval at a terminal"), "{ran:?}");
+    let mut terminal = place.terminal(&options, 100);
     terminal.prompted();
     assert!(terminal.says(":diff").contains("-x = 1\n+x = 2\n"));
     terminal.send(":undo\r");
@@ -71,7 +74,7 @@ fn undo_takes_back_turn_and_files_after_confirmation() {
     terminal.send("y\r");
     terminal.prompted();
     assert_eq!(place.work.read("a.py"), "x = 1\ny = 3\n");
-    assert!(terminal.says(":undo").contains("no turns yet"));
+    assert!(terminal.says(":undo").contains("✗ no turn of this session used tools"));
 }
 
 #[test]
@@ -80,21 +83,8 @@ fn undo_keeps_later_change_of_file() {
     let mut terminal = answered(&place);
     place.work.write("new.txt", "mine\n");
     let refused = terminal.says(":undo");
-    assert!(refused.contains("new.txt") && refused.contains("`:undo turn` takes back the turn"), "{refused}");
-    assert!(!refused.contains("without its last round"), "{refused}");
-    assert!(terminal.says(":undo turn").contains("without its last round"));
+    assert!(refused.contains("✗ ") && refused.contains("new.txt") && refused.contains("Hint: "), "{refused}");
     assert_eq!(place.work.read("new.txt"), "mine\n");
-}
-
-#[test]
-fn undo_in_script_requires_approval_for_files() {
-    let place = Person::new();
-    let mut terminal = answered(&place);
-    terminal.send(":quit\r");
-    assert_eq!(terminal.end(), Some(0));
-    let ran = place.script(&["--backend", "stub", "-c"], ":undo\n:undo turn\n");
-    assert!(ran.stdout.contains("requires approval at a terminal") && place.work.join("new.txt").exists(), "{ran:?}");
-    assert!(ran.stdout.contains("without its last round"), "{ran:?}");
 }
 
 #[test]
@@ -114,7 +104,7 @@ fn undo_takes_back_changes_of_commands() {
     let listed = terminal.wait_for("[y/N] ");
     assert!(listed.contains("  remove made\n"), "{listed}");
     terminal.send("y\r");
-    assert!(terminal.prompted().contains("without its last round") && !place.work.join("made").exists());
+    assert!(terminal.prompted().contains("1 file put back") && !place.work.join("made").exists());
 }
 
 #[test]
@@ -169,6 +159,4 @@ fn signals_show_state_before_their_own_command() {
     assert!(again.says(":signals").contains("· t2 |"), "{}", again.text());
     let listed = again.says(":sessions");
     assert!(listed.contains("*  SES-") && listed.contains(" s ") && listed.contains("stub   hello\n"), "{listed}");
-    assert!(again.says(":version").contains("cp-shell "));
-    assert!(again.says(":debug").contains("last error  -"));
 }

@@ -7,7 +7,6 @@ mod config;
 mod governance;
 mod hub;
 mod keys;
-mod page;
 mod person;
 mod pipe;
 mod pipe_operations;

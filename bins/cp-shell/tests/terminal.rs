@@ -139,11 +139,11 @@ fn tools_are_used_after_confirmation_and_calls_approved_one_by_one() {
             terminal.prompted();
         }
     }
-    let shown = terminal.wait_for("Allow it? y = yes, n = no, a = always for this session: ");
+    let shown = terminal.wait_for("Allow it? y = yes, n = no, a = always for this run: ");
     assert!(shown.contains("mark {\"n\":1}") && shown.contains("tool.approve: mark requires approval"), "{shown}");
     terminal.send("n\r");
     terminal.wait_for("mark {\"n\":2}");
-    terminal.wait_for("for this session: ");
+    terminal.wait_for("for this run: ");
     assert!(!terminal.text().contains("marked it"), "{}", terminal.text());
     terminal.send("y\r");
     terminal.wait_for("← mark: marked it");
@@ -184,51 +184,11 @@ fn terminal_width_may_change() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 120);
     terminal.prompted();
-    let wide = help(&mut terminal);
+    let wide = terminal.says(":help");
     assert!(wide.lines().any(|line| line.starts_with("  :quit, :q") && line.contains("end the session")), "{wide}");
     terminal.resize(40);
-    let narrow = help(&mut terminal);
+    let narrow = terminal.says(":help");
     assert!(narrow.contains("  :export-session\n      write summary.json, without secrets\n"), "{narrow}");
-}
-
-/// All pages of help.
-fn help(terminal: &mut Session) -> String {
-    const MORE: &str = " lines; Enter = more, q = end: ";
-    terminal.send(":help\r");
-    terminal.wait_for(":help\n");
-    let mut pages = terminal.wait_for(MORE);
-    let many = pages.strip_suffix(MORE).unwrap().rsplit(' ').next().unwrap().parse::<usize>().unwrap();
-    for _ in 2..many.div_ceil(23) {
-        terminal.send("\r");
-        pages.push_str(&terminal.wait_for(MORE));
-    }
-    terminal.send("\r");
-    pages + &terminal.prompted()
-}
-
-#[test]
-fn prompt_history_is_kept_if_enabled() {
-    let place = Person::new();
-    place.home.write("config/shell.toml", "[history]\nenabled = true\n");
-    let mut terminal = place.terminal(&STUB, 100);
-    terminal.prompted();
-    terminal.says(":notes");
-    terminal.says(":learn the password=hunter2hunter2 is old");
-    terminal.send(":quit\r");
-    assert_eq!(terminal.end(), Some(0));
-    let kept = place.home.read("state/prompt_history");
-    assert!(kept.contains(":notes\n") && !kept.contains("hunter2"), "{kept}");
-    let mut again = place.terminal(&STUB, 100);
-    again.prompted();
-    // Up three times: :quit, :learn, :notes.
-    again.send("\x1b[A\x1b[A\x1b[A\r");
-    again.wait_for("note: ");
-    again.prompted();
-    let off = Person::new();
-    let mut terminal = off.terminal(&STUB, 100);
-    terminal.prompted();
-    terminal.says(":notes");
-    assert!(!off.home.join("state/prompt_history").exists());
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use cp_testkit::until;
 
 use crate::person::{Person, hub};
-use crate::terminal::{TOOLS, sent};
+use crate::terminal::TOOLS;
 
 const SLOW: &str = "{\"content\":\"late\",\"delay_ms\":600000}\n";
 const STUB: [&str; 2] = ["--backend", "stub"];
 
 #[test]
-fn tab_completes_paths_after_at_and_for_commands() {
+fn tab_completes_paths_after_at() {
     let place = Person::new();
     place.work.write("docs/reading-list.md", "many books");
     place.work.write(".docs-hidden", "");
@@ -20,8 +20,8 @@ fn tab_completes_paths_after_at_and_for_commands() {
         terminal.wait_for("see @docs/reading-list.md");
         terminal.wait_for("attached: docs/reading-list.md");
         terminal.prompted();
-        terminal.send(":attach .docs\t\r");
-        terminal.wait_for(".docs-hidden\n.docs-hidden\n");
+        terminal.send("see @.docs\t\r");
+        terminal.wait_for("see @.docs-hidden");
         terminal.prompted();
     }
 }
@@ -105,27 +105,14 @@ fn reasoning_is_shown_faint_before_the_answer() {
 }
 
 #[test]
-fn session_approval_holds_in_later_turns() {
+fn turn_is_written_on_several_lines() {
     let place = Person::new();
-    let mut terminal = sent(&place, "agent");
-    terminal.wait_for("n = no, a = always for this session: ");
-    terminal.send("a\r");
-    terminal.wait_for("It is done.");
+    let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
-    assert!(terminal.says(":tools").contains("allowed for this session: tee (policy.tee)"), "{}", terminal.text());
-    terminal.send("and once more\r");
-    terminal.wait_for(TOOLS);
-    terminal.send("y\r");
-    terminal.wait_for("allowed for this session: tee c\n");
-    // Another program requires approval again.
-    terminal.wait_for("touch d\n");
-    terminal.wait_for("for this session: ");
-    terminal.send("n\r");
-    terminal.wait_for("It is done.");
+    // Alt-Enter and a backslash before Enter continue the line; Enter sends all lines.
+    terminal.send("a\x1b\rb\\\rc\r");
+    terminal.wait_for("stub response 1");
     terminal.prompted();
-    assert_eq!(terminal.text().matches("Allow it?").count(), 2, "{}", terminal.text());
-    assert!(place.work.join("c").exists() && !place.work.join("d").exists());
-    // A copy of the session starts without the approval.
-    terminal.says(":fork");
-    assert!(!terminal.says(":tools").contains("allowed for this session"), "{}", terminal.text());
+    let said: Vec<_> = place.entries().into_iter().filter(|entry| entry["role"] == "user").collect();
+    assert_eq!(said.iter().map(|turn| turn["content"].as_str().unwrap()).collect::<Vec<_>>(), ["a\nb\nc"]);
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::release::{Installed, NEW, OLD, archive_file, serve};
 
 #[test]
-fn update_replaces_programs_and_rollback_restores_them() {
+fn update_replaces_programs_and_target_version_restores_them() {
     let place = Installed::new();
     place.release(NEW);
     let server = place.server();
@@ -33,15 +33,12 @@ fn update_replaces_programs_and_rollback_restores_them() {
     let text = place.update_from(&server).args(["--format", "text"]).run().success().stdout;
     assert_eq!(text, format!("{NEW} is the newest version that this mirror offers\n"));
 
-    let back = place.shell().args(["update", "--rollback"]).run().data();
-    assert_eq!((&back["status"], &back["current_version"]), (&"rolled_back".into(), &OLD.into()));
+    place.release("0.0.1");
+    let back = place.update().args(["--target-version", "0.0.1"]).run().data();
+    assert_eq!((&back["status"], &back["current_version"]), (&"updated".into(), &"0.0.1".into()));
     assert_eq!(back["next"], Value::Null, "an older version has no changes to read");
-    let forward = place.shell().args(["update", "--rollback"]).run().data();
-    assert_eq!((&forward["status"], &forward["current_version"]), (&"updated".into(), &NEW.into()));
-    assert_eq!(forward["next"], format!("cp-shell changelog --since {OLD}"));
-    assert_eq!(place.shell().args(["update", "--rollback"]).run().data()["status"], "rolled_back");
-    assert!(linked("bin/cp-gone") && !linked("bin/cp-new") && place.skill.read("SKILL.md").contains("old"));
-    // A version that was rolled back is downloaded again, and the old directory is not trusted.
+    place.releases.write("latest", NEW);
+    // A version that was replaced is downloaded again, and the old directory is not trusted.
     place.root.write(format!("{NEW}/bin/cp-new"), "changed");
     assert_eq!(place.update().run().data()["current_version"], NEW);
     assert_eq!(place.root.read(format!("{NEW}/bin/cp-new")), "new\n");

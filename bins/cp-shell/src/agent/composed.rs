@@ -12,8 +12,8 @@ use cp_common::wire::{Approval, Message, Scope};
 use cp_common::words::split;
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_policy::prompts::Prompts;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use crate::agent::coprocess::Coprocess;
 use crate::agent::{Agent, Capability, Described, Event, ModelOptions, Observer, Piece, Turn, message, observe};
@@ -238,11 +238,6 @@ impl Agent for Composed {
     fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Vec<Message>> {
         let prompt = self.compose(turn)?;
         if self.uses_tools { self.run(turn, &prompt, observer) } else { self.ask(turn, &prompt, observer) }
-    }
-
-    fn state(&mut self) -> Result<Value> {
-        let connected = self.llm.as_mut().is_some_and(Coprocess::can_go_on);
-        Ok(json!({"id": self.id, "prompt_id": self.prompt, "model": self.model, "connected": connected}))
     }
 }
 

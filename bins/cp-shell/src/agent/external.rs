@@ -1,8 +1,8 @@
 //! Agents that are programs: a coprocess that reads records and writes records.
 //!
-//! It receives `describe` once, then `process` for each turn, and `signals` and `state` when a command shows them. It
-//! answers each with a record of the same type, and `process` with any number of `delta`, `tool_call` and `tool_result`
-//! and a final `message`. An `ok:false` record is a failure.
+//! It receives `describe` once, which it answers with a record of the same type, then `process` for each turn, which it
+//! answers with any number of `delta`, `tool_call` and `tool_result` and a final `message`. An `ok:false` record is a
+//! failure.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::agent::coprocess::Coprocess;
 use crate::agent::{Agent, Agents, Capability, Described, Observer, Turn, message};
 
-/// The time limit for answers other than turns.
+/// The time limit for `describe`.
 const SHORT: Duration = Duration::from_secs(10);
 
 /// An agent that is a program.
@@ -61,13 +61,6 @@ impl External {
         self.described = described;
         Ok(program)
     }
-
-    fn ask(&mut self, kind: &str) -> Result<Value> {
-        let mut program = self.program()?;
-        let answer = ask(&mut program, kind)?;
-        self.program = Some(program);
-        Ok(answer)
-    }
 }
 
 /// Splits a configured command. A relative program is below the home.
@@ -85,27 +78,21 @@ fn command_of(command: &str, file: &Path, home: &Path) -> Result<Vec<String>> {
     Ok(argv)
 }
 
+/// Starts the program and asks what it is.
 fn start(argv: &[String]) -> Result<(Coprocess, Described)> {
     let mut program = Coprocess::of_program(argv)?;
-    let answer = ask(&mut program, "describe")?;
-    let described = serde_json::from_value(answer).map_err(|e| {
-        let known: Vec<&str> = Capability::ALL.iter().map(|capability| capability.name()).collect();
-        Error::validation(format!("{} did not answer `describe` as an agent: {e}", argv[0]))
-            .hint(format!("it must answer {{name, version, capabilities}}; the capabilities are {}", known.join(", ")))
+    program.send("describe", &json!({}))?;
+    let described = program.receive(Some(SHORT), |record| {
+        let is_meant = record.kind_name.as_deref() == Some("describe");
+        let described = if is_meant { record.read() } else { Err(Error::validation("another record")) };
+        described.map_err(|e| {
+            let known: Vec<&str> = Capability::ALL.iter().map(|capability| capability.name()).collect();
+            let known = known.join(", ");
+            Error::validation(format!("{} did not answer `describe` as an agent: {}", argv[0], e.message()))
+                .hint(format!("it must answer {{name, version, capabilities}}; the capabilities are {known}"))
+        })
     })?;
     Ok((program, described))
-}
-
-/// Requests one record, and returns its data.
-fn ask(program: &mut Coprocess, kind: &str) -> Result<Value> {
-    program.send(kind, &json!({}))?;
-    program.receive(Some(SHORT), |record| match record.kind_name.as_deref() {
-        Some(found) if found == kind => record.read(),
-        found => {
-            let found = found.unwrap_or("untyped");
-            Err(Error::validation(format!("the agent answered `{kind}` with a record of the type `{found}`")))
-        }
-    })
 }
 
 impl Agent for External {
@@ -127,17 +114,6 @@ impl Agent for External {
         // A coprocess that was interrupted is stopped.
         self.program = Some(program).take_if(Coprocess::can_go_on);
         answered
-    }
-
-    fn signals(&mut self) -> Result<Map<String, Value>> {
-        match self.ask("signals")? {
-            Value::Object(signals) => Ok(signals),
-            _ => Err(Error::validation("the agent's signals are not an object")),
-        }
-    }
-
-    fn state(&mut self) -> Result<Value> {
-        self.ask("state")
     }
 }
 

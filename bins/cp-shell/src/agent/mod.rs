@@ -128,14 +128,6 @@ pub(crate) trait Agent {
 
     /// Answers a turn with messages of the model, of which the last is the answer. All are recorded in the session.
     fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Vec<Message>>;
-
-    /// The agent's own signals.
-    fn signals(&mut self) -> Result<Map<String, Value>> {
-        Ok(Map::new())
-    }
-
-    /// The state of the agent, for `:state`.
-    fn state(&mut self) -> Result<Value>;
 }
 
 /// Returns the agent with this name: an id in `config/agents.json`, `default`, or the path of a program.

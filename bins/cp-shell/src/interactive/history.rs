@@ -1,13 +1,8 @@
 //! The history of the person's own shell as context: the newest lines, without secrets, with their line numbers. Files
-//! of bash, zsh (with or without times) and fish are read, and never written. Also the history of our own prompt, which
-//! is stored if the settings enable it.
+//! of bash, zsh (with or without times) and fish are read, and never written.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use cp_common::home::{make_directory, write_whole};
 use cp_common::{Error, Result};
 use cp_redact::Redactor;
 use serde::Serialize;
@@ -171,53 +166,6 @@ fn without_times(line: &str) -> Option<&str> {
     let (time, length) = times.split_once(':')?;
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
     (digits(time) && digits(length)).then_some(command)
-}
-
-/// The stored history of the prompt.
-#[derive(Debug)]
-pub(crate) struct PromptHistory {
-    file: PathBuf,
-    wanted: bool,
-    limit: usize,
-}
-
-impl PromptHistory {
-    /// The history in this file.
-    pub(crate) fn new(file: PathBuf, settings: &settings::PromptHistory) -> Self {
-        Self { file, wanted: settings.enabled, limit: settings.limit.clamp(1, 100_000) }
-    }
-
-    /// The lines of earlier sessions, oldest first. A file with twice the limit is truncated.
-    pub(crate) fn load(&self) -> Vec<String> {
-        if !self.wanted {
-            return Vec::new();
-        }
-        let text = std::fs::read_to_string(&self.file).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let newest = &lines[lines.len().saturating_sub(self.limit)..];
-        if lines.len() > 2 * self.limit {
-            // An error is ignored, because a later session tries again.
-            let _ = write_whole(&self.file, (newest.join("\n") + "\n").as_bytes());
-        }
-        newest.iter().map(|line| line.replace("\\n", "\n").replace("\\\\", "\\")).collect()
-    }
-
-    /// Stores a line, unless it begins with a blank.
-    pub(crate) fn add(&self, line: &str, redactor: &Redactor) -> Result<()> {
-        if !self.wanted || line.starts_with(char::is_whitespace) || line.trim().is_empty() {
-            return Ok(());
-        }
-        let (line, _) = redactor.redact_text(line);
-        let line = line.replace('\\', "\\\\").replace('\n', "\\n") + "\n";
-        append(&self.file, &line)
-    }
-}
-
-/// Appends text to a private file.
-pub(crate) fn append(file: &Path, text: &str) -> Result<()> {
-    make_directory(file.parent().unwrap_or(file))?;
-    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
-    opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(|e| Error::io("writing", e).in_file(file))
 }
 
 #[cfg(test)]

@@ -15,9 +15,8 @@ use serde_json::{Value, json};
 
 use crate::interactive::settings;
 
-/// The largest part of a brief that is sent.
-const BRIEF: usize = 64 << 10;
-const LONGEST_BRIEF: u64 = 1 << 20;
+/// The longest brief, in bytes.
+const LONGEST_BRIEF: u64 = 64 << 10;
 /// The interval at which a wait checks for signals.
 const LOOK: Duration = Duration::from_millis(20);
 /// The maximum number of entries of a list.
@@ -47,8 +46,6 @@ pub(crate) struct Brief {
     pub(crate) text: String,
     /// The number of secrets that were removed.
     pub(crate) redactions: u32,
-    /// True if the person allows it to be sent with turns.
-    pub(crate) goes_along: bool,
 }
 
 /// A workstream, a task or a message.
@@ -69,49 +66,29 @@ pub(crate) struct Hub {
     loaded: Loaded,
     /// True if the answer was recorded.
     is_recorded: bool,
-    /// True after it was decided whether the brief is sent.
-    brief_decided: bool,
 }
 
-/// How the hub may be contacted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// It may be contacted.
-    Open,
-    /// `--no-hub` was given.
-    Disabled,
-    /// `--offline` was given.
-    Offline,
-}
+/// The status if not even the brief is read.
+pub(crate) const NO_HUB: &str = "disabled: --no-hub";
 
 impl Hub {
-    /// Reads the brief, and starts the queries in the background.
-    pub(crate) fn start(settings: &settings::Hub, reach: Reach, directory: &Path) -> Self {
-        let mut loaded = Loaded { status: "asked", ..Loaded::default() };
-        if reach != Reach::Disabled {
-            loaded.brief = brief(&directory.join(&settings.brief));
-        }
+    /// Reads the brief, and starts the queries in the background, unless the hub is `closed` for a reason.
+    pub(crate) fn start(settings: &settings::Hub, closed: Option<&'static str>, directory: &Path) -> Self {
         let mut hub = Self {
             client: None,
             settings: settings.clone(),
             coming: None,
-            loaded,
+            loaded: Loaded::default(),
             is_recorded: false,
-            brief_decided: false,
         };
-        hub.loaded.status = match (reach, &settings.url) {
-            (Reach::Disabled, _) => "disabled: --no-hub",
-            (Reach::Offline, _) => "not asked: --offline",
-            (Reach::Open, None) => "not asked: no url in config/shell.toml",
-            (Reach::Open, Some(url)) => match Client::new(url, Duration::from_millis(settings.timeout_ms)) {
+        if closed != Some(NO_HUB) {
+            hub.loaded.brief = brief(&directory.join(&settings.brief));
+        }
+        let status = match (closed, &settings.url) {
+            (Some(why), _) => why,
+            (None, None) => "not asked: no url in config/shell.toml",
+            (None, Some(url)) => match Client::new(url, Duration::from_millis(settings.timeout_ms)) {
                 Ok(client) => {
-                    let (sender, receiver) = channel();
-                    let (asked, settings, start) = (client.clone(), settings.clone(), hub.loaded.clone());
-                    std::thread::spawn(move || {
-                        // The receiver is dropped if the session has ended.
-                        let _ = sender.send(ask(&asked, &settings, start));
-                    });
-                    hub.coming = Some(receiver);
                     hub.client = Some(client);
                     "asked"
                 }
@@ -121,21 +98,15 @@ impl Hub {
                 }
             },
         };
-        hub
-    }
-
-    /// The path and content of the brief, until it is decided whether it is sent.
-    pub(crate) fn undecided_brief(&self) -> Option<(String, String)> {
-        let brief = self.loaded.brief.as_ref().filter(|_| !self.brief_decided)?;
-        Some((brief.path.clone(), brief.text.clone()))
-    }
-
-    /// Decides whether the brief is sent with turns.
-    pub(crate) fn decide_brief(&mut self, goes_along: bool) {
-        self.brief_decided = true;
-        if let Some(brief) = &mut self.loaded.brief {
-            brief.goes_along = goes_along;
+        hub.loaded.status = status;
+        if let Some(client) = hub.client.clone() {
+            let (sender, receiver) = channel();
+            let (settings, start) = (settings.clone(), hub.loaded.clone());
+            // The receiver is dropped if the session has ended.
+            std::thread::spawn(move || drop(sender.send(ask(&client, &settings, start))));
+            hub.coming = Some(receiver);
         }
+        hub
     }
 
     /// The current answers.
@@ -164,10 +135,7 @@ impl Hub {
     pub(crate) fn take(&mut self, wait: Duration) -> bool {
         let Some(coming) = &self.coming else { return false };
         match received(coming, wait) {
-            Ok(loaded) => {
-                let brief = self.loaded.brief.take();
-                self.loaded = Loaded { brief, ..loaded };
-            }
+            Ok(loaded) => self.loaded = loaded,
             Err(RecvTimeoutError::Disconnected) => {
                 self.loaded.errors.push("the hub was not queried: no thread could be started".to_owned());
             }
@@ -183,16 +151,8 @@ impl Hub {
     }
 
     /// Posts a note. Call this only after a person has confirmed it.
-    pub(crate) fn log(&self, summary: &str, session: &str) -> Result<()> {
-        self.post("/progress/", &self.note(summary, session))
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Result<()> {
-        self.client()?.post(path, body).map(drop).map_err(|e| match e.code() {
-            Code::Interrupted => signals::check().err().unwrap_or(e).hint("the hub may have received it"),
-            Code::Timeout => e.hint("the hub may have received it"),
-            _ => e,
-        })
+    pub(crate) fn log(&self, note: &Value) -> Result<()> {
+        self.post("/progress/", note)
     }
 
     /// The body that [`Hub::log`] posts.
@@ -211,6 +171,14 @@ impl Hub {
         self.post(&format!("/messages/{}/read", encoded(id)), &json!({"agent": self.settings.agent}))?;
         self.loaded.messages.retain(|message| message.id != id);
         Ok(())
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<()> {
+        self.client()?.post(path, body).map(drop).map_err(|e| match e.code() {
+            Code::Interrupted => signals::check().err().unwrap_or(e).hint("the hub may have received it"),
+            Code::Timeout => e.hint("the hub may have received it"),
+            _ => e,
+        })
     }
 
     fn client(&self) -> Result<&Client> {
@@ -321,13 +289,8 @@ fn brief(path: &PathBuf) -> Option<Brief> {
     // Anyone who can write to the directory may have created it.
     path.metadata().ok().filter(|found| found.is_file() && found.len() <= LONGEST_BRIEF)?;
     let bytes = std::fs::read(path).ok()?;
-    // Redacted before it is cut, because a cut secret would not be recognised.
-    let (mut text, redactions) = Redactor::from_environment().redact_text(&String::from_utf8_lossy(&bytes));
-    if text.len() > BRIEF {
-        text.truncate(text.floor_char_boundary(BRIEF));
-        text.push_str("\n[the rest of the brief is not sent]\n");
-    }
-    Some(Brief { path: path.display().to_string(), text, redactions, goes_along: false })
+    let (text, redactions) = Redactor::from_environment().redact_text(&String::from_utf8_lossy(&bytes));
+    Some(Brief { path: path.display().to_string(), text, redactions })
 }
 
 /// The detail of an error if no server answered.

@@ -136,9 +136,9 @@ pub(crate) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
 pub(crate) fn learn(state: &mut State<'_>, lesson: &str) -> Result<Outcome> {
     let lesson = if lesson.is_empty() {
         let tracker = &mut state.session_status.tracker;
-        tracker.learning(true);
+        tracker.learning = true;
         let answer = state.console.answer("Lesson (Enter skips): ");
-        tracker.learning(false);
+        tracker.learning = false;
         match answer {
             Some(answer) => answer,
             None if state.console.is_terminal() => String::new(),
@@ -161,7 +161,7 @@ pub(crate) fn offer_lesson(state: &mut State<'_>) -> Result<()> {
     if rounds.is_empty() {
         return Ok(());
     }
-    state.session_status.tracker.learning(true);
+    state.session_status.tracker.learning = true;
     let lesson = state.console.answer("Keep a lesson of this session? (Enter skips): ").unwrap_or_default();
     if !lesson.is_empty() {
         keep_and_show(state, "lesson", &lesson)?;
@@ -173,7 +173,7 @@ pub(crate) fn offer_lesson(state: &mut State<'_>) -> Result<()> {
             keep_and_show(state, "session_turn", &round)?;
         }
     }
-    state.session_status.tracker.learning(false);
+    state.session_status.tracker.learning = false;
     Ok(())
 }
 

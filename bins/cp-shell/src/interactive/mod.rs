@@ -13,7 +13,6 @@ pub(crate) mod state;
 mod transcript;
 mod turn;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cp_common::home::config::Origin;
@@ -23,16 +22,13 @@ use cp_common::{Code, Context, Error, Result, signals};
 use cp_ledger::format::canonical::hash_value;
 use cp_ledger::format::claims::{self, Form};
 use cp_redact::Redactor;
-use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::agent::{self, ModelOptions};
-use crate::interactive::commands::completion::{Ids, candidates};
 use crate::interactive::commands::{Input, parse};
 use crate::interactive::console::join_lines;
-use crate::interactive::console::render::{Page, count, show, style};
+use crate::interactive::console::render::{count, show, style};
 use crate::interactive::console::{Console, Typed};
-use crate::interactive::history::PromptHistory;
 use crate::interactive::hub::Hub;
 use crate::interactive::state::{Conversation, Ledgers, Outcome, Request, SessionStatus, Setup, State, record_hub};
 use crate::interactive::transcript::{Digest, Transcript, close_question};
@@ -72,7 +68,7 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
     // The agent's programs exit before the session that they write to ends.
     drop(agent);
     let journal = ledgers.journal;
-    let (session, own, turns) = (journal.session().to_owned(), journal.own, session_status.tracker.turns());
+    let (session, own, turns) = (journal.session().to_owned(), journal.own, session_status.tracker.turns);
     let ended = journal.end(context);
     if held.is_err() && console.is_terminal() {
         // The editor may still be reading, so its bracketed paste mode is switched off.
@@ -91,7 +87,6 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
 
 struct Repl<'a> {
     state: State<'a>,
-    prompt_history: PromptHistory,
     /// True if the lines of a script are shown.
     echo: bool,
     /// The exit status of a script: that of the first line that failed.
@@ -107,12 +102,8 @@ impl<'a> Repl<'a> {
         }
         let joined = if context.session().is_some() { Some(journal::resumed(context)?) } else { None };
         let id = agent_id(request.agent, joined.as_ref(), context);
-        let prompt_history = PromptHistory::new(context.home.state("prompt_history"), &settings.history);
-        let agents = context.home.agents::<IgnoredAny>()?.into_keys().collect();
-        let ids = Ids { root: plane.root().to_owned(), agents };
-        let completions = Arc::new(move |line: &str, at: usize| candidates(line, at, &ids));
-        let console = Console::open(completions, prompt_history.load())?;
-        let reasoning = settings.show.reasoning && console.is_terminal() && Page::of_terminal().is_some();
+        let console = Console::open(commands::candidates)?;
+        let reasoning = settings.show.reasoning && console.is_terminal() && style().colour;
         let model = ModelOptions { reasoning, ..request.model.clone() };
         let agent = agent::named(&id, &plane, &model, context)?;
         let hint = style().faint("· :help lists the commands, :quit ends");
@@ -128,7 +119,7 @@ impl<'a> Repl<'a> {
         commands::sessions::remember(journal.session(), context)?;
         let redactor = Redactor::from_environment();
         let shell_history = history::collect(&settings.shell_history, request.options.with_history, &redactor);
-        let mut hub = Hub::start(&settings.hub, request.options.reach(), &std::env::current_dir()?);
+        let mut hub = Hub::start(&settings.hub, request.options.closed(), &std::env::current_dir()?);
         let mut transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
         transcript.note("session_history", &shell_history)?;
         if !hub.is_pending() {
@@ -149,7 +140,7 @@ impl<'a> Repl<'a> {
             conversation: Conversation { isolated, ..Conversation::default() },
             model,
         };
-        Ok(Self { state, prompt_history, echo, exit: 0 })
+        Ok(Self { state, echo, exit: 0 })
     }
 
     /// Reads and runs lines until the input ends or the person quits.
@@ -198,9 +189,6 @@ impl<'a> Repl<'a> {
         let started = Instant::now();
         let whole = join_lines(line);
         let state = &mut self.state;
-        if let Err(e) = self.prompt_history.add(line, &state.setup.redactor) {
-            state.show(&style().error(e.message(), None))?;
-        }
         let input = parse(&whole);
         let class = match &input {
             Input::Nothing => return Ok(false),
@@ -223,7 +211,7 @@ impl<'a> Repl<'a> {
                 about = format!("`:help {}` describes the command", command.name());
                 commands::perform(state, command, argument)
             }
-            Input::Run(command) => commands::run::run(state, command, false),
+            Input::Run(command) => commands::run::run(state, command),
             Input::Say(text) => turn::take(state, text),
             Input::Unknown(name, near) => commands::unknown(&mut state.session_status, &whole, name, near),
         };
@@ -238,7 +226,6 @@ impl<'a> Repl<'a> {
                 // The signal was for this line, which has ended.
                 signals::forget_interrupt();
                 let text = style().error(error.message(), Some(error.hint_text().unwrap_or(&about)));
-                state.conversation.last_error = Some(format!("{}: {}", error.code().row().name, error.message()));
                 let exit = error.code().row().exit;
                 Outcome { result: json!({"error": error.message()}), text, exit, ..Outcome::default() }
             }
@@ -256,12 +243,9 @@ impl<'a> Repl<'a> {
     /// Shows and records the outcome of a line.
     fn conclude(&mut self, line: &str, outcome: Outcome, took: Duration) -> Result<()> {
         let state = &mut self.state;
-        if outcome.has_strip {
-            let strip = style().faint(&state.session_status.strip());
-            state.show(&format!("{}{strip}\n", outcome.text))?;
-        } else {
-            state.page(&outcome.text)?;
-        }
+        let strip = || style().faint(&state.session_status.strip()) + "\n";
+        let strip = if outcome.has_strip { strip() } else { String::new() };
+        state.show(&(outcome.text + &strip))?;
         let journal = &mut state.ledgers.journal;
         let recorded = journal.record(journal::Turn {
             command_hash: claims::command_hash(Form::Cmd, line),
@@ -274,7 +258,7 @@ impl<'a> Repl<'a> {
             writes: outcome.writes,
             calls: outcome.calls,
         });
-        state.session_status.tracker.synced(recorded.is_ok() && journal.synced());
+        state.session_status.tracker.synced = recorded.is_ok() && journal.synced();
         recorded.or_else(|e| {
             state.show(
                 &style().error(&format!("this turn was not recorded in the ledger: {}", e.message()), e.hint_text()),

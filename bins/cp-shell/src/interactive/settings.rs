@@ -13,8 +13,6 @@ use serde::Deserialize;
 pub(crate) struct Settings {
     /// The history of the person's own shell.
     pub(crate) shell_history: ShellHistory,
-    /// The history of our own prompt.
-    pub(crate) history: PromptHistory,
     pub(crate) hub: Hub,
     /// The memories recalled for a turn.
     pub(crate) memory: Memory,
@@ -91,16 +89,6 @@ pub(crate) struct ShellHistory {
     pub(crate) histfile: Option<PathBuf>,
 }
 
-/// `[history]`
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct PromptHistory {
-    /// True if lines are stored for the next session, without secrets.
-    pub(crate) enabled: bool,
-    /// The number of lines.
-    pub(crate) limit: usize,
-}
-
 /// `[hub]`
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
@@ -130,12 +118,6 @@ pub(crate) struct Memory {
 impl Default for ShellHistory {
     fn default() -> Self {
         Self { enabled: false, limit: 50, histfile: None }
-    }
-}
-
-impl Default for PromptHistory {
-    fn default() -> Self {
-        Self { enabled: false, limit: 1000 }
     }
 }
 

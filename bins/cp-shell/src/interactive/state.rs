@@ -1,19 +1,17 @@
 //! The state of an open session: the part that is fixed at its start, and the part that its lines change.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::output::Output;
-use cp_common::wire::{Approval, Scope};
 use cp_common::{Context, Result};
 use cp_redact::Redactor;
 use serde_json::{Value, json};
 
 use crate::agent::{self, Agent, ModelOptions};
 use crate::interactive::console::Console;
-use crate::interactive::console::render::{Page, count, show, style};
+use crate::interactive::console::render::{count, show, style};
 use crate::interactive::history::ShellHistory;
-use crate::interactive::hub::{Hub, Reach};
+use crate::interactive::hub::{Hub, NO_HUB};
 use crate::interactive::settings::Settings;
 use crate::interactive::transcript::{Digest, Exchange, Transcript, close_question};
 use crate::journal::{self, Journal};
@@ -65,26 +63,6 @@ pub(crate) struct Ledgers {
     pub(crate) transcript: Transcript,
 }
 
-/// An approval for the session: of all calls that the same rule would ask about for the same program or tool.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Allowed {
-    pub(crate) rule: String,
-    program: Option<String>,
-    pub(crate) tool: String,
-}
-
-impl Allowed {
-    /// The approval for the session that an answer could give; `None` for deletions and publications.
-    pub(crate) fn of(approval: &Approval) -> Option<Self> {
-        let Approval { shown, binds, scopes, .. } = approval;
-        scopes.contains(&Scope::Run).then(|| Self {
-            rule: shown.rule.clone(),
-            program: binds.program.clone(),
-            tool: shown.tool.clone().or_else(|| shown.argv.first().cloned()).unwrap_or_default(),
-        })
-    }
-}
-
 /// The conversation so far.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
@@ -94,12 +72,6 @@ pub(crate) struct Conversation {
     pub(crate) allows_tools: bool,
     /// The turns of this shell, in all its sessions.
     pub(crate) turns: Vec<Exchange>,
-    /// The files attached to the next turn.
-    pub(crate) attached: Vec<PathBuf>,
-    /// The approvals for this session.
-    pub(crate) allowed: Vec<Allowed>,
-    /// The last error, for `:debug`.
-    pub(crate) last_error: Option<String>,
 }
 
 /// An open session.
@@ -122,22 +94,6 @@ impl State<'_> {
         show(&mut self.context.out, text)
     }
 
-    /// Writes text, page by page at a terminal whose cursor can move.
-    pub(crate) fn page(&mut self, text: &str) -> Result<()> {
-        let Some(page) = Page::of_terminal().filter(|_| self.console.is_terminal()) else { return self.show(text) };
-        let lines: Vec<&str> = text.split_inclusive('\n').collect();
-        let mut shown = 0;
-        for part in lines.chunks(page.rows - 1) {
-            self.show(&part.concat())?;
-            shown += part.len();
-            let prompt = format!("{shown} of {} lines; Enter = more, q = end: ", lines.len());
-            if shown < lines.len() && self.console.answer(&prompt).is_none_or(|typed| !typed.is_empty()) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Switches to another agent. The current agent stays if the other one is not available.
     pub(crate) fn switch_agent(&mut self, name: &str) -> Result<()> {
         self.agent = agent::named(name, &self.session_status.plane, &self.model, self.context)?;
@@ -149,34 +105,24 @@ impl State<'_> {
         self.ledgers.transcript.agent()
     }
 
-    /// Switches to another session. `is_ours` is true for a session that was created here. The current session is
-    /// closed as on quit.
-    pub(crate) fn switch_session(&mut self, session: &str, is_ours: bool) -> Result<()> {
+    /// Switches to another session. The current session is closed as on quit.
+    pub(crate) fn switch_session(&mut self, session: &str) -> Result<()> {
         let here = self.context.options.session.replace(session.to_owned());
-        let (mut journal, transcript, agent, isolated) = match self.open_session() {
+        let (journal, transcript, agent, isolated) = match self.open_session() {
             Ok(opened) => opened,
             Err(e) => {
                 self.context.options.session = here;
                 return Err(e);
             }
         };
-        journal.own |= is_ours;
         let tier = self.session_status.plane.tier().unwrap_or_else(|| self.context.tier());
         self.session_status.tracker = Tracker::new(tier, Digest::of(journal.directory())?.turns);
         self.session_status.used = 0;
         self.agent = agent;
-        let conversation = &mut self.conversation;
-        conversation.isolated = isolated;
-        // The approvals of single calls are not valid in a copy.
-        conversation.allows_tools &= is_ours;
-        conversation.allowed.clear();
+        self.conversation.isolated = isolated;
+        self.conversation.allows_tools = false;
         let left = std::mem::replace(&mut self.ledgers, Ledgers { journal, transcript });
         left.journal.end(self.context)
-    }
-
-    /// What the ledger tells about this session.
-    pub(crate) fn digest(&self) -> Result<Digest> {
-        Digest::of(self.ledgers.journal.directory())
     }
 
     fn open_session(&mut self) -> Result<(Journal, Transcript, Box<dyn Agent>, bool)> {
@@ -235,13 +181,10 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// How the hub may be contacted.
-    pub(crate) fn reach(self) -> Reach {
-        match (self.offline, self.no_hub) {
-            (_, true) => Reach::Disabled,
-            (true, false) => Reach::Offline,
-            (false, false) => Reach::Open,
-        }
+    /// Why the hub is not contacted, if it is not.
+    pub(crate) fn closed(self) -> Option<&'static str> {
+        let offline = self.offline.then_some("not asked: --offline");
+        if self.no_hub { Some(NO_HUB) } else { offline }
     }
 }
 

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use cp_common::wire::{Content, Message, Turn};
 use cp_common::{Context, Result};
-use cp_ledger::format::line::Line;
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
@@ -25,8 +24,7 @@ const CALLED: &str = " [called without effect: ";
 const TURN: &str = "session_turn";
 /// The entry that keeps the question until the turn is closed.
 const QUESTION: &str = "session_question";
-/// The entry of a session that is a copy, and the entry after the files of a failed turn were put back.
-pub(crate) const COPY: &str = "session_copy";
+/// The entry after the files of a run were put back.
 pub(crate) const UNDONE: &str = "session_undone";
 
 /// A turn of the person, its context, and its answer.
@@ -36,8 +34,7 @@ pub(crate) struct Exchange {
     /// The text as it was typed, and with the texts of attached files.
     pub(crate) text: String,
     pub(crate) sent: String,
-    /// The files that a command attached, and the attached files that are not text.
-    pub(crate) attached: Vec<PathBuf>,
+    /// The attached files that are not text.
     pub(crate) others: Vec<PathBuf>,
     pub(crate) agent: String,
     pub(crate) isolated: bool,
@@ -78,8 +75,6 @@ pub(crate) enum End {
     /// The person stopped the answer. The turn stays in the conversation with a mark.
     Interrupted,
     Failed,
-    /// Answered, and then taken back.
-    Undone,
 }
 
 impl Exchange {
@@ -230,15 +225,6 @@ pub(crate) fn called_without_effect(messages: &[Message]) -> Vec<&str> {
     calls.map(|call| call.name.as_str()).collect()
 }
 
-/// The `data` of [`COPY`].
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Copied {
-    /// The original session, if the copy is without its last round.
-    pub(crate) replaces: Option<String>,
-    /// The tool run of each round of the copy.
-    pub(crate) runs: Vec<Option<String>>,
-}
-
 /// What the ledger tells about a session.
 #[derive(Debug, Default)]
 pub(crate) struct Digest {
@@ -247,28 +233,18 @@ pub(crate) struct Digest {
     pub(crate) turns: u64,
     /// The model of the last answer.
     pub(crate) model: Option<String>,
-    /// The tool run of each round, the newest last.
-    pub(crate) runs: Vec<Option<String>>,
-    /// The tool run of the last turn, if the turn failed and so is not a round.
-    pub(crate) failed_run: Option<String>,
-    /// The original session, if this is a copy without its last round.
-    pub(crate) replaces: Option<String>,
+    /// The tool runs whose files were not put back, the newest last.
+    pub(crate) runs: Vec<String>,
 }
 
-/// The members of the entry that closes a turn.
+/// The members of the entry that closes a turn, or that tells that a run was put back.
 #[derive(Deserialize)]
 struct Closing {
-    user_seq: Option<u64>,
     model: Option<String>,
     run: Option<String>,
 }
 
 impl Digest {
-    /// The tool run of the last turn that used tools.
-    pub(crate) fn last_run(&self) -> Option<&str> {
-        self.failed_run.as_deref().or_else(|| self.runs.iter().rev().flatten().next().map(String::as_str))
-    }
-
     /// Reads the ledger in a session's directory.
     pub(crate) fn of(directory: &Path) -> Result<Self> {
         let file = directory.join("session.jsonl");
@@ -276,13 +252,16 @@ impl Digest {
         let mut lines = cp_ledger::read::lines(&file)?;
         while let Some(raw) = lines.next()? {
             let Some(line) = raw.stored() else { continue };
+            let data = || serde_json::from_slice(line.member("data")?).ok();
             if line.is_event(TURN) {
-                digest.close(&line);
+                let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok());
+                digest.turns = digest.turns.max(number.unwrap_or_default());
+                let Some(Closing { model, run }) = data() else { continue };
+                digest.model = model.or(digest.model);
+                digest.runs.extend(run);
             } else if line.is_event(UNDONE) {
-                digest.failed_run = None;
-            } else if line.is_event(COPY) {
-                let copied: Copied = data_of(&line).unwrap_or_default();
-                (digest.runs, digest.replaces) = (copied.runs, copied.replaces);
+                let undone = data().and_then(|Closing { run, .. }| run);
+                digest.runs.retain(|run| Some(run) != undone.as_ref());
             } else if line.is_event("message") && line.member("role") == Some(b"\"user\"") {
                 let kept = line.member("content").unwrap_or(b"\"\"");
                 let whole = blob::resolve(&file, kept)?;
@@ -298,23 +277,6 @@ impl Digest {
         digest.turns = digest.turns.max(questions);
         Ok(digest)
     }
-
-    fn close(&mut self, line: &Line<'_>) {
-        let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok());
-        self.turns = self.turns.max(number.unwrap_or_default());
-        let Some(Closing { user_seq, model, run }) = data_of(line) else { return };
-        self.model = model.or(self.model.take());
-        if user_seq.is_some() {
-            self.runs.push(run);
-            self.failed_run = None;
-        } else {
-            self.failed_run = run;
-        }
-    }
-}
-
-fn data_of<T: for<'a> Deserialize<'a>>(line: &Line<'_>) -> Option<T> {
-    serde_json::from_slice(line.member("data")?).ok()
 }
 
 #[cfg(test)]

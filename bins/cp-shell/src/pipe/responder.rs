@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::journal::{Journal, Turn};
 use crate::pipe::split::{Broken, LONGEST};
-use crate::plane::operations::{self, Host};
-use crate::plane::{Failure, Operation, Plane, Read, Request};
+use crate::plane::operations::Host;
+use crate::plane::{Failure, Plane, Read, Request};
 use crate::signals::Tracker;
 
 /// The hint for input that is not a request.
@@ -46,7 +46,7 @@ struct Asked<'a> {
 
 impl Host for Session<'_> {
     fn signal_status(&mut self, plane: &Plane) -> Value {
-        self.tracker.synced(self.journal.is_certain());
+        self.tracker.synced = self.journal.is_certain();
         self.tracker.signals(plane).status()
     }
 
@@ -84,15 +84,13 @@ impl Responder {
         let command = String::from_utf8_lossy(&text);
         let Self { plane, journal, tracker } = self;
         let mut session = Session { journal, tracker, context, calls: Vec::new() };
-        let outcome = Request::from_value(&value).and_then(|request| {
-            let class = request.operation.class();
-            operations::run(plane, &request, &mut session).map(|result| (class, result))
-        });
+        let outcome = Request::from_value(&value)
+            .and_then(|request| request.run(plane, &mut session).map(|result| (request.class(), result)));
         let calls = session.calls;
         let class = match &outcome {
             Ok((class, _)) => *class,
             Err(_) if calls.is_empty() => Class::Query,
-            Err(_) => Operation::ExecuteCommand.class(),
+            Err(_) => Class::Governed,
         };
         let asked = Asked { command: &command, form: Form::Request, hash: hash_normal(&text) };
         self.conclude(asked, started, class, outcome.map(|(_, result)| result), calls)
@@ -149,7 +147,7 @@ impl Responder {
         outcome: Result<Value, Failure>,
         calls: Vec<Value>,
     ) -> Result<Response> {
-        self.tracker.count_turn();
+        self.tracker.turns += 1;
         self.tracker.begin(class);
         if outcome.as_ref().is_err_and(Failure::is_denial) {
             self.tracker.denied();

@@ -9,13 +9,14 @@ use serde_json::{Map, Value, json};
 
 use crate::plane::files::{Tail, damaged, entry};
 use crate::plane::packages::is_name;
-use crate::plane::{Failure, Plane, Request};
+use crate::plane::request::Parameters;
+use crate::plane::{Failure, Plane};
 
 /// The default number of entries.
 const LIMIT: usize = 10;
 
 /// `ledger_query`
-pub(super) fn query(plane: &Plane, request: &Request) -> Result<Value, Failure> {
+pub(super) fn query(plane: &Plane, request: &Parameters) -> Result<Value, Failure> {
     let kind = request.optional("type")?.unwrap_or("governance");
     let limit = request.count("limit")?.unwrap_or(LIMIT);
     let filter = request.optional("event_filter")?.map(str::to_lowercase);

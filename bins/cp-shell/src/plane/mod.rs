@@ -18,7 +18,8 @@ use cp_common::{Context, Error, Result};
 
 pub(crate) use files::{Read, hash_of};
 pub(crate) use ledgers::GateState;
-pub(crate) use request::{Failure, Operation, Request};
+pub(crate) use operations::Request;
+pub(crate) use request::Failure;
 pub(crate) use work_orders::WorkOrder;
 
 /// A control plane tree. Any of its files may be missing.
@@ -57,19 +58,6 @@ impl Plane {
     /// Takes the reads that were declared since the last call.
     pub(crate) fn take_reads(&self) -> Vec<Read> {
         self.reads.take()
-    }
-
-    /// The ids for completion: packages, frameworks, specs and work orders. Files that cannot be read are ignored.
-    pub(crate) fn ids(&self) -> Vec<String> {
-        let mut ids: Vec<String> =
-            packages::all(self).unwrap_or_default().into_iter().map(|package| package.id).collect();
-        let column = |table: &str, name: &str| {
-            self.table(table).unwrap_or_default().rows().map(|row| row.get(name).to_owned()).collect::<Vec<_>>()
-        };
-        ids.extend(column(registries::FRAMEWORKS, "framework_id"));
-        ids.extend(column(registries::SPECS, "spec_id"));
-        ids.extend(work_orders::all(self).unwrap_or_default().into_iter().map(|order| order.id));
-        ids
     }
 
     /// The tier in `tier.json`: ho1, ho2 or ho3. Tools of the control plane also call ho3 HOT.

@@ -1,10 +1,11 @@
-//! Runs the operations, and parses the query commands for them.
+//! The operations: a table with their names, parameters and functions; and the query commands for them.
 
+use cp_common::program::Class;
+use cp_common::spelling::nearest;
 use serde_json::{Map, Value, json};
 
-use crate::plane::{
-    Failure, Operation, Plane, Request, WorkOrder, ledgers, packages, paths, registries, trace, work_orders,
-};
+use crate::plane::request::{Parameters, type_of};
+use crate::plane::{Failure, Plane, ledgers, packages, paths, registries, trace, work_orders};
 
 /// The session in which an operation runs.
 pub(crate) trait Host {
@@ -15,44 +16,146 @@ pub(crate) trait Host {
     fn execute(&mut self, command: &str) -> Result<Value, Failure>;
 }
 
-/// Runs the operation of a request.
-pub(crate) fn run(plane: &Plane, request: &Request, host: &mut dyn Host) -> Result<Value, Failure> {
-    match request.operation {
-        Operation::PkgList => {
-            let packages = packages::list(plane, request.optional("plane")?)?;
-            let rows: Vec<Value> = packages.iter().map(packages::Package::row).collect();
-            Ok(json!({"packages": rows, "count": rows.len()}))
+/// An operation of the control plane.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) name: &'static str,
+    /// The parameters that can follow the name in a command, separated by blanks.
+    words: &'static str,
+    run: fn(&Plane, &Parameters, &mut dyn Host) -> Result<Value, Failure>,
+}
+
+macro_rules! operations {
+    ($($name:literal $words:literal $run:expr;)*) => {
+        &[$(Operation { name: $name, words: $words, run: $run }),*]
+    };
+}
+
+/// All operations, in the order of the standard.
+static OPERATIONS: &[Operation] = operations! {
+    "pkg_list" "plane" |plane, given, _| packages::rows(plane, given.optional("plane")?);
+    "pkg_info" "package_id" |plane, given, _| packages::info(plane, given.required("package_id")?);
+    "ledger_query" "type event_filter" |plane, given, _| ledgers::query(plane, given);
+    "gate_status" "gate" |plane, given, _| ledgers::gate_status(plane, given.optional("gate")?);
+    "compliance" "" |plane, _, _| compliance(plane);
+    "trace" "artifact_id" |plane, given, _| trace::trace(plane, given.required("artifact_id")?);
+    "signal_status" "" |plane, _, host| Ok(host.signal_status(plane));
+    "execute_command" "" |plane, given, host| execute(plane, given.required("command")?, host);
+    "manifest_requirements" "" |_, _, _| ledgers::built_in(MANIFEST_REQUIREMENTS);
+    "packaging_workflow" "" |_, _, _| ledgers::built_in(PACKAGING_WORKFLOW);
+    "troubleshoot" "error_type" |_, given, _| troubleshoot(given.optional("error_type")?);
+    "example_manifest" "package_type" |_, given, _| example_manifest(given.optional("package_type")?);
+    "list_frameworks" "" |plane, _, _| registries::list_frameworks(plane);
+    "list_specs" "framework_id" |plane, given, _| registries::list_specs(plane, given.optional("framework_id")?);
+    "spec_info" "spec_id" |plane, given, _| registries::spec_info(plane, given.required("spec_id")?);
+    "governed_roots" "" |plane, _, _| paths::governed_roots(plane);
+    "explain_path" "path" |plane, given, _| paths::explain(plane, given.required("path")?);
+};
+
+/// The query of work orders, which is a command only.
+static WORK_ORDERS: &[Operation] = operations! {
+    "wo" "work_order_id" |plane, given, _| work_orders::query(plane, given.optional("work_order_id")?);
+};
+
+/// The short names of operations in commands.
+const SHORT: [(&str, &str); 10] = [
+    ("ledger", "ledger_query"),
+    ("gate", "gate_status"),
+    ("gates", "gate_status"),
+    ("sig", "signal_status"),
+    ("signals", "signal_status"),
+    ("frameworks", "list_frameworks"),
+    ("specs", "list_specs"),
+    ("spec", "spec_info"),
+    ("roots", "governed_roots"),
+    ("path", "explain_path"),
+];
+
+/// An operation and its parameters.
+#[derive(Debug)]
+pub(crate) struct Request {
+    operation: &'static Operation,
+    parameters: Parameters,
+}
+
+impl Request {
+    fn new(operation: &'static Operation, members: Map<String, Value>) -> Self {
+        Self { operation, parameters: Parameters { operation: operation.name, members } }
+    }
+
+    /// Parses a request. The default operation is `pkg_list`.
+    pub(crate) fn from_value(value: &Value) -> Result<Self, Failure> {
+        let Value::Object(object) = value else {
+            return Err(Failure::request(format!("a request must be a JSON object, not {}", type_of(value)))
+                .hint("write {\"operation\":\"pkg_list\"}"));
+        };
+        let operation = match object.get("operation") {
+            None => &OPERATIONS[0],
+            Some(Value::String(name)) => find(name).ok_or_else(|| unknown(name))?,
+            Some(other) => {
+                return Err(Failure::request(format!("`operation` must be a string, not {}", type_of(other)))
+                    .with("field", "operation"));
+            }
+        };
+        let mut members = object.clone();
+        members.shift_remove("operation");
+        Ok(Self::new(operation, members))
+    }
+
+    /// Parses a query command, with or without `:` or `/` before it. `None` if the text is not a query command.
+    pub(crate) fn of_command(command: &str) -> Option<Self> {
+        let command = command.trim();
+        let mut words = command.strip_prefix([':', '/']).unwrap_or(command).split_whitespace().peekable();
+        let name = words.next()?;
+        let verbs =
+            if ["pkg", "ledger", "gate", "gates", "wo"].contains(&name) { "list info show status query" } else { "" };
+        let verb = words.next_if(|word| verbs.split(' ').any(|verb| verb == *word));
+        let operation = match (name, verb) {
+            ("wo", _) => &WORK_ORDERS[0],
+            ("pkg", Some("list")) => find("pkg_list")?,
+            ("pkg", None) if words.peek().is_none() => find("pkg_list")?,
+            ("pkg", _) => find("pkg_info")?,
+            _ => {
+                let long = SHORT.into_iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| long);
+                find(long).filter(|operation| operation.name != "execute_command")?
+            }
+        };
+        let (mut members, mut names) = (Map::new(), operation.words.split_whitespace());
+        for word in words {
+            match word.parse::<u64>() {
+                Ok(limit) if operation.name == "ledger_query" => drop(members.insert("limit".to_owned(), limit.into())),
+                _ => members.extend(names.next().map(|name| (name.to_owned(), word.into()))),
+            }
         }
-        Operation::PkgInfo => {
-            let id = request.required("package_id")?;
-            packages::find(plane, id)?.map(|package| package.info()).ok_or_else(|| {
-                Failure::new("PACKAGE_NOT_FOUND", format!("the package `{id}` is not installed"))
-                    .with("package_id", id)
-                    .hint("`pkg_list` lists the installed packages")
-            })
-        }
-        Operation::LedgerQuery => ledgers::query(plane, request),
-        Operation::GateStatus => ledgers::gate_status(plane, request.optional("gate")?),
-        Operation::Compliance => Ok(json!({
-            "governance_chain": ledgers::built_in::<Value>(CHAIN)?,
-            "gates": ledgers::gates()?,
-            "registry_stats": registries::stats(plane)?,
-            "frameworks_count": plane.table(registries::FRAMEWORKS)?.len(),
-            "specs_count": plane.table(registries::SPECS)?.len(),
-            "quick_reference": ledgers::built_in::<Value>(QUICK_REFERENCE)?,
-        })),
-        Operation::Trace => trace::trace(plane, request.required("artifact_id")?),
-        Operation::SignalStatus => Ok(host.signal_status(plane)),
-        Operation::ExecuteCommand => execute(plane, request.required("command")?, host),
-        Operation::ManifestRequirements => ledgers::built_in(MANIFEST_REQUIREMENTS),
-        Operation::PackagingWorkflow => ledgers::built_in(PACKAGING_WORKFLOW),
-        Operation::Troubleshoot => troubleshoot(request.optional("error_type")?),
-        Operation::ExampleManifest => example_manifest(request.optional("package_type")?),
-        Operation::ListFrameworks => registries::list_frameworks(plane),
-        Operation::ListSpecs => registries::list_specs(plane, request.optional("framework_id")?),
-        Operation::SpecInfo => registries::spec_info(plane, request.required("spec_id")?),
-        Operation::GovernedRoots => paths::governed_roots(plane),
-        Operation::ExplainPath => paths::explain(plane, request.required("path")?),
+        Some(Self::new(operation, members))
+    }
+
+    /// The class that decides how it is governed.
+    pub(crate) fn class(&self) -> Class {
+        if self.operation.name == "execute_command" { Class::Governed } else { Class::Query }
+    }
+
+    /// Runs the operation.
+    pub(crate) fn run(&self, plane: &Plane, host: &mut dyn Host) -> Result<Value, Failure> {
+        (self.operation.run)(plane, &self.parameters, host)
+    }
+}
+
+fn find(name: &str) -> Option<&'static Operation> {
+    OPERATIONS.iter().find(|operation| operation.name == name)
+}
+
+fn names() -> Vec<&'static str> {
+    OPERATIONS.iter().map(|operation| operation.name).collect()
+}
+
+fn unknown(name: &str) -> Failure {
+    let failure = Failure::new("UNKNOWN_OPERATION", format!("unknown operation `{name}`"))
+        .with("operation", name)
+        .with("valid_operations", names());
+    match nearest(name, names()) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None => failure,
     }
 }
 
@@ -63,120 +166,27 @@ fn execute(plane: &Plane, command: &str, host: &mut dyn Host) -> Result<Value, F
     if let Some(command_line) = text.strip_prefix('!') {
         return host.execute(command_line.trim());
     }
-    if let Some(query) = parse(command) {
-        return answer(plane, &query, host);
+    if let Some(query) = Request::of_command(command) {
+        return query.run(plane, host);
     }
     Ok(json!({
         "command": command,
         "executed": false,
         "note": "Not a query command. `! COMMAND` runs a command of the system under policy; conversation is for interactive mode.",
-        "available_operations": Operation::ALL.map(Operation::name).to_vec(),
+        "available_operations": names(),
     }))
 }
 
-/// Answers a query command.
-pub(crate) fn answer(plane: &Plane, query: &Query, host: &mut dyn Host) -> Result<Value, Failure> {
-    match query {
-        Query::Ask(request) => run(plane, request, host),
-        Query::WorkOrders(None) => {
-            let orders = work_orders::all(plane)?;
-            let rows: Vec<Value> = orders.iter().map(WorkOrder::to_value).collect();
-            Ok(json!({"work_orders": rows, "count": rows.len(), "active": work_orders::active(plane)}))
-        }
-        Query::WorkOrders(Some(id)) => {
-            let order = work_orders::all(plane)?.into_iter().find(|order| order.id == *id);
-            let order = order.ok_or_else(|| {
-                Failure::new("WORK_ORDER_NOT_FOUND", format!("no work order `{id}`"))
-                    .with("work_order_id", id.as_str())
-                    .hint("`wo` lists them")
-            })?;
-            let mut answer = order.to_value();
-            answer["payload"] = order.payload.clone();
-            Ok(answer)
-        }
-    }
-}
-
-/// A query command.
-#[derive(Clone, Debug)]
-pub(crate) enum Query {
-    /// An operation.
-    Ask(Request),
-    /// All work orders, or one of them.
-    WorkOrders(Option<String>),
-}
-
-/// Parses a query command, with or without `:` or `/` before it. `None` if the text is not a query command.
-pub(crate) fn parse(command: &str) -> Option<Query> {
-    use Operation::{
-        ExecuteCommand, ExplainPath, GateStatus, GovernedRoots, ListFrameworks, ListSpecs, PkgInfo, PkgList,
-        SignalStatus, SpecInfo,
-    };
-    let command = command.trim();
-    let command = command.strip_prefix([':', '/']).unwrap_or(command);
-    let words: Vec<&str> = command.split_whitespace().collect();
-    let (name, rest) = words.split_first()?;
-    let (operation, rest) = match (*name, rest) {
-        ("wo", [] | ["list"]) => return Some(Query::WorkOrders(None)),
-        ("wo", ["show", id, ..] | [id, ..]) => return Some(Query::WorkOrders(Some((*id).to_owned()))),
-        ("ledger", rest) => return Some(Query::Ask(ledger(rest))),
-        ("pkg" | "packages", []) | ("packages", ["list"]) => (PkgList, &[][..]),
-        ("packages", _) | ("path", []) => return None,
-        ("pkg", ["list", rest @ ..]) => (PkgList, rest),
-        ("pkg", ["info" | "show", rest @ ..] | rest) => (PkgInfo, rest),
-        ("gate" | "gates", ["status", rest @ ..] | rest) => (GateStatus, rest),
-        ("sig" | "signals", rest) => (SignalStatus, rest),
-        ("frameworks", rest) => (ListFrameworks, rest),
-        ("specs", rest) => (ListSpecs, rest),
-        ("spec", rest) => (SpecInfo, rest),
-        ("roots", rest) => (GovernedRoots, rest),
-        ("path", rest) => (ExplainPath, rest),
-        (name, rest) => (Operation::from_name(name).filter(|operation| *operation != ExecuteCommand)?, rest),
-    };
-    let request = Request::new(operation);
-    Some(Query::Ask(match (parameter_of(operation), rest) {
-        (Some(parameter), [value, ..]) => request.with(parameter, *value),
-        _ => request,
+/// `compliance`
+fn compliance(plane: &Plane) -> Result<Value, Failure> {
+    Ok(json!({
+        "governance_chain": ledgers::built_in::<Value>(CHAIN)?,
+        "gates": ledgers::gates()?,
+        "registry_stats": registries::stats(plane)?,
+        "frameworks_count": plane.table(registries::FRAMEWORKS)?.len(),
+        "specs_count": plane.table(registries::SPECS)?.len(),
+        "quick_reference": ledgers::built_in::<Value>(QUICK_REFERENCE)?,
     }))
-}
-
-/// `ledger [TYPE] [LIMIT] [FILTER]`, in any unambiguous order.
-fn ledger(words: &[&str]) -> Request {
-    let mut request = Request::new(Operation::LedgerQuery);
-    let mut texts = ["type", "event_filter"].into_iter();
-    for word in words.iter().filter(|word| **word != "query") {
-        request = match word.parse::<u64>() {
-            Ok(limit) => request.with("limit", limit),
-            Err(_) => match texts.next() {
-                Some(name) => request.with(name, *word),
-                None => request,
-            },
-        };
-    }
-    request
-}
-
-/// The parameter that can follow the name of an operation.
-fn parameter_of(operation: Operation) -> Option<&'static str> {
-    match operation {
-        Operation::PkgList => Some("plane"),
-        Operation::PkgInfo => Some("package_id"),
-        Operation::LedgerQuery => Some("type"),
-        Operation::GateStatus => Some("gate"),
-        Operation::Trace => Some("artifact_id"),
-        Operation::Troubleshoot => Some("error_type"),
-        Operation::ExampleManifest => Some("package_type"),
-        Operation::ListSpecs => Some("framework_id"),
-        Operation::SpecInfo => Some("spec_id"),
-        Operation::ExplainPath => Some("path"),
-        Operation::Compliance
-        | Operation::SignalStatus
-        | Operation::ExecuteCommand
-        | Operation::ManifestRequirements
-        | Operation::PackagingWorkflow
-        | Operation::ListFrameworks
-        | Operation::GovernedRoots => None,
-    }
 }
 
 /// The chain of governance that ends in a package.
@@ -217,10 +227,7 @@ mod tests {
     use super::*;
 
     fn asked(command: &str) -> Option<(&'static str, Value)> {
-        match parse(command)? {
-            Query::Ask(request) => Some((request.operation.name(), request.parameters.into())),
-            Query::WorkOrders(id) => Some(("wo", json!(id))),
-        }
+        Request::of_command(command).map(|request| (request.operation.name, request.parameters.members.into()))
     }
 
     #[test]
@@ -237,8 +244,8 @@ mod tests {
             ("trace FMWK-1", "trace", json!({"artifact_id": "FMWK-1"})),
             ("explain_path lib/x", "explain_path", json!({"path": "lib/x"})),
             ("governed_roots", "governed_roots", json!({})),
-            ("wo", "wo", Value::Null),
-            ("wo WO-20260203-001", "wo", json!("WO-20260203-001")),
+            ("wo list", "wo", json!({})),
+            ("wo WO-20260203-001", "wo", json!({"work_order_id": "WO-20260203-001"})),
         ] {
             assert_eq!(asked(command), Some((name, parameters)), "{command}");
         }

@@ -101,6 +101,21 @@ impl Package {
     }
 }
 
+/// `pkg_list`
+pub(super) fn rows(plane: &Plane, of: Option<&str>) -> Result<Value, Failure> {
+    let rows: Vec<Value> = list(plane, of)?.iter().map(Package::row).collect();
+    Ok(json!({"packages": rows, "count": rows.len()}))
+}
+
+/// `pkg_info`
+pub(super) fn info(plane: &Plane, id: &str) -> Result<Value, Failure> {
+    find(plane, id)?.map(|package| package.info()).ok_or_else(|| {
+        Failure::new("PACKAGE_NOT_FOUND", format!("the package `{id}` is not installed"))
+            .with("package_id", id)
+            .hint("`pkg_list` lists the installed packages")
+    })
+}
+
 /// The path of an asset, which is a string or an object with `path`.
 pub(super) fn path_of(asset: &Value) -> Option<&str> {
     asset.as_str().or_else(|| asset.get("path")?.as_str()).map(|path| path.trim_start_matches('/'))

@@ -1,12 +1,13 @@
 //! The registries of frameworks and specs, counts of all registries, and YAML manifests as JSON.
 
 use std::collections::BTreeMap;
+use std::str::Chars;
 
 use cp_policy::Row;
 use serde_json::{Map, Number, Value, json};
-use yaml_rust2::Event;
 use yaml_rust2::parser::Parser;
 use yaml_rust2::scanner::TScalarStyle;
+use yaml_rust2::{Event, Yaml};
 
 use crate::plane::files::text;
 use crate::plane::packages::is_name;
@@ -81,75 +82,63 @@ const DEEPEST: usize = cp_common::json::MAX_DEPTH;
 
 /// Parses the first document of a text.
 fn parse_yaml(text: &str) -> Result<Value, String> {
-    let (mut open, mut whole) = (Vec::new(), None);
     let mut parser = Parser::new_from_str(text);
-    // Event by event, because a recursive parser would overflow the stack.
-    loop {
-        let (event, mark) = parser.next_token().map_err(|e| e.to_string())?;
-        let value = match event {
-            Event::DocumentEnd | Event::StreamEnd => return Ok(whole.unwrap_or_default()),
-            Event::SequenceStart(..) | Event::MappingStart(..) if open.len() > DEEPEST => {
-                return Err(format!("line {}: nested too deep", mark.line()));
-            }
-            // Values that are repeated could make a small file a large value.
-            Event::Alias(_) => return Err(format!("line {}: an alias, which manifests cannot have", mark.line())),
-            Event::SequenceStart(..) => {
-                open.push(Open::List(Vec::new()));
-                continue;
-            }
-            Event::MappingStart(..) => {
-                open.push(Open::Mapping(Map::new(), None));
-                continue;
-            }
-            Event::Scalar(text, style, _, tag) => {
-                let is_text = style != TScalarStyle::Plain || tag.is_some_and(|tag| tag.suffix == "str");
-                if is_text { text.into() } else { plain(&text) }
-            }
-            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
-                Some(Open::List(list)) => list.into(),
-                Some(Open::Mapping(mapping, _)) => mapping.into(),
-                None => continue,
-            },
-            Event::Nothing | Event::StreamStart | Event::DocumentStart => continue,
-        };
-        match open.last_mut() {
-            None => whole = Some(value),
-            Some(Open::List(list)) => list.push(value),
-            Some(Open::Mapping(mapping, name)) => match name.take() {
-                Some(name) => drop(mapping.insert(name, value)),
-                None => *name = Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
-            },
+    let document = node(&mut parser, 0)?;
+    parser.next_token().map_err(|e| e.to_string())?;
+    Ok(document)
+}
+
+/// Parses a value from the events of the parser, because the reader of trees has no limit of depth.
+fn node(parser: &mut Parser<Chars<'_>>, depth: usize) -> Result<Value, String> {
+    let (event, mark) = parser.next_token().map_err(|e| e.to_string())?;
+    match event {
+        _ if depth > DEEPEST => Err(format!("line {}: nested too deep", mark.line())),
+        // Values that are repeated could make a small file a large value.
+        Event::Alias(_) => Err(format!("line {}: an alias, which manifests cannot have", mark.line())),
+        Event::Scalar(text, style, _, tag) => {
+            let is_text = style != TScalarStyle::Plain || tag.is_some_and(|tag| tag.suffix == "str");
+            Ok(if is_text { text.into() } else { plain(&text) })
         }
+        Event::SequenceStart(..) => {
+            let mut list = Vec::new();
+            while !ends(parser, &Event::SequenceEnd)? {
+                list.push(node(parser, depth + 1)?);
+            }
+            Ok(list.into())
+        }
+        Event::MappingStart(..) => {
+            let mut mapping = Map::new();
+            while !ends(parser, &Event::MappingEnd)? {
+                let name = node(parser, depth + 1)?;
+                let name = name.as_str().map_or_else(|| name.to_string(), str::to_owned);
+                mapping.insert(name, node(parser, depth + 1)?);
+            }
+            Ok(mapping.into())
+        }
+        Event::DocumentEnd | Event::StreamEnd => Ok(Value::Null),
+        _ => node(parser, depth),
     }
 }
 
-/// A value whose end has not been read.
-enum Open {
-    List(Vec<Value>),
-    /// With the name of the next member.
-    Mapping(Map<String, Value>, Option<String>),
+/// Consumes the next event if it is this one.
+fn ends(parser: &mut Parser<Chars<'_>>, end: &Event) -> Result<bool, String> {
+    let is_end = parser.peek().map_err(|e| e.to_string())?.0 == *end;
+    if is_end {
+        parser.next_token().map_err(|e| e.to_string())?;
+    }
+    Ok(is_end)
 }
 
-/// The value of a plain scalar by the core schema.
+/// The value of a plain scalar.
 fn plain(text: &str) -> Value {
-    match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
-        "true" | "True" | "TRUE" => return true.into(),
-        "false" | "False" | "FALSE" => return false.into(),
-        _ => {}
+    match Yaml::from_str(text) {
+        _ if matches!(text, "Null" | "NULL") => Value::Null,
+        Yaml::Null => Value::Null,
+        Yaml::Boolean(value) => value.into(),
+        Yaml::Integer(value) => value.into(),
+        real @ Yaml::Real(_) => real.as_f64().and_then(Number::from_f64).map_or_else(|| text.into(), Value::Number),
+        _ => text.into(),
     }
-    let radix =
-        |prefix: &str, base| text.strip_prefix(prefix).and_then(|digits| i64::from_str_radix(digits, base).ok());
-    let number = text.strip_prefix('+').unwrap_or(text);
-    let looks_like_one =
-        number.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'))
-            && number.bytes().any(|byte| byte.is_ascii_digit());
-    radix("0x", 16)
-        .or_else(|| radix("0o", 8))
-        .or_else(|| number.parse::<i64>().ok())
-        .map(Number::from)
-        .or_else(|| number.parse::<f64>().ok().filter(|_| looks_like_one).and_then(Number::from_f64))
-        .map_or_else(|| text.into(), Value::Number)
 }
 
 #[cfg(test)]

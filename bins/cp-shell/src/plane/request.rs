@@ -1,97 +1,28 @@
-//! Requests to the control plane, the operations, and the failure of a request.
+//! The parameters of a request to the control plane, and the failure of a request.
 
 use cp_common::Code;
-use cp_common::program::Class;
-use cp_common::spelling::nearest;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-named_enum! {
-    /// An operation of the control plane. The order is that of the standard.
-    Operation[17]:
-    PkgList "pkg_list" "The installed packages.",
-    PkgInfo "pkg_info" "One installed package.",
-    LedgerQuery "ledger_query" "The newest entries of a ledger.",
-    GateStatus "gate_status" "The gates and their failures.",
-    Compliance "compliance" "A summary of the governance of the tree.",
-    Trace "trace" "The kind and lineage of an artifact.",
-    SignalStatus "signal_status" "The signals of the session.",
-    ExecuteCommand "execute_command" "A command of the shell.",
-    ManifestRequirements "manifest_requirements" "The requirements for a manifest.",
-    PackagingWorkflow "packaging_workflow" "The steps to a package.",
-    Troubleshoot "troubleshoot" "The meaning of gate errors, and their fixes.",
-    ExampleManifest "example_manifest" "A manifest to start from.",
-    ListFrameworks "list_frameworks" "The registered frameworks.",
-    ListSpecs "list_specs" "The registered specs.",
-    SpecInfo "spec_info" "The manifest of a spec.",
-    GovernedRoots "governed_roots" "The governed roots.",
-    ExplainPath "explain_path" "The class of a path.",
-}
-
-impl Operation {
-    /// The operation with this name.
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|operation| operation.name() == name)
-    }
-
-    /// The class that decides how it is governed.
-    pub(crate) fn class(self) -> Class {
-        if self == Self::ExecuteCommand { Class::Governed } else { Class::Query }
-    }
-}
-
-/// A request.
+/// The parameters of a request, including unknown ones.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
-    /// The operation.
-    pub(crate) operation: Operation,
-    /// The parameters, including unknown ones.
-    pub(crate) parameters: Map<String, Value>,
+pub(crate) struct Parameters {
+    /// The operation, for messages.
+    pub(crate) operation: &'static str,
+    pub(crate) members: Map<String, Value>,
 }
 
-impl Request {
-    /// A request without parameters.
-    pub(crate) fn new(operation: Operation) -> Self {
-        Self { operation, parameters: Map::new() }
-    }
-
-    /// Sets a parameter.
-    #[must_use]
-    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.parameters.insert(name.to_owned(), value.into());
-        self
-    }
-
-    /// Parses a request. The default operation is `pkg_list`.
-    pub(crate) fn from_value(value: &Value) -> Result<Self, Failure> {
-        let Value::Object(object) = value else {
-            return Err(Failure::request(format!("a request must be a JSON object, not {}", type_of(value)))
-                .hint("write {\"operation\":\"pkg_list\"}"));
-        };
-        let operation = match object.get("operation") {
-            None => Operation::PkgList,
-            Some(Value::String(name)) => Operation::from_name(name).ok_or_else(|| unknown(name))?,
-            Some(other) => {
-                return Err(Failure::request(format!("`operation` must be a string, not {}", type_of(other)))
-                    .with("field", "operation"));
-            }
-        };
-        let mut parameters = object.clone();
-        parameters.shift_remove("operation");
-        Ok(Self { operation, parameters })
-    }
-
+impl Parameters {
     /// A required parameter.
     pub(crate) fn required(&self, name: &str) -> Result<&str, Failure> {
         self.optional(name)?.filter(|text| !text.is_empty()).ok_or_else(|| {
-            let operation = self.operation.name();
-            Failure::new("MISSING_FIELD", format!("{operation} needs `{name}`")).with("field", name)
+            Failure::new("MISSING_FIELD", format!("{} needs `{name}`", self.operation)).with("field", name)
         })
     }
 
     /// An optional parameter; `null` is the same as none.
     pub(crate) fn optional(&self, name: &str) -> Result<Option<&str>, Failure> {
-        match self.parameters.get(name) {
+        match self.members.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(other) => {
@@ -102,7 +33,7 @@ impl Request {
 
     /// An optional count, a positive integer.
     pub(crate) fn count(&self, name: &str) -> Result<Option<usize>, Failure> {
-        match self.parameters.get(name) {
+        match self.members.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => {
                 match value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0) {
@@ -112,17 +43,6 @@ impl Request {
                 }
             }
         }
-    }
-}
-
-fn unknown(name: &str) -> Failure {
-    let names = Operation::ALL.map(Operation::name);
-    let failure = Failure::new("UNKNOWN_OPERATION", format!("unknown operation `{name}`"))
-        .with("operation", name)
-        .with("valid_operations", names.to_vec());
-    match nearest(name, names) {
-        Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => failure,
     }
 }
 

@@ -72,6 +72,23 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
     Ok(orders.into_values().collect())
 }
 
+/// The work orders, or one of them with its payload.
+pub(super) fn query(plane: &Plane, id: Option<&str>) -> Result<Value, Failure> {
+    let orders = all(plane)?;
+    let Some(id) = id else {
+        let rows: Vec<Value> = orders.iter().map(WorkOrder::to_value).collect();
+        return Ok(json!({"work_orders": rows, "count": rows.len(), "active": active(plane)}));
+    };
+    let order = orders.into_iter().find(|order| order.id == id).ok_or_else(|| {
+        Failure::new("WORK_ORDER_NOT_FOUND", format!("no work order `{id}`"))
+            .with("work_order_id", id)
+            .hint("`wo` lists them")
+    })?;
+    let mut answer = order.to_value();
+    answer["payload"] = order.payload;
+    Ok(answer)
+}
+
 /// The active work order: the latest one in the ledger, or the newest id.
 pub(crate) fn active(plane: &Plane) -> Option<String> {
     let orders = all(plane).ok()?;

@@ -27,7 +27,7 @@ use self::release::{LARGEST, Release, Source, broken};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "update",
-    // No confirm token is needed, because releases are signed and `--rollback` restores the previous one.
+    // No confirm token is needed, because releases are signed and `--target-version` installs the one before.
     class: Class::Governed,
     output: "update",
     examples: &["cp-shell --version | cut -d' ' -f2 >latest; cp-shell update --check --from ."],
@@ -38,22 +38,19 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only check for a newer release, and record it for the notices
-    #[arg(long, conflicts_with_all = ["dry_run", "rollback"])]
+    #[arg(long, conflicts_with = "dry_run")]
     check: bool,
     /// Show the update without performing it
-    #[arg(long, conflicts_with = "rollback")]
+    #[arg(long)]
     dry_run: bool,
     /// The location of releases (default: `update_from` of config/cp.toml)
-    #[arg(long, value_name = "URL|DIR", conflicts_with = "rollback")]
+    #[arg(long, value_name = "URL|DIR")]
     from: Option<String>,
     /// Install this version, even if it is older
-    #[arg(long, value_name = "VERSION", conflicts_with = "rollback")]
+    #[arg(long, value_name = "VERSION")]
     target_version: Option<String>,
-    /// Restore the version that was replaced last
-    #[arg(long)]
-    rollback: bool,
     /// Verify with this key, or the key in this file, instead of the built-in one
-    #[arg(long = "trust", value_name = "VKEY|FILE", conflicts_with = "rollback")]
+    #[arg(long = "trust", value_name = "VKEY|FILE")]
     key: Option<String>,
 }
 
@@ -91,10 +88,8 @@ impl Update {
                 let _lock = if is_asked { None } else { Some(method::lock(base)?) };
                 self.current = active(base)?;
                 self.before.clone_from(&self.current);
-                if args.rollback { self.roll_back(base) } else { self.released(args, Some(base), context) }
+                self.released(args, Some(base), context)
             }
-            _ if args.rollback => Err(Error::config("only an installed release can be rolled back")
-                .hint("install the older version with the same package manager")),
             Method::Development if !is_asked => {
                 Err(Error::config(format!("{} was not installed as a release", self.program.display()))
                     .hint("install the programs with scripts/install, and update those"))
@@ -116,17 +111,6 @@ impl Update {
         }
         let status = if args.dry_run { "planned" } else { self.done() };
         Ok(self.answer(status, version.map(str::to_owned), method::line(&words)))
-    }
-
-    fn roll_back(&mut self, base: &Path) -> Result<Updated> {
-        let tree = base.join("previous");
-        let version = method::version_of(&tree).filter(|version| *version != self.before);
-        let version = version.ok_or_else(|| Error::not_found("there is no previous version"))?;
-        self.stage = "replace";
-        self.activate(base, &tree, &version)?;
-        // The version before a rollback is the newer one.
-        let status = if number(&version) > number(&self.before) { "updated" } else { "rolled_back" };
-        Ok(self.answer(status, Some(version), String::new()))
     }
 
     /// Finds a release, and installs it below `base`.
@@ -328,7 +312,7 @@ fn active(base: &Path) -> Result<String> {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Updated {
-    /// `updated`, `rolled_back`, `current` if there was nothing to do, `available` for `--check`, `planned` for
+    /// `updated`, `current` if there was nothing to do, `available` for `--check`, `planned` for
     /// `--dry-run`.
     status: &'static str,
     /// The version that was active before.

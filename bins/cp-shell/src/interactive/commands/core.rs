@@ -1,18 +1,17 @@
-//! Commands about the session: help, state, agent, mode, export, signals, trust.
+//! Commands about the session: help, state, agent, mode, model, tools, export, signals, trust.
 
 use std::fmt::Write as _;
 
-use cp_common::program::{Check, VERSION};
-use cp_common::wire::raw;
 use cp_common::{Error, Result};
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::agent::Capability;
+use crate::agent::{Capability, ModelOptions};
 use crate::ask;
 use crate::interactive::commands::{self, COMMANDS, Command};
 use crate::interactive::console::render::{escaped, style, value};
 use crate::interactive::state::{Outcome, State};
+use crate::interactive::turn;
 use crate::plane::Read;
 use crate::signals::health_bar;
 
@@ -64,21 +63,6 @@ fn of_one(command: &Command) -> String {
     format!("{} {}\n  {}{needs}\n", names.join(", "), command.takes, command.help)
 }
 
-/// `:debug`
-pub(super) fn debug(state: &mut State<'_>, _: &str) -> Result<Outcome> {
-    let mut text = format!("cp-shell {VERSION}\n");
-    for Check { check, message, .. } in crate::checks(state.context) {
-        let _ = writeln!(text, "{check:<11} {}", escaped(&message));
-    }
-    let journal = &state.ledgers.journal;
-    let digest = state.digest()?;
-    let last_run = digest.last_run().unwrap_or("-");
-    let error = state.conversation.last_error.as_deref().unwrap_or("-");
-    let directory = journal.directory().display();
-    let _ = writeln!(text, "session     {directory}\nlast run    {last_run}\nlast error  {}", escaped(error));
-    Ok(Outcome::of_text(text))
-}
-
 /// `:clear`
 pub(super) fn clear(state: &State<'_>) -> Outcome {
     let text = if state.console.is_terminal() { "\x1b[H\x1b[2J" } else { "" };
@@ -86,9 +70,8 @@ pub(super) fn clear(state: &State<'_>) -> Outcome {
 }
 
 /// `:state`
-pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
+pub(super) fn state(state: &State<'_>) -> Outcome {
     let State { setup, context, agent, ledgers, session_status, hub, conversation, model, .. } = state;
-    let own = agent.state()?;
     let loaded = hub.loaded();
     let state = json!({
         "session_id": ledgers.journal.session(),
@@ -100,7 +83,6 @@ pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
             "name": agent.described().name,
             "version": agent.described().version,
             "capabilities": names(&agent.described().capabilities),
-            "state": own,
         },
         "backend": context.config.text("backend", model.backend.as_deref()),
         "model": context.config.text("model", model.model.as_deref()),
@@ -119,7 +101,7 @@ pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
         },
     });
     let text = serde_json::to_string_pretty(&state).unwrap_or_default();
-    Ok(Outcome { text: escaped(&text) + "\n", result: state, ..Outcome::default() })
+    Outcome { text: escaped(&text) + "\n", result: state, ..Outcome::default() }
 }
 
 fn names(capabilities: &[Capability]) -> Vec<&'static str> {
@@ -183,8 +165,8 @@ pub(super) fn export(state: &mut State<'_>, _: &str) -> Result<Outcome> {
 }
 
 /// `:signals`
-pub(super) fn signals(state: &mut State<'_>) -> Outcome {
-    let State { session_status, agent, .. } = state;
+pub(super) fn signals(state: &State<'_>) -> Outcome {
+    let session_status = &state.session_status;
     let signals = session_status.signals();
     let mut text = format!("{}\n", session_status.strip());
     let rows = [
@@ -203,15 +185,7 @@ pub(super) fn signals(state: &mut State<'_>) -> Outcome {
     for (name, value) in rows {
         let _ = writeln!(text, "{name:<11} {}", escaped(&value));
     }
-    // The agent's own signals are marked.
-    for (name, value) in agent.signals().unwrap_or_default() {
-        let _ = writeln!(text, "{:<11} {}", escaped(&format!("~{name}")), escaped(&shown(&value)));
-    }
     Outcome { text, result: signals.to_value(), ..Outcome::default() }
-}
-
-fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| raw(value).map(|raw| raw.get().to_owned()).unwrap_or_default(), str::to_owned)
 }
 
 /// `:trust`
@@ -220,4 +194,70 @@ pub(super) fn trust(state: &State<'_>) -> Outcome {
     let (icon, trust) = (signals.trust_icon(), signals.trust);
     let text = format!("trust {icon} {trust:.2}: the share of calls of commands and tools that were not denied\n");
     Outcome { text, result: json!({"trust": trust}), ..Outcome::default() }
+}
+
+/// `:model [MODEL]`
+pub(super) fn model(state: &mut State<'_>, model: &str) -> Result<Outcome> {
+    choose(state, model, |options| &mut options.model, "model")
+}
+
+/// `:backend [NAME]`
+pub(super) fn backend(state: &mut State<'_>, backend: &str) -> Result<Outcome> {
+    choose(state, backend, |options| &mut options.backend, "backend")
+}
+
+/// Changes the model or backend. The current one stays if the new one is not available.
+fn choose(
+    state: &mut State<'_>,
+    value: &str,
+    member: fn(&mut ModelOptions) -> &mut Option<String>,
+    name: &'static str,
+) -> Result<Outcome> {
+    if !value.is_empty() {
+        let before = member(&mut state.model).replace(value.to_owned());
+        let agent = state.agent_id().to_owned();
+        if let Err(e) = state.switch_agent(&agent) {
+            *member(&mut state.model) = before;
+            return Err(e);
+        }
+        state.ledgers.transcript.note("session_model", &json!({name: value}))?;
+    }
+    let now = state.context.config.text(name, member(&mut state.model).as_deref());
+    let text = now.as_deref().map_or_else(|| "chosen by the environment".to_owned(), escaped);
+    Ok(Outcome { text: format!("{name}: {text}\n"), result: json!({name: now}), ..Outcome::default() })
+}
+
+/// `:tools [on|off]`
+pub(super) fn tools(state: &mut State<'_>, switch: &str) -> Result<Outcome> {
+    match switch {
+        "" => {}
+        "on" | "off" => {
+            let is_on = switch == "on";
+            state.model.with_tools = is_on;
+            if !is_on {
+                state.model.tools.clear();
+                state.conversation.allows_tools = false;
+            }
+            let agent = state.agent_id().to_owned();
+            state.switch_agent(&agent)?;
+            state.ledgers.transcript.note("session_tools", &json!({"enabled": is_on}))?;
+        }
+        other => {
+            return Err(Error::usage(format!("there is no `:tools {other}`")).hint("write :tools on, or :tools off"));
+        }
+    }
+    let State { model, conversation, context, .. } = state;
+    if !model.uses_tools() {
+        return Ok(Outcome::of_text("off: `:tools on` lets the model use the built-in tools, after confirmation\n"));
+    }
+    let found = turn::tools(model, context)?;
+    let mut text = String::new();
+    for tool in found["items"].as_array().into_iter().flatten() {
+        let member = |name: &str| escaped(tool[name].as_str().unwrap_or_default());
+        let _ = writeln!(text, "{}  {}", style().strong(&member("name")), member("description").replace('\n', " "));
+    }
+    if conversation.allows_tools {
+        let _ = writeln!(text, "{}", style().faint("allowed for this session, except in turns with risk"));
+    }
+    Ok(Outcome { text, result: found, ..Outcome::default() })
 }

@@ -62,7 +62,7 @@ fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
         return Ok(Outcome::of_text("cancelled: nothing was posted\n"));
     }
     session_status.tracker.confirmed();
-    hub.log(&summary, session)?;
+    hub.log(&note)?;
     ledgers.transcript.note("session_hub_log", &note)?;
     let calls = vec![json!({"hub": "progress"})];
     Ok(Outcome { calls, result: note, ..Outcome::of_text("posted\n") })
@@ -128,7 +128,6 @@ fn turn_text(turn: &Exchange, setup: &Setup<'_>, style: Style) -> String {
         End::Answered => (true, "sent, and answered"),
         End::Interrupted => (true, "sent, and stopped by the person: the partial answer stays in the conversation"),
         End::Failed => (true, "sent, and failed"),
-        End::Undone => (true, "sent, answered, and taken back"),
     };
     let confirmed = if turn.confirmed { "yes, by the person" } else { "no approval was required" };
     line("confirmed", if sent { confirmed } else { "no" });

@@ -2,14 +2,14 @@
 //! parser of lines. Commands begin with `:` or `/`, and a command of the system with `:!`; other lines are sent to the
 //! model.
 
-mod answers;
-pub(crate) mod completion;
 mod core;
 mod hub;
 pub(crate) mod run;
 pub(crate) mod sessions;
 
-use cp_common::program::{Class, VERSION};
+use std::path::Path;
+
+use cp_common::program::Class;
 use cp_common::spelling::nearest;
 use cp_common::{Code, Error, Result};
 
@@ -46,7 +46,7 @@ impl Command {
 }
 
 use Capability::{Governance, Ledger, Memory, PackageMgt, Signals, Trust};
-use Class::{Append, Governed, Query, Write};
+use Class::{Append, Query, Write};
 
 macro_rules! commands {
     ($($names:literal $takes:literal $help:literal $needs:expr, $class:ident $run:expr;)*) => {
@@ -67,24 +67,17 @@ commands! {
     "help h ?" "[COMMAND]" "list the commands, or describe one" None, Query core::help;
     "quit q exit x bye" "" "end the session" None, Query |_, _| Ok(Outcome::default());
     "clear c cls" "" "clear the screen" None, Query |state, _| Ok(core::clear(state));
-    "state s" "" "show the state as JSON" None, Query core::state;
+    "state s" "" "show the state as JSON" None, Query |state, _| Ok(core::state(state));
     "agent a agents" "[NAME]" "show the agent, or switch to another one" None, Query core::agent;
     "ctx context" "[persistent|isolated]" "show or set whether the conversation is sent" None, Query core::mode;
     "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(hub::explain(state));
     "sessions ls" "[N]" "list the newest sessions" None, Query sessions::list;
     "switch resume open" "ID|NAME" "continue another session" None, Append sessions::switch;
-    "rename name" "NAME" "name this session" None, Append sessions::rename;
-    "fork branch" "" "continue in a copy of this session" None, Append sessions::fork;
-    "undo rewind" "[turn]" "take back the last turn and its files, or only the turn" None, Append sessions::undo;
+    "undo rewind" "[RUN]" "put back the files that the last turn with tools changed" None, Write sessions::undo;
     "diff d" "[RUN]" "show what the last turn with tools changed" None, Query sessions::diff;
-    "retry again" "" "ask the last question again" None, Append sessions::retry;
-    "compact" "[KEEP]" "replace all but the newest turns with a summary" None, Append sessions::compact;
-    "model" "[MODEL]" "show or choose the model" None, Query answers::model;
-    "backend" "[NAME]" "show or choose the backend" None, Query answers::backend;
-    "tools" "[on|off]" "show the model's tools, or switch the built-in ones" None, Query answers::tools;
-    "attach file" "[PATH]" "attach a file to the next turn, like @PATH in it" None, Query answers::attach;
-    "cmd" "WORDS" "ask for a command line; runs after confirmation" None, Governed run::propose;
-    "save w" "FILE" "write the last answer to a new file" None, Write answers::save;
+    "model" "[MODEL]" "show or choose the model" None, Query core::model;
+    "backend" "[NAME]" "show or choose the backend" None, Query core::backend;
+    "tools" "[on|off]" "show the model's tools, or switch the built-in ones" None, Query core::tools;
     "export-session export" "" "write summary.json, without secrets" None, Append core::export;
     "memory m mem recall" "[QUERY]" "show memories" Some(Memory), Query memory::recall;
     "v view history" "[N]" "show the last turns of the session" Some(Memory), Query memory::view;
@@ -107,8 +100,6 @@ commands! {
     "path explain-path" "PATH" "show the class of a path" Some(Governance), Query |state, argument| run::query(state, "path", argument);
     "hub" "[log TEXT]" "show the answers of the hub, or post a note" None, Write hub::hub;
     "inbox" "[read ID]" "show unread messages, or mark one as read" None, Write hub::inbox;
-    "version" "" "show the version" None, Query |_, _| Ok(Outcome::of_text(format!("cp-shell {VERSION}\n")));
-    "debug" "" "show programs, paths and the last error, for a report" None, Query core::debug;
 }
 
 /// Finds a command by any of its names, ignoring case.
@@ -207,6 +198,39 @@ pub(crate) fn unknown(
     })
 }
 
+/// The completions at the cursor, and where the completed word begins: paths after an `@`, and names of commands.
+pub(crate) fn candidates(line: &str, at: usize) -> (usize, Vec<String>) {
+    let typed = &line[..at];
+    let word = typed.rsplit(char::is_whitespace).next().unwrap_or_default();
+    let begun = typed.strip_prefix(":help ").or_else(|| typed.strip_prefix([':', '/'])).unwrap_or_default();
+    let (begun, mut found) = match word.strip_prefix('@') {
+        Some(begun) => (begun, paths(begun)),
+        // Short names are not offered.
+        None if typed.starts_with([':', '/']) => {
+            let names = COMMANDS.iter().flat_map(Command::names).filter(|name| name.len() > 2 || *name == begun);
+            (begun, names.map(str::to_owned).collect())
+        }
+        None => return (at, Vec::new()),
+    };
+    found.retain(|found| found.starts_with(begun));
+    found.sort_unstable();
+    (at - begun.len(), found)
+}
+
+/// The paths with this beginning. Directories get a slash; hidden files are offered only after a dot.
+fn paths(begun: &str) -> Vec<String> {
+    let (directory, name) = begun.split_at(begun.rfind('/').map_or(0, |at| at + 1));
+    let listing = std::fs::read_dir(Path::new(".").join(directory)).into_iter().flatten().flatten();
+    let path = |entry: std::fs::DirEntry| {
+        let slash = if entry.path().is_dir() { "/" } else { "" };
+        let found = entry.file_name().into_string().ok()?;
+        // A name with control characters is not shown.
+        let is_meant = name.starts_with('.') || !found.starts_with('.');
+        (is_meant && !found.contains(char::is_control)).then(|| format!("{directory}{found}{slash}"))
+    };
+    listing.filter_map(path).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -263,5 +287,30 @@ mod tests {
         assert!(matches!(parse(" \t "), Input::Nothing));
         assert!(matches!(parse(":qiut now"), Input::Unknown("qiut", Some("quit"))));
         assert!(matches!(parse("/frobnicate"), Input::Unknown("frobnicate", None)));
+    }
+
+    #[test]
+    fn completion_offers_commands_and_hidden_paths_after_dot() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("lib")).unwrap();
+        for file in ["lib/x.py", "lib/.hidden", "lib/a b.md", "lib/\x1b[31m"] {
+            std::fs::write(root.path().join(file), "").unwrap();
+        }
+        let path = root.path().display().to_string();
+        for (line, from, words) in [
+            (":he", 1, "help"),
+            ("/expo", 1, "export,export-session"),
+            (":help sw", 6, "switch"),
+            ("hello", 5, ""),
+            ("me@ex", 5, ""),
+            (":nothing x", 1, ""),
+            ("see @{}/l", 5, "{}/lib/"),
+            (":hub log @{}/lib/.", 10, "{}/lib/.hidden"),
+            ("see @{}/lib/", 5, "{}/lib/a b.md,{}/lib/x.py"),
+        ] {
+            let (line, words) = (line.replace("{}", &path), words.replace("{}", &path));
+            let words: Vec<String> = words.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+            assert_eq!(candidates(&line, line.len()), (from, words), "{line}");
+        }
     }
 }

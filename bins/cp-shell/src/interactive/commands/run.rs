@@ -1,6 +1,5 @@
-//! `:! COMMAND`, `:cmd WORDS` and the queries of the control plane tree. A command line is run by `cp-exec` as the
-//! person's own: policy decides about each program when it starts, and cp-exec asks at the same terminal if it requires
-//! approval.
+//! `:! COMMAND` and the queries of the control plane tree. A command line is run by `cp-exec` as the person's own: policy
+//! decides about each program when it starts, and cp-exec asks at the same terminal if it requires approval.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,36 +8,24 @@ use cp_common::context::options::Origin;
 use cp_common::{Code, Context, Error, Result, coprocess, signals};
 use serde_json::{Value, json};
 
-use crate::ask;
+use crate::interactive::commands;
 use crate::interactive::console::Console;
-use crate::interactive::console::render::{escaped, style, value};
+use crate::interactive::console::render::{style, value};
 use crate::interactive::state::{Outcome, SessionStatus, State};
-use crate::interactive::{commands, turn};
-use crate::plane::operations::{self, Host};
+use crate::plane::operations::Host;
 use crate::plane::work_orders::{self, Applied};
-use crate::plane::{Failure, Plane};
+use crate::plane::{Failure, Plane, Request};
 use crate::signals::Tracker;
-
-/// The request to the model for a command line.
-const COMMAND_REQUEST: &str = "Answer with one command line for a POSIX shell on Linux that does what is asked: \
-    a single line, no explanation, no fence. If no command does it, answer with a line that begins with #.";
 
 /// The exit status if a command line, or its last program, was refused.
 const REFUSED: i32 = 126;
 
-/// Runs a command line. A line that was `proposed` by a model requires confirmation even if the policy allows it.
-pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Result<Outcome> {
+/// Runs a command line.
+pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
     if command.is_empty() {
         return Err(Error::usage("a command must follow `:!`").hint("for example :! git status"));
     }
     let State { context, console, session_status, .. } = state;
-    if proposed {
-        if !console.confirm("Run it? [y/N] ") {
-            session_status.tracker.denied();
-            return Err(Error::new(Code::Forbidden, "cancelled: nothing was run").hint("confirm it at a terminal"));
-        }
-        session_status.tracker.confirmed();
-    }
     let words = flags_of_person(context).into_iter().chain(["--format", "raw", "-c", command].map(OsString::from));
     let exec = coprocess::cmd(coprocess::find("cp-exec")?, words).unchecked();
     // cp-exec asks at the terminal, which the command does not get. Lines of a script are not answers.
@@ -49,9 +36,6 @@ pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Resul
     signals::forget_interrupt();
     let is_refused = status == Some(REFUSED);
     session_status.tracker.called(is_refused);
-    if is_refused {
-        session_status.tracker.denied();
-    }
     let code = if is_refused { Code::Forbidden } else { Code::CommandFailed };
     let mut text = String::new();
     if status != Some(0) {
@@ -77,45 +61,6 @@ fn flags_of_person(context: &mut Context) -> Vec<OsString> {
     flags
 }
 
-/// `:cmd WORDS`
-pub(super) fn propose(state: &mut State<'_>, words: &str) -> Result<Outcome> {
-    if words.is_empty() {
-        return Err(Error::usage("the description of the command is missing")
-            .hint("for example :cmd find the largest file here"));
-    }
-    turn::check_offline(state)?;
-    refuse_ungoverned(state, ":cmd")?;
-    let request = state.setup.redactor.redact_text(words).0;
-    let mut asked = vec!["-s", COMMAND_REQUEST];
-    asked.extend(state.model.flags());
-    asked.extend(["--", &request]);
-    let answer = ask(state.context, "cp-llm", &asked)?;
-    let command = command_of(answer["content"].as_str().unwrap_or_default());
-    if command.is_empty() || command.starts_with('#') {
-        let reason = escaped(command.trim_start_matches('#').trim());
-        return Ok(Outcome::of_text(format!(
-            "no command does this{}\n",
-            if reason.is_empty() { reason } else { format!(": {reason}") }
-        )));
-    }
-    state.show(&format!("{}\n", style().strong(&escaped(command))))?;
-    run(state, command, true)
-}
-
-/// Refuses a command that sends a system text of its own, if the tree has a registry of prompts.
-pub(super) fn refuse_ungoverned(state: &State<'_>, command: &str) -> Result<()> {
-    if !state.session_status.plane.governs_prompts()? {
-        return Ok(());
-    }
-    let message = format!("`{command}` sends a system text that is not a governed prompt");
-    Err(Error::new(Code::Forbidden, message).with("rule", "llm.governed_prompts").hint("ask in a turn"))
-}
-
-/// The command in an answer. Models often put it in a fence.
-fn command_of(answer: &str) -> &str {
-    answer.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("```")).unwrap_or_default()
-}
-
 /// Runs a query command of the table, by its full name.
 pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result<Outcome> {
     if let ("wo", Some(file)) = (name, argument.strip_prefix("apply ")) {
@@ -133,9 +78,9 @@ pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result
 
 /// Runs an operation; `None` if the line does not name one.
 pub(super) fn operation(session_status: &mut SessionStatus, line: &str) -> Option<Result<Outcome>> {
-    let query = operations::parse(line)?;
+    let query = Request::of_command(line)?;
     let SessionStatus { plane, tracker, .. } = session_status;
-    let answered = operations::answer(plane, &query, &mut Session { tracker });
+    let answered = query.run(plane, &mut Session { tracker });
     let style = style();
     Some(
         answered
@@ -180,16 +125,4 @@ fn apply(file: &Path, home: &Path, console: &Console, tracker: &mut Tracker) -> 
         Applied::Already => format!("{id} was already applied with the same payload\n"),
     };
     Ok(Outcome { result: json!({"work_order_id": id}), ..Outcome::of_text(text) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn command_is_extracted_from_fence() {
-        assert_eq!(command_of("```sh\nls -l\n```\n"), "ls -l");
-        assert_eq!(command_of("\n ls -l \n"), "ls -l");
-        assert_eq!(command_of(""), "");
-    }
 }

@@ -63,8 +63,8 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Starts the thread. `known` are the lines of earlier sessions.
-    pub(crate) fn open(completions: Completions, known: Vec<String>) -> Result<Self> {
+    /// Starts the thread.
+    pub(crate) fn open(completions: Completions) -> Result<Self> {
         let stdin = std::io::stdin();
         let before = stdin.is_terminal().then(|| rustix::termios::tcgetattr(&stdin).ok()).flatten();
         if let Some(before) = before.clone() {
@@ -80,7 +80,7 @@ impl Console {
         let mut answers = Answers { sender, wake };
         let is_terminal = before.is_some();
         std::thread::Builder::new().name("console".to_owned()).spawn(move || {
-            if is_terminal { edit(&asked, &mut answers, &completions, &known) } else { read(&asked, &mut answers) }
+            if is_terminal { edit(&asked, &mut answers, completions) } else { read(&asked, &mut answers) }
         })?;
         Ok(Self { questions, typed, ready, before })
     }
@@ -224,8 +224,8 @@ impl LineEditor {
     }
 
     /// Reads a line at the prompt and adds it to the history.
-    fn line(&mut self, prompt: &str, completions: &Completions) -> rustyline::Result<String> {
-        self.0.set_helper(Some(Helper { completions: Arc::clone(completions) }));
+    fn line(&mut self, prompt: &str, completions: Completions) -> rustyline::Result<String> {
+        self.0.set_helper(Some(Helper { completions }));
         let line = self.0.readline(prompt)?;
         if !line.trim().is_empty() {
             let _ = self.0.add_history_entry(line.as_str());
@@ -235,7 +235,7 @@ impl LineEditor {
 }
 
 /// Reads lines from a terminal.
-fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Completions, known: &[String]) {
+fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: Completions) {
     let mut editor = match LineEditor::new(MemHistory::new()) {
         Ok(editor) => editor,
         Err(e) => {
@@ -246,9 +246,6 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
             return;
         }
     };
-    for line in known {
-        let _ = editor.0.add_history_entry(line.as_str());
-    }
     // If this fails, Ctrl-C does not discard keys.
     let interrupted = Arc::new(AtomicBool::new(false));
     let _ = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted));
@@ -315,7 +312,7 @@ fn read(asked: &Receiver<Question>, answers: &mut Answers) {
 }
 
 /// Returns where the word at a position of a line begins, and its completions.
-pub(crate) type Completions = Arc<dyn Fn(&str, usize) -> (usize, Vec<String>) + Send + Sync>;
+pub(crate) type Completions = fn(&str, usize) -> (usize, Vec<String>);
 
 /// The helper of the line editor: completion and continued lines.
 pub(super) struct Helper {

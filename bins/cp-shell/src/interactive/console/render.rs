@@ -1,6 +1,4 @@
-//! Formats text for the terminal: tables that fit the width, and colour if enabled.
-
-use std::fmt::Write as _;
+//! Formats text for the terminal: tables, and colour if enabled.
 
 use cp_common::Result;
 use cp_common::output::{Output, printable};
@@ -28,22 +26,6 @@ pub(crate) fn style() -> Style {
     let is_terminal = rustix::termios::isatty(stdout);
     let default = if is_terminal { 80 } else { usize::MAX };
     Style { width: columns.or_else(set).unwrap_or(default), colour: is_terminal && !plain }
-}
-
-/// A terminal whose cursor can move, with its number of rows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Page {
-    pub(crate) rows: usize,
-}
-
-impl Page {
-    /// The terminal, if its cursor can move.
-    pub(crate) fn of_terminal() -> Option<Self> {
-        let stdout = rustix::stdio::stdout();
-        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let rows = rustix::termios::tcgetwinsize(stdout).ok().map_or(0, |size| usize::from(size.ws_row));
-        (!is_dumb && rows > 1 && rustix::termios::isatty(stdout)).then_some(Self { rows })
-    }
 }
 
 /// Writes and flushes text.
@@ -119,12 +101,7 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept.chain(['…']).collect()
 }
 
-/// True if a member contains ids, which are never cut because people type them.
-fn is_id(name: &str) -> bool {
-    name == "id" || name.ends_with("_id") || name.ends_with("_wo")
-}
-
-/// A table with headings, cut to the width of the terminal except for ids.
+/// A table with headings. Nothing is cut, because people copy ids and paths.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>], style: Style) -> String {
     let mut widths: Vec<usize> = headings.iter().map(|heading| heading.width()).collect();
     for row in rows {
@@ -132,99 +109,44 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>], style: Style) -> St
             *width = (*width).max(cell.width());
         }
     }
-    let (ids, mut others): (Vec<_>, Vec<_>) = headings.iter().zip(&mut widths).partition(|(heading, _)| is_id(heading));
-    let taken: usize = ids.iter().map(|(_, width)| **width + 2).sum();
-    shrink(&mut others.iter_mut().map(|(_, width)| &mut **width).collect::<Vec<_>>(), style.width.max(20), taken);
     let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let cells = cells.zip(&widths).map(|(cell, width)| {
-            let cell = cut(cell, *width);
-            let pad = width.saturating_sub(cell.width());
-            format!("{cell}{}", " ".repeat(pad))
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        let padded = cells.zip(&widths).map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.width())));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let mut text = style.faint(&line(&mut headings.iter().copied()));
-    text.push('\n');
     for row in rows {
-        text.push_str(&line(&mut row.iter().map(String::as_str)));
-        text.push('\n');
+        text = text + "\n" + &line(&mut row.iter().map(String::as_str));
     }
-    text
+    text + "\n"
 }
 
-/// Shrinks the widest columns until the line fits.
-fn shrink(widths: &mut [&mut usize], total: usize, taken: usize) {
-    let gaps = 2 * widths.len().saturating_sub(1);
-    while widths.iter().map(|width| **width).sum::<usize>() + gaps + taken > total {
-        match widths.iter_mut().max() {
-            Some(widest) if **widest > 4 => **widest -= 1,
-            _ => return,
-        }
-    }
-}
-
-/// Formats a result: a list of objects as a table, other members as `name value`, and nested values as JSON.
+/// Formats a result: a line for each member, below its name if it is an object, and a table for a list of objects.
 pub(crate) fn value(value: &Value, style: Style) -> String {
-    match value {
-        Value::Object(members) => object(members, style),
-        Value::Array(items) => list("", items, style),
-        other => format!("{}\n", cell(other)),
-    }
+    let Value::Object(members) = value else { return cell(value) + "\n" };
+    let shown = members.iter().map(|(name, value)| match value {
+        Value::Object(inner) if !inner.is_empty() => {
+            let inner = self::value(value, style).replace('\n', "\n  ");
+            format!("{}\n  {}\n", style.strong(&escaped(name)), inner.trim_end())
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            format!("{}\n{}", style.strong(&escaped(name)), list(items, style))
+        }
+        _ => format!("{}: {}\n", escaped(name), cell(value)),
+    });
+    shown.collect()
 }
 
-fn object(members: &Map<String, Value>, style: Style) -> String {
-    let is_list = |value: &Value| value.as_array().is_some_and(|items| items.iter().any(Value::is_object));
-    let plain: Vec<(&String, &Value)> = members.iter().filter(|(_, value)| !is_list(value)).collect();
-    let names = plain.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
-    let mut text = String::new();
-    for (name, value) in plain {
-        let (name, room) = (escaped(name), style.width.saturating_sub(names + 2).max(16));
-        match value {
-            Value::Object(inner) if !inner.is_empty() => {
-                let _ = writeln!(text, "{}", style.strong(&name));
-                for line in self::value(value, Style { width: style.width.saturating_sub(2), ..style }).lines() {
-                    let _ = writeln!(text, "  {line}");
-                }
-            }
-            // Lists of ids and paths get a line for each item if they do not fit.
-            Value::Array(items) if cell(value).width() > room => {
-                for (at, item) in items.iter().enumerate() {
-                    let _ = writeln!(text, "{:<names$}  {}", if at == 0 { name.as_str() } else { "" }, cell(item));
-                }
-            }
-            _ => {
-                let shown = cell(value);
-                let shown = if is_id(&name) { shown } else { cut(&shown, room) };
-                let _ = writeln!(text, "{name:<names$}  {shown}");
-            }
+fn list(items: &[Value], style: Style) -> String {
+    let mut names: Vec<&String> = Vec::new();
+    for name in items.iter().filter_map(Value::as_object).flat_map(Map::keys) {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
-    for (name, items) in
-        members.iter().filter_map(|(name, value)| Some((name, value.as_array().filter(|_| is_list(value))?)))
-    {
-        text.push_str(&list(name, items, style));
-    }
-    text
-}
-
-fn list(name: &str, items: &[Value], style: Style) -> String {
-    let mut text = if name.is_empty() { String::new() } else { format!("{}\n", style.strong(&escaped(name))) };
-    let mut headings: Vec<&str> = Vec::new();
-    for member in items.iter().filter_map(Value::as_object).flat_map(Map::keys) {
-        if !headings.contains(&member.as_str()) {
-            headings.push(member);
-        }
-    }
-    if headings.is_empty() {
-        return items.iter().map(cell).fold(text, |text, line| text + &line + "\n");
-    }
-    let rows: Vec<Vec<String>> = items
-        .iter()
-        .map(|item| headings.iter().map(|name| item.get(*name).map_or_else(|| "-".to_owned(), cell)).collect())
-        .collect();
-    let shown: Vec<String> = headings.iter().map(|name| escaped(name)).collect();
-    text.push_str(&table(&shown.iter().map(String::as_str).collect::<Vec<_>>(), &rows, style));
-    text
+    let rows: Vec<Vec<String>> =
+        items.iter().map(|item| names.iter().map(|name| cell(&item[name.as_str()])).collect()).collect();
+    let headings: Vec<String> = names.iter().map(|name| escaped(name)).collect();
+    table(&headings.iter().map(String::as_str).collect::<Vec<_>>(), &rows, style)
 }
 
 /// A count and its noun: `1 turn`, `2 turns`.
@@ -249,21 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn table_fits_terminal_width() {
-        let rows = vec![vec!["PKG-A".to_owned(), "x".repeat(80)], vec!["日本語".to_owned(), "short".to_owned()]];
-        for width in [20, 40, 100] {
-            let text = table(&["id", "title"], &rows, Style { width, colour: false });
-            assert!(text.lines().all(|line| line.width() <= width), "{width}:\n{text}");
-        }
-        let text = table(&["id", "title"], &rows, Style { width: 100, colour: false });
-        assert!(text.contains("日本語  short"), "{text}");
-    }
-
-    #[test]
-    fn list_of_objects_is_shown_as_table() {
-        let result = json!({"packages": [{"package_id": "PKG-A", "version": "1"}], "count": 1, "note": null});
-        assert_eq!(value(&result, PLAIN), "count  1\nnote   -\npackages\npackage_id  version\nPKG-A       1\n");
-        assert_eq!(value(&json!({"gates": {"G1": {"phase": "x"}}}), PLAIN), "gates\n  G1\n    phase  x\n");
+    fn result_is_lines_and_tables() {
+        let result = json!({
+            "packages": [{"package_id": "日本語", "version": "1\n2"}, {"package_id": "B", "at": "x\u{1b}"}],
+            "count": 2, "note": null, "gates": {"G1": {"phase": ["x", "y"], "of": {}}},
+        });
+        let shown = "packages\npackage_id  version  at\n日本語      1 2      -\nB           -        x^[\n\
+                     count: 2\nnote: -\ngates\n  G1\n    phase: x, y\n    of: {}\n";
+        assert_eq!(value(&result, PLAIN), shown);
     }
 
     #[test]

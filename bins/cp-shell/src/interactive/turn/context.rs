@@ -27,10 +27,6 @@ pub(super) fn gather(turn: &mut Exchange, setup: &Setup<'_>, hub: &Loaded, conte
         parts.push(("shell_history", lines.join("\n")));
         turn.redactions += shell_history.redactions;
     }
-    if let Some(brief) = hub.brief.as_ref().filter(|brief| brief.goes_along) {
-        parts.push(("brief", brief.text.clone()));
-        turn.redactions += brief.redactions;
-    }
     parts.push(("hub", hub.answers()));
     let mut errors = Vec::new();
     for kind in &settings.memory.kinds {
@@ -54,14 +50,9 @@ pub(super) fn gather(turn: &mut Exchange, setup: &Setup<'_>, hub: &Loaded, conte
 /// The longest attached text, because a longer one would fill the conversation.
 const LONGEST: u64 = 256 << 10;
 
-/// The mark before the name of an attached text.
-const MARK: &str = "\n\n<attached file=";
-
-/// Adds the files that were attached and the files that the text names to a turn. Returns a line about each, for the
-/// person.
+/// Adds the files that the text names to a turn. Returns a line about each, for the person.
 pub(super) fn attach(turn: &mut Exchange, redactor: &Redactor) -> Result<Vec<String>> {
-    let mut files = turn.attached.clone();
-    files.extend(named_in(&turn.text).into_iter().filter(|file| !turn.attached.contains(file)));
+    let files = named_in(&turn.text);
     turn.sent.clone_from(&turn.text);
     let mut lines = Vec::new();
     for file in files {
@@ -75,7 +66,7 @@ pub(super) fn attach(turn: &mut Exchange, redactor: &Redactor) -> Result<Vec<Str
                 turn.redactions += redactions;
                 // The text of a file must not close its mark.
                 let text = text.replace("</attached", "<\\/attached");
-                let _ = write!(turn.sent, "{MARK}{name:?}>\n{}\n</attached>", text.trim_end());
+                let _ = write!(turn.sent, "\n\n<attached file={name:?}>\n{}\n</attached>", text.trim_end());
                 lines.push(format!("attached: {name}, {length} bytes"));
             }
             _ => {
@@ -87,28 +78,14 @@ pub(super) fn attach(turn: &mut Exchange, redactor: &Redactor) -> Result<Vec<Str
     Ok(lines)
 }
 
-/// Returns a file that can be attached to a turn.
-pub(crate) fn attachable(path: &str) -> Result<PathBuf> {
-    let file = Path::new(path);
-    match file.metadata() {
-        Ok(found) if found.is_file() => {
-            let mut start = [0; 512];
-            let read = std::fs::File::open(file).and_then(|mut opened| opened.read(&mut start));
-            let start = &start[..read.map_err(|e| Error::io("attaching", e).in_file(file))?];
-            if start.contains(&0) && Block::of_media(start)?.is_none() {
-                return Err(Error::usage(format!("{path} is neither text nor an image or document that models read"))
-                    .hint("attach text, PNG, JPEG, GIF, WebP or PDF"));
-            }
-            Ok(file.to_owned())
-        }
-        Ok(_) => Err(Error::usage(format!("{path} is not a file")).hint("attach the files in it one by one")),
-        Err(e) => Err(Error::io("attaching", e).in_file(file).hint("Tab completes the path of a file")),
-    }
-}
-
-/// True if the rest of a recorded turn is empty or consists of attached texts.
-pub(crate) fn is_attached(rest: &str) -> bool {
-    rest.is_empty() || rest.starts_with(MARK)
+/// True for a file with text, or with an image or a document that models read.
+fn is_attachable(file: &Path) -> bool {
+    let mut start = [0; 512];
+    // Opening a named pipe would block.
+    let opened = file.is_file().then(|| std::fs::File::open(file)).and_then(std::io::Result::ok);
+    let read = opened.and_then(|mut file| file.read(&mut start).ok());
+    let start = &start[..read.unwrap_or_default()];
+    read.is_some() && (!start.contains(&0) || Block::of_media(start).is_ok_and(|block| block.is_some()))
 }
 
 /// The files that a text names as `@PATH`. Other words with `@` are ignored.
@@ -116,7 +93,7 @@ fn named_in(text: &str) -> Vec<PathBuf> {
     let words = text.split_whitespace().filter_map(|word| word.strip_prefix('@'));
     let trimmed = words.map(|word| word.trim_end_matches(['.', ',', ';', ':', '?', '!', ')']));
     let mut found: Vec<PathBuf> = Vec::new();
-    for file in trimmed.filter(|path| !path.is_empty()).filter_map(|path| attachable(path).ok()) {
+    for file in trimmed.map(PathBuf::from).filter(|file| is_attachable(file)) {
         if !found.contains(&file) {
             found.push(file);
         }

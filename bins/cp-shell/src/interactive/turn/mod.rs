@@ -8,16 +8,13 @@ mod watch;
 use std::fmt::Write as _;
 
 use cp_common::{Code, Context, Error, Result, coprocess, signals};
-use cp_ledger::format::line::Hash;
 use serde_json::{Value, json};
 
-pub(crate) use self::context::{attachable, is_attached};
 use self::watch::{Seen, Watch};
 pub(crate) use self::watch::{differences, painted};
 use crate::agent::{self, ModelOptions};
 use crate::interactive::console::render::{Style, count, escaped, show, style};
 use crate::interactive::hints::{self, Situation};
-use crate::interactive::history::append;
 use crate::interactive::risk::{self, Level};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{End, Exchange, called_without_effect};
@@ -26,9 +23,8 @@ use crate::signals::CONTEXT_LIMIT;
 /// Takes a turn with the text of a person.
 pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     check_offline(state)?;
-    state.session_status.tracker.count_turn();
+    state.session_status.tracker.turns += 1;
     state.poll_hub()?;
-    decide_brief(state)?;
     let State { setup, context, hub, conversation, .. } = state;
     let risk = risk::classify(text);
     let destructive_turns: Vec<bool> =
@@ -37,9 +33,8 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     let hints =
         hints::hints(&Situation { text, level: risk.level, destructive_turns: &destructive_turns, hub: &hub_text });
     let mut turn = Exchange {
-        number: state.session_status.tracker.turns(),
+        number: state.session_status.tracker.turns,
         text: text.to_owned(),
-        attached: conversation.attached.clone(),
         agent: state.agent.described().name.clone(),
         isolated: conversation.isolated,
         risk,
@@ -120,7 +115,7 @@ fn cancelled(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
 
 /// Sends the turn, shows the answer as it arrives, and records both sides.
 fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
-    let State { context, console, agent, ledgers, session_status, conversation, model, .. } = state;
+    let State { context, console, agent, ledgers, session_status, model, .. } = state;
     ledgers.transcript.question(turn.number, &turn.sent)?;
     let asked = agent::Turn {
         text: &turn.sent,
@@ -130,8 +125,7 @@ fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
         attached: &turn.others,
     };
     let (flags, tracker) = (context.handed_on(), &mut session_status.tracker);
-    let allowed = &mut conversation.allowed;
-    let mut watch = Watch::new(console, &mut context.out, tracker, allowed, model.reasoning, flags);
+    let mut watch = Watch::new(console, &mut context.out, tracker, model.reasoning, flags);
     let replied = agent.process(&asked, &mut watch);
     let seen = watch.end()?;
     let run = run_line(&seen);
@@ -151,7 +145,7 @@ fn run_line(seen: &Seen) -> String {
     let calls = count(seen.called.len(), "call");
     let changes = match seen.changes {
         0 => String::new(),
-        changes => format!(", {} of files · :diff shows, :undo takes back", count(changes, "change")),
+        changes => format!(", {} of files · :diff shows, :undo puts back", count(changes, "change")),
     };
     format!("{}\n", style().faint(&escaped(&format!("{run}: {calls}{changes}"))))
 }
@@ -175,10 +169,9 @@ fn answered(state: &mut State<'_>, turn: Exchange, seen: Seen) -> Result<Outcome
     let tokens = last.map_or(0, |message| message.usage.tokens());
     let window = last.and_then(|message| state.setup.settings.context.window(&message.model)).unwrap_or(CONTEXT_LIMIT);
     (state.session_status.used, state.session_status.window) = (tokens, window);
-    state.conversation.attached.clear();
     if tokens > window / 5 * 4 {
         let message = format!("the conversation takes {tokens} of the {window} tokens that the model can hold");
-        let _ = writeln!(text, "{} {message}: :compact summarises it", style().warning("context"));
+        let _ = writeln!(text, "{} {message}: `cp-session compact` summarises it", style().warning("context"));
     }
     let models = turn
         .messages
@@ -200,7 +193,6 @@ fn stopped(state: &mut State<'_>, turn: Exchange, error: &Error) -> Result<Outco
         signals::forget_interrupt();
         text.push_str(&style.error("interrupted: the turn was stopped, the session continues", None));
     } else {
-        state.conversation.last_error = Some(format!("{}: {}", error.code().row().name, error.message()));
         state.ledgers.transcript.note("error", &error.to_value())?;
         let hint =
             error.hint_text().unwrap_or("send it again; `:state` shows the agent, `:agent` switches to another one");
@@ -214,7 +206,7 @@ fn stopped(state: &mut State<'_>, turn: Exchange, error: &Error) -> Result<Outco
     Ok(Outcome { text, result, exit, has_strip: true, ..Outcome::default() })
 }
 
-/// Records a turn that has ended, also for `:explain` and `:retry`.
+/// Records a turn that has ended, also for `:explain`.
 fn record(state: &mut State<'_>, mut turn: Exchange) -> Result<()> {
     turn.redactions = state.ledgers.transcript.close(&turn)?;
     state.conversation.turns.push(turn);
@@ -253,33 +245,4 @@ fn confirm(state: &mut State<'_>, level: Level) -> Result<Option<bool>> {
 pub(crate) fn tools(model: &ModelOptions, context: &Context) -> Result<Value> {
     let flags: Vec<_> = ["tools".into()].into_iter().chain(model.tool_flags()).collect();
     coprocess::ask("cp-toolloop", &flags, b"", context)
-}
-
-/// The file of the answers, one on each line: `yes` or `no`, and the hash of the path and content of the brief.
-const FILE: &str = "briefs";
-
-/// Asks once whether the brief is sent with turns. It is not sent if the answer is no, or without a terminal.
-pub(super) fn decide_brief(state: &mut State<'_>) -> Result<()> {
-    let Some((path, text)) = state.hub.undecided_brief() else { return Ok(()) };
-    let hash = Hash::of(format!("{path}\n{text}").as_bytes());
-    let mark = hash.hex();
-    let file = state.context.home.state(FILE);
-    let kept = std::fs::read_to_string(&file).unwrap_or_default();
-    let answered = |answer: &str| kept.lines().any(|line| line == format!("{answer} {mark}"));
-    if answered("yes") {
-        state.hub.decide_brief(true);
-        return Ok(());
-    }
-    let is_asked = !answered("no") && state.console.is_terminal();
-    let name = escaped(&path);
-    let is_confirmed =
-        is_asked && state.console.confirm(&format!("Send the brief {name} ({} bytes) with turns? [y/N] ", text.len()));
-    if is_asked {
-        append(&file, &format!("{} {mark}\n", if is_confirmed { "yes" } else { "no" }))?;
-    } else if !answered("no") {
-        let line = format!("the brief {name} was not sent: confirm it once in a terminal\n");
-        state.show(&style().faint(&line))?;
-    }
-    state.hub.decide_brief(is_confirmed);
-    Ok(())
 }

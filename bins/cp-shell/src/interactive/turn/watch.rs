@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
 use crate::interactive::console::render::{Style, count, cut, escaped, show, style};
-use crate::interactive::state::Allowed;
 use crate::signals::Tracker;
 
 pub(super) struct Watch<'a> {
@@ -25,8 +24,6 @@ pub(super) struct Watch<'a> {
     shows_thoughts: bool,
     /// True while the last shown text is reasoning.
     in_thought: bool,
-    /// The approvals for this session.
-    allowed: &'a mut Vec<Allowed>,
     /// The flags for cp-toolloop.
     flags: Vec<OsString>,
     /// The ids of the open calls that were shown, and of the calls whose difference was shown in a question.
@@ -51,7 +48,6 @@ impl<'a> Watch<'a> {
         console: &'a Console,
         out: &'a mut Output,
         tracker: &'a mut Tracker,
-        allowed: &'a mut Vec<Allowed>,
         shows_thoughts: bool,
         flags: Vec<OsString>,
     ) -> Self {
@@ -63,7 +59,6 @@ impl<'a> Watch<'a> {
             style,
             shows_thoughts,
             in_thought: false,
-            allowed,
             flags,
             open: HashSet::new(),
             asked: HashSet::new(),
@@ -144,11 +139,7 @@ impl Observer for Watch<'_> {
                 return Ok(());
             }
             Event::ToolResult(result) => {
-                let denied = is_denied(result);
-                self.tracker.called(denied);
-                if denied {
-                    self.tracker.denied();
-                }
+                self.tracker.called(is_denied(result));
                 self.open.remove(&result.id);
                 let changed = self.changed(result);
                 if changed.is_empty() {
@@ -169,24 +160,14 @@ impl Observer for Watch<'_> {
 
     fn answers(&mut self, approval: &Approval) -> Option<Verdict> {
         let _ = self.settle();
-        let asked = Allowed::of(approval);
-        if asked.as_ref().is_some_and(|asked| self.allowed.contains(asked)) {
-            let line = self.line(&format!("allowed for this session: {}", approval.subject()));
-            return show(self.out, &line).is_ok().then_some(Verdict::Granted(Scope::Run));
-        }
         if !self.console.is_terminal() || show(self.out, &format!("\n{}\n", description(approval))).is_err() {
             return None;
         }
         if approval.shown.diff.is_some() {
             self.asked.extend(approval.asked_by.call_id.clone());
         }
-        let question = prompt(approval).replace("for this run", "for this session");
-        let letters = if asked.is_some() { "y, n or a" } else { "y or n" };
-        let answer = self.console.choose(&question, letters, |typed| Verdict::of(typed, approval))?;
-        if answer == Verdict::Granted(Scope::Run) {
-            self.allowed.extend(asked);
-        }
-        Some(answer)
+        let letters = if approval.scopes.contains(&Scope::Run) { "y, n or a" } else { "y or n" };
+        self.console.choose(&prompt(approval), letters, |typed| Verdict::of(typed, approval))
     }
 }
 
