@@ -13,7 +13,6 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 use super::namespace::Namespace;
 use super::plan::{Layer, Network, Plan};
 use super::report::{Cause, Enforcement, Failure, Order, Report, Status};
-use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::wire::{self, die_with_parent, report_and_exit};
 use super::{leader, mounts, terminal};
@@ -22,7 +21,7 @@ use super::{leader, mounts, terminal};
 const WALK: Duration = Duration::from_millis(200);
 
 /// Runs the init. Does not return: this process ends after the command and all of its processes.
-pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
+pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>) -> ! {
     let prepared = prepare(plan, &mut enforcement, socket).and_then(|(clients, namespace)| {
         if let Some(clients) = clients {
             let sent = wire::send_report(socket, &Report::Clients, Some(clients.as_fd()));
@@ -36,7 +35,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         Err(failure) => report_and_exit(socket, failure),
     };
     let leader = match sys::fork() {
-        Ok(Forked::Child) => leader::run(plan, enforcement, socket, filters, terminal.as_ref()),
+        Ok(Forked::Child) => leader::run(plan, enforcement, socket, terminal.as_ref()),
         Ok(Forked::Parent(leader)) => leader,
         Err(e) => report_and_exit(socket, Failure::setup("fork", e)),
     };

@@ -13,25 +13,18 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use super::mounts::devices::{LEAST_PID_MAX, own_pid_limit};
 use super::plan::{HOME, Identity, Layer, Plan, TMP};
 use super::report::{Cause, Enforcement, Failure, Report};
-use super::seccomp::Filters;
 use super::sys;
 use super::wire::{self, die_with_parent, report_and_exit};
-use super::{landlock, listener, seccomp, terminal};
+use super::{landlock, seccomp, terminal};
 use crate::nofollow;
 
 /// Executes the command, or reports why it cannot.
-pub(super) fn run(
-    plan: &Plan,
-    enforcement: Enforcement,
-    socket: BorrowedFd<'_>,
-    filters: &Filters,
-    terminal: Option<&OwnedFd>,
-) -> ! {
+pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, terminal: Option<&OwnedFd>) -> ! {
     let joined = match terminal {
         Some(terminal) => terminal::enter(terminal),
         None => rustix::process::setsid().map(drop).map_err(|e| Failure::setup("setsid", e)),
     };
-    let Err(failure) = joined.and_then(|()| become_command(plan, enforcement, socket, filters));
+    let Err(failure) = joined.and_then(|()| become_command(plan, enforcement, socket));
     report_and_exit(socket, failure)
 }
 
@@ -39,12 +32,7 @@ pub(super) fn run(
 const MOST_MISSING: usize = 100;
 
 /// Executes the command. Returns only if that fails.
-fn become_command(
-    plan: &Plan,
-    mut enforcement: Enforcement,
-    socket: BorrowedFd<'_>,
-    filters: &Filters,
-) -> Result<Infallible, Failure> {
+fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>) -> Result<Infallible, Failure> {
     sys::unblock_signals();
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     let scratch = Scratch::find(plan, enforcement.is_private())?;
@@ -76,27 +64,20 @@ fn become_command(
         Err(landlock::Refusal::Kernel(e)) => enforcement.missing.push(format!("landlock: {e}")),
         Err(landlock::Refusal::Path(failure)) => return Err(failure),
     }
-    match filters.install(plan.network_kind()) {
-        Ok(()) => enforcement.seccomp = true,
-        Err(e) => enforcement.missing.push(format!("seccomp: {e}")),
-    }
-
     let words = |words: Vec<String>| words.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
     let argv = words(plan.argv.clone()).map_err(|e| Failure::setup("argv", std::io::Error::other(e)))?;
     let mut env: Vec<String> = plan.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     env.push(format!("HOME={}", scratch.home.display()));
     env.push(format!("TMPDIR={}", scratch.tmp.display()));
     let env = words(env).map_err(|e| Failure::setup("env", std::io::Error::other(e)))?;
-    let installed = listener::install().and_then(|fd| wire::send_report(socket, &Report::Listener, Some(fd.as_fd())));
-    match installed {
-        Ok(()) => enforcement.listener = true,
-        Err(e) => enforcement.missing.push(format!("listener: {e}")),
-    }
-    if !enforcement.listener
-        && let Err(e) = seccomp::refuse_set_id()
-    {
-        enforcement.seccomp = false;
-        enforcement.missing.push(format!("seccomp: {e}"));
+    let listening = seccomp::listen(plan.network_kind());
+    let listening = listening.and_then(|fd| wire::send_report(socket, &Report::Listener, Some(fd.as_fd())));
+    (enforcement.listener, enforcement.seccomp) = (listening.is_ok(), listening.is_ok());
+    if let Err(e) = listening {
+        enforcement.missing.push(format!("listener: {e}"));
+        let filtered = seccomp::install(plan.network_kind());
+        enforcement.seccomp = filtered.is_ok();
+        enforcement.missing.extend(filtered.err().map(|e| format!("seccomp: {e}")));
     }
     required(plan, &enforcement)?;
 

@@ -18,44 +18,17 @@ use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
-use seccompiler::sock_filter;
 
 use super::interpreter::{Interpreter, interpreters, is_loader, is_native, operand_of_loader};
 use super::lookup::{Found, Lookup};
 use super::memory::{LONGEST, Memory};
 use super::plan::Identity;
-use super::seccomp::{ALLOW, JUMP_IF_EQUAL, JUMP_IF_SET, LOAD_WORD, MODES, RETURN, SET_ID, argument};
+use super::seccomp::EXECUTIONS;
 use super::set_mode;
 use super::sys::{self, Notification};
 
-/// The calls that execute a program.
-const EXECUTIONS: [i64; 2] = [libc::SYS_execve, libc::SYS_execveat];
 /// The most interpreters of each other that the kernel starts for one script.
 const DEPTH: usize = 5;
-
-/// Installs the filter in this thread. Changes of a mode to a set-id one are reported too, because a filter cannot tell
-/// files from directories.
-pub(super) fn install() -> io::Result<OwnedFd> {
-    const USER_NOTIFICATION: u32 = 0x7fc0_0000;
-    let mut program = vec![sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 }];
-    let last = 1 + EXECUTIONS.len() + 3 * MODES.len();
-    let (allow, report) = (last, last + 1);
-    let to = |target: usize, from: usize| u8::try_from(target - from - 1).unwrap_or(u8::MAX);
-    let call = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
-    for number in EXECUTIONS {
-        let at = program.len();
-        program.push(sock_filter { code: JUMP_IF_EQUAL, jt: to(report, at), jf: 0, k: call(number) });
-    }
-    for (number, mode) in MODES {
-        let at = program.len();
-        program.push(sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 2, k: call(number) });
-        program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: argument(mode) });
-        program.push(sock_filter { code: JUMP_IF_SET, jt: to(report, at + 2), jf: to(allow, at + 2), k: SET_ID });
-    }
-    program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW });
-    program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: USER_NOTIFICATION });
-    sys::install_listener(&program)
-}
 
 /// A process: its pid in this namespace and its start time, because pids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

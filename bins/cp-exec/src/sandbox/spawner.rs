@@ -14,7 +14,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use super::plan::{Layer, Network, Plan};
 use super::report::{Enforcement, Failure, Report};
-use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::wire::{self, die_with_parent, report_and_exit};
 use super::{init, leader};
@@ -28,13 +27,7 @@ pub(super) fn run(lock: Option<i32>) -> ExitCode {
     }
     match prepare() {
         Ok((control, signals)) => {
-            let mut spawner = Spawner {
-                account: Account::own(),
-                filters: Filters::compile(),
-                users: None,
-                refused: Vec::new(),
-                runs: Vec::new(),
-            };
+            let mut spawner = Spawner { account: Account::own(), users: None, refused: Vec::new(), runs: Vec::new() };
             spawner.serve(&control, &signals);
             spawner.kill();
             ExitCode::SUCCESS
@@ -55,7 +48,6 @@ fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
 
 struct Spawner {
     account: Account,
-    filters: Filters,
     /// True if a user namespace grants rights; `None` if it was not tried yet.
     users: Option<bool>,
     /// Sets of namespaces that the machine refuses, each with the reason.
@@ -145,7 +137,7 @@ impl Spawner {
             Err(e) => {
                 drop(wire::send_report(request.socket.as_fd(), &Report::Failed(Failure::setup("fork", e)), None));
             }
-            Ok((Forked::Child, namespaces)) => become_run(&request, namespaces, self.account, &self.filters),
+            Ok((Forked::Child, namespaces)) => become_run(&request, namespaces, self.account),
             Ok((Forked::Parent(pid), namespaces)) => {
                 send_pidfd(pid, request.socket.as_fd());
                 self.runs.push(StartedRun { pid, ends_all: namespaces.is_ok(), _socket: request.socket });
@@ -155,7 +147,7 @@ impl Spawner {
 }
 
 /// Runs the first process of a run. Does not return.
-fn become_run(request: &wire::RunRequest, namespaces: Namespaces, account: Account, filters: &Filters) -> ! {
+fn become_run(request: &wire::RunRequest, namespaces: Namespaces, account: Account) -> ! {
     let socket = request.socket.as_fd();
     let ready = ready(request).and_then(|mut plan| {
         let enforcement = begin(&mut plan, account, namespaces)?;
@@ -163,7 +155,7 @@ fn become_run(request: &wire::RunRequest, namespaces: Namespaces, account: Accou
     });
     match ready {
         Err(failure) => report_and_exit(socket, failure),
-        Ok((plan, enforcement)) => init::run(&plan, enforcement, socket, filters),
+        Ok((plan, enforcement)) => init::run(&plan, enforcement, socket),
     }
 }
 

@@ -223,24 +223,30 @@ fn set_interface(name: &str, request: libc::Ioctl, value: libc::__c_anonymous_if
     }
 }
 
-/// Installs a seccomp filter in this thread, and returns the descriptor on which the kernel reports suspended calls.
-/// If the kernel supports it, only a fatal signal interrupts a suspended call.
-pub(super) fn install_listener(program: &[seccompiler::sock_filter]) -> io::Result<OwnedFd> {
+/// Installs a seccomp filter in this thread.
+pub(super) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    install(program, 0).map(drop)
+}
+
+/// The same, and returns the descriptor on which the kernel reports suspended calls. If the kernel supports it, only a
+/// fatal signal interrupts a suspended call.
+pub(super) fn install_listener(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
+    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // Kernels before 5.19 do not support the second flag.
+    let fd = install(program, listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+        .or_else(|_| install(program, listener))?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is new and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn install(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,
-        filter: program.as_ptr().cast::<libc::sock_filter>().cast_mut(),
+        filter: program.as_ptr().cast_mut(),
     };
-    // SAFETY: the program outlives the calls, which read it and change nothing; the descriptor is new and ours.
-    unsafe {
-        let install = |flags: libc::c_ulong| {
-            let mode = libc::SECCOMP_SET_MODE_FILTER;
-            check(libc::syscall(libc::SYS_seccomp, mode, flags, ptr::from_ref(&program)))
-        };
-        let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-        // Kernels before 5.19 do not support the second flag.
-        let fd = install(listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|_| install(listener))?;
-        Ok(OwnedFd::from_raw_fd(i32::try_from(fd).map_err(io::Error::other)?))
-    }
+    // SAFETY: the program outlives the call, which reads it and changes nothing.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, ptr::from_ref(&program)) })
 }
 
 /// A suspended system call.
