@@ -281,6 +281,6 @@ pub(crate) fn until_answered<T>(
         journal.approval(Said::Asked, &approval)?;
         let approver = approvals::approver(policy, &approval);
         let decided = if approver.is_some() || typed { approvals::ask(approver, &approval)? } else { None };
-        approvals::settle(journal, policy, &approval, decided, error)?;
+        approvals::settle(journal, policy, &approval, decided, || error)?;
     }
 }

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cp_common::wire::Connections;
@@ -53,7 +54,7 @@ pub(super) struct Supervised<'r> {
     init: Option<OwnedFd>,
     pipes: [Pipe; 2],
     ready: Option<Enforcement>,
-    listener: Option<Listener>,
+    listener: Option<Arc<Listener>>,
     clients: Option<Clients>,
     connections: Option<RunConnections>,
     /// The names whose refusal needs no message.
@@ -260,9 +261,12 @@ impl<'r> Supervised<'r> {
     fn decide_steps(&mut self, watch: &mut Option<Watch<'_>>) {
         let Some(listener) = &self.listener else { return };
         let ([_, err], on_screen) = (&mut self.pipes, self.relay.is_some());
-        let mut say = |message: &str| err.say(message, on_screen, watch);
         let advance = match &mut self.steps {
-            Some(steps) => steps.serve(listener, &mut say),
+            Some(steps) => {
+                let advance = steps.serve(listener);
+                steps.messages().iter().for_each(|message| err.say(message, on_screen, watch));
+                advance
+            }
             None => allow_all(listener),
         };
         if let (Some(clients), Some(steps)) = (&mut self.clients, &mut self.steps) {
@@ -343,7 +347,7 @@ impl<'r> Supervised<'r> {
                     }
                     Report::Listener => {
                         let shown = self.streams();
-                        self.listener = fd.map(|fd| Listener { fd, shown });
+                        self.listener = fd.map(|fd| Arc::new(Listener { fd, shown }));
                     }
                     Report::Clients => self.clients = fd.and_then(|fd| Clients::new(fd).ok()),
                     Report::Terminal => match fd.map(Relay::begin) {
@@ -471,10 +475,10 @@ impl<'r> Supervised<'r> {
 }
 
 /// Allows every program. False if there can be no more.
-fn allow_all(listener: &Listener) -> bool {
+fn allow_all(listener: &Arc<Listener>) -> bool {
     loop {
         match listener.next() {
-            Pending::Call(call) => listener.allow(&call),
+            Pending::Call(call) => call.allow(),
             Pending::Nothing => return true,
             Pending::End => return false,
         }

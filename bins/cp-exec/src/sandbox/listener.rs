@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
@@ -55,6 +56,7 @@ impl Process {
 
 /// A suspended execution.
 pub(crate) struct ExecCall {
+    listener: Arc<Listener>,
     notification: Notification,
     pub process: Process,
     /// The pid of the parent.
@@ -118,7 +120,7 @@ pub(crate) enum Pending {
 
 impl Listener {
     /// The next suspended execution, without blocking.
-    pub(crate) fn next(&self) -> Pending {
+    pub(crate) fn next(self: &Arc<Self>) -> Pending {
         loop {
             let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             let polled = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
@@ -135,54 +137,12 @@ impl Listener {
                 continue;
             }
             match thread_group(notification.thread).and_then(Process::find) {
-                Some((process, parent)) => return Pending::Call(ExecCall { notification, process, parent }),
+                Some((process, parent)) => {
+                    return Pending::Call(ExecCall { listener: Arc::clone(self), notification, process, parent });
+                }
                 None => drop(sys::answer_notification(self.fd.as_fd(), notification.id, Some(libc::EPERM))),
             }
         }
-    }
-
-    /// Reads the arguments of an execution: the file, and then each file that the kernel starts for the one before. An
-    /// error is the answer to the call.
-    pub(crate) fn read(&self, call: &ExecCall) -> io::Result<Vec<ExecRequest>> {
-        let starts = call.read();
-        // The memory belongs to the caller only if the caller was suspended during the whole read.
-        if !sys::notification_is_valid(self.fd.as_fd(), call.notification.id) {
-            return Err(Errno::SRCH.into());
-        }
-        starts
-    }
-
-    /// Writes a line to the standard error of the caller, for whoever reads its output. True if the person of the run
-    /// reads it there too. A stream that is full or cannot be reached is left alone.
-    pub(crate) fn tell(&self, call: &ExecCall, line: &str) -> bool {
-        let write = || -> io::Result<bool> {
-            let process = rustix::process::Pid::from_raw(call.process.pid).ok_or(Errno::SRCH)?;
-            let process = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
-            if !sys::notification_is_valid(self.fd.as_fd(), call.notification.id) {
-                return Err(Errno::SRCH.into());
-            }
-            let error = File::from(rustix::process::pidfd_getfd(process, 2, PidfdGetfdFlags::empty())?);
-            let meta = error.metadata()?;
-            write_at_once(&error, &meta, line.as_bytes())?;
-            Ok(self.shown.contains(&(meta.dev(), meta.ino())))
-        };
-        write().unwrap_or(false)
-    }
-
-    /// Allows an execution.
-    pub(crate) fn allow(&self, call: &ExecCall) {
-        // If the caller was killed, no answer is needed.
-        drop(sys::answer_notification(self.fd.as_fd(), call.notification.id, None));
-    }
-
-    /// Makes an execution fail.
-    pub(crate) fn deny(&self, call: &ExecCall) {
-        self.fail(call, libc::EPERM);
-    }
-
-    /// Makes an execution fail with an error number.
-    pub(crate) fn fail(&self, call: &ExecCall, error: i32) {
-        drop(sys::answer_notification(self.fd.as_fd(), call.notification.id, Some(error)));
     }
 }
 
@@ -209,7 +169,53 @@ fn thread_group(thread: i32) -> Option<i32> {
 }
 
 impl ExecCall {
-    fn read(&self) -> io::Result<Vec<ExecRequest>> {
+    /// True if the caller is still suspended, so that its pid and its memory are its own.
+    fn is_suspended(&self) -> bool {
+        sys::notification_is_valid(self.listener.fd.as_fd(), self.notification.id)
+    }
+
+    /// Writes a line to the standard error of the caller, for whoever reads its output. True if the person of the run
+    /// reads it there too. A stream that is full or cannot be reached is left alone.
+    pub(crate) fn tell(&self, line: &str) -> bool {
+        let write = || -> io::Result<bool> {
+            let process = rustix::process::Pid::from_raw(self.process.pid).ok_or(Errno::SRCH)?;
+            let process = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
+            if !self.is_suspended() {
+                return Err(Errno::SRCH.into());
+            }
+            let error = File::from(rustix::process::pidfd_getfd(process, 2, PidfdGetfdFlags::empty())?);
+            let meta = error.metadata()?;
+            write_at_once(&error, &meta, line.as_bytes())?;
+            Ok(self.listener.shown.contains(&(meta.dev(), meta.ino())))
+        };
+        write().unwrap_or(false)
+    }
+
+    /// Allows the execution.
+    pub(crate) fn allow(&self) {
+        self.answer(None);
+    }
+
+    /// Makes the execution fail.
+    pub(crate) fn deny(&self) {
+        self.answer(Some(libc::EPERM));
+    }
+
+    /// Makes the execution fail with an error number, or allows it.
+    pub(crate) fn answer(&self, error: Option<i32>) {
+        // If the caller was killed, no answer is needed.
+        drop(sys::answer_notification(self.listener.fd.as_fd(), self.notification.id, error));
+    }
+
+    /// Reads the arguments of the execution: the file, and then each file that the kernel starts for the one before.
+    /// An error is the answer to the call.
+    pub(crate) fn read(&self) -> io::Result<Vec<ExecRequest>> {
+        let starts = self.starts();
+        // The memory belongs to the caller only if the caller was suspended during the whole read.
+        if self.is_suspended() { starts } else { Err(Errno::SRCH.into()) }
+    }
+
+    fn starts(&self) -> io::Result<Vec<ExecRequest>> {
         let Notification { thread, number, arguments, .. } = &self.notification;
         let mut memory = Memory::of(*thread);
         let (directory, path, argv, env) = if *number == libc::SYS_execve {
