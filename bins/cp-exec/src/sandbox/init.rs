@@ -117,7 +117,11 @@ impl Tree {
             }
             if is_ordered {
                 match wire::receive_order(socket) {
-                    Ok(Some(Order::Terminate)) => self.terminate(),
+                    Ok(Some(Order::Terminate)) => {
+                        self.signal(Signal::TERM);
+                        // A stopped process receives a signal only then.
+                        self.signal(Signal::CONT);
+                    }
                     Ok(Some(Order::Continue)) => terminal::resume(self.terminal.as_ref(), self.leader),
                     Ok(Some(Order::Freeze)) => self.freeze(),
                     Ok(Some(Order::Cover(path))) => {
@@ -154,16 +158,13 @@ impl Tree {
         }
     }
 
-    /// Sends SIGTERM to all processes, and continues stopped ones, which receive the signal only then.
-    fn terminate(&self) {
+    /// Sends a signal to all processes but this one.
+    fn signal(&self, signal: Signal) {
         if self.owns_namespace {
-            sys::signal_all(libc::SIGTERM);
-            sys::signal_all(libc::SIGCONT);
-            return;
+            return sys::signal_all(signal.as_raw());
         }
         for pid in descendants() {
-            let _ = rustix::process::kill_process(pid, Signal::TERM);
-            let _ = rustix::process::kill_process(pid, Signal::CONT);
+            let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
@@ -171,12 +172,7 @@ impl Tree {
     fn freeze(&mut self) {
         let stopped = super::processes().filter(|(_, fields)| fields[0] == "T");
         self.frozen = Some(stopped.filter_map(|(pid, _)| Pid::from_raw(pid)).collect());
-        if self.owns_namespace {
-            return sys::signal_all(libc::SIGSTOP);
-        }
-        for pid in descendants() {
-            let _ = rustix::process::kill_process(pid, Signal::STOP);
-        }
+        self.signal(Signal::STOP);
     }
 
     /// Continues the processes, children first: a shell that runs before its child takes the child for a stopped job.
@@ -187,36 +183,27 @@ impl Tree {
         }
     }
 
-    /// Kills all processes except this one, and returns their number.
+    /// Kills all processes except this one, and returns their number. Orphans become children of this process, so
+    /// reaping counts all.
     fn kill(&mut self, socket: BorrowedFd<'_>) -> u32 {
         let end = Instant::now() + WALK;
         let mut killed = 0;
-        if self.owns_namespace {
-            sys::signal_all(libc::SIGKILL);
-            // Orphans become children of this process, so reaping counts all processes.
+        let options = if self.owns_namespace { WaitOptions::empty() } else { WaitOptions::NOHANG };
+        loop {
+            self.signal(Signal::KILL);
             loop {
-                match rustix::process::wait(WaitOptions::empty()) {
+                match rustix::process::wait(options) {
                     Ok(Some(ended)) => {
                         killed += was_killed(ended);
                         self.report(socket, ended);
                     }
                     Err(rustix::io::Errno::INTR) => {}
-                    Ok(None) | Err(_) => return killed,
+                    Ok(None) | Err(_) => break,
                 }
             }
-        }
-        // A child may fork between the walk and the kill, so the walk is repeated until it finds nothing.
-        loop {
-            let left = descendants();
-            if left.is_empty() || Instant::now() > end {
+            // A child may fork between a walk and its kill, so a walk is repeated until it finds nothing.
+            if self.owns_namespace || descendants().is_empty() || Instant::now() > end {
                 return killed;
-            }
-            for pid in left {
-                let _ = rustix::process::kill_process(pid, Signal::KILL);
-            }
-            while let Ok(Some(ended)) = rustix::process::wait(WaitOptions::NOHANG) {
-                killed += was_killed(ended);
-                self.report(socket, ended);
             }
         }
     }
