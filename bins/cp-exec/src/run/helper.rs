@@ -106,10 +106,8 @@ impl Helper {
             None => File::open("/dev/null").map_err(|e| Error::io("cannot open /dev/null", e))?.into(),
         };
         let lost = |e| Error::io("cannot ask the sandbox helper", e);
-        let streams = [theirs.as_fd(), out.as_fd(), err.as_fd()];
-        sandbox::send_run(self.control.as_fd(), plan.network_kind(), streams).map_err(lost)?;
-        drop(theirs);
-        sandbox::send_plan(ours.as_fd(), plan, stdin.as_fd()).map_err(lost)?;
+        let streams = [stdin.as_fd(), out.as_fd(), err.as_fd()];
+        sandbox::send_run(self.control.as_fd(), theirs.as_fd(), plan, streams).map_err(lost)?;
         Ok(ours)
     }
 }

@@ -49,18 +49,25 @@ pub(super) struct Supervised<'a, 'r> {
     socket: OwnedFd,
     /// The marker of the run, which names its processes.
     open: Option<&'r OpenRun>,
+    output: Output<'a>,
+    /// The names whose refusal needs no message.
+    quiet: &'static [String],
+    steps: Option<Steps>,
+    deadlines: Deadlines,
+    seen: Seen,
+}
+
+/// What the helper has reported so far.
+#[derive(Default)]
+struct Seen {
     /// The terminal of the user, if the command has one.
     relay: Option<Relay>,
     init: Option<OwnedFd>,
-    output: Output<'a>,
     ready: Option<Enforcement>,
     listener: Option<Arc<Listener>>,
     clients: Option<Clients>,
     connections: Option<RunConnections>,
-    /// The names whose refusal needs no message.
-    quiet: &'static [String],
     connected: Option<Connections>,
-    steps: Option<Steps>,
     failure: Option<Failure>,
     /// The reason why a report of the helper could not be read.
     lost: Option<String>,
@@ -72,7 +79,6 @@ pub(super) struct Supervised<'a, 'r> {
     killed: Option<u32>,
     /// True if the helper and all of its processes have closed the socket.
     closed: bool,
-    deadlines: Deadlines,
 }
 
 /// The deadlines of a run, and the actions that were taken.
@@ -126,40 +132,18 @@ impl<'a, 'r> Supervised<'a, 'r> {
             ordered: false,
             patience,
         };
-        let supervised = Self {
-            plan,
-            socket,
-            open,
-            relay: None,
-            init: None,
-            output,
-            ready: None,
-            listener: None,
-            clients: None,
-            connections: None,
-            quiet,
-            connected: None,
-            steps,
-            failure: None,
-            lost: None,
-            covered: None,
-            reason: None,
-            status: None,
-            killed: None,
-            closed: false,
-            deadlines,
-        };
-        (supervised, repositories)
+        let seen = Seen::default();
+        (Self { plan, socket, open, output, quiet, steps, deadlines, seen }, repositories)
     }
 
     /// Follows the run until all processes have ended.
     pub(super) fn follow(&mut self, mut repositories: Option<&mut git_dir::Watch>) {
         let mut looked = Instant::now();
-        while !self.closed {
+        while !self.seen.closed {
             self.wait(self.deadlines.next(), repositories.as_deref());
             self.receive();
             self.decide_steps();
-            if let Some(connections) = &mut self.connections {
+            if let Some(connections) = &mut self.seen.connections {
                 self.output.say_all(connections.record(self.steps.as_mut()));
             }
             let now = Instant::now();
@@ -168,30 +152,30 @@ impl<'a, 'r> Supervised<'a, 'r> {
             }
             looked = now;
             self.output.read();
-            if let Some(relay) = &mut self.relay {
+            if let Some(relay) = &mut self.seen.relay {
                 relay.pass(&mut self.output);
             }
             let wrong = repositories.as_mut().and_then(|watch| self.look_after(watch).err());
-            let is_interrupted = || signals::interrupted() || self.relay.as_ref().is_some_and(Relay::is_hung_up);
+            let is_interrupted = || signals::interrupted() || self.seen.relay.as_ref().is_some_and(Relay::is_hung_up);
             let is_evaded = || self.steps.as_ref().is_some_and(Steps::is_evaded);
             let ended = wrong
                 .or_else(|| is_interrupted().then_some(EarlyEnd::Interrupted))
                 .or_else(|| is_evaded().then_some(EarlyEnd::Evaded));
             self.enforce(Instant::now(), ended);
         }
-        if let Some(connections) = self.connections.take() {
+        if let Some(connections) = self.seen.connections.take() {
             let (report, messages) = connections.finish(self.steps.as_mut());
-            self.connected = Some(report);
+            self.seen.connected = Some(report);
             self.output.say_all(messages);
         }
         // All writers are dead, but the pipes may still contain output.
         while self.output.read() {}
-        if let Some(relay) = &mut self.relay {
+        if let Some(relay) = &mut self.seen.relay {
             relay.finish(&mut self.output);
         }
         self.output.say_all(self.outlived());
-        let has_failed = self.status.as_ref().is_some_and(|status| status.code != Some(0));
-        if has_failed && self.deadlines.ended.is_none() && self.relay.is_none() {
+        let has_failed = self.seen.status.as_ref().is_some_and(|status| status.code != Some(0));
+        if has_failed && self.deadlines.ended.is_none() && self.seen.relay.is_none() {
             let Plan { cwd, view, network, .. } = self.plan;
             let guess = blocked::guess(&self.output.end_of_errors(), &cwd.path, view, network.destinations());
             self.output.say_all(guess);
@@ -200,8 +184,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
 
     /// The message about processes that were ended because their command had ended.
     fn outlived(&self) -> Option<String> {
-        let count = self.killed.filter(|killed| *killed > 0 && self.deadlines.ended.is_none())?;
-        self.status.as_ref()?;
+        let count = self.seen.killed.filter(|killed| *killed > 0 && self.deadlines.ended.is_none())?;
+        self.seen.status.as_ref()?;
         let were =
             if count == 1 { "process was still running and was" } else { "processes were still running and were" };
         let is_agent = self.steps.as_ref().is_some_and(Steps::is_of_agent);
@@ -214,17 +198,17 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let is_replaced = match watch.look() {
             Ok(is_replaced) => is_replaced,
             Err(why) => {
-                self.reason.get_or_insert(why);
+                self.seen.reason.get_or_insert(why);
                 return Err(EarlyEnd::Guard);
             }
         };
-        let is_private = self.ready.as_ref().is_some_and(Enforcement::is_private);
-        if !is_replaced || !is_private || self.closed || self.deadlines.ordered {
+        let is_private = self.seen.ready.as_ref().is_some_and(Enforcement::is_private);
+        if !is_replaced || !is_private || self.seen.closed || self.deadlines.ordered {
             return Ok(());
         }
         sandbox::send_order(self.socket.as_fd(), &Order::Freeze);
         if let Err(why) = watch.cover_anew(&mut |path| self.cover(path)) {
-            self.reason.get_or_insert(why);
+            self.seen.reason.get_or_insert(why);
             return Err(EarlyEnd::Conflict);
         }
         sandbox::send_order(self.socket.as_fd(), &Order::Thaw);
@@ -233,16 +217,16 @@ impl<'a, 'r> Supervised<'a, 'r> {
 
     /// Makes a path read-only in the run.
     fn cover(&mut self, path: &Path) -> std::result::Result<(), String> {
-        self.covered = None;
+        self.seen.covered = None;
         sandbox::send_order(self.socket.as_fd(), &Order::Cover(path.to_owned()));
         let end = Instant::now() + COVERING;
-        while self.covered.is_none() && !self.closed && Instant::now() < end {
+        while self.seen.covered.is_none() && !self.seen.closed && Instant::now() < end {
             let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
             let _ = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
             self.receive();
         }
         // A run that has ended needs no cover.
-        self.covered.take().unwrap_or(if self.closed {
+        self.seen.covered.take().unwrap_or(if self.seen.closed {
             Ok(())
         } else {
             Err("a setting could not be covered".to_owned())
@@ -251,7 +235,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
 
     /// Decides about the programs that wait to be started. Refusals are written to the standard error of the run.
     fn decide_steps(&mut self) {
-        let Some(listener) = &self.listener else { return };
+        let Some(listener) = &self.seen.listener else { return };
         let advance = match &mut self.steps {
             Some(steps) => {
                 let advance = steps.serve(listener);
@@ -260,12 +244,12 @@ impl<'a, 'r> Supervised<'a, 'r> {
             }
             None => allow_all(listener),
         };
-        if let (Some(clients), Some(steps)) = (&mut self.clients, &mut self.steps) {
+        if let (Some(clients), Some(steps)) = (&mut self.seen.clients, &mut self.steps) {
             clients.serve(&mut |process, message| steps.answer(process, message));
         }
         if !advance {
-            self.clients = None;
-            self.listener = None;
+            self.seen.clients = None;
+            self.seen.listener = None;
         }
     }
 
@@ -282,8 +266,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
             }
         }
         // Remaining processes are killed after all output is closed.
-        let is_shown = self.relay.as_ref().is_none_or(Relay::is_closed);
-        if self.status.is_some() && is_shown && self.output.is_closed() {
+        let is_shown = self.seen.relay.as_ref().is_none_or(Relay::is_closed);
+        if self.seen.status.is_some() && is_shown && self.output.is_closed() {
             self.order_kill(now);
         }
         if self.deadlines.terminate.is_some_and(|at| now >= at) {
@@ -292,7 +276,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
             sandbox::send_order(self.socket.as_fd(), &Order::Terminate);
         }
         if now >= self.deadlines.kill && !self.deadlines.ordered {
-            if self.status.is_none() && self.deadlines.ended.is_none() {
+            if self.seen.status.is_none() && self.deadlines.ended.is_none() {
                 self.deadlines.ended = Some(EarlyEnd::TimedOut);
             }
             self.order_kill(now);
@@ -307,9 +291,9 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
         fds.extend(repositories.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)));
         fds.extend(self.output.sources());
-        fds.extend(self.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
-        fds.extend(self.clients.iter().flat_map(Clients::sources));
-        fds.extend(self.relay.iter().flat_map(Relay::sources));
+        fds.extend(self.seen.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
+        fds.extend(self.seen.clients.iter().flat_map(Clients::sources));
+        fds.extend(self.seen.relay.iter().flat_map(Relay::sources));
         let left = until.saturating_duration_since(Instant::now()).min(SIGNAL_POLL);
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
@@ -325,26 +309,26 @@ impl<'a, 'r> Supervised<'a, 'r> {
                         self.lose("its first process came without a descriptor".to_owned());
                     }
                     Report::Init(pid) => {
-                        self.init = fd;
+                        self.seen.init = fd;
                         if let Some(open) = self.open {
                             open.add_session(pid);
                         }
                     }
                     Report::Listener => {
                         let shown = self.output.nodes();
-                        self.listener = fd.map(|fd| Arc::new(Listener { fd, shown }));
+                        self.seen.listener = fd.map(|fd| Arc::new(Listener { fd, shown }));
                     }
-                    Report::Clients => self.clients = fd.and_then(|fd| Clients::new(fd).ok()),
+                    Report::Clients => self.seen.clients = fd.and_then(|fd| Clients::new(fd).ok()),
                     Report::Terminal => match fd.map(Relay::begin) {
                         Some(Ok(relay)) => {
                             self.output.is_on_screen = true;
-                            self.relay = Some(relay);
+                            self.seen.relay = Some(relay);
                         }
                         Some(Err(e)) => self.lose(format!("the terminal cannot be relayed: {e}")),
                         None => self.lose("the terminal came without a descriptor".to_owned()),
                     },
                     Report::Stopped => {
-                        if let Some(relay) = &mut self.relay {
+                        if let Some(relay) = &mut self.seen.relay {
                             relay.suspend();
                             sandbox::send_order(self.socket.as_fd(), &Order::Continue);
                         }
@@ -353,19 +337,19 @@ impl<'a, 'r> Supervised<'a, 'r> {
                         let started = fd.ok_or(ErrorKind::UnexpectedEof.into());
                         let (listed, shown) = (self.plan.network.destinations(), self.output.nodes());
                         match started.and_then(|fd| RunConnections::start(listed, self.quiet, fd, shown)) {
-                            Ok(connections) => self.connections = Some(connections),
+                            Ok(connections) => self.seen.connections = Some(connections),
                             Err(e) => self.lose(format!("the network of its names cannot be served: {e}")),
                         }
                     }
                     Report::Ready(enforcement) => {
                         // Without a listener nothing decides about the programs inside.
-                        self.clients = self.clients.take().filter(|_| enforcement.listener);
-                        self.ready = Some(*enforcement);
+                        self.seen.clients = self.seen.clients.take().filter(|_| enforcement.listener);
+                        self.seen.ready = Some(*enforcement);
                     }
-                    Report::Failed(failure) => self.failure = Some(failure),
-                    Report::Covered(covered) => self.covered = Some(covered),
+                    Report::Failed(failure) => self.seen.failure = Some(failure),
+                    Report::Covered(covered) => self.seen.covered = Some(covered),
                     Report::Exited(status) => {
-                        self.status = Some(status);
+                        self.seen.status = Some(status);
                         // The command received SIGTERM, so it counts as timed out regardless of its exit status.
                         if self.deadlines.asked && self.deadlines.ended.is_none() {
                             self.deadlines.ended = Some(EarlyEnd::TimedOut);
@@ -373,11 +357,11 @@ impl<'a, 'r> Supervised<'a, 'r> {
                         self.deadlines.terminate = None;
                         self.deadlines.kill = self.deadlines.kill.min(Instant::now() + DRAIN);
                     }
-                    Report::Killed(count) => self.killed = Some(count),
+                    Report::Killed(count) => self.seen.killed = Some(count),
                 },
                 Ok(Received::Nothing) => return,
                 Ok(Received::End) => {
-                    self.closed = true;
+                    self.seen.closed = true;
                     return;
                 }
                 // The state of the helper is unknown, so the run is killed. The loop ends when all processes are
@@ -389,7 +373,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
 
     /// Ends a run whose reports cannot be read.
     fn lose(&mut self, why: String) {
-        self.lost.get_or_insert(why);
+        self.seen.lost.get_or_insert(why);
         self.order_kill(Instant::now());
     }
 
@@ -397,8 +381,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
         if !self.deadlines.ordered {
             self.deadlines.ordered = true;
             self.deadlines.terminate = None;
-            let whole = self.ready.as_ref().is_some_and(Enforcement::is_private);
-            let time = match self.status {
+            let whole = self.seen.ready.as_ref().is_some_and(Enforcement::is_private);
+            let time = match self.seen.status {
                 Some(_) => INIT_COUNTS,
                 None if whole => INIT_KILLS,
                 None => INIT_WALKS,
@@ -410,7 +394,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
 
     /// Kills the init of the namespace, and with it the namespace.
     fn kill_init(&self) {
-        match &self.init {
+        match &self.seen.init {
             Some(init) => drop(rustix::process::pidfd_send_signal(init, Signal::KILL)),
             // If the init cannot be reached, closing the socket ends the run.
             None => {
@@ -423,39 +407,40 @@ impl<'a, 'r> Supervised<'a, 'r> {
     pub(super) fn finish(self) -> Result<Outcome> {
         // The helper keeps its end of the socket open until the first process of the run, and with it the namespace,
         // has ended.
-        let (private, scratch) = (self.ready.as_ref().is_some_and(Enforcement::is_private), &self.plan.view.scratch);
+        let (private, scratch) =
+            (self.seen.ready.as_ref().is_some_and(Enforcement::is_private), &self.plan.view.scratch);
         if !private && fs::remove_dir(scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
             drop(fs::remove_dir_all(scratch));
         }
-        if let Some(why) = self.lost {
+        if let Some(why) = self.seen.lost {
             let message = format!("a report of the sandbox helper could not be read: {why}; the command may have run");
             return Err(Error::new(Code::Unknown, message));
         }
         // A run that is ended during its setup can fail at any step. That failure is neither an error of the command
         // nor a bug.
-        let own_fault = self.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);
-        if let (None, Some(ended), false) = (&self.ready, self.deadlines.ended, own_fault) {
+        let own_fault = self.seen.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);
+        if let (None, Some(ended), false) = (&self.seen.ready, self.deadlines.ended, own_fault) {
             return Err(ended.before_start(&self.plan.argv[0], self.deadlines.timeout));
         }
-        if let Some(failure) = self.failure {
+        if let Some(failure) = self.seen.failure {
             return Err(failure.into());
         }
         let [stdout, stderr] = self.output.finish();
-        let Some(enforcement) = self.ready else {
+        let Some(enforcement) = self.seen.ready else {
             let said = String::from_utf8_lossy(&stderr.bytes).trim().to_owned();
             let message = "the sandbox helper ended before it started the command";
             return Err(Error::new(Code::Unknown, message).with("stderr", said));
         };
         Ok(Outcome {
-            status: self.status.unwrap_or(Status { code: None, signal: Some(9) }),
+            status: self.seen.status.unwrap_or(Status { code: None, signal: Some(9) }),
             ended: self.deadlines.ended,
-            reason: self.reason,
+            reason: self.seen.reason,
             stdout,
             stderr,
             duration: self.deadlines.started.elapsed(),
-            enforcement: Enforcement { killed_processes: self.killed, ..enforcement },
+            enforcement: Enforcement { killed_processes: self.seen.killed, ..enforcement },
             steps: self.steps.map(Steps::finish).unwrap_or_default(),
-            connections: self.connected,
+            connections: self.seen.connected,
             changes: Changes::default(),
             snapshots: Vec::new(),
         })

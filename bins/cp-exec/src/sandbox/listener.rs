@@ -296,26 +296,27 @@ impl ExecRequest {
         start(Role::Program, path.ok_or(Errno::NOENT)?, self.argv[at..].to_vec()).map(Some)
     }
 
+    /// A file that the caller names.
+    fn find(&self, path: &Path) -> Option<OwnedFd> {
+        let lookup = Lookup::of(self.process).ok()?;
+        Some(lookup.find(lookup.start(None).ok()?, path).ok()?.file)
+    }
+
     /// The path of a file that the caller names, without links.
     pub(crate) fn resolved(&self, path: &Path) -> Option<PathBuf> {
-        let lookup = Lookup::of(self.process).ok()?;
-        let found = lookup.find(lookup.start(None).ok()?, path).ok()?;
-        Some(identify(&found.file).ok()?.0.path)
+        Some(identify(&self.find(path)?).ok()?.0.path)
     }
 
     /// The text of a small file that the caller names.
     pub(crate) fn text_of(&self, path: &Path) -> Option<String> {
-        let lookup = Lookup::of(self.process).ok()?;
-        let found = lookup.find(lookup.start(None).ok()?, path).ok()?;
         let mut text = String::new();
-        identify(&found.file).ok()?.1?.take(LONGEST as u64).read_to_string(&mut text).ok()?;
+        identify(&self.find(path)?).ok()?.1?.take(LONGEST as u64).read_to_string(&mut text).ok()?;
         Some(text).filter(|text| text.len() < LONGEST)
     }
 
     /// True if the caller sees a file on a read-only mount; `None` if the file does not exist.
     pub(crate) fn sees_read_only(&self, path: &Path) -> Option<bool> {
-        let lookup = Lookup::of(self.process).ok()?;
-        let mount = rustix::fs::fstatvfs(lookup.find(lookup.start(None).ok()?, path).ok()?.file).ok()?;
+        let mount = rustix::fs::fstatvfs(self.find(path)?).ok()?;
         Some(mount.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 }

@@ -56,12 +56,6 @@ pub(super) fn leave(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Moves this process into new namespaces.
-pub(super) fn unshare(flags: i32) -> io::Result<()> {
-    // SAFETY: the flags used here leave the memory and the descriptors of this single thread alone.
-    check(unsafe { libc::unshare(flags) }.into()).map(drop)
-}
-
 /// Executes the file behind a descriptor. Returns only on failure.
 pub(super) fn execute(file: BorrowedFd<'_>, argv: &[CString], env: &[CString]) -> io::Error {
     let pointers =
@@ -94,12 +88,6 @@ pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, change: Attributes, be
     .map(drop)
 }
 
-/// Closes every descriptor from `first` on.
-pub(super) fn close_from(first: u32) {
-    // SAFETY: called once, before anything in this process owns a descriptor from `first` on.
-    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
-}
-
 /// Closes every descriptor from 3 on, except one.
 pub(super) fn close_all_but(kept: i32) {
     let kept = u32::try_from(kept).unwrap_or(u32::MAX);
@@ -120,12 +108,9 @@ pub(super) fn close_on_exec() -> io::Result<()> {
 
 /// Blocks SIGCHLD, and returns a descriptor that is readable when the signal is pending.
 pub(super) fn child_signals() -> io::Result<OwnedFd> {
-    // SAFETY: the set is initialised by `sigemptyset` before it is read; the descriptor is new and ours.
+    let set = block(libc::SIGCHLD)?;
+    // SAFETY: the set is initialised; the descriptor is new and ours.
     unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGCHLD);
-        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into())?;
         let fd = libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
         check(fd.into())?;
         Ok(OwnedFd::from_raw_fd(fd))
@@ -134,12 +119,18 @@ pub(super) fn child_signals() -> io::Result<OwnedFd> {
 
 /// Blocks SIGTTOU, which stops a process that changes the settings of its terminal from the background.
 pub(super) fn block_background_output() -> io::Result<()> {
+    block(libc::SIGTTOU).map(drop)
+}
+
+/// Blocks a signal, and returns the set that contains it.
+fn block(signal: i32) -> io::Result<libc::sigset_t> {
     // SAFETY: the set is initialised by `sigemptyset` before it is read.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGTTOU);
-        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into()).map(drop)
+        libc::sigaddset(&raw mut set, signal);
+        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into())?;
+        Ok(set)
     }
 }
 
