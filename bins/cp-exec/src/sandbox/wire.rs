@@ -211,9 +211,9 @@ mod tests {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let file = memory_file("along", b"x").unwrap();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let many = [file.as_fd(); 8];
+        let many = [file.as_fd(); 16];
         assert!(control.push(SendAncillaryMessage::ScmRights(&many)));
         rustix::net::sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL).unwrap();
         assert!(receive(ours.as_fd(), &mut [0; 8], RecvFlags::DONTWAIT).is_err());
