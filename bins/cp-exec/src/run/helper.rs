@@ -11,34 +11,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::group::Group;
 use super::result::Outcome;
-use super::steps::Steps;
-use super::streams::{Output, Watch};
+use super::streams::Output;
+pub(crate) use super::supervise::Run;
 use super::supervise::Supervised;
-use crate::guard::settle::OpenRun;
+use crate::sandbox;
 use crate::sandbox::plan::Plan;
-use crate::{git_dir, sandbox};
-
-/// The parameters of one run, in addition to its plan.
-#[derive(Default)]
-pub(crate) struct Run<'a, 'r> {
-    /// The standard input of the command; `None` is `/dev/null`.
-    pub stdin: Option<OwnedFd>,
-    pub timeout: Duration,
-    /// The time before the deadline at which the command gets SIGTERM.
-    pub grace: Duration,
-    /// The output size at which the command is killed; `None` means no limit.
-    pub watch: Option<Watch<'a>>,
-    /// Reports a setting of a repository that is replaced during the run.
-    pub repositories: Option<&'r mut git_dir::Watch>,
-    /// Decides about the programs that the command starts; `None` allows all.
-    pub steps: Option<Steps>,
-    /// The time that the command gets to end by itself after this program received a signal to stop.
-    pub patience: Duration,
-    /// The names whose refusal needs no message.
-    pub quiet: &'static [String],
-    /// The marker of the run.
-    pub open: Option<&'r OpenRun>,
-}
 
 /// The process that starts runs: this program, started again as a single-threaded process without inherited state. It
 /// ends with this program.

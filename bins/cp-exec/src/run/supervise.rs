@@ -16,10 +16,9 @@ use rustix::process::Signal;
 use super::blocked;
 use super::clients::Clients;
 use super::connections::RunConnections;
-use super::helper::Run;
 use super::result::{EarlyEnd, Outcome};
 use super::steps::Steps;
-use super::streams::Output;
+use super::streams::{Output, Watch};
 use super::terminal::Relay;
 use crate::changes::Changes;
 use crate::git_dir;
@@ -42,6 +41,28 @@ const INIT_WALKS: Duration = Duration::from_millis(300);
 const COVERING: Duration = Duration::from_secs(2);
 /// The interval at which a wait checks for signals, because a signal wakes only one thread.
 pub(super) const SIGNAL_POLL: Duration = Duration::from_millis(50);
+
+/// The parameters of one run, in addition to its plan.
+#[derive(Default)]
+pub(crate) struct Run<'a, 'r> {
+    /// The standard input of the command; `None` is `/dev/null`.
+    pub stdin: Option<OwnedFd>,
+    pub timeout: Duration,
+    /// The time before the deadline at which the command gets SIGTERM.
+    pub grace: Duration,
+    /// The output size at which the command is killed; `None` means no limit.
+    pub watch: Option<Watch<'a>>,
+    /// Reports a setting of a repository that is replaced during the run.
+    pub repositories: Option<&'r mut git_dir::Watch>,
+    /// Decides about the programs that the command starts; `None` allows all.
+    pub steps: Option<Steps>,
+    /// The time that the command gets to end by itself after this program received a signal to stop.
+    pub patience: Duration,
+    /// The names whose refusal needs no message.
+    pub quiet: &'static [String],
+    /// The marker of the run.
+    pub open: Option<&'r OpenRun>,
+}
 
 /// A run in progress.
 pub(super) struct Supervised<'a, 'r> {

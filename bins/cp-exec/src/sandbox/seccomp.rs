@@ -93,13 +93,17 @@ pub(super) const MODES: [(i64, u32); 4] =
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const MODES: [(i64, u32); 3] = [(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_fchmodat2, 2)];
 
-/// The calls that open a file, with the index of their flags before that of the mode, and those that make a node, with
-/// the index of its mode.
+/// The calls that open a file, each with the index of its flags, which is followed by the mode.
 #[cfg(target_arch = "x86_64")]
-const OPEN_AND_MAKE: ([(i64, u32); 2], [(i64, u32); 2]) =
-    ([(libc::SYS_openat, 2), (libc::SYS_open, 1)], [(libc::SYS_mknodat, 2), (libc::SYS_mknod, 1)]);
+const OPEN: [(i64, u32); 2] = [(libc::SYS_openat, 2), (libc::SYS_open, 1)];
 #[cfg(not(target_arch = "x86_64"))]
-const OPEN_AND_MAKE: ([(i64, u32); 1], [(i64, u32); 1]) = ([(libc::SYS_openat, 2)], [(libc::SYS_mknodat, 2)]);
+const OPEN: [(i64, u32); 1] = [(libc::SYS_openat, 2)];
+
+/// The calls that make a node, each with the index of its mode.
+#[cfg(target_arch = "x86_64")]
+const MAKE_NODE: [(i64, u32); 2] = [(libc::SYS_mknodat, 2), (libc::SYS_mknod, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const MAKE_NODE: [(i64, u32); 1] = [(libc::SYS_mknodat, 2)];
 
 /// Flags of `open` that create a file: `O_CREAT` and `O_TMPFILE`. Only with these does the mode matter.
 const MAKES_A_FILE: u32 = 0o20_000_100;
@@ -198,13 +202,12 @@ fn rules(network: Network, set_id: u32) -> BTreeMap<i64, Vec<Rule>> {
     // Reading the personality, or setting the default one, is harmless.
     add(libc::SYS_personality, vec![differs(0, u32::MAX), differs(0, 0)], refused);
     // Other users could use set-id files and device nodes after the run. The kernel itself makes no set-id directories.
-    let (open, make_node) = OPEN_AND_MAKE;
     #[cfg(target_arch = "x86_64")]
     add(libc::SYS_creat, vec![has(1, SET_ID)], refused);
-    for (call, flags) in open {
+    for (call, flags) in OPEN {
         add(call, vec![has(flags, MAKES_A_FILE), has(flags + 1, SET_ID)], refused);
     }
-    for (call, mode) in make_node {
+    for (call, mode) in MAKE_NODE {
         add(call, vec![has(mode, SET_ID)], refused);
         for device in DEVICES {
             add(call, vec![When { bits: 0o170_000, ..equals(mode, device) }], refused);
@@ -214,7 +217,9 @@ fn rules(network: Network, set_id: u32) -> BTreeMap<i64, Vec<Rule>> {
         add(call, vec![has(mode, SET_ID)], set_id);
     }
     if set_id == NOTIFY {
-        EXECUTIONS.into_iter().for_each(|call| add(call, vec![], NOTIFY));
+        for call in EXECUTIONS {
+            add(call, vec![], NOTIFY);
+        }
     }
     // The flags of `clone3` and the mode of `openat2` are in memory, which a filter cannot read. Libraries fall back
     // to `clone` and `openat`.

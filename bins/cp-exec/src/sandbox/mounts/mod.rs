@@ -301,11 +301,11 @@ fn make_place(path: &Path, directory: bool) -> io::Result<()> {
 }
 
 /// Makes a path with its parents, unless it exists.
-fn make(path: &Path, make: impl Fn() -> rustix::io::Result<()>) -> io::Result<()> {
-    let made = make().or_else(|e| match path.parent() {
+fn make(path: &Path, attempt: impl Fn() -> rustix::io::Result<()>) -> io::Result<()> {
+    let made = attempt().or_else(|e| match path.parent() {
         Some(parent) if e == Errno::NOENT => {
             fs::create_dir_all(parent)?;
-            Ok(make()?)
+            Ok(attempt()?)
         }
         _ => Err(io::Error::from(e)),
     });
