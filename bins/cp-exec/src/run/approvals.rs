@@ -39,25 +39,29 @@ pub(crate) fn ask(approver: Option<Vec<String>>, approval: &Approval) -> Result<
     Ok(at_terminal(&once, None)?.map(|verdict| (How::Terminal, verdict)))
 }
 
-/// Carries out a verdict: a grant is kept for the next start, and everything else is an error. `unanswered` is the
-/// error without a decision.
+/// Carries out a verdict: a grant is kept for the next start, and everything else is an error. A denial is recorded, and
+/// the next request asks again. `unanswered` is the error without a decision.
 pub(crate) fn settle(
     journal: &mut Journal,
     policy: &Policy,
     approval: &Approval,
     decided: Option<Decided>,
-    unanswered: Error,
+    unanswered: impl FnOnce() -> Error,
 ) -> Result<()> {
     match decided {
         Some((how, Verdict::Granted(_))) => grant(journal, policy, approval, how),
-        Some((how, Verdict::Denied(why))) => Err(deny(journal, policy, approval, how, &why)?),
-        Some((_, Verdict::Undecided(why))) => Err(unanswered.with("approver", why)),
-        None => Err(unanswered),
+        Some((how, Verdict::Denied(why))) => {
+            journal.approval(Said::Denied { by: how.grantor(), why: &why }, approval)?;
+            approval::answered(&policy.cp_home, &approval.id)?;
+            Err(refuse("approval", format!("not approved: {why}")))
+        }
+        Some((_, Verdict::Undecided(why))) => Err(unanswered().with("approver", why)),
+        None => Err(unanswered()),
     }
 }
 
 /// Records a grant and keeps it for the next start.
-pub(super) fn grant(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How) -> Result<()> {
+fn grant(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How) -> Result<()> {
     let mut grant = Grant::new(how, Scope::Once);
     if how == How::OwnerApprover {
         grant.through = policy.loaded.settings.approval.owner_approver.first().cloned();
@@ -66,23 +70,21 @@ pub(super) fn grant(journal: &mut Journal, policy: &Policy, approval: &Approval,
     approval::grant(&policy.cp_home, approval, &grant)
 }
 
-/// Records a denial. The next request asks again.
-pub(super) fn deny(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How, why: &str) -> Result<Error> {
-    journal.approval(Said::Denied { by: how.grantor(), why }, approval)?;
-    approval::answered(&policy.cp_home, &approval.id)?;
-    Ok(refuse("approval", format!("not approved: {why}")))
-}
-
 /// The open questions of one run: each with the receiver of its answer.
 #[derive(Default)]
 pub(super) struct Questions(Vec<(Question, Receiver<Result<Decided>>)>);
 
 /// A step that requires approval.
 pub(super) struct Question {
+    pub step: Step,
+    pub approval: Approval,
+}
+
+/// A start of a program that was decided about.
+pub(super) struct Step {
     pub call: ExecCall,
     pub ruling: StepRuling,
     pub caller: Caller,
-    pub approval: Approval,
 }
 
 impl Questions {
@@ -93,9 +95,9 @@ impl Questions {
     /// Replaces the call of an open question if a signal restarted it. Returns a question that is not open.
     pub(super) fn restart(&mut self, asked: Question) -> Option<Question> {
         let is_same =
-            |open: &Question| open.call.process == asked.call.process && open.ruling.argv == asked.ruling.argv;
-        let Some((open, _)) = self.0.iter_mut().find(|(open, _)| is_same(open)) else { return Some(asked) };
-        open.call = asked.call;
+            |open: &Step| open.call.process == asked.step.call.process && open.ruling.argv == asked.step.ruling.argv;
+        let Some((open, _)) = self.0.iter_mut().find(|(open, _)| is_same(&open.step)) else { return Some(asked) };
+        open.step.call = asked.step.call;
         None
     }
 

@@ -37,17 +37,17 @@ impl RunConnections {
     }
 
     /// Records the connections that ended and the refusals since the last call.
-    /// `say` writes to the standard error of the run.
-    pub(super) fn record(&mut self, steps: Option<&mut Steps>, say: &mut dyn FnMut(&str)) {
-        let mut say = unless_quiet(self.quiet, say);
-        add(&mut self.report, &self.egress.records().collect::<Vec<_>>(), steps, &mut say);
+    /// Returns messages for the standard error of the run.
+    pub(super) fn record(&mut self, steps: Option<&mut Steps>) -> Vec<String> {
+        let connections: Vec<Connection> = self.egress.records().collect();
+        add(&mut self.report, &connections, steps, self.quiet)
     }
 
-    /// Ends the connections after the processes of the run have ended, and returns the report.
-    pub(super) fn finish(self, steps: Option<&mut Steps>, say: &mut dyn FnMut(&str)) -> Connections {
+    /// Ends the connections after the processes of the run have ended, and returns the report with the last messages.
+    pub(super) fn finish(self, steps: Option<&mut Steps>) -> (Connections, Vec<String>) {
         let Self { quiet, egress, mut report } = self;
-        add(&mut report, &egress.finish(), steps, &mut unless_quiet(quiet, say));
-        report
+        let messages = add(&mut report, &egress.finish(), steps, quiet);
+        (report, messages)
     }
 }
 
@@ -63,32 +63,28 @@ impl cp_egress::Namespace for Served {
     }
 
     fn explain_refusal(&self, client: SocketAddr, refusal: &Connection) {
-        if let Some(refused) = refused(refusal) {
-            let mut tell = |text: &str| self.namespace.tell(client, &format!("cp-exec: {}\n", printable_line(text)));
-            unless_quiet(self.quiet, &mut tell)(&refused);
+        if let Some(refused) = refused(refusal).filter(|refused| !is_quiet(self.quiet, refused)) {
+            self.namespace.tell(client, &format!("cp-exec: {}\n", printable_line(&explain(&refused))));
         }
     }
 }
 
-/// Passes on the refusals whose names are not quiet.
-fn unless_quiet<'a>(quiet: &'static [String], say: &'a mut dyn FnMut(&str)) -> impl FnMut(&RefusedConnection) + 'a {
-    move |refused| {
-        let is_quiet = |pattern: &String| match pattern.strip_prefix('*') {
-            Some(end) => refused.name.ends_with(end),
-            None => *pattern == refused.name,
-        };
-        if !quiet.iter().any(is_quiet) {
-            say(&explain(refused));
-        }
-    }
+/// True if the refusal of a name needs no message.
+fn is_quiet(quiet: &[String], refused: &RefusedConnection) -> bool {
+    quiet.iter().any(|pattern| match pattern.strip_prefix('*') {
+        Some(end) => refused.name.ends_with(end),
+        None => *pattern == refused.name,
+    })
 }
 
+/// Adds connections to the report and the record. Returns the messages about first refusals.
 fn add(
     report: &mut Connections,
     connections: &[Connection],
     steps: Option<&mut Steps>,
-    say: &mut dyn FnMut(&RefusedConnection),
-) {
+    quiet: &[String],
+) -> Vec<String> {
+    let mut messages = Vec::new();
     for connection in connections {
         match connection.decision {
             Decision::Allow => {
@@ -96,27 +92,35 @@ fn add(
                 report.bytes_in += connection.bytes_in;
                 report.bytes_out += connection.bytes_out;
             }
-            Decision::Deny => refuse(report, connection, say),
+            Decision::Deny => {
+                let first = refuse(report, connection);
+                messages.extend(first.filter(|first| !is_quiet(quiet, first)).map(|first| explain(&first)));
+            }
         }
     }
     if let Some(steps) = steps {
         steps.record_connections(connections);
     }
+    messages
 }
 
-/// Adds a refusal to the report. The record of repeated refusals follows that of the first one.
-fn refuse(report: &mut Connections, connection: &Connection, say: &mut dyn FnMut(&RefusedConnection)) {
+/// Adds a refusal to the report, and returns the first one of a name. The record of repeated refusals follows that of
+/// the first one.
+fn refuse(report: &mut Connections, connection: &Connection) -> Option<RefusedConnection> {
     report.refused += connection.count;
-    let Some(refused) = refused(connection) else { return };
+    let refused = refused(connection)?;
     let is_same = |known: &&mut RefusedConnection| {
         (&known.name, known.port, &known.address) == (&refused.name, refused.port, &refused.address)
     };
     if let Some(known) = report.first_refused.iter_mut().find(is_same) {
         known.count += refused.count;
-    } else if report.first_refused.len() < NAMED {
-        say(&refused);
-        report.first_refused.push(refused);
+        return None;
     }
+    if report.first_refused.len() >= NAMED {
+        return None;
+    }
+    report.first_refused.push(refused.clone());
+    Some(refused)
 }
 
 /// A refusal as results name it; none for those above the limit.

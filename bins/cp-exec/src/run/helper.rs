@@ -5,38 +5,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use cp_common::{Error, Result};
+use os_pipe::PipeWriter;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::group::Group;
-use super::result::{NotRun, Outcome, Stream, Watch};
-use super::steps::Steps;
-use super::supervise::{Deadlines, Pipe, Supervised};
-use crate::guard::settle::OpenRun;
+use super::result::Outcome;
+use super::streams::Output;
+pub(crate) use super::supervise::Run;
+use super::supervise::Supervised;
+use crate::sandbox;
 use crate::sandbox::plan::Plan;
-use crate::{git_dir, sandbox};
-
-/// The parameters of one run, in addition to its plan.
-#[derive(Default)]
-pub(crate) struct Run<'a, 'r> {
-    /// The standard input of the command; `None` is `/dev/null`.
-    pub stdin: Option<OwnedFd>,
-    pub timeout: Duration,
-    /// The time before the deadline at which the command gets SIGTERM.
-    pub grace: Duration,
-    /// The output size at which the command is killed; `None` means no limit.
-    pub watch: Option<Watch<'a>>,
-    /// Reports a setting of a repository that is replaced during the run.
-    pub repositories: Option<&'r mut git_dir::Watch>,
-    /// Decides about the programs that the command starts; `None` allows all.
-    pub steps: Option<Steps>,
-    /// The time that the command gets to end by itself after this program received a signal to stop.
-    pub patience: Duration,
-    /// The names whose refusal needs no message.
-    pub quiet: &'static [String],
-    /// The marker of the run.
-    pub open: Option<&'r OpenRun>,
-}
 
 /// The process that starts runs: this program, started again as a single-threaded process without inherited state. It
 /// ends with this program.
@@ -80,36 +59,33 @@ impl Helper {
     }
 
     /// Runs a planned command until all of its processes have ended.
-    pub(crate) fn run(&self, plan: &Plan, run: Run<'_, '_>) -> std::result::Result<Outcome, NotRun> {
+    pub(crate) fn run(&self, plan: &Plan, mut run: Run<'_, '_>) -> Result<Outcome> {
         let started = Instant::now();
         let group = if plan.wants_cgroup { Group::make(&plan.limits) } else { None };
         let grouped = group.as_ref().map(|group| Plan { cgroup: Some(group.directory().to_owned()), ..plan.clone() });
         let plan = grouped.as_ref().unwrap_or(plan);
-        let (socket, pipes) = self.begin(plan, run.stdin)?;
-        let limits = Deadlines::new(started, run.timeout, run.grace, run.patience);
-        let mut supervised = Supervised::new(socket, pipes, limits, run.steps, run.open);
-        supervised.quiet = run.quiet;
-        supervised.follow(plan, run.watch, run.repositories);
+        let (output, writers) = Output::new(run.watch.take())?;
+        let socket = self.begin(plan, run.stdin.take(), &writers)?;
+        drop(writers);
+        let (mut supervised, repositories) = Supervised::new(plan, socket, output, started, run);
+        supervised.follow(repositories);
         if let Some(group) = &group {
             group.kill();
         }
-        supervised.finish(plan, started)
+        supervised.finish()
     }
 
-    fn begin(&self, plan: &Plan, stdin: Option<OwnedFd>) -> Result<(OwnedFd, [Pipe; 2])> {
+    /// Sends the plan, and returns the socket of the run.
+    fn begin(&self, plan: &Plan, stdin: Option<OwnedFd>, [out, err]: &[PipeWriter; 2]) -> Result<OwnedFd> {
         let (ours, theirs) = socket_pair()?;
-        let (out, out_writer) = Pipe::new(Stream::Out)?;
-        let (err, err_writer) = Pipe::new(Stream::Err)?;
         let stdin = match stdin {
             Some(stdin) => stdin,
             None => File::open("/dev/null").map_err(|e| Error::io("cannot open /dev/null", e))?.into(),
         };
         let lost = |e| Error::io("cannot ask the sandbox helper", e);
-        let streams = [theirs.as_fd(), out_writer.as_fd(), err_writer.as_fd()];
-        sandbox::send_run(self.control.as_fd(), plan.network_kind(), streams).map_err(lost)?;
-        drop(theirs);
-        sandbox::send_plan(ours.as_fd(), plan, stdin.as_fd()).map_err(lost)?;
-        Ok((ours, [out, err]))
+        let streams = [stdin.as_fd(), out.as_fd(), err.as_fd()];
+        sandbox::send_run(self.control.as_fd(), theirs.as_fd(), plan, streams).map_err(lost)?;
+        Ok(ours)
     }
 }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,12 +11,13 @@ use std::time::{Duration, Instant};
 use crate::exec_result::{ExecResult, Executable};
 use cp_common::wire::raw;
 use cp_common::{Code, Error, Result, signals};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::Timespec;
 use rustix::process::{Pid, Signal};
 use serde_json::json;
 
-use super::result::{EarlyEnd, FinishedRun, Stream, Watch, failure_of, stream_summary, text, untrusted};
-use super::supervise::{DRAIN, Pipe, SIGNAL_POLL};
+use super::result::{EarlyEnd, FinishedRun, failure_of, stream_summary, text, untrusted};
+use super::streams::{Output, Watch};
+use super::supervise::{DRAIN, SIGNAL_POLL};
 use crate::decision::shell_words;
 use crate::request::Form;
 use crate::sandbox::report::Status;
@@ -63,26 +63,24 @@ impl Inside {
     }
 
     /// Runs the command until it exits or its time limit ends it.
-    pub(crate) fn run(mut self, timeout: Option<Duration>, mut watch: Option<Watch<'_>>) -> Result<FinishedRun> {
+    pub(crate) fn run(mut self, timeout: Option<Duration>, watch: Option<Watch<'_>>) -> Result<FinishedRun> {
         let started = Instant::now();
         let _effect = signals::effect();
-        let (out, out_writer) = Pipe::new(Stream::Out)?;
-        let (mut err, err_writer) = Pipe::new(Stream::Err)?;
+        let (mut output, [out_writer, err_writer]) = Output::new(watch)?;
         self.command.stdout(out_writer).stderr(err_writer).process_group(0);
         let program = self.command.get_program().to_owned();
         let child = self.command.spawn();
         // The command holds writers of the pipes, so it is dropped.
         drop(self.command);
-        let mut buffer = vec![0; 64 * 1024];
         let child = child.map_err(|failed| {
             // The supervisor writes the reason of a refusal where the program would have written.
-            err.read(&mut buffer, &mut watch);
-            not_started(&program, &failed, &String::from_utf8_lossy(&err.capture.end()))
+            output.read();
+            not_started(&program, &failed, &String::from_utf8_lossy(&output.end_of_errors()))
         })?;
-        let mut running = Running { child, pipes: [out, err], status: None, ended: None };
-        running.follow(timeout.map(|timeout| started + timeout), &mut buffer, &mut watch);
-        let Running { pipes: [out, err], status, ended, .. } = running;
-        let (out, err) = (out.capture.finish(), err.capture.finish());
+        let mut running = Running { child, output, status: None, ended: None };
+        running.follow(timeout.map(|timeout| started + timeout));
+        let Running { output, status, ended, .. } = running;
+        let [out, err] = output.finish();
         let status = status.unwrap_or(Status { code: None, signal: Some(9) });
         let failure = failure_of(&self.name, ended, None, status, timeout.unwrap_or_default().as_secs_f64());
         let result = ExecResult {
@@ -117,21 +115,19 @@ fn not_started(program: &OsStr, failed: &io::Error, said: &str) -> Error {
 }
 
 /// A running child.
-struct Running {
+struct Running<'a> {
     child: Child,
-    pipes: [Pipe; 2],
+    output: Output<'a>,
     status: Option<Status>,
     ended: Option<EarlyEnd>,
 }
 
-impl Running {
-    fn follow(&mut self, deadline: Option<Instant>, buffer: &mut [u8], watch: &mut Option<Watch<'_>>) {
+impl Running<'_> {
+    fn follow(&mut self, deadline: Option<Instant>) {
         let mut drained = None;
         loop {
             self.wait(deadline);
-            for pipe in &mut self.pipes {
-                pipe.read(buffer, watch);
-            }
+            self.output.read();
             if self.status.is_none()
                 && let Ok(Some(status)) = self.child.try_wait()
             {
@@ -144,8 +140,7 @@ impl Running {
                 self.ended = Some(if signals::interrupted() { EarlyEnd::Interrupted } else { EarlyEnd::TimedOut });
                 self.kill();
             }
-            let is_closed = self.pipes.iter().all(|pipe| pipe.source.is_none());
-            if self.status.is_some() && (is_closed || is_over(drained)) {
+            if self.status.is_some() && (self.output.is_closed() || is_over(drained)) {
                 // Processes that outlive the command are killed, as outside of the sandbox.
                 self.kill();
                 return;
@@ -154,8 +149,7 @@ impl Running {
     }
 
     fn wait(&self, deadline: Option<Instant>) {
-        let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
-        let mut fds: Vec<_> = sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)).collect();
+        let mut fds: Vec<_> = self.output.sources().collect();
         let left = deadline.map_or(SIGNAL_POLL, |at| at.saturating_duration_since(Instant::now()).min(SIGNAL_POLL));
         // The end of a child without open pipes does not wake the poll.
         let left = if fds.is_empty() { left.min(Duration::from_millis(2)) } else { left };

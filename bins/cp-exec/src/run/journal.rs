@@ -12,7 +12,7 @@ use cp_egress::Connection;
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims;
-use cp_ledger::format::line::Hash;
+use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
@@ -220,18 +220,24 @@ impl Journal {
 
     fn has_result(&mut self, intent: u64) -> Result<bool> {
         let names = [format!("\"intent\":{intent},"), format!("\"intent\":{intent}}}")];
+        let found = self.newest(usize::MAX, |raw, line| {
+            let holds = |name: &String| memchr::memmem::find(raw, name.as_bytes()).is_some();
+            let is_result = line.is_event("exec.result") && names.iter().any(holds);
+            (line.seq() <= intent || is_result).then_some(is_result)
+        });
+        Ok(found? == Some(true))
+    }
+
+    /// The first answer about an entry, of which the newest is asked about first.
+    fn newest<T>(&mut self, most: usize, mut ask: impl FnMut(&[u8], &Line<'_>) -> Option<T>) -> Result<Option<T>> {
         let mut lines = cp_ledger::read::backward(self.ledger()?.path())?;
-        while let Some(raw) = lines.next()? {
-            let Some(line) = raw.stored() else { continue };
-            if line.seq() <= intent {
-                break;
-            }
-            let holds = |name: &String| memchr::memmem::find(raw.bytes, name.as_bytes()).is_some();
-            if line.is_event("exec.result") && names.iter().any(holds) {
-                return Ok(true);
+        for _ in 0..most {
+            let Some(raw) = lines.next()? else { break };
+            if let Some(answer) = raw.stored().and_then(|line| ask(raw.bytes, &line)) {
+                return Ok(Some(answer));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Records a refusal: the request, and the rule that refused it.
@@ -283,26 +289,22 @@ impl Journal {
         let Some(HostCall { session, .. }) = self.actor.host.clone() else { return Ok(None) };
         let mut recorded = command.as_bytes().to_vec();
         self.ledger()?.redactor().redact(&mut recorded, 0);
-        let mut lines = cp_ledger::read::backward(self.ledger()?.path())?;
         let mut started = Vec::new();
-        for _ in 0..LINES {
-            let Some(raw) = lines.next()? else { break };
-            let Some(line) = raw.stored() else { continue };
+        self.newest(LINES, |_, line| {
             let is_intent = line.is_event("host.intent");
             if !is_intent && !line.is_event("exec.intent") {
-                continue;
+                return None;
             }
-            let data = line.member("data").and_then(|data| serde_json::from_slice::<HostDecision>(data).ok());
-            let Some(data) = data.filter(|data| data.host_session == session) else { continue };
+            let data: HostDecision = serde_json::from_slice(line.member("data")?).ok()?;
+            if data.host_session != session || started.contains(&data.host_call) {
+                return None;
+            }
             if !is_intent {
                 started.push(data.host_call);
-            } else if data.command.as_deref().map(str::as_bytes) == Some(&recorded)
-                && !started.contains(&data.host_call)
-            {
-                return Ok(Some(data));
+                return None;
             }
-        }
-        Ok(None)
+            Some(data).filter(|data| data.command.as_deref().map(str::as_bytes) == Some(&recorded))
+        })
     }
 
     /// True if the newest entry about the current tool call, among entries of the events `among`, has this event and
@@ -310,16 +312,12 @@ impl Journal {
     pub(crate) fn has(&mut self, event: &str, among: &[&str], named: &[&str]) -> Result<bool> {
         let Some(HostCall { call, .. }) = self.actor.host.clone() else { return Ok(false) };
         let call = quoted(&call);
-        let mut lines = cp_ledger::read::backward(self.ledger()?.path())?;
-        for _ in 0..LINES {
-            let Some(raw) = lines.next()? else { break };
-            let holds = |part: &[u8]| memchr::memmem::find(raw.bytes, part).is_some();
-            let Some(line) = raw.stored().filter(|_| holds(&call)) else { continue };
-            if among.iter().any(|event| line.is_event(event)) {
-                return Ok(line.is_event(event) && named.iter().all(|named| holds(&quoted(named))));
-            }
-        }
-        Ok(false)
+        let found = self.newest(LINES, |raw, line| {
+            let holds = |part: &[u8]| memchr::memmem::find(raw, part).is_some();
+            let is_about = holds(&call) && among.iter().any(|event| line.is_event(event));
+            is_about.then(|| line.is_event(event) && named.iter().all(|named| holds(&quoted(named))))
+        });
+        Ok(found? == Some(true))
     }
 
     /// The number of secrets of each kind in a text.

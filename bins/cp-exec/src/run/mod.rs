@@ -31,9 +31,10 @@ use cp_ledger::format::approval::Said;
 use self::helper::{Helper, Run};
 use self::journal::Journal;
 pub(crate) use self::journal::quoted;
-pub(crate) use self::result::{EarlyEnd, FinishedRun, NotRun, Stream, Watch};
-use self::result::{Outcome, done, explain};
+pub(crate) use self::result::{EarlyEnd, FinishedRun};
+use self::result::{Outcome, done};
 use self::steps::Steps;
+pub(crate) use self::streams::{Stream, Watch};
 pub(crate) use self::terminal::own_terminals;
 use crate::changes::{Baseline, Store};
 use crate::decision::{HashCache, Ruling};
@@ -48,7 +49,7 @@ use crate::sandbox::plan::{Operation, Terminals};
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The result of a run.
-pub(crate) type RunResult = std::result::Result<Outcome, NotRun>;
+pub(crate) type RunResult = Result<Outcome>;
 
 /// A command with a decision and an intent on the ledger. It can run on any thread.
 pub(crate) struct Prepared {
@@ -128,10 +129,7 @@ impl Prepared {
         let store = Store::of_home(&self.policy.cp_home);
         let mut session = Session::begin(&watched.repositories, self.is_agent, &store);
         let place = (&self.policy.cp_home, self.policy.ledger.as_path());
-        match OpenRun::begin(place, self.intent.seq, helper, watched, session.known()) {
-            Ok(open) => self.open = Some(open),
-            Err(error) => return Err(NotRun::Lost(error)),
-        }
+        self.open = Some(OpenRun::begin(place, self.intent.seq, helper, watched, session.known())?);
         let view = &self.ruling.plan.view;
         let hidden: HashSet<&Path> = view.of(Operation::Hidden).map(PathBuf::as_path).collect();
         let walk = self.policy.loaded.settings.paths.walk;
@@ -187,7 +185,7 @@ impl Prepared {
                 let error = refuse("guard", message)
                     .with("guard", "after")
                     .with("quarantined", serde_json::json!(found.quarantined));
-                *ran = Err(NotRun::Lost(error));
+                *ran = Err(error);
             }
         }
     }
@@ -203,8 +201,7 @@ impl Prepared {
                 let receipt = engine.journal.conclude(&self.ruling, &self.intent, &outcome)?;
                 done(&self.ruling, outcome, receipt)
             }
-            Err(not_run) => {
-                let error = explain(&self.ruling, not_run);
+            Err(error) => {
                 self.abandon(engine, &error)?;
                 Err(error)
             }
@@ -281,6 +278,6 @@ pub(crate) fn until_answered<T>(
         journal.approval(Said::Asked, &approval)?;
         let approver = approvals::approver(policy, &approval);
         let decided = if approver.is_some() || typed { approvals::ask(approver, &approval)? } else { None };
-        approvals::settle(journal, policy, &approval, decided, error)?;
+        approvals::settle(journal, policy, &approval, decided, || error)?;
     }
 }

@@ -58,26 +58,26 @@ impl FinishedRun {
     }
 }
 
-pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
-    match not_run {
-        NotRun::Lost(error) => error,
-        NotRun::EarlyEnd(EarlyEnd::TimedOut) => {
-            let seconds = ruling.decision.timeout.as_secs_f64();
-            Error::new(
-                Code::Timeout,
-                format!("{} timed out after {seconds} s, before it had started", ruling.decision.argv[0]),
-            )
+impl EarlyEnd {
+    /// The error for a command that was ended before it had started.
+    pub(super) fn before_start(self, name: &str, timeout: Duration) -> Error {
+        if self != Self::TimedOut {
+            return Error::new(Code::Interrupted, format!("{name} was interrupted before it had started"));
+        }
+        let seconds = timeout.as_secs_f64();
+        Error::new(Code::Timeout, format!("{name} timed out after {seconds} s, before it had started"))
             .with("timed_out", true)
             .hint("give it more time with --timeout, or with `timeout` in the request")
-        }
-        NotRun::EarlyEnd(EarlyEnd::Interrupted | EarlyEnd::Conflict | EarlyEnd::Guard | EarlyEnd::Evaded) => {
-            Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.decision.argv[0]))
-        }
-        NotRun::Failed(Failure { step, message, cause }) => match cause {
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(Failure { step, message, cause }: Failure) -> Self {
+        let forbidden = |rule| Self::new(Code::Forbidden, message.clone()).with("rule", rule);
+        match cause {
             Cause::Required => {
                 let nested = sandbox::is_nested();
-                let error = Error::new(Code::Forbidden, message).with("rule", "require").with("layer", step);
-                error.with("outer_sandbox", nested).hint(if nested {
+                forbidden("require").with("layer", step).with("outer_sandbox", nested).hint(if nested {
                     "an outer sandbox is present and gives fewer layers than the machine; run cp-exec outside of it, or, where it is \
                      enough, the owner of the policy writes degraded = \"allow\" under [exec], and takes the layer out of `require`"
                 } else {
@@ -85,14 +85,14 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
                      without one is for the owner of the policy to decide (exec.degraded, exec.require)"
                 })
             }
-            Cause::Changed => Error::new(Code::Forbidden, message).with("rule", "changed").hint(
+            Cause::Changed => forbidden("changed").hint(
                 "the file was replaced between the check and the start; find out what changed it, then try again",
             ),
-            Cause::Exec => Error::new(Code::Forbidden, message).with("rule", "not_executable"),
-            Cause::Setup => Error::new(Code::Unknown, format!("the sandbox could not be built: {message}"))
+            Cause::Exec => forbidden("not_executable"),
+            Cause::Setup => Self::new(Code::Unknown, format!("the sandbox could not be built: {message}"))
                 .with("step", step)
                 .hint("`cp-exec doctor` tests every layer"),
-        },
+        }
     }
 }
 
@@ -139,24 +139,20 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         files_changed,
     };
     let name = if ruling.decision.line.is_some() { "the line" } else { ruling.decision.argv[0].as_str() };
-    let left = outcome.enforcement.guard.len();
+    let (guard, reason) = (&outcome.enforcement.guard, outcome.reason.as_deref());
     let seconds = ruling.decision.timeout.as_secs_f64();
-    let reason = outcome.reason.as_deref();
-    let is_replaced = outcome.ended == Some(EarlyEnd::Conflict);
-    let failure = if left > 0 && !is_replaced {
-        let why = reasons(&outcome.enforcement.guard);
-        let ended =
-            outcome.ended.map_or(String::new(), |ended| format!("{}; ", cut_short(name, ended, reason, seconds).1));
+    let mut failure = failure_of(name, outcome.ended, reason, outcome.status, seconds);
+    if let (Some(EarlyEnd::Conflict), Some((_, message))) = (outcome.ended, &mut failure) {
+        let kept = guard.iter().find_map(|found| found.moved_to.as_ref());
+        message.extend(kept.map(|file| format!("; its new text is in {file}")));
+    } else if !guard.is_empty() {
+        let ended = failure.filter(|_| outcome.ended.is_some()).map(|(_, message)| format!("{message}; "));
+        let (ended, left, why) = (ended.unwrap_or_default(), guard.len(), reasons(guard));
         let message = format!(
             "{ended}{name} created files that other programs execute, or that could not be searched ({left}, see enforcement.guard){why}"
         );
-        Some((Code::Forbidden, message))
-    } else {
-        let kept = outcome.enforcement.guard.iter().find_map(|found| found.moved_to.as_ref());
-        let kept = kept.map_or(String::new(), |file| format!("; its new text is in {file}"));
-        let failure = failure_of(name, outcome.ended, reason, outcome.status, seconds);
-        failure.map(|(code, message)| (code, message + &kept))
-    };
+        failure = Some((Code::Forbidden, message));
+    }
     Ok(FinishedRun { result, failure, is_ended: outcome.ended.is_some(), refusal: outcome.steps.error })
 }
 
@@ -168,29 +164,22 @@ pub(super) fn failure_of(
     status: Status,
     seconds: f64,
 ) -> Option<(Code, String)> {
-    match (ended, status.code, status.signal) {
-        (Some(ended), ..) => Some(cut_short(name, ended, reason, seconds)),
-        (None, Some(0), _) => None,
-        (None, Some(code), _) => Some((Code::CommandFailed, format!("{name} exited with {code}"))),
-        (None, None, signal) => {
-            Some((Code::CommandFailed, format!("{name} was killed by signal {}", signal.unwrap_or_default())))
-        }
-    }
+    let reason = reason.unwrap_or("a setting of the repository was replaced beside it");
+    let (code, what) = match (ended, status.code) {
+        (None, Some(0)) => return None,
+        (None, Some(code)) => (Code::CommandFailed, format!("exited with {code}")),
+        (None, None) => (Code::CommandFailed, format!("was killed by signal {}", status.signal.unwrap_or_default())),
+        (Some(EarlyEnd::TimedOut), _) => (Code::Timeout, format!("timed out after {seconds} s")),
+        (Some(EarlyEnd::Interrupted), _) => (Code::Interrupted, "was interrupted".to_owned()),
+        (Some(EarlyEnd::Conflict), _) => (Code::Conflict, format!("was ended: {reason}")),
+        (Some(EarlyEnd::Guard), _) => (Code::Forbidden, format!("was ended: {reason}")),
+        // The refusal names the file.
+        (Some(EarlyEnd::Evaded), _) => (Code::CommandFailed, format!("was ended: {EVADED}")),
+    };
+    Some((code, format!("{name} {what}")))
 }
 
 const EVADED: &str = "a process executed another file than the program that was decided about";
-
-fn cut_short(name: &str, ended: EarlyEnd, reason: Option<&str>, seconds: f64) -> (Code, String) {
-    let reason = reason.unwrap_or("a setting of the repository was replaced beside it");
-    match ended {
-        EarlyEnd::TimedOut => (Code::Timeout, format!("{name} timed out after {seconds} s")),
-        EarlyEnd::Interrupted => (Code::Interrupted, format!("{name} was interrupted")),
-        EarlyEnd::Conflict => (Code::Conflict, format!("{name} was ended: {reason}")),
-        EarlyEnd::Guard => (Code::Forbidden, format!("{name} was ended: {reason}")),
-        // The refusal names the file.
-        EarlyEnd::Evaded => (Code::CommandFailed, format!("{name} was ended: {EVADED}")),
-    }
-}
 
 /// The reasons of the first quarantined files, if their names do not show them.
 fn reasons(undone: &[Quarantined]) -> String {
@@ -235,15 +224,6 @@ pub(super) fn stream_summary(captured: &Captured) -> serde_json::Value {
     about
 }
 
-/// A callback that receives the output of a command as it arrives.
-pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]) -> bool;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Out,
-    Err,
-}
-
 /// The reason why a run was ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -282,23 +262,6 @@ pub(crate) struct Outcome {
     pub changes: Changes,
     /// What was kept of its repositories before it.
     pub snapshots: Vec<Snapshot>,
-}
-
-/// The reason why there is no outcome.
-#[derive(Debug)]
-pub(crate) enum NotRun {
-    /// The helper reported a failure.
-    Failed(Failure),
-    /// The run was ended before the command started.
-    EarlyEnd(EarlyEnd),
-    /// The helper could not be started or was lost.
-    Lost(Error),
-}
-
-impl From<Error> for NotRun {
-    fn from(error: Error) -> Self {
-        Self::Lost(error)
-    }
 }
 
 /// The steps of a run, for its record.

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::exec_result::DeniedStep;
-use cp_common::program::approval::{self, Spent, Verdict};
+use cp_common::program::approval::{self, Spent};
 use cp_common::wire::{Approval, Receipt, quoted};
 use cp_common::{Code, Error, Result};
 use cp_egress::Connection;
@@ -16,13 +16,14 @@ use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
 use serde::Serialize;
 
-use super::approvals::{self, Question, Questions};
+use super::approvals::{self, Question, Questions, Step};
 use super::budget::Budget;
 use super::clients::ToolCall;
 use super::journal::Journal;
 use super::provenance::{Provenance, lineage};
 use super::result::StepsReport;
 use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, decide_step};
+use crate::exec_result::DeniedStep;
 use crate::policy::{Access, HostCall, Policy};
 use crate::refusal::refuse;
 use crate::sandbox::plan::TMP;
@@ -64,6 +65,8 @@ pub(crate) struct Steps {
     /// True if the run is that of an agent, to which the terminal belongs.
     is_agent: bool,
     budget: Budget,
+    /// Messages for the standard error of the run.
+    messages: Vec<String>,
     /// The last steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats
     /// it for each directory of PATH.
     answered: VecDeque<(Process, Vec<String>, bool)>,
@@ -95,6 +98,7 @@ impl Steps {
             spent: Vec::new(),
             is_agent: ruling.decision.caller != Caller::Line,
             budget: Budget::new(),
+            messages: Vec::new(),
             answered: VecDeque::new(),
             init: None,
             started: HashMap::new(),
@@ -118,19 +122,23 @@ impl Steps {
         self.is_evaded
     }
 
-    /// Decides about every waiting step. False if there can be no more. `say` writes to the standard error of the
-    /// run.
-    pub(super) fn serve(&mut self, listener: &Listener, say: &mut dyn FnMut(&str)) -> bool {
-        self.compare_started(say);
+    /// Decides about every waiting step. False if there can be no more.
+    pub(super) fn serve(&mut self, listener: &Arc<Listener>) -> bool {
+        self.compare_started();
         loop {
             match listener.next() {
-                Pending::Call(call) => self.decide(listener, call, say),
+                Pending::Call(call) => self.decide(call),
                 Pending::Nothing => break,
                 Pending::End => return false,
             }
         }
-        self.take_answers(listener, say);
+        self.take_answers();
         true
+    }
+
+    /// The messages for the standard error of the run since the last call.
+    pub(super) fn messages(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.messages)
     }
 
     /// Writes pending entries, and returns the report. Unanswered questions stay open. A line that waits for an answer
@@ -146,33 +154,29 @@ impl Steps {
         self.report
     }
 
-    fn decide(&mut self, listener: &Listener, call: ExecCall, say: &mut dyn FnMut(&str)) {
-        if let Some((caller, name, argv)) = self.planned.take() {
-            let is_git = Path::new(&name).file_name().is_some_and(|name| name == "git");
-            self.provenance.executes(call.process, caller, &name, &argv, is_git);
-            self.warn_of_unsigned(&argv, say);
-            self.init = Process::find(call.parent).map(|(init, _)| init);
-            listener.allow(&call);
-            return;
-        }
-        self.decide_call(listener, call, say);
+    fn decide(&mut self, call: ExecCall) {
+        let Some((caller, name, argv)) = self.planned.take() else { return self.decide_call(call) };
+        let is_git = Path::new(&name).file_name().is_some_and(|name| name == "git");
+        self.provenance.executes(call.process, caller, &name, &argv, is_git);
+        self.warn_of_unsigned(&argv);
+        self.init = Process::find(call.parent).map(|(init, _)| init);
+        call.allow();
     }
 
     /// Decides about a start and about each program that the kernel starts for it.
-    fn decide_call(&mut self, listener: &Listener, call: ExecCall, say: &mut dyn FnMut(&str)) {
-        self.compare_started(say);
+    fn decide_call(&mut self, call: ExecCall) {
+        self.compare_started();
         if self.is_evaded {
-            return listener.deny(&call);
+            return call.deny();
         }
-        let mut starts = match listener.read(&call) {
+        let mut starts = match call.read() {
             Ok(starts) => starts,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                let text =
-                    format!("a program of process {} was refused: it cannot be looked up: {error}", call.process.pid);
-                explain(listener, &call, &text, say);
-                return listener.deny(&call);
+                let pid = call.process.pid;
+                self.explain(&call, format!("a program of process {pid} was refused: it cannot be looked up: {error}"));
+                return call.deny();
             }
-            Err(error) => return listener.fail(&call, error.raw_os_error().unwrap_or(libc::EPERM)),
+            Err(error) => return call.answer(Some(error.raw_os_error().unwrap_or(libc::EPERM))),
         };
         let caller = self.provenance.of(call.process, call.parent);
         let mut rulings = Vec::new();
@@ -184,16 +188,18 @@ impl Steps {
                 (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, request, &self.given);
             }
             if self.is_alone {
-                return self.deny_second(listener, &call, ruling, caller, say);
+                "strict".clone_into(&mut ruling.rule);
+                "the profile `strict` executes one program, and nothing after it".clone_into(&mut ruling.reason);
+                verdict = Err(refuse("strict", &ruling.reason));
             }
             match (self.answer_to(call.process, &ruling.argv), verdict) {
-                (Some(false), _) => return listener.deny(&call),
+                (Some(false), _) => return call.deny(),
                 (Some(true), _) => rulings.push((ruling, true)),
                 (None, Ok(None)) => rulings.push((ruling, false)),
-                (None, Err(error)) => return self.deny(listener, &call, &ruling, caller, error, say),
+                (None, Err(error)) => return self.deny(&Step { call, ruling, caller }, None, error),
                 (None, Ok(Some(mut approval))) => {
                     approval.shown.ran = self.ran.iter().cloned().collect();
-                    return self.ask(listener, Question { call, ruling, caller, approval: *approval }, say);
+                    return self.ask(Question { step: Step { call, ruling, caller }, approval: *approval });
                 }
             }
         }
@@ -202,46 +208,41 @@ impl Steps {
                 self.record(ruling, caller, "allow", None);
             }
         }
-        self.warn_of_unsigned(&rulings[0].0.argv, say);
-        self.allow(listener, &call, &starts, &rulings[0].0, caller);
+        let (ruling, _) = rulings.swap_remove(0);
+        self.warn_of_unsigned(&ruling.argv);
+        self.allow(&Step { call, ruling, caller }, &starts);
     }
 
     /// Says once that commits of the run are not signed.
-    fn warn_of_unsigned(&mut self, argv: &[String], say: &mut dyn FnMut(&str)) {
+    fn warn_of_unsigned(&mut self, argv: &[String]) {
         if self.git.leaves_unsigned(argv) {
-            say("commits of this run are not signed, because your keys are outside; sign them there, as with \
-                 `git commit --amend --no-edit -S`");
+            let warning = "commits of this run are not signed, because your keys are outside; sign them there, as with \
+                 `git commit --amend --no-edit -S`";
+            self.messages.push(warning.to_owned());
         }
     }
 
-    fn allow(
-        &mut self,
-        listener: &Listener,
-        call: &ExecCall,
-        starts: &[ExecRequest],
-        ruling: &StepRuling,
-        caller: Caller,
-    ) {
+    fn allow(&mut self, Step { call, ruling, caller }: &Step, starts: &[ExecRequest]) {
         if self.report.failed.is_some() {
-            return listener.deny(call);
+            return call.deny();
         }
         let file = &starts[0].file.path;
         let is_writable = self.policy.bounds.lists(Access::Write, file) || file.starts_with(TMP);
         let is_git = !is_writable && file.file_name().is_some_and(|name| name == "git");
-        self.provenance.executes(call.process, caller, &ruling.argv[0], &starts[0].argv, is_git);
-        if caller == Caller::Line {
+        self.provenance.executes(call.process, *caller, &ruling.argv[0], &starts[0].argv, is_git);
+        if *caller == Caller::Line {
             self.ran.push_back(command_text(&ruling.argv));
             self.ran.drain(..self.ran.len().saturating_sub(RAN));
         }
         if let (Some(before), Some(decided)) = (call.process.executed(), executed_for(starts)) {
             self.started.insert(call.process, [before, decided]);
         }
-        listener.allow(call);
+        call.allow();
     }
 
     /// Compares the files that processes execute with those that were decided about, because a program can change its
     /// memory or a link after the decision.
-    fn compare_started(&mut self, say: &mut dyn FnMut(&str)) {
+    fn compare_started(&mut self) {
         let mut evaded = Vec::new();
         self.started.retain(|process, [before, decided]| match process.executed() {
             // The call was not continued yet, or it failed.
@@ -259,7 +260,7 @@ impl Steps {
             let argv = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
             let reason = format!("{} was executed instead of the program that was decided about", file.display());
             let error = refuse("evaded", &reason).hint("the run was ended; check what changes programs or links in it");
-            say(&text_of(&error));
+            self.messages.push(text_of(&error));
             let (rule, cwd) = ("evaded".to_owned(), PathBuf::new());
             self.record(&StepRuling { argv, cwd, file, sha256: None, rule, reason }, Caller::Program, "deny", None);
             self.report.error = Some(error);
@@ -267,139 +268,93 @@ impl Steps {
         }
     }
 
-    /// Refuses a step of the profile `strict`. The run does not fail by that, because its program was promised no
-    /// other.
-    fn deny_second(
-        &mut self,
-        listener: &Listener,
-        call: &ExecCall,
-        mut ruling: StepRuling,
-        caller: Caller,
-        say: &mut dyn FnMut(&str),
-    ) {
-        if self.answer_to(call.process, &ruling.argv).is_none() {
-            "the profile `strict` executes one program, and nothing after it".clone_into(&mut ruling.reason);
-            "strict".clone_into(&mut ruling.rule);
-            explain(listener, call, &format!("{}: {}", command_text(&ruling.argv), ruling.reason), say);
-            self.remember(call.process, &ruling.argv, false);
-            self.record(&ruling, caller, "deny", None);
-        }
-        listener.deny(call);
-    }
-
-    /// Refuses a step, and explains why on the standard error of the run.
-    fn deny(
-        &mut self,
-        listener: &Listener,
-        call: &ExecCall,
-        ruling: &StepRuling,
-        caller: Caller,
-        error: Error,
-        say: &mut dyn FnMut(&str),
-    ) {
-        explain(listener, call, &format!("{}: {}", command_text(&ruling.argv), text_of(&error)), say);
-        self.refuse(call, ruling, caller, None, error);
-        listener.deny(call);
-    }
-
     /// Allows a step that was approved before, asks the approver or terminal, or refuses it until it is approved.
-    fn ask(&mut self, listener: &Listener, question: Question, say: &mut dyn FnMut(&str)) {
+    fn ask(&mut self, question: Question) {
         match approval::take(&self.policy.cp_home, &question.approval) {
             Ok(None) => {}
-            outcome => return self.settle(listener, question, outcome, say),
+            outcome => return self.settle(question, outcome),
         }
         let Some(question) = self.questions.restart(question) else { return };
         if let Err(error) = self.charge(&question.approval) {
-            return self.deny(listener, &question.call, &question.ruling, question.caller, error, say);
+            return self.deny(&question.step, None, error);
         }
         if let Err(error) = self.journal.approval(Said::Asked, &question.approval) {
             self.report.failed.get_or_insert(error);
-            return listener.deny(&question.call);
+            return question.step.call.deny();
         }
         if let Some(question) = self.questions.ask(&self.policy, question, !self.is_agent) {
-            self.settle(listener, question, Ok(None), say);
+            self.settle(question, Ok(None));
         }
     }
 
-    fn take_answers(&mut self, listener: &Listener, say: &mut dyn FnMut(&str)) {
+    fn take_answers(&mut self) {
         for (question, answer) in self.questions.answered() {
-            let Question { call, ruling, caller, approval } = &question;
-            let outcome = match answer {
-                Ok((how, Verdict::Granted(_))) => approvals::grant(&mut self.journal, &self.policy, approval, how)
-                    .and_then(|()| approval::take(&self.policy.cp_home, approval)),
-                Ok((how, Verdict::Denied(why))) => {
-                    match approvals::deny(&mut self.journal, &self.policy, approval, how, &why) {
-                        Ok(refusal) => self.deny(listener, call, ruling, *caller, refusal, say),
-                        Err(error) => {
-                            self.report.failed.get_or_insert(error);
-                            listener.deny(call);
-                        }
-                    }
-                    continue;
-                }
-                Ok((_, Verdict::Undecided(_))) => Ok(None),
-                Err(error) => Err(error),
-            };
-            self.settle(listener, question, outcome, say);
+            let (policy, approval) = (&self.policy, &question.approval);
+            let unanswered = || approval::pause(&policy.cp_home, approval).unwrap_or_else(|error| error);
+            let spent = answer
+                .and_then(|given| approvals::settle(&mut self.journal, policy, approval, Some(given), unanswered))
+                .and_then(|()| approval::take(&policy.cp_home, approval));
+            self.settle(question, spent);
         }
     }
 
-    /// Allows a step whose approval was spent, after the approval is synced. Otherwise refuses the step until it is
-    /// approved.
-    fn settle(
-        &mut self,
-        listener: &Listener,
-        question: Question,
-        outcome: Result<Option<Spent>>,
-        say: &mut dyn FnMut(&str),
-    ) {
-        let Question { call, ruling, caller, approval } = &question;
+    /// Allows a step whose approval was spent, after the approval is synced. Otherwise refuses the step.
+    fn settle(&mut self, question: Question, outcome: Result<Option<Spent>>) {
+        let Question { step, approval } = question;
         let error = match outcome {
             Ok(Some(spent)) => {
-                self.record(ruling, *caller, "ask", Some(&spent.approval.id));
+                self.record(&step.ruling, step.caller, "ask", Some(&spent.approval.id));
                 self.write_pending();
                 if let Err(error) = self.journal.approval(Said::Spent(&spent.grant), &spent.approval) {
                     self.report.failed.get_or_insert(error);
                 }
-                self.remember(call.process, &ruling.argv, true);
+                self.remember(step.call.process, &step.ruling.argv, true);
                 self.spent.push(spent);
                 // The programs that the kernel starts for it are not decided yet.
-                return self.decide_call(listener, question.call, say);
+                return self.decide_call(step.call);
             }
-            Ok(None) => approval::pause(&self.policy.cp_home, approval).unwrap_or_else(|error| error),
+            Ok(None) => approval::pause(&self.policy.cp_home, &approval).unwrap_or_else(|error| error),
             Err(error) => error,
         };
-        let text = format!("{}: needs approval; run cp-exec approve {}", command_text(&ruling.argv), approval.id);
-        explain(listener, call, &text, say);
-        self.refuse(call, ruling, *caller, Some(approval), error);
-        self.write_pending();
-        listener.deny(call);
+        let awaits = approvals::paused(&error).is_some();
+        self.deny(&step, awaits.then_some(&approval), error);
     }
 
-    /// Records a refusal.
-    fn refuse(
-        &mut self,
-        call: &ExecCall,
-        ruling: &StepRuling,
-        caller: Caller,
-        approval: Option<&Approval>,
-        error: Error,
-    ) {
+    /// Refuses a step, records that, and explains why on the standard error of its caller. The one program of the
+    /// profile `strict` was promised no other, so the run does not fail by that.
+    fn deny(&mut self, Step { call, ruling, caller }: &Step, awaited: Option<&Approval>, error: Error) {
+        let id = awaited.map(|approval| approval.id.as_str());
+        let why = id.map_or_else(|| text_of(&error), |id| format!("needs approval; run cp-exec approve {id}"));
+        self.explain(call, format!("{}: {why}", command_text(&ruling.argv)));
         self.remember(call.process, &ruling.argv, false);
-        let id = approval.map(|approval| approval.id.as_str());
-        let is_recorded = self.record(ruling, caller, if id.is_some() { "ask" } else { "deny" }, id);
-        self.report.denied_count += u64::from(is_recorded);
-        let denied = DeniedStep {
-            argv: ruling.argv.clone(),
-            rule: ruling.rule.clone(),
-            reason: ruling.reason.clone(),
-            approval: id.map(str::to_owned),
-        };
-        if comes_first(self.report.error.as_ref(), &denied) {
-            self.report.error = Some(error);
+        let is_recorded = self.record(ruling, *caller, if id.is_some() { "ask" } else { "deny" }, id);
+        if id.is_some() {
+            self.write_pending();
         }
-        if self.report.denied.len() < NAMED {
-            self.report.denied.push(denied);
+        if error.is_fatal() {
+            self.report.failed.get_or_insert(error);
+        } else if !self.is_alone {
+            self.report.denied_count += u64::from(is_recorded);
+            let denied = DeniedStep {
+                argv: ruling.argv.clone(),
+                rule: ruling.rule.clone(),
+                reason: ruling.reason.clone(),
+                approval: id.map(str::to_owned),
+            };
+            if comes_first(self.report.error.as_ref(), &denied) {
+                self.report.error = Some(error);
+            }
+            if self.report.denied.len() < NAMED {
+                self.report.denied.push(denied);
+            }
+        }
+        call.deny();
+    }
+
+    /// Writes the reason of a refusal where the refused program would have written, and to the person of the run.
+    fn explain(&mut self, call: &ExecCall, text: String) {
+        if !call.tell(&format!("cp-exec: {text}\n")) {
+            self.messages.push(text);
         }
     }
 
@@ -507,13 +462,6 @@ impl Steps {
         if let Err(error) = self.journal.append_all(entries) {
             self.report.failed.get_or_insert(error);
         }
-    }
-}
-
-/// Writes the reason of a refusal where the refused program would have written, and to the person of the run.
-fn explain(listener: &Listener, call: &ExecCall, text: &str, say: &mut dyn FnMut(&str)) {
-    if !listener.tell(call, &format!("cp-exec: {text}\n")) {
-        say(text);
     }
 }
 

@@ -6,13 +6,16 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use cp_common::{Error, Result};
+use os_pipe::PipeWriter;
 use rustix::event::{PollFd, PollFlags, poll};
 use sha2::{Digest, Sha256};
 
 use crate::digest::format_digest;
+use crate::nofollow::Node;
 use crate::sandbox;
 
 /// Bytes kept from the beginning of a stream.
@@ -87,6 +90,117 @@ impl Capture {
         bytes.extend_from_slice(&self.tail[turn..]);
         bytes.extend_from_slice(&self.tail[..turn]);
         Captured { bytes, gap, total: self.total, sha256 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Out,
+    Err,
+}
+
+/// A callback that receives the output of a command as it arrives. It returns false if nobody reads it any more.
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]) -> bool;
+
+/// The output of a command, captured and passed on as it arrives.
+pub(super) struct Output<'a> {
+    pipes: [Pipe; 2],
+    watch: Option<Watch<'a>>,
+    buffer: Vec<u8>,
+    /// True while the command draws on the screen of a terminal. Messages are only captured then.
+    pub is_on_screen: bool,
+}
+
+struct Pipe {
+    stream: Stream,
+    source: Option<File>,
+    capture: Capture,
+}
+
+impl<'a> Output<'a> {
+    /// Also returns the ends to which the command writes.
+    pub(super) fn new(watch: Option<Watch<'a>>) -> Result<(Self, [PipeWriter; 2])> {
+        let make = |stream| -> std::io::Result<(Pipe, PipeWriter)> {
+            let (reader, writer) = os_pipe::pipe()?;
+            let source = File::from(OwnedFd::from(reader));
+            rustix::io::ioctl_fionbio(&source, true)?;
+            Ok((Pipe { stream, source: Some(source), capture: Capture::new() }, writer))
+        };
+        let failed = |e| Error::io("cannot make a pipe", e);
+        let ((out, out_writer), (err, err_writer)) =
+            (make(Stream::Out).map_err(failed)?, make(Stream::Err).map_err(failed)?);
+        let buffer = vec![0; 64 * 1024];
+        Ok((Self { pipes: [out, err], watch, buffer, is_on_screen: false }, [out_writer, err_writer]))
+    }
+
+    fn open(&self) -> impl Iterator<Item = &File> {
+        self.pipes.iter().filter_map(|pipe| pipe.source.as_ref())
+    }
+
+    /// The descriptors to poll.
+    pub(super) fn sources(&self) -> impl Iterator<Item = PollFd<'_>> {
+        self.open().map(|source| PollFd::new(source, PollFlags::IN))
+    }
+
+    /// The open pipes by device and inode.
+    pub(super) fn nodes(&self) -> Vec<Node> {
+        self.open().filter_map(|source| source.metadata().ok()).map(|meta| (meta.dev(), meta.ino())).collect()
+    }
+
+    /// True if all writers have closed both pipes.
+    pub(super) fn is_closed(&self) -> bool {
+        self.open().next().is_none()
+    }
+
+    /// Reads available bytes. True if there may be more.
+    pub(super) fn read(&mut self) -> bool {
+        let mut has_more = false;
+        for pipe in &mut self.pipes {
+            let Some(source) = &mut pipe.source else { continue };
+            match source.read(&mut self.buffer) {
+                Ok(length @ 1..) => {
+                    pipe.add(&self.buffer[..length], &mut self.watch);
+                    has_more = true;
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Ok(_) | Err(_) => pipe.source = None,
+            }
+        }
+        has_more
+    }
+
+    /// Adds messages of this program to the standard error.
+    pub(super) fn say_all(&mut self, messages: impl IntoIterator<Item = String>) {
+        for message in messages {
+            let watch = if self.is_on_screen { &mut None } else { &mut self.watch };
+            self.pipes[1].add(format!("cp-exec: {message}\n").as_bytes(), watch);
+        }
+    }
+
+    /// A buffer for the screen of a terminal, and the capture of what is shown there.
+    pub(super) fn screen(&mut self) -> (&mut [u8], &mut Capture) {
+        (&mut self.buffer, &mut self.pipes[0].capture)
+    }
+
+    /// The captured end of the standard error.
+    pub(super) fn end_of_errors(&self) -> Vec<u8> {
+        self.pipes[1].capture.end()
+    }
+
+    /// Ends the capture of both streams.
+    pub(super) fn finish(self) -> [Captured; 2] {
+        self.pipes.map(|pipe| pipe.capture.finish())
+    }
+}
+
+impl Pipe {
+    /// Adds bytes as if the command had written them. A pipe that nobody reads any more is closed, so that the command
+    /// fails to write to it, as without a sandbox.
+    fn add(&mut self, bytes: &[u8], watch: &mut Option<Watch<'_>>) {
+        self.capture.add(bytes);
+        if watch.as_mut().is_some_and(|watch| !watch(self.stream, bytes)) {
+            self.source = None;
+        }
     }
 }
 

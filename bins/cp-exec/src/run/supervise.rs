@@ -1,29 +1,28 @@
 //! Supervises one run: reads its output and the helper's reports, enforces the deadline, and kills all remaining
 //! processes.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::exec_result::Connections;
-use cp_common::{Error, Result, signals};
+use cp_common::{Code, Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
 use super::blocked;
 use super::clients::Clients;
 use super::connections::RunConnections;
-use super::result::{EarlyEnd, NotRun, Outcome, Stream, Watch};
+use super::result::{EarlyEnd, Outcome};
 use super::steps::Steps;
-use super::streams::Capture;
+use super::streams::{Output, Watch};
 use super::terminal::Relay;
 use crate::changes::Changes;
+use crate::exec_result::Connections;
 use crate::git_dir;
 use crate::guard::settle::OpenRun;
-use crate::nofollow::Node;
 use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener, Pending, Received};
@@ -43,23 +42,53 @@ const COVERING: Duration = Duration::from_secs(2);
 /// The interval at which a wait checks for signals, because a signal wakes only one thread.
 pub(super) const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
+/// The parameters of one run, in addition to its plan.
+#[derive(Default)]
+pub(crate) struct Run<'a, 'r> {
+    /// The standard input of the command; `None` is `/dev/null`.
+    pub stdin: Option<OwnedFd>,
+    pub timeout: Duration,
+    /// The time before the deadline at which the command gets SIGTERM.
+    pub grace: Duration,
+    /// The output size at which the command is killed; `None` means no limit.
+    pub watch: Option<Watch<'a>>,
+    /// Reports a setting of a repository that is replaced during the run.
+    pub repositories: Option<&'r mut git_dir::Watch>,
+    /// Decides about the programs that the command starts; `None` allows all.
+    pub steps: Option<Steps>,
+    /// The time that the command gets to end by itself after this program received a signal to stop.
+    pub patience: Duration,
+    /// The names whose refusal needs no message.
+    pub quiet: &'static [String],
+    /// The marker of the run.
+    pub open: Option<&'r OpenRun>,
+}
+
 /// A run in progress.
-pub(super) struct Supervised<'r> {
+pub(super) struct Supervised<'a, 'r> {
+    plan: &'r Plan,
     socket: OwnedFd,
     /// The marker of the run, which names its processes.
     open: Option<&'r OpenRun>,
+    output: Output<'a>,
+    /// The names whose refusal needs no message.
+    quiet: &'static [String],
+    steps: Option<Steps>,
+    deadlines: Deadlines,
+    seen: Seen,
+}
+
+/// What the helper has reported so far.
+#[derive(Default)]
+struct Seen {
     /// The terminal of the user, if the command has one.
     relay: Option<Relay>,
     init: Option<OwnedFd>,
-    pipes: [Pipe; 2],
     ready: Option<Enforcement>,
-    listener: Option<Listener>,
+    listener: Option<Arc<Listener>>,
     clients: Option<Clients>,
     connections: Option<RunConnections>,
-    /// The names whose refusal needs no message.
-    pub(super) quiet: &'static [String],
     connected: Option<Connections>,
-    steps: Option<Steps>,
     failure: Option<Failure>,
     /// The reason why a report of the helper could not be read.
     lost: Option<String>,
@@ -71,11 +100,12 @@ pub(super) struct Supervised<'r> {
     killed: Option<u32>,
     /// True if the helper and all of its processes have closed the socket.
     closed: bool,
-    deadlines: Deadlines,
 }
 
 /// The deadlines of a run, and the actions that were taken.
-pub(super) struct Deadlines {
+struct Deadlines {
+    started: Instant,
+    timeout: Duration,
     terminate: Option<Instant>,
     kill: Instant,
     /// The order to kill was sent; the init must have carried it out by this time.
@@ -89,12 +119,6 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    pub(super) fn new(started: Instant, timeout: Duration, grace: Duration, patience: Duration) -> Self {
-        let kill = started + timeout;
-        let terminate = (!grace.is_zero()).then(|| started + timeout.saturating_sub(grace));
-        Self { terminate, kill, abandon: None, ended: None, asked: false, ordered: false, patience }
-    }
-
     /// Extends the deadlines by the time that an answer took.
     fn postpone(&mut self, by: Duration) {
         self.kill += by;
@@ -108,107 +132,81 @@ impl Deadlines {
     }
 }
 
-impl<'r> Supervised<'r> {
+impl<'a, 'r> Supervised<'a, 'r> {
+    /// Begins to supervise a run. Also returns the settings of repositories to watch.
     pub(super) fn new(
+        plan: &'r Plan,
         socket: OwnedFd,
-        pipes: [Pipe; 2],
-        deadlines: Deadlines,
-        steps: Option<Steps>,
-        open: Option<&'r OpenRun>,
-    ) -> Self {
-        Self {
-            socket,
-            open,
-            relay: None,
-            init: None,
-            pipes,
-            ready: None,
-            listener: None,
-            clients: None,
-            connections: None,
-            quiet: &[],
-            connected: None,
-            steps,
-            failure: None,
-            lost: None,
-            covered: None,
-            reason: None,
-            status: None,
-            killed: None,
-            closed: false,
-            deadlines,
-        }
+        output: Output<'a>,
+        started: Instant,
+        run: Run<'a, 'r>,
+    ) -> (Self, Option<&'r mut git_dir::Watch>) {
+        let Run { timeout, grace, repositories, steps, patience, quiet, open, .. } = run;
+        let deadlines = Deadlines {
+            started,
+            timeout,
+            terminate: (!grace.is_zero()).then(|| started + timeout.saturating_sub(grace)),
+            kill: started + timeout,
+            abandon: None,
+            ended: None,
+            asked: false,
+            ordered: false,
+            patience,
+        };
+        let seen = Seen::default();
+        (Self { plan, socket, open, output, quiet, steps, deadlines, seen }, repositories)
     }
 
     /// Follows the run until all processes have ended.
-    pub(super) fn follow(
-        &mut self,
-        plan: &Plan,
-        mut watch: Option<Watch<'_>>,
-        mut repositories: Option<&mut git_dir::Watch>,
-    ) {
-        let mut buffer = vec![0; 64 * 1024];
+    pub(super) fn follow(&mut self, mut repositories: Option<&mut git_dir::Watch>) {
         let mut looked = Instant::now();
-        while !self.closed {
+        while !self.seen.closed {
             self.wait(self.deadlines.next(), repositories.as_deref());
-            self.receive(plan);
-            self.decide_steps(&mut watch);
-            if let Some(connections) = &mut self.connections {
-                let ([_, err], on_screen) = (&mut self.pipes, self.relay.is_some());
-                connections.record(self.steps.as_mut(), &mut |message| err.say(message, on_screen, &mut watch));
+            self.receive();
+            self.decide_steps();
+            if let Some(connections) = &mut self.seen.connections {
+                self.output.say_all(connections.record(self.steps.as_mut()));
             }
             let now = Instant::now();
             if self.steps.as_ref().is_some_and(Steps::is_waiting) {
                 self.deadlines.postpone(now - looked);
             }
             looked = now;
-            for pipe in &mut self.pipes {
-                pipe.read(&mut buffer, &mut watch);
+            self.output.read();
+            if let Some(relay) = &mut self.seen.relay {
+                relay.pass(&mut self.output);
             }
-            if let Some(relay) = &mut self.relay {
-                let [out, _] = &mut self.pipes;
-                relay.pass(&mut buffer, &mut out.capture);
-            }
-            let wrong = repositories.as_mut().and_then(|watch| self.look_after(plan, watch).err());
-            let is_interrupted = || signals::interrupted() || self.relay.as_ref().is_some_and(Relay::is_hung_up);
+            let wrong = repositories.as_mut().and_then(|watch| self.look_after(watch).err());
+            let is_interrupted = || signals::interrupted() || self.seen.relay.as_ref().is_some_and(Relay::is_hung_up);
             let is_evaded = || self.steps.as_ref().is_some_and(Steps::is_evaded);
             let ended = wrong
                 .or_else(|| is_interrupted().then_some(EarlyEnd::Interrupted))
                 .or_else(|| is_evaded().then_some(EarlyEnd::Evaded));
             self.enforce(Instant::now(), ended);
         }
-        if let Some(connections) = self.connections.take() {
-            let ([_, err], on_screen) = (&mut self.pipes, self.relay.is_some());
-            let mut say = |message: &str| err.say(message, on_screen, &mut watch);
-            self.connected = Some(connections.finish(self.steps.as_mut(), &mut say));
+        if let Some(connections) = self.seen.connections.take() {
+            let (report, messages) = connections.finish(self.steps.as_mut());
+            self.seen.connected = Some(report);
+            self.output.say_all(messages);
         }
         // All writers are dead, but the pipes may still contain output.
-        for pipe in &mut self.pipes {
-            while pipe.read(&mut buffer, &mut watch) {}
+        while self.output.read() {}
+        if let Some(relay) = &mut self.seen.relay {
+            relay.finish(&mut self.output);
         }
-        if let Some(relay) = &mut self.relay {
-            let [out, _] = &mut self.pipes;
-            relay.finish(&mut buffer, &mut out.capture);
-        }
-        if let Some(message) = self.outlived() {
-            let ([_, err], on_screen) = (&mut self.pipes, self.relay.is_some());
-            err.say(&message, on_screen, &mut watch);
-        }
-        let has_failed = self.status.as_ref().is_some_and(|status| status.code != Some(0));
-        if has_failed && self.deadlines.ended.is_none() && self.relay.is_none() {
-            let [_, err] = &mut self.pipes;
-            if let Some(guess) =
-                blocked::guess(&err.capture.end(), &plan.cwd.path, &plan.view, plan.network.destinations())
-            {
-                err.say(&guess, false, &mut watch);
-            }
+        self.output.say_all(self.outlived());
+        let has_failed = self.seen.status.as_ref().is_some_and(|status| status.code != Some(0));
+        if has_failed && self.deadlines.ended.is_none() && self.seen.relay.is_none() {
+            let Plan { cwd, view, network, .. } = self.plan;
+            let guess = blocked::guess(&self.output.end_of_errors(), &cwd.path, view, network.destinations());
+            self.output.say_all(guess);
         }
     }
 
     /// The message about processes that were ended because their command had ended.
     fn outlived(&self) -> Option<String> {
-        let count = self.killed.filter(|killed| *killed > 0 && self.deadlines.ended.is_none())?;
-        self.status.as_ref()?;
+        let count = self.seen.killed.filter(|killed| *killed > 0 && self.deadlines.ended.is_none())?;
+        self.seen.status.as_ref()?;
         let were =
             if count == 1 { "process was still running and was" } else { "processes were still running and were" };
         let is_agent = self.steps.as_ref().is_some_and(Steps::is_of_agent);
@@ -217,21 +215,21 @@ impl<'r> Supervised<'r> {
     }
 
     /// Covers the files of repositories anew that another process replaced, while the run is stopped.
-    fn look_after(&mut self, plan: &Plan, watch: &mut git_dir::Watch) -> std::result::Result<(), EarlyEnd> {
+    fn look_after(&mut self, watch: &mut git_dir::Watch) -> std::result::Result<(), EarlyEnd> {
         let is_replaced = match watch.look() {
             Ok(is_replaced) => is_replaced,
             Err(why) => {
-                self.reason.get_or_insert(why);
+                self.seen.reason.get_or_insert(why);
                 return Err(EarlyEnd::Guard);
             }
         };
-        let is_private = self.ready.as_ref().is_some_and(Enforcement::is_private);
-        if !is_replaced || !is_private || self.closed || self.deadlines.ordered {
+        let is_private = self.seen.ready.as_ref().is_some_and(Enforcement::is_private);
+        if !is_replaced || !is_private || self.seen.closed || self.deadlines.ordered {
             return Ok(());
         }
         sandbox::send_order(self.socket.as_fd(), &Order::Freeze);
-        if let Err(why) = watch.cover_anew(&mut |path| self.cover(plan, path)) {
-            self.reason.get_or_insert(why);
+        if let Err(why) = watch.cover_anew(&mut |path| self.cover(path)) {
+            self.seen.reason.get_or_insert(why);
             return Err(EarlyEnd::Conflict);
         }
         sandbox::send_order(self.socket.as_fd(), &Order::Thaw);
@@ -239,17 +237,17 @@ impl<'r> Supervised<'r> {
     }
 
     /// Makes a path read-only in the run.
-    fn cover(&mut self, plan: &Plan, path: &Path) -> std::result::Result<(), String> {
-        self.covered = None;
+    fn cover(&mut self, path: &Path) -> std::result::Result<(), String> {
+        self.seen.covered = None;
         sandbox::send_order(self.socket.as_fd(), &Order::Cover(path.to_owned()));
         let end = Instant::now() + COVERING;
-        while self.covered.is_none() && !self.closed && Instant::now() < end {
+        while self.seen.covered.is_none() && !self.seen.closed && Instant::now() < end {
             let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
             let _ = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
-            self.receive(plan);
+            self.receive();
         }
         // A run that has ended needs no cover.
-        self.covered.take().unwrap_or(if self.closed {
+        self.seen.covered.take().unwrap_or(if self.seen.closed {
             Ok(())
         } else {
             Err("a setting could not be covered".to_owned())
@@ -257,20 +255,22 @@ impl<'r> Supervised<'r> {
     }
 
     /// Decides about the programs that wait to be started. Refusals are written to the standard error of the run.
-    fn decide_steps(&mut self, watch: &mut Option<Watch<'_>>) {
-        let Some(listener) = &self.listener else { return };
-        let ([_, err], on_screen) = (&mut self.pipes, self.relay.is_some());
-        let mut say = |message: &str| err.say(message, on_screen, watch);
+    fn decide_steps(&mut self) {
+        let Some(listener) = &self.seen.listener else { return };
         let advance = match &mut self.steps {
-            Some(steps) => steps.serve(listener, &mut say),
+            Some(steps) => {
+                let advance = steps.serve(listener);
+                self.output.say_all(steps.messages());
+                advance
+            }
             None => allow_all(listener),
         };
-        if let (Some(clients), Some(steps)) = (&mut self.clients, &mut self.steps) {
+        if let (Some(clients), Some(steps)) = (&mut self.seen.clients, &mut self.steps) {
             clients.serve(&mut |process, message| steps.answer(process, message));
         }
         if !advance {
-            self.clients = None;
-            self.listener = None;
+            self.seen.clients = None;
+            self.seen.listener = None;
         }
     }
 
@@ -287,8 +287,8 @@ impl<'r> Supervised<'r> {
             }
         }
         // Remaining processes are killed after all output is closed.
-        let is_shown = self.relay.as_ref().is_none_or(Relay::is_closed);
-        if self.status.is_some() && is_shown && self.pipes.iter().all(|pipe| pipe.source.is_none()) {
+        let is_shown = self.seen.relay.as_ref().is_none_or(Relay::is_closed);
+        if self.seen.status.is_some() && is_shown && self.output.is_closed() {
             self.order_kill(now);
         }
         if self.deadlines.terminate.is_some_and(|at| now >= at) {
@@ -297,7 +297,7 @@ impl<'r> Supervised<'r> {
             sandbox::send_order(self.socket.as_fd(), &Order::Terminate);
         }
         if now >= self.deadlines.kill && !self.deadlines.ordered {
-            if self.status.is_none() && self.deadlines.ended.is_none() {
+            if self.seen.status.is_none() && self.deadlines.ended.is_none() {
                 self.deadlines.ended = Some(EarlyEnd::TimedOut);
             }
             self.order_kill(now);
@@ -308,19 +308,13 @@ impl<'r> Supervised<'r> {
         }
     }
 
-    /// The standard output and standard error of the run, by device and inode.
-    fn streams(&self) -> Vec<Node> {
-        self.pipes.iter().filter_map(Pipe::identity).collect()
-    }
-
     fn wait(&self, until: Instant, repositories: Option<&git_dir::Watch>) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
         fds.extend(repositories.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)));
-        let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
-        fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
-        fds.extend(self.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
-        fds.extend(self.clients.iter().flat_map(Clients::sources));
-        fds.extend(self.relay.iter().flat_map(Relay::sources));
+        fds.extend(self.output.sources());
+        fds.extend(self.seen.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
+        fds.extend(self.seen.clients.iter().flat_map(Clients::sources));
+        fds.extend(self.seen.relay.iter().flat_map(Relay::sources));
         let left = until.saturating_duration_since(Instant::now()).min(SIGNAL_POLL);
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
@@ -328,7 +322,7 @@ impl<'r> Supervised<'r> {
     }
 
     /// Reads the reports that have arrived.
-    fn receive(&mut self, plan: &Plan) {
+    fn receive(&mut self) {
         loop {
             match sandbox::receive_report(self.socket.as_fd()) {
                 Ok(Received::Report(report, fd)) => match report {
@@ -336,44 +330,47 @@ impl<'r> Supervised<'r> {
                         self.lose("its first process came without a descriptor".to_owned());
                     }
                     Report::Init(pid) => {
-                        self.init = fd;
+                        self.seen.init = fd;
                         if let Some(open) = self.open {
                             open.add_session(pid);
                         }
                     }
                     Report::Listener => {
-                        let shown = self.streams();
-                        self.listener = fd.map(|fd| Listener { fd, shown });
+                        let shown = self.output.nodes();
+                        self.seen.listener = fd.map(|fd| Arc::new(Listener { fd, shown }));
                     }
-                    Report::Clients => self.clients = fd.and_then(|fd| Clients::new(fd).ok()),
+                    Report::Clients => self.seen.clients = fd.and_then(|fd| Clients::new(fd).ok()),
                     Report::Terminal => match fd.map(Relay::begin) {
-                        Some(Ok(relay)) => self.relay = Some(relay),
+                        Some(Ok(relay)) => {
+                            self.output.is_on_screen = true;
+                            self.seen.relay = Some(relay);
+                        }
                         Some(Err(e)) => self.lose(format!("the terminal cannot be relayed: {e}")),
                         None => self.lose("the terminal came without a descriptor".to_owned()),
                     },
                     Report::Stopped => {
-                        if let Some(relay) = &mut self.relay {
+                        if let Some(relay) = &mut self.seen.relay {
                             relay.suspend();
                             sandbox::send_order(self.socket.as_fd(), &Order::Continue);
                         }
                     }
                     Report::Namespace => {
                         let started = fd.ok_or(ErrorKind::UnexpectedEof.into());
-                        let (listed, shown) = (plan.network.destinations(), self.streams());
+                        let (listed, shown) = (self.plan.network.destinations(), self.output.nodes());
                         match started.and_then(|fd| RunConnections::start(listed, self.quiet, fd, shown)) {
-                            Ok(connections) => self.connections = Some(connections),
+                            Ok(connections) => self.seen.connections = Some(connections),
                             Err(e) => self.lose(format!("the network of its names cannot be served: {e}")),
                         }
                     }
                     Report::Ready(enforcement) => {
                         // Without a listener nothing decides about the programs inside.
-                        self.clients = self.clients.take().filter(|_| enforcement.listener);
-                        self.ready = Some(*enforcement);
+                        self.seen.clients = self.seen.clients.take().filter(|_| enforcement.listener);
+                        self.seen.ready = Some(*enforcement);
                     }
-                    Report::Failed(failure) => self.failure = Some(failure),
-                    Report::Covered(covered) => self.covered = Some(covered),
+                    Report::Failed(failure) => self.seen.failure = Some(failure),
+                    Report::Covered(covered) => self.seen.covered = Some(covered),
                     Report::Exited(status) => {
-                        self.status = Some(status);
+                        self.seen.status = Some(status);
                         // The command received SIGTERM, so it counts as timed out regardless of its exit status.
                         if self.deadlines.asked && self.deadlines.ended.is_none() {
                             self.deadlines.ended = Some(EarlyEnd::TimedOut);
@@ -381,11 +378,11 @@ impl<'r> Supervised<'r> {
                         self.deadlines.terminate = None;
                         self.deadlines.kill = self.deadlines.kill.min(Instant::now() + DRAIN);
                     }
-                    Report::Killed(count) => self.killed = Some(count),
+                    Report::Killed(count) => self.seen.killed = Some(count),
                 },
                 Ok(Received::Nothing) => return,
                 Ok(Received::End) => {
-                    self.closed = true;
+                    self.seen.closed = true;
                     return;
                 }
                 // The state of the helper is unknown, so the run is killed. The loop ends when all processes are
@@ -397,7 +394,7 @@ impl<'r> Supervised<'r> {
 
     /// Ends a run whose reports cannot be read.
     fn lose(&mut self, why: String) {
-        self.lost.get_or_insert(why);
+        self.seen.lost.get_or_insert(why);
         self.order_kill(Instant::now());
     }
 
@@ -405,8 +402,8 @@ impl<'r> Supervised<'r> {
         if !self.deadlines.ordered {
             self.deadlines.ordered = true;
             self.deadlines.terminate = None;
-            let whole = self.ready.as_ref().is_some_and(Enforcement::is_private);
-            let time = match self.status {
+            let whole = self.seen.ready.as_ref().is_some_and(Enforcement::is_private);
+            let time = match self.seen.status {
                 Some(_) => INIT_COUNTS,
                 None if whole => INIT_KILLS,
                 None => INIT_WALKS,
@@ -418,7 +415,7 @@ impl<'r> Supervised<'r> {
 
     /// Kills the init of the namespace, and with it the namespace.
     fn kill_init(&self) {
-        match &self.init {
+        match &self.seen.init {
             Some(init) => drop(rustix::process::pidfd_send_signal(init, Signal::KILL)),
             // If the init cannot be reached, closing the socket ends the run.
             None => {
@@ -427,43 +424,44 @@ impl<'r> Supervised<'r> {
         }
     }
 
-    pub(super) fn finish(self, plan: &Plan, started: Instant) -> std::result::Result<Outcome, NotRun> {
+    /// The outcome, or the reason why there is none.
+    pub(super) fn finish(self) -> Result<Outcome> {
         // The helper keeps its end of the socket open until the first process of the run, and with it the namespace,
         // has ended.
-        let private = self.ready.as_ref().is_some_and(Enforcement::is_private);
-        if !private && fs::remove_dir(&plan.view.scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
-            drop(fs::remove_dir_all(&plan.view.scratch));
+        let (private, scratch) =
+            (self.seen.ready.as_ref().is_some_and(Enforcement::is_private), &self.plan.view.scratch);
+        if !private && fs::remove_dir(scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
+            drop(fs::remove_dir_all(scratch));
         }
-        if let Some(why) = self.lost {
+        if let Some(why) = self.seen.lost {
             let message = format!("a report of the sandbox helper could not be read: {why}; the command may have run");
-            return Err(NotRun::Lost(Error::new(cp_common::Code::Unknown, message)));
+            return Err(Error::new(Code::Unknown, message));
         }
         // A run that is ended during its setup can fail at any step. That failure is neither an error of the command
         // nor a bug.
-        let own_fault = self.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);
-        if let (None, Some(ended), false) = (&self.ready, self.deadlines.ended, own_fault) {
-            return Err(NotRun::EarlyEnd(ended));
+        let own_fault = self.seen.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);
+        if let (None, Some(ended), false) = (&self.seen.ready, self.deadlines.ended, own_fault) {
+            return Err(ended.before_start(&self.plan.argv[0], self.deadlines.timeout));
         }
-        if let Some(failure) = self.failure {
-            return Err(NotRun::Failed(failure));
+        if let Some(failure) = self.seen.failure {
+            return Err(failure.into());
         }
-        let [out, err] = self.pipes;
-        let stderr = err.capture.finish();
-        let Some(enforcement) = self.ready else {
+        let [stdout, stderr] = self.output.finish();
+        let Some(enforcement) = self.seen.ready else {
             let said = String::from_utf8_lossy(&stderr.bytes).trim().to_owned();
             let message = "the sandbox helper ended before it started the command";
-            return Err(NotRun::Lost(Error::new(cp_common::Code::Unknown, message).with("stderr", said)));
+            return Err(Error::new(Code::Unknown, message).with("stderr", said));
         };
         Ok(Outcome {
-            status: self.status.unwrap_or(Status { code: None, signal: Some(9) }),
+            status: self.seen.status.unwrap_or(Status { code: None, signal: Some(9) }),
             ended: self.deadlines.ended,
-            reason: self.reason,
-            stdout: out.capture.finish(),
+            reason: self.seen.reason,
+            stdout,
             stderr,
-            duration: started.elapsed(),
-            enforcement: Enforcement { killed_processes: self.killed, ..enforcement },
+            duration: self.deadlines.started.elapsed(),
+            enforcement: Enforcement { killed_processes: self.seen.killed, ..enforcement },
             steps: self.steps.map(Steps::finish).unwrap_or_default(),
-            connections: self.connected,
+            connections: self.seen.connected,
             changes: Changes::default(),
             snapshots: Vec::new(),
         })
@@ -471,65 +469,12 @@ impl<'r> Supervised<'r> {
 }
 
 /// Allows every program. False if there can be no more.
-fn allow_all(listener: &Listener) -> bool {
+fn allow_all(listener: &Arc<Listener>) -> bool {
     loop {
         match listener.next() {
-            Pending::Call(call) => listener.allow(&call),
+            Pending::Call(call) => call.allow(),
             Pending::Nothing => return true,
             Pending::End => return false,
         }
-    }
-}
-
-/// One captured output stream of the command.
-pub(super) struct Pipe {
-    stream: Stream,
-    pub(super) source: Option<File>,
-    pub(super) capture: Capture,
-}
-
-impl Pipe {
-    /// Creates a stream, and the end to which the command writes.
-    pub(super) fn new(stream: Stream) -> Result<(Self, os_pipe::PipeWriter)> {
-        let (reader, writer) = os_pipe::pipe().map_err(|e| Error::io("cannot make a pipe", e))?;
-        let source = File::from(OwnedFd::from(reader));
-        rustix::io::ioctl_fionbio(&source, true).map_err(|e| Error::io("cannot prepare a pipe", e))?;
-        Ok((Self { stream, source: Some(source), capture: Capture::new() }, writer))
-    }
-
-    /// The device and inode of an open pipe.
-    fn identity(&self) -> Option<Node> {
-        let meta = self.source.as_ref()?.metadata().ok()?;
-        Some((meta.dev(), meta.ino()))
-    }
-
-    /// Adds bytes as if the command had written them. A pipe that nobody reads any more is closed, so that the command
-    /// fails to write to it, as without a sandbox.
-    fn add(&mut self, bytes: &[u8], watch: &mut Option<Watch<'_>>) {
-        self.capture.add(bytes);
-        if watch.as_mut().is_some_and(|watch| !watch(self.stream, bytes)) {
-            self.source = None;
-        }
-    }
-
-    /// Adds a message of this program. It is only captured while the command draws on the screen of a terminal.
-    fn say(&mut self, message: &str, on_screen: bool, watch: &mut Option<Watch<'_>>) {
-        let watch = if on_screen { &mut None } else { watch };
-        self.add(format!("cp-exec: {message}\n").as_bytes(), watch);
-    }
-
-    /// Reads available bytes. True if there may be more.
-    pub(super) fn read(&mut self, buffer: &mut [u8], watch: &mut Option<Watch<'_>>) -> bool {
-        let Some(source) = &mut self.source else { return false };
-        match source.read(buffer) {
-            Ok(0) => self.source = None,
-            Ok(length) => {
-                self.add(&buffer[..length], watch);
-                return true;
-            }
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => {}
-            Err(_) => self.source = None,
-        }
-        false
     }
 }

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use rustix::termios::{OptionalActions, Termios};
 use signal_hook::consts::{SIGCONT, SIGWINCH};
 
-use super::streams::Capture;
+use super::streams::{Capture, Output};
 use crate::sandbox::plan::Terminals;
 
 /// The longest wait for a terminal that does not accept the last output.
@@ -72,7 +72,8 @@ impl Relay {
     }
 
     /// Copies what can be copied now in both directions.
-    pub(super) fn pass(&mut self, buffer: &mut [u8], capture: &mut Capture) {
+    pub(super) fn pass(&mut self, output: &mut Output<'_>) {
+        let (buffer, capture) = output.screen();
         if self.continued.swap(false, Ordering::Relaxed) {
             let _ = set_raw(&self.keys);
             self.resized.store(true, Ordering::Relaxed);
@@ -89,7 +90,8 @@ impl Relay {
     }
 
     /// Passes the last output on, to a terminal that accepts it in time.
-    pub(super) fn finish(&mut self, buffer: &mut [u8], capture: &mut Capture) {
+    pub(super) fn finish(&mut self, output: &mut Output<'_>) {
+        let (buffer, capture) = output.screen();
         let end = Instant::now() + LAST;
         while (!self.shown.is_empty() || self.read_output(buffer, capture)) && Instant::now() < end {
             let _ = rustix::event::poll(

@@ -13,7 +13,6 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 use super::namespace::Namespace;
 use super::plan::{Layer, Network, Plan};
 use super::report::{Cause, Enforcement, Failure, Order, Report, Status};
-use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::wire::{self, die_with_parent, report_and_exit};
 use super::{leader, mounts, terminal};
@@ -22,7 +21,7 @@ use super::{leader, mounts, terminal};
 const WALK: Duration = Duration::from_millis(200);
 
 /// Runs the init. Does not return: this process ends after the command and all of its processes.
-pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
+pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>) -> ! {
     let prepared = prepare(plan, &mut enforcement, socket).and_then(|(clients, namespace)| {
         if let Some(clients) = clients {
             let sent = wire::send_report(socket, &Report::Clients, Some(clients.as_fd()));
@@ -36,7 +35,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         Err(failure) => report_and_exit(socket, failure),
     };
     let leader = match sys::fork() {
-        Ok(Forked::Child) => leader::run(plan, enforcement, socket, filters, terminal.as_ref()),
+        Ok(Forked::Child) => leader::run(plan, enforcement, socket, terminal.as_ref()),
         Ok(Forked::Parent(leader)) => leader,
         Err(e) => report_and_exit(socket, Failure::setup("fork", e)),
     };
@@ -118,7 +117,11 @@ impl Tree {
             }
             if is_ordered {
                 match wire::receive_order(socket) {
-                    Ok(Some(Order::Terminate)) => self.terminate(),
+                    Ok(Some(Order::Terminate)) => {
+                        self.signal(Signal::TERM);
+                        // A stopped process receives a signal only then.
+                        self.signal(Signal::CONT);
+                    }
                     Ok(Some(Order::Continue)) => terminal::resume(self.terminal.as_ref(), self.leader),
                     Ok(Some(Order::Freeze)) => self.freeze(),
                     Ok(Some(Order::Cover(path))) => {
@@ -155,16 +158,13 @@ impl Tree {
         }
     }
 
-    /// Sends SIGTERM to all processes, and continues stopped ones, which receive the signal only then.
-    fn terminate(&self) {
+    /// Sends a signal to all processes but this one.
+    fn signal(&self, signal: Signal) {
         if self.owns_namespace {
-            sys::signal_all(libc::SIGTERM);
-            sys::signal_all(libc::SIGCONT);
-            return;
+            return sys::signal_all(signal.as_raw());
         }
         for pid in descendants() {
-            let _ = rustix::process::kill_process(pid, Signal::TERM);
-            let _ = rustix::process::kill_process(pid, Signal::CONT);
+            let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
@@ -172,12 +172,7 @@ impl Tree {
     fn freeze(&mut self) {
         let stopped = super::processes().filter(|(_, fields)| fields[0] == "T");
         self.frozen = Some(stopped.filter_map(|(pid, _)| Pid::from_raw(pid)).collect());
-        if self.owns_namespace {
-            return sys::signal_all(libc::SIGSTOP);
-        }
-        for pid in descendants() {
-            let _ = rustix::process::kill_process(pid, Signal::STOP);
-        }
+        self.signal(Signal::STOP);
     }
 
     /// Continues the processes, children first: a shell that runs before its child takes the child for a stopped job.
@@ -188,36 +183,27 @@ impl Tree {
         }
     }
 
-    /// Kills all processes except this one, and returns their number.
+    /// Kills all processes except this one, and returns their number. Orphans become children of this process, so
+    /// reaping counts all.
     fn kill(&mut self, socket: BorrowedFd<'_>) -> u32 {
         let end = Instant::now() + WALK;
         let mut killed = 0;
-        if self.owns_namespace {
-            sys::signal_all(libc::SIGKILL);
-            // Orphans become children of this process, so reaping counts all processes.
+        let options = if self.owns_namespace { WaitOptions::empty() } else { WaitOptions::NOHANG };
+        loop {
+            self.signal(Signal::KILL);
             loop {
-                match rustix::process::wait(WaitOptions::empty()) {
+                match rustix::process::wait(options) {
                     Ok(Some(ended)) => {
                         killed += was_killed(ended);
                         self.report(socket, ended);
                     }
                     Err(rustix::io::Errno::INTR) => {}
-                    Ok(None) | Err(_) => return killed,
+                    Ok(None) | Err(_) => break,
                 }
             }
-        }
-        // A child may fork between the walk and the kill, so the walk is repeated until it finds nothing.
-        loop {
-            let left = descendants();
-            if left.is_empty() || Instant::now() > end {
+            // A child may fork between a walk and its kill, so a walk is repeated until it finds nothing.
+            if self.owns_namespace || descendants().is_empty() || Instant::now() > end {
                 return killed;
-            }
-            for pid in left {
-                let _ = rustix::process::kill_process(pid, Signal::KILL);
-            }
-            while let Ok(Some(ended)) = rustix::process::wait(WaitOptions::NOHANG) {
-                killed += was_killed(ended);
-                self.report(socket, ended);
             }
         }
     }

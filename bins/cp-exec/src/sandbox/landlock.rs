@@ -5,23 +5,33 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd,
-    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::fs::FileType;
 
 use super::mounts::MESSAGE_QUEUES;
 use super::pieces;
-use super::plan::{Network, OWN_FILES, Operation, Plan, Profile};
+use super::plan::{Network, OWN_FILES, Operation, Plan, Profile, TMP};
 use super::report::{Failure, Landlock};
 
 /// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
 const NEWEST: ABI = ABI::V6;
 
-/// Restricts this thread, and returns the level of enforcement. `private`: the run has its own mount view.
-pub(super) fn restrict(plan: &Plan, scratch: &[&Path], private: bool) -> Result<Landlock, Refusal> {
-    let status = ruleset(plan, scratch, private)?.restrict_self()?;
-    Ok(describe(&status))
+/// Restricts this thread, and returns the level of enforcement. `tmp` is the directory for temporary files. `private`:
+/// the run has its own mount view, and with it its own `/tmp` and `/dev/shm`.
+pub(super) fn restrict(plan: &Plan, tmp: &Path, private: bool) -> Result<Landlock, Refusal> {
+    let status = ruleset(plan, tmp, private)?.restrict_self()?;
+    let abi = match status.landlock {
+        LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
+        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
+    };
+    let status = match status.ruleset {
+        RulesetStatus::FullyEnforced => "full",
+        RulesetStatus::PartiallyEnforced => "partial",
+        RulesetStatus::NotEnforced => "none",
+    };
+    Ok(Landlock { abi, status: status.to_owned() })
 }
 
 /// The reason why there is no ruleset.
@@ -38,20 +48,7 @@ impl From<RulesetError> for Refusal {
     }
 }
 
-fn describe(status: &RestrictionStatus) -> Landlock {
-    let abi = match status.landlock {
-        LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
-        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
-    };
-    let status = match status.ruleset {
-        RulesetStatus::FullyEnforced => "full",
-        RulesetStatus::PartiallyEnforced => "partial",
-        RulesetStatus::NotEnforced => "none",
-    };
-    Landlock { abi, status: status.to_owned() }
-}
-
-fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreated, Refusal> {
+fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Refusal> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -70,7 +67,10 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
     for path in trees.iter().filter(|path| !leads_into(path, trees)) {
         rules = allow(rules, Path::new(path), rights)?;
     }
-    for path in settings(private) {
+    // A private view contains only declared paths in the directories of settings, and a rule for a directory covers its
+    // mounts.
+    let settings = if private { pieces::HOLD_SETTINGS.map(PathBuf::from).to_vec() } else { pieces::settings() };
+    for path in settings {
         rules = allow(rules, &path, read)?;
     }
     // The kernel opens the dynamic loader of a program with the right to execute it.
@@ -103,8 +103,8 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
             rules = allow_file(rules, file, rights)?;
         }
     }
-    for path in scratch {
-        let runs = plan.profile == Profile::Build && *path == plan.tmpdir();
+    for path in std::iter::once(tmp).chain([TMP, "/dev/shm"].map(Path::new).into_iter().filter(|_| private)) {
+        let runs = plan.profile == Profile::Build && path == plan.tmpdir();
         let rights = if runs { write | AccessFs::Execute } else { write };
         rules = allow(rules, path, rights)?;
     }
@@ -112,12 +112,6 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
         rules = allow(rules, path, AccessFs::ReadFile | AccessFs::Execute)?;
     }
     Ok(rules)
-}
-
-/// Settings that may be read. A private view contains only declared paths in the directories of settings, and a rule
-/// for a directory covers its mounts, so a few rules for directories are sufficient there.
-fn settings(private: bool) -> Vec<PathBuf> {
-    if private { pieces::HOLD_SETTINGS.map(PathBuf::from).to_vec() } else { pieces::settings() }
 }
 
 /// True if a path is a link into another tree, as `/lib` is on most systems.

@@ -5,33 +5,26 @@ use std::ffi::CString;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::devices::{LEAST_PID_MAX, own_pid_limit};
-use super::plan::{HOME, Identity, Layer, Plan, TMP};
+use super::plan::{HOME, Identity, Layer, Plan};
 use super::report::{Cause, Enforcement, Failure, Report};
-use super::seccomp::Filters;
 use super::sys;
 use super::wire::{self, die_with_parent, report_and_exit};
-use super::{landlock, listener, seccomp, terminal};
+use super::{landlock, seccomp, terminal};
 use crate::nofollow;
 
 /// Executes the command, or reports why it cannot.
-pub(super) fn run(
-    plan: &Plan,
-    enforcement: Enforcement,
-    socket: BorrowedFd<'_>,
-    filters: &Filters,
-    terminal: Option<&OwnedFd>,
-) -> ! {
+pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, terminal: Option<&OwnedFd>) -> ! {
     let joined = match terminal {
         Some(terminal) => terminal::enter(terminal),
         None => rustix::process::setsid().map(drop).map_err(|e| Failure::setup("setsid", e)),
     };
-    let Err(failure) = joined.and_then(|()| become_command(plan, enforcement, socket, filters));
+    let Err(failure) = joined.and_then(|()| become_command(plan, enforcement, socket));
     report_and_exit(socket, failure)
 }
 
@@ -39,21 +32,18 @@ pub(super) fn run(
 const MOST_MISSING: usize = 100;
 
 /// Executes the command. Returns only if that fails.
-fn become_command(
-    plan: &Plan,
-    mut enforcement: Enforcement,
-    socket: BorrowedFd<'_>,
-    filters: &Filters,
-) -> Result<Infallible, Failure> {
+fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>) -> Result<Infallible, Failure> {
     sys::unblock_signals();
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
-    let scratch = Scratch::find(plan, enforcement.is_private())?;
+    let private = enforcement.is_private();
+    let scratch = if private { None } else { Some(make_scratch(plan).map_err(|e| Failure::setup("scratch", e))?) };
+    let (tmp, home) = (scratch.unwrap_or(plan.tmpdir()), scratch.unwrap_or(Path::new(HOME)));
 
     let directory = open_same(&plan.cwd)?;
     rustix::process::fchdir(&directory).map_err(|e| Failure::setup("cwd", e))?;
     let file = open_same(&plan.exe)?;
     // In a private view the script is a copy of the text that was hashed.
-    if let Some(script) = plan.script.as_ref().filter(|_| !enforcement.is_private()) {
+    if let Some(script) = plan.script.as_ref().filter(|_| !private) {
         open_same(script)?;
     }
     limit(plan, &mut enforcement)?;
@@ -65,8 +55,7 @@ fn become_command(
     drop_capabilities()?;
     rustix::thread::set_no_new_privs(true).map_err(|e| Failure::setup(Layer::NoNewPrivs.name(), e))?;
     enforcement.no_new_privs = true;
-    let private = enforcement.is_private();
-    match landlock::restrict(plan, &scratch.writable(private), private) {
+    match landlock::restrict(plan, tmp, private) {
         Ok(landlock) => {
             if landlock.status != "full" {
                 enforcement.missing.push(format!("landlock: {}", landlock.status));
@@ -76,27 +65,20 @@ fn become_command(
         Err(landlock::Refusal::Kernel(e)) => enforcement.missing.push(format!("landlock: {e}")),
         Err(landlock::Refusal::Path(failure)) => return Err(failure),
     }
-    match filters.install(plan.network_kind()) {
-        Ok(()) => enforcement.seccomp = true,
-        Err(e) => enforcement.missing.push(format!("seccomp: {e}")),
-    }
-
     let words = |words: Vec<String>| words.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
     let argv = words(plan.argv.clone()).map_err(|e| Failure::setup("argv", std::io::Error::other(e)))?;
     let mut env: Vec<String> = plan.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    env.push(format!("HOME={}", scratch.home.display()));
-    env.push(format!("TMPDIR={}", scratch.tmp.display()));
+    env.push(format!("HOME={}", home.display()));
+    env.push(format!("TMPDIR={}", tmp.display()));
     let env = words(env).map_err(|e| Failure::setup("env", std::io::Error::other(e)))?;
-    let installed = listener::install().and_then(|fd| wire::send_report(socket, &Report::Listener, Some(fd.as_fd())));
-    match installed {
-        Ok(()) => enforcement.listener = true,
-        Err(e) => enforcement.missing.push(format!("listener: {e}")),
-    }
-    if !enforcement.listener
-        && let Err(e) = seccomp::refuse_set_id()
-    {
-        enforcement.seccomp = false;
-        enforcement.missing.push(format!("seccomp: {e}"));
+    let listening = seccomp::listen(plan.network_kind());
+    let listening = listening.and_then(|fd| wire::send_report(socket, &Report::Listener, Some(fd.as_fd())));
+    (enforcement.listener, enforcement.seccomp) = (listening.is_ok(), listening.is_ok());
+    if let Err(e) = listening {
+        enforcement.missing.push(format!("listener: {e}"));
+        let filtered = seccomp::install(plan.network_kind());
+        enforcement.seccomp = filtered.is_ok();
+        enforcement.missing.extend(filtered.err().map(|e| format!("seccomp: {e}")));
     }
     required(plan, &enforcement)?;
 
@@ -118,34 +100,15 @@ fn bound(missing: &mut Vec<String>) {
     }
 }
 
-/// The command's private writable directories.
-struct Scratch {
-    tmp: PathBuf,
-    home: PathBuf,
-}
-
-impl Scratch {
-    fn find(plan: &Plan, private: bool) -> Result<Self, Failure> {
-        if private {
-            return Ok(Self { tmp: plan.tmpdir().into(), home: HOME.into() });
-        }
-        // Other users can write to the parent, so the directory must not exist yet.
-        let make = || -> std::io::Result<()> {
-            fs::DirBuilder::new().mode(0o700).create(&plan.view.scratch)?;
-            match plan.run_as {
-                Some((uid, gid)) => std::os::unix::fs::chown(&plan.view.scratch, Some(uid), Some(gid)),
-                None => Ok(()),
-            }
-        };
-        make().map_err(|e| Failure::setup("scratch", e))?;
-        Ok(Self { tmp: plan.view.scratch.clone(), home: plan.view.scratch.clone() })
+/// Makes the directory for temporary files of a run without a view of its own. Other users can write to the parent, so
+/// it must not exist yet.
+fn make_scratch(plan: &Plan) -> std::io::Result<&Path> {
+    let scratch = &plan.view.scratch;
+    fs::DirBuilder::new().mode(0o700).create(scratch)?;
+    if let Some((uid, gid)) = plan.run_as {
+        std::os::unix::fs::chown(scratch, Some(uid), Some(gid))?;
     }
-
-    /// `/tmp` and `/dev/shm` are private only in a private view.
-    fn writable(&self, private: bool) -> Vec<&Path> {
-        let shared = [TMP, "/dev/shm"].map(Path::new).into_iter().filter(|_| private);
-        [self.tmp.as_path()].into_iter().chain(shared).collect()
-    }
+    Ok(scratch)
 }
 
 fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {

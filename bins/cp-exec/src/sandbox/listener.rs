@@ -12,50 +12,24 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
-use seccompiler::sock_filter;
 
 use super::interpreter::{Interpreter, interpreters, is_loader, is_native, operand_of_loader};
 use super::lookup::{Found, Lookup};
 use super::memory::{LONGEST, Memory};
 use super::plan::Identity;
-use super::seccomp::{ALLOW, JUMP_IF_EQUAL, JUMP_IF_SET, LOAD_WORD, MODES, RETURN, SET_ID, argument};
+use super::seccomp::EXECUTIONS;
 use super::set_mode;
 use super::sys::{self, Notification};
 
-/// The calls that execute a program.
-const EXECUTIONS: [i64; 2] = [libc::SYS_execve, libc::SYS_execveat];
 /// The most interpreters of each other that the kernel starts for one script.
 const DEPTH: usize = 5;
-
-/// Installs the filter in this thread. Changes of a mode to a set-id one are reported too, because a filter cannot tell
-/// files from directories.
-pub(super) fn install() -> io::Result<OwnedFd> {
-    const USER_NOTIFICATION: u32 = 0x7fc0_0000;
-    let mut program = vec![sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 }];
-    let last = 1 + EXECUTIONS.len() + 3 * MODES.len();
-    let (allow, report) = (last, last + 1);
-    let to = |target: usize, from: usize| u8::try_from(target - from - 1).unwrap_or(u8::MAX);
-    let call = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
-    for number in EXECUTIONS {
-        let at = program.len();
-        program.push(sock_filter { code: JUMP_IF_EQUAL, jt: to(report, at), jf: 0, k: call(number) });
-    }
-    for (number, mode) in MODES {
-        let at = program.len();
-        program.push(sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 2, k: call(number) });
-        program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: argument(mode) });
-        program.push(sock_filter { code: JUMP_IF_SET, jt: to(report, at + 2), jf: to(allow, at + 2), k: SET_ID });
-    }
-    program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW });
-    program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: USER_NOTIFICATION });
-    sys::install_listener(&program)
-}
 
 /// A process: its pid in this namespace and its start time, because pids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +56,7 @@ impl Process {
 
 /// A suspended execution.
 pub(crate) struct ExecCall {
+    listener: Arc<Listener>,
     notification: Notification,
     pub process: Process,
     /// The pid of the parent.
@@ -145,7 +120,7 @@ pub(crate) enum Pending {
 
 impl Listener {
     /// The next suspended execution, without blocking.
-    pub(crate) fn next(&self) -> Pending {
+    pub(crate) fn next(self: &Arc<Self>) -> Pending {
         loop {
             let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             let polled = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
@@ -162,54 +137,12 @@ impl Listener {
                 continue;
             }
             match thread_group(notification.thread).and_then(Process::find) {
-                Some((process, parent)) => return Pending::Call(ExecCall { notification, process, parent }),
+                Some((process, parent)) => {
+                    return Pending::Call(ExecCall { listener: Arc::clone(self), notification, process, parent });
+                }
                 None => drop(sys::answer_notification(self.fd.as_fd(), notification.id, Some(libc::EPERM))),
             }
         }
-    }
-
-    /// Reads the arguments of an execution: the file, and then each file that the kernel starts for the one before. An
-    /// error is the answer to the call.
-    pub(crate) fn read(&self, call: &ExecCall) -> io::Result<Vec<ExecRequest>> {
-        let starts = call.read();
-        // The memory belongs to the caller only if the caller was suspended during the whole read.
-        if !sys::notification_is_valid(self.fd.as_fd(), call.notification.id) {
-            return Err(Errno::SRCH.into());
-        }
-        starts
-    }
-
-    /// Writes a line to the standard error of the caller, for whoever reads its output. True if the person of the run
-    /// reads it there too. A stream that is full or cannot be reached is left alone.
-    pub(crate) fn tell(&self, call: &ExecCall, line: &str) -> bool {
-        let write = || -> io::Result<bool> {
-            let process = rustix::process::Pid::from_raw(call.process.pid).ok_or(Errno::SRCH)?;
-            let process = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
-            if !sys::notification_is_valid(self.fd.as_fd(), call.notification.id) {
-                return Err(Errno::SRCH.into());
-            }
-            let error = File::from(rustix::process::pidfd_getfd(process, 2, PidfdGetfdFlags::empty())?);
-            let meta = error.metadata()?;
-            write_at_once(&error, &meta, line.as_bytes())?;
-            Ok(self.shown.contains(&(meta.dev(), meta.ino())))
-        };
-        write().unwrap_or(false)
-    }
-
-    /// Allows an execution.
-    pub(crate) fn allow(&self, call: &ExecCall) {
-        // If the caller was killed, no answer is needed.
-        drop(sys::answer_notification(self.fd.as_fd(), call.notification.id, None));
-    }
-
-    /// Makes an execution fail.
-    pub(crate) fn deny(&self, call: &ExecCall) {
-        self.fail(call, libc::EPERM);
-    }
-
-    /// Makes an execution fail with an error number.
-    pub(crate) fn fail(&self, call: &ExecCall, error: i32) {
-        drop(sys::answer_notification(self.fd.as_fd(), call.notification.id, Some(error)));
     }
 }
 
@@ -236,7 +169,53 @@ fn thread_group(thread: i32) -> Option<i32> {
 }
 
 impl ExecCall {
-    fn read(&self) -> io::Result<Vec<ExecRequest>> {
+    /// True if the caller is still suspended, so that its pid and its memory are its own.
+    fn is_suspended(&self) -> bool {
+        sys::notification_is_valid(self.listener.fd.as_fd(), self.notification.id)
+    }
+
+    /// Writes a line to the standard error of the caller, for whoever reads its output. True if the person of the run
+    /// reads it there too. A stream that is full or cannot be reached is left alone.
+    pub(crate) fn tell(&self, line: &str) -> bool {
+        let write = || -> io::Result<bool> {
+            let process = rustix::process::Pid::from_raw(self.process.pid).ok_or(Errno::SRCH)?;
+            let process = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
+            if !self.is_suspended() {
+                return Err(Errno::SRCH.into());
+            }
+            let error = File::from(rustix::process::pidfd_getfd(process, 2, PidfdGetfdFlags::empty())?);
+            let meta = error.metadata()?;
+            write_at_once(&error, &meta, line.as_bytes())?;
+            Ok(self.listener.shown.contains(&(meta.dev(), meta.ino())))
+        };
+        write().unwrap_or(false)
+    }
+
+    /// Allows the execution.
+    pub(crate) fn allow(&self) {
+        self.answer(None);
+    }
+
+    /// Makes the execution fail.
+    pub(crate) fn deny(&self) {
+        self.answer(Some(libc::EPERM));
+    }
+
+    /// Makes the execution fail with an error number, or allows it.
+    pub(crate) fn answer(&self, error: Option<i32>) {
+        // If the caller was killed, no answer is needed.
+        drop(sys::answer_notification(self.listener.fd.as_fd(), self.notification.id, error));
+    }
+
+    /// Reads the arguments of the execution: the file, and then each file that the kernel starts for the one before.
+    /// An error is the answer to the call.
+    pub(crate) fn read(&self) -> io::Result<Vec<ExecRequest>> {
+        let starts = self.starts();
+        // The memory belongs to the caller only if the caller was suspended during the whole read.
+        if self.is_suspended() { starts } else { Err(Errno::SRCH.into()) }
+    }
+
+    fn starts(&self) -> io::Result<Vec<ExecRequest>> {
         let Notification { thread, number, arguments, .. } = &self.notification;
         let mut memory = Memory::of(*thread);
         let (directory, path, argv, env) = if *number == libc::SYS_execve {
@@ -317,26 +296,27 @@ impl ExecRequest {
         start(Role::Program, path.ok_or(Errno::NOENT)?, self.argv[at..].to_vec()).map(Some)
     }
 
+    /// A file that the caller names.
+    fn find(&self, path: &Path) -> Option<OwnedFd> {
+        let lookup = Lookup::of(self.process).ok()?;
+        Some(lookup.find(lookup.start(None).ok()?, path).ok()?.file)
+    }
+
     /// The path of a file that the caller names, without links.
     pub(crate) fn resolved(&self, path: &Path) -> Option<PathBuf> {
-        let lookup = Lookup::of(self.process).ok()?;
-        let found = lookup.find(lookup.start(None).ok()?, path).ok()?;
-        Some(identify(&found.file).ok()?.0.path)
+        Some(identify(&self.find(path)?).ok()?.0.path)
     }
 
     /// The text of a small file that the caller names.
     pub(crate) fn text_of(&self, path: &Path) -> Option<String> {
-        let lookup = Lookup::of(self.process).ok()?;
-        let found = lookup.find(lookup.start(None).ok()?, path).ok()?;
         let mut text = String::new();
-        identify(&found.file).ok()?.1?.take(LONGEST as u64).read_to_string(&mut text).ok()?;
+        identify(&self.find(path)?).ok()?.1?.take(LONGEST as u64).read_to_string(&mut text).ok()?;
         Some(text).filter(|text| text.len() < LONGEST)
     }
 
     /// True if the caller sees a file on a read-only mount; `None` if the file does not exist.
     pub(crate) fn sees_read_only(&self, path: &Path) -> Option<bool> {
-        let lookup = Lookup::of(self.process).ok()?;
-        let mount = rustix::fs::fstatvfs(lookup.find(lookup.start(None).ok()?, path).ok()?.file).ok()?;
+        let mount = rustix::fs::fstatvfs(self.find(path)?).ok()?;
         Some(mount.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 }

@@ -31,7 +31,7 @@ pub(crate) use interpreter::{HEAD, first_line};
 pub(crate) use listener::{ExecCall, ExecRequest, Listener, Pending, Process, Role, executed_for};
 pub(crate) use mounts::SUPERVISOR;
 pub(crate) use namespace::NetworkNamespace;
-pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};
+pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_run};
 
 /// The argument that starts this program as the helper. The number of an inherited descriptor may follow, which the
 /// helper keeps open. Everything else is sent over the socket on standard input.

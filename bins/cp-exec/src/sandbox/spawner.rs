@@ -14,7 +14,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use super::plan::{Layer, Network, Plan};
 use super::report::{Enforcement, Failure, Report};
-use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::wire::{self, die_with_parent, report_and_exit};
 use super::{init, leader};
@@ -22,19 +21,11 @@ use super::{init, leader};
 /// Runs the helper. Standard input is the socket on which runs are requested. The descriptor of a lock stays open until
 /// every process of every run has ended, so that the lock shows if a run of a killed supervisor may still have effects.
 pub(super) fn run(lock: Option<i32>) -> ExitCode {
-    match lock {
-        Some(lock) => sys::close_all_but(lock),
-        None => sys::close_from(3),
-    }
+    // Without a lock only the standard streams stay.
+    sys::close_all_but(lock.unwrap_or(2));
     match prepare() {
         Ok((control, signals)) => {
-            let mut spawner = Spawner {
-                account: Account::own(),
-                filters: Filters::compile(),
-                users: None,
-                refused: Vec::new(),
-                runs: Vec::new(),
-            };
+            let mut spawner = Spawner { account: Account::own(), users: None, refused: Vec::new(), runs: Vec::new() };
             spawner.serve(&control, &signals);
             spawner.kill();
             ExitCode::SUCCESS
@@ -55,7 +46,6 @@ fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
 
 struct Spawner {
     account: Account,
-    filters: Filters,
     /// True if a user namespace grants rights; `None` if it was not tried yet.
     users: Option<bool>,
     /// Sets of namespaces that the machine refuses, each with the reason.
@@ -145,7 +135,7 @@ impl Spawner {
             Err(e) => {
                 drop(wire::send_report(request.socket.as_fd(), &Report::Failed(Failure::setup("fork", e)), None));
             }
-            Ok((Forked::Child, namespaces)) => become_run(&request, namespaces, self.account, &self.filters),
+            Ok((Forked::Child, namespaces)) => become_run(&request, namespaces, self.account),
             Ok((Forked::Parent(pid), namespaces)) => {
                 send_pidfd(pid, request.socket.as_fd());
                 self.runs.push(StartedRun { pid, ends_all: namespaces.is_ok(), _socket: request.socket });
@@ -155,7 +145,7 @@ impl Spawner {
 }
 
 /// Runs the first process of a run. Does not return.
-fn become_run(request: &wire::RunRequest, namespaces: Namespaces, account: Account, filters: &Filters) -> ! {
+fn become_run(request: &wire::RunRequest, namespaces: Namespaces, account: Account) -> ! {
     let socket = request.socket.as_fd();
     let ready = ready(request).and_then(|mut plan| {
         let enforcement = begin(&mut plan, account, namespaces)?;
@@ -163,19 +153,20 @@ fn become_run(request: &wire::RunRequest, namespaces: Namespaces, account: Accou
     });
     match ready {
         Err(failure) => report_and_exit(socket, failure),
-        Ok((plan, enforcement)) => init::run(&plan, enforcement, socket, filters),
+        Ok((plan, enforcement)) => init::run(&plan, enforcement, socket),
     }
 }
 
 /// Receives the plan and the streams of this run.
 fn ready(request: &wire::RunRequest) -> Result<Plan, Failure> {
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
-    let streams = |e| Failure::setup("streams", e);
-    rustix::stdio::dup2_stdout(&request.stdout).map_err(streams)?;
-    rustix::stdio::dup2_stderr(&request.stderr).map_err(streams)?;
+    let [stdin, stdout, stderr] = &request.streams;
+    let taken = rustix::stdio::dup2_stdin(stdin)
+        .and_then(|()| rustix::stdio::dup2_stdout(stdout))
+        .and_then(|()| rustix::stdio::dup2_stderr(stderr));
+    taken.map_err(|e| Failure::setup("streams", e))?;
+    let plan = request.read_plan().map_err(|e| Failure::setup("plan", e))?;
     sys::close_all_but(request.socket.as_raw_fd());
-    let (plan, stdin) = wire::receive_plan(request.socket.as_fd()).map_err(|e| Failure::setup("plan", e))?;
-    rustix::stdio::dup2_stdin(&stdin).map_err(streams)?;
     if let Some(group) = &plan.cgroup {
         fs::write(group.join("cgroup.procs"), "0").map_err(|e| Failure::setup("cgroup", e))?;
     }
@@ -249,12 +240,11 @@ impl Account {
     /// True if a user namespace is useful. A machine or an outer sandbox may allow its creation and then refuse
     /// mounts in it, and a process cannot leave it, so a child process tries.
     fn can_use_user_namespace(self) -> bool {
-        match sys::fork_into(libc::CLONE_NEWUSER) {
+        match sys::fork_into(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) {
             Ok(Forked::Child) => {
                 let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-                let has_rights = self.map_into_user_namespace().is_ok()
-                    && sys::unshare(libc::CLONE_NEWNS).is_ok()
-                    && rustix::mount::mount_change("/", private).is_ok();
+                let has_rights =
+                    self.map_into_user_namespace().is_ok() && rustix::mount::mount_change("/", private).is_ok();
                 sys::leave(i32::from(!has_rights))
             }
             Ok(Forked::Parent(pid)) => loop {

@@ -56,12 +56,6 @@ pub(super) fn leave(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Moves this process into new namespaces.
-pub(super) fn unshare(flags: i32) -> io::Result<()> {
-    // SAFETY: the flags used here leave the memory and the descriptors of this single thread alone.
-    check(unsafe { libc::unshare(flags) }.into()).map(drop)
-}
-
 /// Executes the file behind a descriptor. Returns only on failure.
 pub(super) fn execute(file: BorrowedFd<'_>, argv: &[CString], env: &[CString]) -> io::Error {
     let pointers =
@@ -94,12 +88,6 @@ pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, change: Attributes, be
     .map(drop)
 }
 
-/// Closes every descriptor from `first` on.
-pub(super) fn close_from(first: u32) {
-    // SAFETY: called once, before anything in this process owns a descriptor from `first` on.
-    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
-}
-
 /// Closes every descriptor from 3 on, except one.
 pub(super) fn close_all_but(kept: i32) {
     let kept = u32::try_from(kept).unwrap_or(u32::MAX);
@@ -120,12 +108,9 @@ pub(super) fn close_on_exec() -> io::Result<()> {
 
 /// Blocks SIGCHLD, and returns a descriptor that is readable when the signal is pending.
 pub(super) fn child_signals() -> io::Result<OwnedFd> {
-    // SAFETY: the set is initialised by `sigemptyset` before it is read; the descriptor is new and ours.
+    let set = block(libc::SIGCHLD)?;
+    // SAFETY: the set is initialised; the descriptor is new and ours.
     unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGCHLD);
-        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into())?;
         let fd = libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
         check(fd.into())?;
         Ok(OwnedFd::from_raw_fd(fd))
@@ -134,12 +119,18 @@ pub(super) fn child_signals() -> io::Result<OwnedFd> {
 
 /// Blocks SIGTTOU, which stops a process that changes the settings of its terminal from the background.
 pub(super) fn block_background_output() -> io::Result<()> {
+    block(libc::SIGTTOU).map(drop)
+}
+
+/// Blocks a signal, and returns the set that contains it.
+fn block(signal: i32) -> io::Result<libc::sigset_t> {
     // SAFETY: the set is initialised by `sigemptyset` before it is read.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGTTOU);
-        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into()).map(drop)
+        libc::sigaddset(&raw mut set, signal);
+        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into())?;
+        Ok(set)
     }
 }
 
@@ -223,24 +214,30 @@ fn set_interface(name: &str, request: libc::Ioctl, value: libc::__c_anonymous_if
     }
 }
 
-/// Installs a seccomp filter in this thread, and returns the descriptor on which the kernel reports suspended calls.
-/// If the kernel supports it, only a fatal signal interrupts a suspended call.
-pub(super) fn install_listener(program: &[seccompiler::sock_filter]) -> io::Result<OwnedFd> {
+/// Installs a seccomp filter in this thread.
+pub(super) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    install(program, 0).map(drop)
+}
+
+/// The same, and returns the descriptor on which the kernel reports suspended calls. If the kernel supports it, only a
+/// fatal signal interrupts a suspended call.
+pub(super) fn install_listener(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
+    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // Kernels before 5.19 do not support the second flag.
+    let fd = install(program, listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+        .or_else(|_| install(program, listener))?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is new and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn install(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,
-        filter: program.as_ptr().cast::<libc::sock_filter>().cast_mut(),
+        filter: program.as_ptr().cast_mut(),
     };
-    // SAFETY: the program outlives the calls, which read it and change nothing; the descriptor is new and ours.
-    unsafe {
-        let install = |flags: libc::c_ulong| {
-            let mode = libc::SECCOMP_SET_MODE_FILTER;
-            check(libc::syscall(libc::SYS_seccomp, mode, flags, ptr::from_ref(&program)))
-        };
-        let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-        // Kernels before 5.19 do not support the second flag.
-        let fd = install(listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|_| install(listener))?;
-        Ok(OwnedFd::from_raw_fd(i32::try_from(fd).map_err(io::Error::other)?))
-    }
+    // SAFETY: the program outlives the call, which reads it and changes nothing.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, ptr::from_ref(&program)) })
 }
 
 /// A suspended system call.

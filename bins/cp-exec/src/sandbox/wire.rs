@@ -35,7 +35,7 @@ pub(crate) enum Received {
 }
 
 pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -45,7 +45,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 }
 
 pub(super) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], flags: RecvFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
@@ -74,19 +74,28 @@ pub(crate) fn memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The request for a run.
+/// The descriptors of the request for a run.
 pub(super) struct RunRequest {
     /// The network of the run, which determines its namespaces.
     pub network: Network,
-    /// The socket for the plan and the reports.
+    /// The socket for reports and orders.
     pub socket: OwnedFd,
-    pub stdout: OwnedFd,
-    pub stderr: OwnedFd,
+    /// The file in memory with the plan.
+    pub plan: OwnedFd,
+    /// The standard streams of the command.
+    pub streams: [OwnedFd; 3],
 }
 
-/// Requests a run from the helper: sends its socket, and the command's output streams.
-pub(crate) fn send_run(control: BorrowedFd<'_>, network: Network, streams: [BorrowedFd<'_>; 3]) -> io::Result<()> {
-    send(control, &serde_json::to_vec(&network)?, &streams)
+/// Requests a run from the helper: sends its socket, its plan, and the standard streams of the command.
+pub(crate) fn send_run(
+    control: BorrowedFd<'_>,
+    socket: BorrowedFd<'_>,
+    plan: &Plan,
+    [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
+) -> io::Result<()> {
+    let file = memory_file("plan", &serde_json::to_vec(plan)?)?;
+    let network = serde_json::to_vec(&plan.network_kind())?;
+    send(control, &network, &[socket, file.as_fd(), stdin, stdout, stderr])
 }
 
 /// Receives the request for a run without blocking; `None` if the program has ended.
@@ -97,25 +106,19 @@ pub(super) fn receive_run(control: BorrowedFd<'_>) -> io::Result<Option<RunReque
         return Ok(None);
     }
     let network = serde_json::from_slice(&text[..length])?;
-    let Ok([socket, stdout, stderr]) = <[OwnedFd; 3]>::try_from(fds) else {
+    let Ok([socket, plan, stdin, stdout, stderr]) = <[OwnedFd; 5]>::try_from(fds) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    Ok(Some(RunRequest { network, socket, stdout, stderr }))
+    Ok(Some(RunRequest { network, socket, plan, streams: [stdin, stdout, stderr] }))
 }
 
-/// Sends the plan and the command's standard input to the helper.
-pub(crate) fn send_plan(socket: BorrowedFd<'_>, plan: &Plan, stdin: BorrowedFd<'_>) -> io::Result<()> {
-    let plan = memory_file("plan", &serde_json::to_vec(plan)?)?;
-    send(socket, b"plan", &[plan.as_fd(), stdin])
-}
-
-/// Receives the plan and the command's standard input.
-pub(super) fn receive_plan(socket: BorrowedFd<'_>) -> io::Result<(Plan, OwnedFd)> {
-    let (_, fds) = receive(socket, &mut [0; 16], RecvFlags::empty())?;
-    let Ok([plan, stdin]) = <[OwnedFd; 2]>::try_from(fds) else { return Err(io::ErrorKind::UnexpectedEof.into()) };
-    let mut text = Vec::new();
-    std::fs::File::from(plan).read_to_end(&mut text)?;
-    Ok((serde_json::from_slice(&text)?, stdin))
+impl RunRequest {
+    /// Reads the plan from its beginning.
+    pub(super) fn read_plan(&self) -> io::Result<Plan> {
+        let mut text = Vec::new();
+        std::fs::File::from(self.plan.try_clone()?).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
 }
 
 /// Sends a report, optionally with a descriptor.
@@ -208,9 +211,9 @@ mod tests {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let file = memory_file("along", b"x").unwrap();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let many = [file.as_fd(); 8];
+        let many = [file.as_fd(); 16];
         assert!(control.push(SendAncillaryMessage::ScmRights(&many)));
         rustix::net::sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL).unwrap();
         assert!(receive(ours.as_fd(), &mut [0; 8], RecvFlags::DONTWAIT).is_err());

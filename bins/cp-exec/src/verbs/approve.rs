@@ -75,5 +75,5 @@ fn agree(approval: &Approval, context: &Context) -> Result<()> {
         (None, Some(approver)) => ask(Some(approver), approval)?,
         (decided, _) => decided,
     };
-    settle(&mut journal, &policy, approval, decided, unanswered)
+    settle(&mut journal, &policy, approval, decided, || unanswered)
 }

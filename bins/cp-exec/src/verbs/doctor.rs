@@ -9,7 +9,6 @@ use cp_common::{Context, Result};
 use crate::decision::{self, HashCache};
 use crate::policy::{self, Confirm, Loaded, Policy};
 use crate::request::{Command, Form};
-use crate::run::NotRun;
 use crate::run::helper::{Helper, Run};
 use crate::sandbox;
 use crate::sandbox::plan::{Layer, Plan};
@@ -82,9 +81,7 @@ fn probe(wants_cgroup: bool, context: &Context) -> std::result::Result<Enforceme
     match helper.run(&plan, Run { timeout: Duration::from_secs(5), ..Run::default() }) {
         Ok(outcome) if outcome.status.code == Some(0) => Ok(outcome.enforcement),
         Ok(outcome) => Err(format!("`true` ended with {:?}", outcome.status)),
-        Err(NotRun::Failed(failure)) => Err(failure.message),
-        Err(NotRun::EarlyEnd(_)) => Err("`true` did not start within five seconds".to_owned()),
-        Err(NotRun::Lost(error)) => Err(error.to_string()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

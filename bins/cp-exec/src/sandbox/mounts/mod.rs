@@ -7,7 +7,7 @@ mod restrictions;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use rustix::mount::{
 
 use self::devices::{message_queues, private_dev, private_terminals, proc, scratch};
 pub(super) use self::restrictions::make_read_only;
-use self::restrictions::{EMPTY_DIRECTORY, cover, pin, restrict};
+use self::restrictions::{cover, pin, restrict};
 use super::pieces::{Piece, detached, pieces};
 use super::plan::{Layer, Network, OWN_FILES, Plan, TMP};
 use super::report::{Enforcement, Failure};
@@ -58,8 +58,7 @@ const RESOLVER_FILES: [(&str, &str); 2] = [
 
 /// The path of the old root during the construction of the new one.
 const OLD: &str = "/.old";
-const SCRIPT: &str = "/.script";
-const REPLACEMENT: &str = "/.replacement";
+const COPY: &str = "/.copy";
 
 /// The socket of the supervisor inside the sandbox.
 pub(crate) const SUPERVISOR: &str = "/run/cp-exec/supervisor";
@@ -111,7 +110,8 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     places.link(Path::new(VAR_TMP), Path::new(TMP)).map_err(setup("link"))?;
     replaced.iter().try_for_each(|(path, text)| places.replace(path, text))?;
     if let (Some(script), Some(text)) = (&plan.script, text) {
-        copy_script(&script.path, text)?;
+        // Later changes of the script have no effect.
+        cover_with_text(&script.path, text, 0o555)?;
     }
     for directory in [Path::new("/tmp/home"), plan.tmpdir()] {
         // In the `/tmp` of a session an earlier command may have replaced it, so the mode is set only on creation.
@@ -235,15 +235,7 @@ impl NewRoot {
             return write().map_err(setup);
         }
         // The file of the machine may be a link, whose target the view contains only if it is declared.
-        let place = fs::canonicalize(path).map_err(setup)?;
-        fs::write(REPLACEMENT, text).map_err(setup)?;
-        let covered = cover(
-            &place,
-            Some([EMPTY_DIRECTORY, REPLACEMENT]),
-            Attributes::Set(libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV),
-        );
-        fs::remove_file(REPLACEMENT).map_err(setup)?;
-        covered
+        cover_with_text(&fs::canonicalize(path).map_err(setup)?, text.as_bytes(), 0o644)
     }
 
     /// True if a path can show more than mount points.
@@ -281,17 +273,7 @@ impl NewRoot {
 
     /// Creates a link, unless the path exists or lies in a directory of the old root.
     fn link(&self, at: &Path, to: &Path) -> io::Result<()> {
-        if self.in_a_tree(at) {
-            return Ok(());
-        }
-        let made = symlink(to, at).or_else(|e| match at.parent() {
-            Some(parent) if e.kind() == ErrorKind::NotFound => {
-                fs::create_dir_all(parent)?;
-                symlink(to, at)
-            }
-            _ => Err(e),
-        });
-        made.or_else(|e| if e.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
+        if self.in_a_tree(at) { Ok(()) } else { make(at, || rustix::fs::symlink(to, at)) }
     }
 }
 
@@ -309,18 +291,21 @@ fn open_piece(piece: &Piece) -> Result<OwnedFd, Failure> {
 
 /// Creates a mount point in the new root.
 fn make_place(path: &Path, directory: bool) -> io::Result<()> {
-    let place = || -> rustix::io::Result<()> {
+    make(path, || {
         if directory {
             rustix::fs::mkdir(path, Mode::from_raw_mode(0o755))
         } else {
             rustix::fs::mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)
         }
-    };
-    let made = place().or_else(|e| match path.parent() {
-        // The parent directory does not exist yet.
+    })
+}
+
+/// Makes a path with its parents, unless it exists.
+fn make(path: &Path, attempt: impl Fn() -> rustix::io::Result<()>) -> io::Result<()> {
+    let made = attempt().or_else(|e| match path.parent() {
         Some(parent) if e == Errno::NOENT => {
             fs::create_dir_all(parent)?;
-            Ok(place()?)
+            Ok(attempt()?)
         }
         _ => Err(io::Error::from(e)),
     });
@@ -352,19 +337,17 @@ fn put_at(tree: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(rustix::mount::move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-/// Covers a script with a copy of the text that was hashed, so that later changes of the file have no effect.
-fn copy_script(path: &Path, text: &[u8]) -> Result<(), Failure> {
+/// Covers a file with a text, so that later changes of the file have no effect.
+fn cover_with_text(path: &Path, text: &[u8], mode: u32) -> Result<(), Failure> {
     let fault = |e: io::Error| Failure::changed(path, &e.to_string());
-    let Some(target) = nofollow::open(path).map_err(fault)? else {
-        return Err(Failure::changed(path, "it no longer exists"));
-    };
-    let copied = || -> io::Result<()> {
-        fs::write(SCRIPT, text)?;
-        fs::set_permissions(SCRIPT, fs::Permissions::from_mode(0o555))?;
-        let tree = take_system(Path::new(SCRIPT))?;
+    let target = nofollow::open(path).and_then(|target| target.ok_or(ErrorKind::NotFound.into())).map_err(fault)?;
+    let covered = || -> io::Result<()> {
+        fs::write(COPY, text)?;
+        fs::set_permissions(COPY, fs::Permissions::from_mode(mode))?;
+        let tree = take_system(Path::new(COPY))?;
         sys::set_mount_attributes(tree.as_fd(), Attributes::Set(libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV), 0)?;
         put(&tree, &target)?;
-        fs::remove_file(SCRIPT)
+        fs::remove_file(COPY)
     };
-    copied().map_err(|e| Failure::setup("script", e))
+    covered().map_err(|e| Failure::setup(&format!("cover {}", path.display()), e))
 }

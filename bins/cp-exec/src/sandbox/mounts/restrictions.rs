@@ -19,7 +19,7 @@ use crate::sandbox::sys::{self, Attributes, NO_SUID_NO_DEV};
 
 /// Entries without permissions, used to cover masked paths. A hidden file becomes a device that leads nowhere and that
 /// cannot be opened in its mount: programs that read each regular file that they find leave it out.
-pub(super) const EMPTY_DIRECTORY: &str = "/.empty-directory";
+const EMPTY_DIRECTORY: &str = "/.empty-directory";
 const EMPTY_KEEP: &str = "/.empty-keep";
 const HIDDEN_FILE: &str = "/.hidden-file";
 

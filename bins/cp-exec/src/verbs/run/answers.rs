@@ -10,7 +10,7 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
 use crate::request::{Call, Source};
-use crate::run::{EarlyEnd, Engine, FinishedRun, NotRun, Prepared, RunResult};
+use crate::run::{Engine, FinishedRun, Prepared, RunResult};
 use crate::tools::Item;
 
 /// A request in progress, until its entry on the ledger and its answer.
@@ -69,7 +69,7 @@ fn answer(engine: &mut Engine, finished: Task, context: &mut Context) -> Result<
     let outcome = match finished.todo {
         Work::Answered(answer) => answer.map(Answer::Item),
         Work::Run(prepared, ran) => {
-            let ran = ran.map_or(Err(NotRun::EarlyEnd(EarlyEnd::Interrupted)), |ran| *ran);
+            let ran = ran.map_or_else(|| Err(Error::new(Code::Interrupted, "it did not start")), |ran| *ran);
             prepared.settle(engine, ran).map(|done| Answer::Done(Box::new(done)))
         }
     };
