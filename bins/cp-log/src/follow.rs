@@ -103,7 +103,7 @@ fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, contex
 fn follow_stream(path: &Path, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let target = Target::named(path);
-    Reader::open(&target, Direction::Forward)?.each(select, &mut |step| {
+    Reader::open(&target, Direction::Forward, None)?.each(select, &mut |step| {
         match step {
             Step::Wait => {
                 context.out.flush()?;
