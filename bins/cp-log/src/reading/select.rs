@@ -59,13 +59,8 @@ impl Select {
     /// The filters of a verb, with the run that `--run` names by its id or its name.
     pub(crate) fn of(filters: &Filters, session: Option<&str>, context: &Context) -> Result<Self> {
         let run = context.options.run.as_deref().map(|run| run_id(run, context)).transpose()?;
-        Self::new(filters, session, run.as_deref())
-    }
-
-    /// Prepares filters; `session` and `run` come from the options of every program.
-    fn new(filters: &Filters, session: Option<&str>, run: Option<&str>) -> Result<Self> {
         let mut equal = Vec::new();
-        for (name, value) in [("agent", filters.agent.as_deref()), ("session", session), ("run", run)] {
+        for (name, value) in [("agent", filters.agent.as_deref()), ("session", session), ("run", run.as_deref())] {
             equal.extend(value.map(|value| (name, quoted(value))));
         }
         let events: Vec<Vec<u8>> = filters.event.iter().map(|event| quoted(event)).collect();
