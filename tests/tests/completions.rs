@@ -58,7 +58,7 @@ fn completes_everything(name: &str) {
     for (typed, whole) in [
         ("cp-log que", "cp-log query "),
         ("cp-log query --ev", "cp-log query --event "),
-        ("cp-log --quiet query --me", "cp-log --quiet query --merge "),
+        ("cp-log --quiet query --rev", "cp-log --quiet query --reverse "),
         ("cp-log query --format t", "cp-log query --format text "),
         ("cp-log query --format=t", "cp-log query --format=text "),
         ("cp-llm --budget-t", "cp-llm --budget-tokens "),

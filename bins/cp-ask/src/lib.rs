@@ -79,7 +79,7 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         }
         Verb::Log(rest) => {
             let session = current(agent, &home)?;
-            return execute("cp-log", &["query", "--session", &session, "--merge", "--format", "raw"], rest);
+            return execute("cp-log", &["query", "--session", &session, "--format", "raw"], rest);
         }
         Verb::Reset => reset(agent, &home)?,
         Verb::Logs(args) => logs::list(&args)?,

@@ -14,7 +14,7 @@ use cp_ledger::store::blob;
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
-use crate::reading::{Group, Head, Part, is_ledger, line_of, to_prove};
+use crate::reading::{Group, Part, Start, is_ledger, line_of, to_prove};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -62,7 +62,7 @@ impl Reply for Bundled {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let plan = Plan::new(&args.subjects, context)?;
     deliver(&plan, args.output.as_deref(), context, |out| {
-        out(&line_of(&Head::of(plan.items.len()))?)?;
+        out(&line_of(&Start::of(plan.items.len()))?)?;
         for item in &plan.items {
             out(&line_of(&item.part)?)?;
             item.copy(out)?;

@@ -12,16 +12,14 @@ use cp_common::{Context, Error, Result, signals};
 use cp_ledger::read::source::{Source, is_stdin, open_source};
 use cp_ledger::read::{End, Lines, backward, open};
 use cp_ledger::sessions::Session;
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::inotify;
 
 use crate::ledger::LedgerOperand;
 use crate::reading::{
     Direction, Filters, Printer, Reader, Select, Step, Target, is_ledger_or_empty, refuse_waiting_input, step,
 };
 
-/// How long to wait where no event may come: on some file systems, or when an event was lost.
-const POLL: Duration = Duration::from_millis(250);
+/// How often a file is looked at.
+const POLL: Duration = Duration::from_millis(100);
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -75,7 +73,6 @@ fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, contex
         return follow_stream(path, select, printer, context);
     }
     let mut position = Position::open(path, last)?;
-    let watch = watch(path);
     context.out.streaming()?;
     while !printer.is_full() {
         position.read(select, printer, context)?;
@@ -87,14 +84,8 @@ fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, contex
         if has_lost_reader() {
             return Err(Error::reader_gone());
         }
-        if let Some(watch) = &watch {
-            if signals::wait_readable(watch.as_fd(), Some(POLL))? {
-                drain(watch);
-            }
-        } else {
-            std::thread::sleep(POLL);
-            signals::check()?;
-        }
+        std::thread::sleep(POLL);
+        signals::check()?;
     }
     Ok(())
 }
@@ -103,7 +94,7 @@ fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, contex
 fn follow_stream(path: &Path, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let target = Target::named(path);
-    Reader::open(&target, Direction::Forward)?.each(select, &mut |step| {
+    Reader::open(&target, Direction::Forward, None)?.each(select, &mut |step| {
         match step {
             Step::Wait => {
                 context.out.flush()?;
@@ -197,19 +188,4 @@ impl Position {
             _ => false,
         }
     }
-}
-
-/// Watches the file's directory, where both appends and renames are seen. `None` where the kernel has no watch left.
-fn watch(path: &Path) -> Option<OwnedFd> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
-    let events = inotify::WatchFlags::MODIFY | inotify::WatchFlags::MOVED_TO;
-    inotify::add_watch(&watch, directory, events).ok()?;
-    Some(watch)
-}
-
-/// Empties the queue: what happened is read from the file.
-fn drain(watch: &OwnedFd) {
-    let mut buffer = [0; 4096];
-    while rustix::io::read(watch, &mut buffer).is_ok_and(|read| read > 0) {}
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::wire::{Reply, quoted};
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::format::line::{Hash, Line};
+use cp_ledger::format::line::Line;
 use cp_ledger::read::tail::{Last, Tail};
 use cp_ledger::read::{End, backward, open};
 use serde::Serialize;
@@ -72,21 +72,6 @@ impl LedgerOperand {
     /// The absolute path of the ledger to append to, where `--run` is a member of the entry.
     pub(crate) fn append_path(&self, context: &Context) -> Result<PathBuf> {
         writable(&path_of(self.file.as_deref(), context), context)
-    }
-}
-
-/// The operand that names a value that a line refers to.
-#[derive(Debug, clap::Args)]
-pub(crate) struct HashOperand {
-    /// The hash, as the line has it
-    #[arg(value_name = "HASH")]
-    hash: String,
-}
-
-impl HashOperand {
-    /// The hash.
-    pub(crate) fn parse(&self) -> Result<Hash> {
-        Hash::parse(&self.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", self.hash)))
     }
 }
 

@@ -11,7 +11,6 @@ use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::append::Birth;
-use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::note::{Verifier, is_key_name};
 use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
@@ -161,7 +160,7 @@ pub(crate) const REPAIR_DOC: VerbDoc = VerbDoc {
         "{} append hello && {} repair --dry-run",
         "{} append -f L one && {} append -f L two && sed -i '$s/two/six/' L && T=$({} repair --tail --dry-run L | jq -r .data.confirm_token) && {} repair --tail --confirm $T L",
     ],
-    events: &["ledger.recovered", "ledger.rollback", "ledger.rolled_back"],
+    events: &["ledger.recovered", "ledger.rollback"],
     ..VerbDoc::EMPTY
 };
 
@@ -221,27 +220,13 @@ fn tail(path: &Path) -> Result<Plan<'_, Repaired>> {
 
 /// Moves the checkpoint aside that says that there were more lines.
 fn rollback(path: &Path) -> Result<Plan<'_, Repaired>> {
-    let Some((size, lines)) = rolled_back(path)? else { return Plan::nothing(repaired(path, None)) };
-    let before = json!({"signed": size, "lines": lines});
+    let mut ledger = Ledger::open_existing(path, Sync::Line)?;
+    let Some((signed, lines)) = ledger.rolled_back()? else { return Plan::nothing(repaired(path, None)) };
+    let before = json!({"signed": signed, "lines": lines});
     let change = Change::new("accept_rollback", "checkpoint", path.display().to_string(), before);
-    Plan::changes(vec![change], |_| Ok(repaired(path, Ledger::open_existing(path, Sync::Line)?.accept_rollback()?)))
+    Plan::changes(vec![change], move |_| Ok(repaired(path, ledger.accept_rollback()?)))
 }
 
 fn repaired(path: &Path, receipt: Option<Receipt>) -> Repaired {
     Repaired { ledger: path.display().to_string(), changed: receipt.is_some(), receipt }
-}
-
-/// The lines that the checkpoint was signed for, and the lines there are, if those are fewer.
-fn rolled_back(path: &Path) -> Result<Option<(u64, u64)>> {
-    let file = checkpoint_path(path);
-    let Some((_, checkpoint)) = read_checkpoint(&file)? else { return Ok(None) };
-    let mut reader = cp_ledger::read::backward(path)?;
-    let mut lines = 0;
-    while let Some(raw) = reader.next()? {
-        if let Some(line) = raw.stored() {
-            lines = line.seq() + 1;
-            break;
-        }
-    }
-    Ok((lines < checkpoint.size).then_some((checkpoint.size, lines)))
 }

@@ -1,6 +1,5 @@
 //! `cp-log scan`: where on standard input the secrets are that would be taken out of an entry. It prints no value.
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,12 +54,8 @@ impl Reply for Secret {
     }
 }
 
-/// How much of the input is looked at together.
-const WINDOW: usize = 1 << 20;
-/// How much of that is left for the next time: no secret is longer.
-const OVERLAP: usize = 128 << 10;
-/// The number of bytes before a place that may determine the kind of secret.
-const BEFORE: usize = 4 << 10;
+/// The largest input: it is looked at as a whole, because a secret may have many lines.
+const LARGEST: usize = 256 << 20;
 /// An input with a NUL in so many first bytes is not text.
 const HEAD: usize = 8 << 10;
 
@@ -69,19 +64,29 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return Err(Error::usage("only standard input is scanned").hint("cp-log scan - <FILE"));
     }
     context.out.streaming()?;
-    let (redactor, mut window, mut lines) = (Redactor::from_environment(), Window::default(), Lines::new(stdin()));
-    let (mut count, mut more) = (0_u64, true);
-    while more {
-        more = window.fill(&mut lines)?;
-        if window.is_first && window.bytes[..window.bytes.len().min(HEAD)].contains(&0) {
-            context.out.notice("not_text", Severity::Info, "standard input is not text, so nothing was looked at");
-            return Ok(());
+    let (mut lines, mut bytes) = (Lines::new(stdin()), Vec::new());
+    // `None`: no bytes are available yet.
+    while lines.some(&mut bytes, Duration::from_secs(1))? != Some(0) {
+        if bytes.len() > LARGEST {
+            return Err(Error::validation(format!("more than {} MiB", LARGEST >> 20)).hint("scan it in parts"));
         }
-        for secret in window.secrets(&redactor, more) {
-            count += 1;
-            context.out.record(Kind::Item, &secret)?;
-        }
-        context.out.flush()?;
+    }
+    if bytes[..bytes.len().min(HEAD)].contains(&0) {
+        context.out.notice("not_text", Severity::Info, "standard input is not text, so nothing was looked at");
+        return Ok(());
+    }
+    let (text, mut place, mut count) = (String::from_utf8_lossy(&bytes), Place::default(), 0_u64);
+    for found in Redactor::from_environment().find(&text) {
+        place.go_to(&text, found.at.start);
+        count += 1;
+        let secret = Secret {
+            line: place.line + 1,
+            column: place.column + 1,
+            kind: found.rule,
+            length: text[found.at].chars().count() as u64,
+            masked: format!("{}…", found.prefix),
+        };
+        context.out.record(Kind::Item, &secret)?;
     }
     context.out.extra("count", count);
     if count == 0 {
@@ -91,90 +96,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     Err(Error::new(Code::Integrity, message).with("count", count))
 }
 
-/// A piece of the input, with the bytes before it.
-#[derive(Default)]
-struct Window {
-    /// Bytes that were read and are not yet text.
-    bytes: Vec<u8>,
-    text: String,
-    /// How much of the text was reported in the window before.
-    done: usize,
-    /// Where the text begins.
-    line: u64,
-    column: u64,
-    is_first: bool,
-    started: bool,
-}
-
-impl Window {
-    /// Reads until there is enough, or nothing more.
-    fn fill<F: AsFd>(&mut self, lines: &mut Lines<F>) -> Result<bool> {
-        self.is_first = !std::mem::replace(&mut self.started, true);
-        while self.bytes.len() + self.text.len() < WINDOW {
-            // `None`: no bytes are available yet.
-            if lines.some(&mut self.bytes, Duration::from_secs(1))? == Some(0) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The secrets in it; if more is to come, the last of it is left for the next window.
-    fn secrets(&mut self, redactor: &Redactor, more: bool) -> Vec<Secret> {
-        let whole = if more { whole_characters(&self.bytes) } else { self.bytes.len() };
-        self.text.push_str(&String::from_utf8_lossy(&self.bytes[..whole]));
-        self.bytes.drain(..whole);
-        let limit =
-            if more { self.text.floor_char_boundary(self.text.len().saturating_sub(OVERLAP)) } else { self.text.len() };
-        let mut place = Place { text: &self.text, at: 0, line: self.line, column: self.column };
-        let mut until = self.done;
-        let mut secrets = Vec::new();
-        for found in redactor.find(&self.text) {
-            if found.at.start < self.done || found.at.start >= limit {
-                continue;
-            }
-            place.go_to(found.at.start);
-            secrets.push(Secret {
-                line: place.line + 1,
-                column: place.column + 1,
-                kind: found.rule,
-                length: self.text[found.at.clone()].chars().count() as u64,
-                masked: format!("{}…", found.prefix),
-            });
-            until = found.at.end;
-        }
-        if more {
-            let from = self.text.floor_char_boundary(limit.saturating_sub(BEFORE));
-            let mut place = Place { text: &self.text, at: 0, line: self.line, column: self.column };
-            place.go_to(from);
-            (self.line, self.column) = (place.line, place.column);
-            self.done = until.max(limit) - from;
-            self.text.drain(..from);
-        }
-        secrets
-    }
-}
-
-/// How many bytes make whole characters: the last may be cut.
-fn whole_characters(bytes: &[u8]) -> usize {
-    let start = (1..=bytes.len().min(4)).map(|back| bytes.len() - back).find(|at| bytes[*at] & 0xc0 != 0x80);
-    match start {
-        Some(start) if std::str::from_utf8(&bytes[start..]).is_err() && bytes[start] >= 0xc2 => start,
-        _ => bytes.len(),
-    }
-}
-
 /// A place in a text, by line and column from 0.
-struct Place<'a> {
-    text: &'a str,
+#[derive(Default)]
+struct Place {
     at: usize,
     line: u64,
     column: u64,
 }
 
-impl Place<'_> {
-    fn go_to(&mut self, at: usize) {
-        let passed = &self.text[self.at..at];
+impl Place {
+    fn go_to(&mut self, text: &str, at: usize) {
+        let passed = &text[self.at..at];
         let feeds = memchr::memchr_iter(b'\n', passed.as_bytes()).count() as u64;
         let rest = passed.rfind('\n').map_or(passed, |feed| &passed[feed + 1..]).chars().count() as u64;
         self.column = if feeds > 0 { rest } else { self.column + rest };

@@ -3,11 +3,12 @@
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
-use cp_common::{Context, Result};
+use cp_common::{Context, Error, Result};
+use cp_ledger::format::line::Hash;
 use cp_ledger::store;
 use serde::Serialize;
 
-use crate::ledger::{HashOperand, LedgerOption};
+use crate::ledger::LedgerOption;
 
 /// The entry of this verb in `reference`.
 pub(crate) const BLOB_DOC: VerbDoc = VerbDoc {
@@ -25,8 +26,9 @@ pub(crate) const BLOB_DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     ledger: LedgerOption,
-    #[command(flatten)]
-    hash: HashOperand,
+    /// The hash, as the line has it
+    #[arg(value_name = "HASH")]
+    hash: String,
 }
 
 /// A blob. One of `text` and `base64` is there.
@@ -62,7 +64,8 @@ impl Reply for Found {
 }
 
 pub(crate) fn blob(args: &Args, context: &mut Context) -> Result<()> {
-    let hash = args.hash.parse()?;
+    let not_a_hash = || Error::usage(format!("`{}` is not a hash", args.hash));
+    let hash = Hash::parse(&args.hash).ok_or_else(not_a_hash)?;
     let bytes = store::blob::load(&args.ledger.path(context)?, &hash)?;
     let text = String::from_utf8(bytes.clone()).ok();
     let base64 = text.is_none().then(|| BASE64.encode(&bytes));

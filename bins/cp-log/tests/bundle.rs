@@ -54,7 +54,7 @@ fn bundle_is_read_like_its_directory() {
     assert_eq!(work.0.run(&["bundle", &home]).success().stdout.into_bytes(), bundle);
     // Besides the names of files, what times say.
     let same = |text: String| text.replace(&home, "HERE").replace("./b", "HERE").replace("b/", "HERE/");
-    for words in ["verify", "stats", "query --merge", "query --event exec.intent --reverse", "audit"] {
+    for words in ["verify", "stats", "query", "query --event exec.intent --reverse", "audit"] {
         let read = |from: &str| {
             let ran = work.0.sh(&format!("cp-log {words} {from}")).success();
             let lines = ran.stdout.lines().map(|line| same(line.split("\"meta\"").next().unwrap().to_owned()));

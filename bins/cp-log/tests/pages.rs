@@ -64,15 +64,14 @@ fn newest_first_is_over_all_ledgers_and_their_segments() {
     let place = filled();
     let (newest, _) = page(&place, &["--reverse"], None);
     assert_eq!(newest, ["8", "7", "5", "4 after 6", "6", "3c", "3", "2", "1"]);
-    let (oldest, _) = page(&place, &["--merge"], None);
+    let (oldest, _) = page(&place, &[], None);
     assert_eq!(oldest, ["1", "2", "3", "3c", "5", "6", "4 after 6", "7", "8"]);
-    assert_eq!(page(&place, &[], None).0, ["2", "3", "5", "8", "1", "6", "4 after 6", "7", "3c"]);
 }
 
 #[test]
 fn pages_of_every_size_and_order_are_the_whole() {
     let place = filled();
-    for order in [&[][..], &["--merge"], &["--reverse"]] {
+    for order in [&[][..], &["--reverse"]] {
         let (whole, _) = page(&place, order, None);
         for limit in ["1", "2", "3", "4", "8"] {
             assert_eq!(all_pages(&place, &[order, &["--limit", limit]].concat()), whole, "{order:?} {limit}");
@@ -90,11 +89,11 @@ fn pages_stay_exact_while_lines_are_appended_and_rotated() {
     place.lines(&["rotate", "a.jsonl"], "");
     assert_eq!(page(&place, &["--reverse", "--limit", "3"], cursor.as_deref()).0, ["4 after 6", "6", "3c"]);
     let (first, cursor) = page(&place, &["--limit", "3"], None);
-    assert_eq!(first, ["2", "3", "5"]);
+    assert_eq!(first, ["1", "2", "3"]);
     // The entry that the page ended with is now in a segment.
     place.lines(&["rotate", "a.jsonl"], "");
     at(&place, "a.jsonl", "10:00:00", "10");
-    assert_eq!(page(&place, &["--limit", "3"], cursor.as_deref()).0, ["8", "9", "10"]);
+    assert_eq!(page(&place, &["--limit", "3"], cursor.as_deref()).0, ["3c", "5", "6"]);
 }
 
 #[test]
@@ -123,8 +122,8 @@ fn cursor_of_another_query_is_refused() {
 fn every_hit_says_its_ledger_and_its_place() {
     let place = filled();
     let found = place.lines(&["query", "--event", "e", ".", "--fields", "ledger,seq"], "");
-    assert_eq!(found[0]["data"], json!({"ledger": "./a.jsonl", "seq": 1}), "a segment belongs to its ledger");
-    assert_eq!(found[found.len() - 2]["data"], json!({"ledger": "./c.jsonl", "seq": 1}));
+    let has = |ledger: &str| found.iter().any(|hit| hit["data"] == json!({"ledger": ledger, "seq": 1}));
+    assert!(has("./a.jsonl") && has("./c.jsonl"), "a segment belongs to its ledger: {found:?}");
     let name = OsStr::from_bytes(b"n\xff.jsonl");
     std::fs::copy(place.path("c.jsonl"), place.path("d.jsonl")).unwrap();
     std::fs::rename(place.path("d.jsonl"), place.work.join(name)).unwrap();
@@ -135,8 +134,7 @@ fn every_hit_says_its_ledger_and_its_place() {
     let prelude =
         "cp-log keygen K && cp-log checkpoint -f a.jsonl --sign-with K && cp-log prove 1 -f a.jsonl --format raw >p";
     place.sh(&format!("{{ {prelude}; }} >/dev/null")).success();
-    let proved =
-        place.sh("cp-log query --merge a.jsonl --limit 2 | cp-log check-proof --trust K.pub p --input records");
+    let proved = place.sh("cp-log query a.jsonl --limit 2 | cp-log check-proof --trust K.pub p --input records");
     let proved = proved.records();
     assert!(proved.iter().any(|line| line["data"]["proved"] == true), "{proved:?}");
 }

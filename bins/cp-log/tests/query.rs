@@ -94,7 +94,7 @@ fn without_operands_all_of_home_is_read() {
 fn eleven_hundred_ledgers_are_all_read_with_few_open_files() {
     let place = Ledgers::new();
     place.many(1100);
-    for words in ["query --merge", "query --reverse", "query", "verify"] {
+    for words in ["query --reverse", "query", "verify"] {
         let done = place.sh(&format!("ulimit -n 64; exec cp-log {words} shards")).success();
         assert_eq!(done.records().len(), 1101, "{words}");
         assert_eq!(done.closing()["meta"]["notices"], serde_json::Value::Null, "{words}");
@@ -110,7 +110,7 @@ fn eleven_hundred_ledgers_are_all_read_with_few_open_files() {
         let time = format!("2026-11-21T03:00:0{}Z", at + 1);
         place.subject().args(["append", "-f", &file, "--event", n, "m"]).now(&time).run().success();
     }
-    let done = place.sh("ulimit -n 64; exec cp-log query --merge shards").success();
+    let done = place.sh("ulimit -n 64; exec cp-log query shards").success();
     let entries = done.records();
     let last: Vec<_> = entries[1100..1103].iter().map(|entry| &entry["data"]["event"]).collect();
     assert_eq!(last, ["7", "1099", "500"]);

@@ -89,7 +89,7 @@ fn each_line_of_ledgers_and_their_copies_counts_once_and_copies_are_named() {
     std::fs::remove_file(place.path("d/l.00000000000000000000.jsonl")).unwrap();
     let (parts, quiet) = sums(&["d", "e/l.00000000000000000000.jsonl"], &[]);
     assert_eq!((&parts["entries"], quiet), (&json!(9), json!(null)));
-    for (words, count) in [(&["query"][..], 15), (&["query", "--merge"], 15)] {
+    for (words, count) in [(&["query"][..], 15), (&["query", "--reverse"], 15)] {
         std::fs::copy(place.path("e/l.00000000000000000000.jsonl"), place.path("d/l.00000000000000000000.jsonl"))
             .unwrap();
         let records = place.lines(&[words, &["d", "e"]].concat(), "");

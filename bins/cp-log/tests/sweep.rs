@@ -69,7 +69,6 @@ fn recovering() {
     Sweep::new(&place, &["append", "-f", "l.jsonl", "m"]).run(|_, fault| {
         is_sound(&place, fault);
         assert_eq!(told(&place, "ledger.recovered"), 1, "{fault}");
-        assert!(!place.path("l.jsonl.recovering").exists(), "{fault}");
     });
 }
 
@@ -104,20 +103,20 @@ fn accepting_a_rollback() {
     let verb = ["repair", "--accept-shorter", "l.jsonl"];
     let confirmed = token(&place, &verb, "").unwrap();
     Sweep::new(&place, &[&verb[..], &["--confirm", &confirmed]].concat()).run(|done, fault| {
-        // Without the intent on the ledger nothing was done, and nothing goes on without it.
-        let meant = place.stored("l.jsonl").iter().any(|line| line["event"] == "ledger.rollback");
-        if !meant {
-            assert_ne!(done.status, 0, "{fault}: {done:?}");
-            assert!(place.path("l.checkpoint").exists(), "{fault}");
-            let again = token(&place, &verb, &confirmed).unwrap();
+        // Nothing goes on until the checkpoint was moved aside, which the record says before it is done.
+        let is_done = !place.path("l.checkpoint").exists();
+        assert!(is_done || done.status != 0, "{fault}: {done:?}");
+        if !is_done {
+            assert_eq!(place.run(&["append", "-f", "l.jsonl", "m"]).error()["code"], "E_INTEGRITY", "{fault}");
+            let again = token(&place, &verb, &confirmed).unwrap_or(confirmed.clone());
             place.run(&[&verb[..], &["--confirm", &again]].concat()).success();
         }
         is_sound(&place, fault);
         let lines = place.stored("l.jsonl");
-        let at = |event: &str| lines.iter().position(|line| line["event"] == event);
-        assert!(at("ledger.rollback") < at("ledger.rolled_back"), "{fault}");
-        let aside = lines[at("ledger.rolled_back").unwrap()]["data"]["checkpoint"].as_str().unwrap().to_owned();
-        assert!(place.path(&aside).exists() && !place.path("l.checkpoint").exists(), "{fault}");
+        let mut told = lines.iter().filter(|line| line["event"] == "ledger.rollback");
+        let aside = told.next().unwrap()["data"]["checkpoint"].as_str().unwrap().to_owned();
+        assert!(told.next().is_none() && place.path(&aside).exists(), "{fault}");
+        assert!(!place.path("l.checkpoint").exists(), "{fault}");
     });
 }
 

@@ -7,7 +7,6 @@ use cp_common::context::options::AppendOptions;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Result};
-use cp_ledger::read::segments::name_of;
 use cp_ledger::sessions::{self, Session};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::de::DeserializeOwned;
@@ -222,16 +221,12 @@ fn set_state(session: &Session, event: &str) -> Result<Changed> {
 fn archive_turns(session: &Session) -> Result<Changed> {
     let file = session.file();
     transcript::must_be_open(&file)?;
-    let (start, _) = transcript::start_of(&file)?;
     let mut ledger = Ledger::open_existing(&file, Sync::Line)?;
-    let mut turns = 0;
-    let (archive, receipt) = ledger.rotate_with(|closing| {
-        // Counted under the lock, because turns that were appended until now are archived too.
-        turns = transcript::count(closing)?;
-        let archived = name_of(closing)?.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let entry = Entry::new(CLEAR).agent(&start.agent).session(&session.id).data(&start);
-        Ok(entry.with("archive", &archived).with("turns", &turns))
-    })?;
+    let archive = ledger.rotate()?;
+    let turns = transcript::count(&archive)?;
+    let name = archive.file_name().unwrap_or_default().to_string_lossy();
+    let entry = Entry::new(CLEAR).session(&session.id).with("archive", &*name).with("turns", &turns);
+    let receipt = ledger.append(entry)?;
     let archive = Some(archive.display().to_string());
     Ok(Changed { turns: Some(turns), archive, ..Changed::new(session, CLEAR, Some(receipt)) })
 }

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         }
         transcript::each_turn(&file, &mut |line| {
             let key = (session.id.clone(), line.seq());
-            if found.len() > limit || pages.is_passed(&key) || !may_hold(line, &query) {
+            if found.len() > limit || pages.is_passed(&key) {
                 return Ok(());
             }
             let turn = transcript::turn_of(line, &file)?;
@@ -115,24 +115,6 @@ fn sessions(context: &Context) -> Result<Vec<Session>> {
 /// Folds the case of a text, with one character for each character of the text, so that positions in both are equal.
 fn fold(text: &str) -> impl Iterator<Item = char> {
     text.chars().filter_map(|c| c.to_lowercase().next())
-}
-
-/// Characters beyond ASCII that [`fold`] maps to ASCII: the dotted capital I, and the sign of the kelvin.
-const FOLDED_TO_ASCII: [&str; 2] = ["\u{130}", "\u{212a}"];
-
-/// True if a line may match. A query that JSON spells in only one way is searched for in the stored bytes; a line whose
-/// content is in a blob may always match.
-fn may_hold(line: &Line<'_>, query: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\' || byte == b' ';
-    if !query.bytes().all(plain) || line.member("content").is_none_or(|content| content.starts_with(b"{")) {
-        return true;
-    }
-    let (query, text) = (query.as_bytes(), line.body());
-    let (first, upper) = (query[0], query[0].to_ascii_uppercase());
-    let is_spelt_otherwise = |letter: &&str| memchr::memmem::find(text, letter.as_bytes()).is_some();
-    FOLDED_TO_ASCII.iter().any(is_spelt_otherwise)
-        || memchr::memchr2_iter(first, upper, text)
-            .any(|at| text.get(at..at + query.len()).is_some_and(|found| found.eq_ignore_ascii_case(query)))
 }
 
 /// The text around the first match of the query, whose case is folded.

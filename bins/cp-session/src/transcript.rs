@@ -1,10 +1,11 @@
 //! Reading what a session holds. A line that is damaged or not an entry is counted, and hides nothing after it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cp_common::wire::{Block, Content, Turn};
 use cp_common::{Code, Error, Result, json};
 use cp_ledger::format::line::{Hash, Line};
+use cp_ledger::proof::leaves::files_of;
 use cp_ledger::read::{self, End, Raw};
 use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use serde_json::value::RawValue;
 pub(crate) const MESSAGE: &str = "message";
 /// The event that starts a session.
 pub(crate) const START: &str = "session_start";
-/// The event that begins it again after its turns were archived.
+/// The event that says that its turns were archived.
 pub(crate) const CLEAR: &str = "session_clear";
 /// The event that ends one.
 pub(crate) const END: &str = "session_end";
@@ -114,12 +115,12 @@ pub(crate) struct Repair {
     pub(crate) inserts: Vec<Insert>,
 }
 
-/// How a session was started, and when.
+/// How a session was started, and when: in its first file, where its turns were archived.
 pub(crate) fn start_of(file: &Path) -> Result<(Start, String)> {
-    let mut lines = read::lines(file)?;
+    let mut lines = read::lines(files_of(file)?.first().map_or(file, PathBuf::as_path))?;
     while let Some(raw) = lines.next()? {
         let Some(line) = raw.stored() else { continue };
-        if line.is_event(START) || line.is_event(CLEAR) {
+        if line.is_event(START) {
             let data = line.member("data").unwrap_or(b"{}");
             let start = serde_json::from_slice(data)
                 .map_err(|e| Error::new(Code::Integrity, format!("the start entry is not valid: {e}")).in_file(file))?;

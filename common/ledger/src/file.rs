@@ -4,7 +4,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cp_common::home::lock;
@@ -107,6 +107,18 @@ impl Shared {
         let reason = written.map_or_else(|e| e, |_| ErrorKind::StorageFull.into());
         let after = if cut.is_ok() { "nothing was appended" } else { "the torn bytes could not be removed" };
         Err(Error::io(format!("cannot append, {after}"), reason).in_file(&self.path).fatal())
+    }
+
+    /// Puts bytes in the place of those from `end` on, which are kept elsewhere. A crash leaves these bytes whole, or torn
+    /// ones.
+    pub(crate) fn replace_end(&self, end: u64, bytes: &[u8]) -> Result<()> {
+        // A file that is open for appending ignores offsets.
+        let written = OpenOptions::new().write(true).open(&self.path).and_then(|file| {
+            file.write_all_at(bytes, end)?;
+            file.sync_data()
+        });
+        let cut = written.and_then(|()| self.cut(end + bytes.len() as u64));
+        cut.map_err(|e| Error::io("cannot replace the torn bytes", e).in_file(&self.path).fatal())
     }
 
     fn cut(&self, size: u64) -> io::Result<()> {

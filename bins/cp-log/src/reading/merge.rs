@@ -1,9 +1,9 @@
-//! The entries of many ledgers in the order of time, from either end. Only some files are open at a time: memory does
-//! not grow with their number but by an entry each.
+//! The entries of ledgers in the order of time, from either end. Only some files are open at a time: memory does not grow
+//! with their number but by an entry each.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
 
 use cp_common::{Context, Result};
 use cp_ledger::format::line::Line;
@@ -15,38 +15,20 @@ use crate::reading::{Direction, Rank, Reader, Select, Step, Target, View};
 /// How many files are kept open.
 const OPEN: usize = 32;
 
-/// Where a page ended: behind the entry `seq` of a ledger. Where ledgers are merged `time` is how far the order had
-/// come; it is not the entry's own if the writer's clock had gone backward before.
+/// Where a page ended: behind the entry `seq` of a ledger. `time` is how far the order had come; it is not the entry's own
+/// if the writer's clock had gone backward before.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Place {
-    pub(crate) time: Option<String>,
-    pub(crate) operand: usize,
+    time: String,
+    operand: usize,
     /// The path, each byte of which is kept.
-    pub(crate) ledger: Vec<u8>,
-    pub(crate) seq: u64,
-}
-
-impl Place {
-    pub(crate) fn new(time: Option<&str>, rank: &Rank, seq: u64) -> Self {
-        use std::os::unix::ffi::OsStrExt as _;
-        let ledger = rank.ledger.as_os_str().as_bytes().to_vec();
-        Self { time: time.map(str::to_owned), operand: rank.operand, ledger, seq }
-    }
-
-    pub(crate) fn rank(&self) -> Rank {
-        use std::os::unix::ffi::OsStringExt as _;
-        Rank { operand: self.operand, ledger: PathBuf::from(std::ffi::OsString::from_vec(self.ledger.clone())) }
-    }
+    ledger: Vec<u8>,
+    seq: u64,
 }
 
 /// The next entry of one ledger.
 pub(crate) struct Head {
-    /// The ledger.
-    pub(crate) rank: Rank,
-    /// The file that it is in.
-    pub(crate) target: Target,
-    pub(crate) ts: String,
-    pub(crate) seq: u64,
+    seq: u64,
     written: Vec<u8>,
     index: usize,
     file: usize,
@@ -65,63 +47,74 @@ pub(crate) struct Merge<'a> {
     ledgers: Vec<(Rank, Vec<Target>)>,
     select: &'a Select,
     direction: Direction,
-    heads: BTreeMap<(String, Rank), Head>,
+    /// The heads by their time and their ledger.
+    heads: BTreeMap<(String, usize), Head>,
     /// Readers that stand behind the head of their ledger; the one used last is last.
     open: Vec<(usize, Reader)>,
+    /// How far the order has come.
+    reached: Option<String>,
 }
 
 impl<'a> Merge<'a> {
     /// Begins behind `after`, or at the end where `direction` begins.
     pub(crate) fn new(
-        ledgers: Vec<(Rank, Vec<Target>)>,
+        mut ledgers: Vec<(Rank, Vec<Target>)>,
         select: &'a Select,
         direction: Direction,
         after: Option<&Place>,
         context: &mut Context,
     ) -> Result<Self> {
-        let mut merge = Self { ledgers, select, direction, heads: BTreeMap::new(), open: Vec::new() };
-        let after = after.map(|after| (after.time.clone().unwrap_or_default(), after.rank(), after.seq));
+        if direction == Direction::Backward {
+            for (_, files) in &mut ledgers {
+                files.reverse();
+            }
+        }
+        let reached = after.map(|after| after.time.clone());
+        let mut merge = Self { ledgers, select, direction, heads: BTreeMap::new(), open: Vec::new(), reached };
         for index in 0..merge.ledgers.len() {
-            let rank = merge.ledgers[index].0.clone();
+            let order = after.map(|after| merge.ledgers[index].0.cmp_place(after));
             let is_passed = |view: &View<'_>| {
-                let Some((time, last, seq)) = &after else { return false };
-                let ((place, end), (time, seq)) = if rank == *last {
-                    // Its numbers are its order.
-                    (("", view.seq), ("", *seq))
-                } else {
-                    // The entry that the page ended with was of another ledger: of equal times the order of ledgers
-                    // decides.
-                    let later = u64::from(rank > *last);
-                    ((view.ts, later), (time.as_str(), u64::from(direction == Direction::Backward)))
-                };
-                match direction {
-                    Direction::Forward => (place, end) <= (time, seq),
-                    Direction::Backward => (place, end) >= (time, seq),
-                }
+                let (Some(after), Some(order)) = (after, order) else { return false };
+                // A ledger's numbers are its order. Else of equal times the order of ledgers decides.
+                let of_time = view.ts.cmp(&after.time).then(order);
+                let place = if order.is_eq() { view.seq.cmp(&after.seq) } else { of_time };
+                if direction == Direction::Forward { place.is_le() } else { place.is_ge() }
             };
             merge.advance(index, 0, None, &is_passed, context)?;
         }
         Ok(merge)
     }
 
-    /// The later of two times in this order.
-    pub(crate) fn further(&self, reached: String, time: &str) -> String {
-        let is_further = match self.direction {
-            Direction::Forward => time > reached.as_str(),
-            Direction::Backward => time < reached.as_str(),
-        };
-        if is_further { time.to_owned() } else { reached }
-    }
-
-    /// The next entry of all; its ledger moves on to the one after it.
-    pub(crate) fn next(&mut self, context: &mut Context) -> Result<Option<Head>> {
+    /// The next entry of all; its ledger moves on from `before`, which was the next.
+    pub(crate) fn next(&mut self, before: Option<&Head>, context: &mut Context) -> Result<Option<Head>> {
+        if let Some(before) = before {
+            self.advance(before.index, before.file, before.at, &|_| false, context)?;
+        }
         let next = match self.direction {
             Direction::Forward => self.heads.pop_first(),
             Direction::Backward => self.heads.pop_last(),
         };
-        let Some((_, head)) = next else { return Ok(None) };
-        self.advance(head.index, head.file, head.at, &|_| false, context)?;
-        Ok(Some(head))
+        Ok(next.map(|((_, _), head)| head))
+    }
+
+    /// The file that an entry is in.
+    pub(crate) fn target(&self, head: &Head) -> &Target {
+        &self.ledgers[head.index].1[head.file]
+    }
+
+    /// The place behind an entry that was printed.
+    pub(crate) fn place(&mut self, head: &Head) -> Place {
+        let ts = head.view().map_or("", |view| view.ts);
+        let is_further = |reached: &String| match self.direction {
+            Direction::Forward => ts > reached.as_str(),
+            Direction::Backward => ts < reached.as_str(),
+        };
+        if self.reached.as_ref().is_none_or(is_further) {
+            self.reached = Some(ts.to_owned());
+        }
+        let (rank, _) = &self.ledgers[head.index];
+        let (time, ledger) = (self.reached.clone().unwrap_or_default(), rank.ledger.as_os_str().as_bytes().to_vec());
+        Place { time, operand: rank.operand, ledger, seq: head.seq }
     }
 
     /// Finds the next matching entry of a ledger that was not passed, from where file number `file` stands on.
@@ -136,14 +129,8 @@ impl<'a> Merge<'a> {
         let kept = self.open.iter().position(|(of, _)| *of == index);
         let mut kept = kept.map(|kept| self.open.remove(kept).1);
         let mut is_skipping = true;
-        loop {
-            let (rank, files) = &self.ledgers[index];
-            let target = match self.direction {
-                Direction::Forward => files.get(file),
-                Direction::Backward => files.iter().rev().nth(file),
-            };
-            let Some(target) = target.cloned() else { return Ok(()) };
-            let mut found: Option<Head> = None;
+        while let Some(target) = self.ledgers[index].1.get(file) {
+            let mut found: Option<(String, Head)> = None;
             let mut step = |step: Step<'_>| {
                 match step {
                     Step::Wait => context.out.flush()?,
@@ -151,42 +138,31 @@ impl<'a> Merge<'a> {
                     Step::Entry(view) => {
                         is_skipping = is_skipping && is_passed(&view);
                         if !is_skipping {
-                            found = Some(Head {
-                                rank: rank.clone(),
-                                target: target.clone(),
-                                ts: view.ts.to_owned(),
-                                seq: view.seq,
-                                written: view.written.to_vec(),
-                                index,
-                                file,
-                                at: None,
-                            });
+                            let head = Head { seq: view.seq, written: view.written.to_vec(), index, file, at: None };
+                            found = Some((view.ts.to_owned(), head));
                             return Ok(ControlFlow::Break(()));
                         }
                     }
                 }
                 Ok(ControlFlow::Continue(()))
             };
-            let reader = match (kept.take(), at.take()) {
-                (Some(reader), _) => Ok(reader),
-                (None, Some(at)) => Reader::resume(&target, self.direction, &at),
-                (None, None) => Reader::open(&target, self.direction),
-            };
-            let outcome = reader.and_then(|mut reader| reader.each(self.select, &mut step).map(|_| reader));
-            match outcome {
+            let at = at.take();
+            let reader = kept.take().map_or_else(|| Reader::open(target, self.direction, at), Ok);
+            match reader.and_then(|mut reader| reader.each(self.select, &mut step).map(|_| reader)) {
                 Err(e) if e.is_fatal() => return Err(e),
                 Err(e) => context.out.item_failed(e)?,
                 Ok(reader) => {
-                    if let Some(mut head) = found {
+                    if let Some((ts, mut head)) = found {
                         head.at = reader.position();
                         self.keep(index, reader);
-                        self.heads.insert((head.ts.clone(), head.rank.clone()), head);
+                        self.heads.insert((ts, index), head);
                         return Ok(());
                     }
                 }
             }
             file += 1;
         }
+        Ok(())
     }
 
     /// Keeps a reader open, and closes the one that was not used for the longest time if there are too many.
@@ -197,5 +173,13 @@ impl<'a> Merge<'a> {
         {
             self.open.remove(oldest);
         }
+    }
+}
+
+impl Rank {
+    /// How a ledger is ordered against that of a place.
+    fn cmp_place(&self, place: &Place) -> std::cmp::Ordering {
+        let ledger = std::path::Path::new(std::ffi::OsStr::from_bytes(&place.ledger));
+        (self.operand, self.ledger.as_path()).cmp(&(place.operand, ledger))
     }
 }

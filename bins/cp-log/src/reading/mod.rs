@@ -22,12 +22,12 @@ use cp_ledger::read::source::is_stdin;
 pub(crate) use self::files::{
     Group, Rank, Target, await_input, by_ledger, is_ledger, refuse_waiting_input, to_prove, to_read, without_mark,
 };
-pub(crate) use self::merge::{Merge, Place};
+pub(crate) use self::merge::{Head, Merge, Place};
 pub(crate) use self::printer::Printer;
 pub(crate) use self::reader::{Direction, Reader, Step, View, is_ledger_or_empty, step};
 pub(crate) use self::runs::{check_run, ledger_of_run};
 pub(crate) use self::select::{Filters, Select};
-pub(crate) use self::unpacked::{Head, Part, line_of};
+pub(crate) use self::unpacked::{Part, Start, line_of};
 
 /// A part of the input that was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,8 @@ pub(crate) fn each_entry(
             }
             Ok(ControlFlow::Continue(()))
         };
-        let outcome = Reader::open(target, Direction::Forward).and_then(|mut reader| reader.each(select, &mut step));
+        let outcome =
+            Reader::open(target, Direction::Forward, None).and_then(|mut reader| reader.each(select, &mut step));
         origins.repeated += repeated;
         if let Some(beginning) = beginning {
             origins.read.insert(beginning.clone(), to);

@@ -65,12 +65,7 @@ impl Printer {
                 self.line.extend_from_slice(printable(&String::from_utf8_lossy(&chosen)).as_bytes());
             }
             (Some(fields), Format::Json | Format::Raw) => self.line.extend(fields.project(&marked())),
-            (None, Format::Json) => {
-                self.line.extend_from_slice(open);
-                self.line.extend_from_slice(&mark[..mark.len() - 1]);
-                self.line.extend_from_slice(&untrusted);
-                self.line.push(b'}');
-            }
+            (None, Format::Json) => self.line.extend(marked()),
             (None, Format::Text) => self.line.extend_from_slice(printable(&text_of(view)).as_bytes()),
             (None, Format::Raw) => self.line.extend_from_slice(view.written),
         }

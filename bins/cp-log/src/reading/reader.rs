@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 
 use cp_common::{Code, Error, Result, json};
 use cp_ledger::format::line::{Line, member};
@@ -79,28 +78,41 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn open(target: &Target, direction: Direction) -> Result<Self> {
+    /// Opens a file at its beginning or end, or where an earlier reader of it stood.
+    pub(crate) fn open(target: &Target, direction: Direction, at: Option<Position>) -> Result<Self> {
         let path = &target.path;
-        let (input, is_passed_over, size, file) = match direction {
-            Direction::Forward => match open_source(path)? {
-                Source::File(file, size) => {
-                    let is_passed_over = !is_ledger_or_empty(&file, size, target)?;
-                    let id = identity(&file, path)?;
-                    (Input::Forward(Lines::new(file, path, 0, size)), is_passed_over, size, Some(id))
-                }
-                Source::Stream(stream) => (Input::Forward(Lines::of_stream(stream, path)), false, 0, None),
-            },
-            Direction::Backward => {
-                let (file, size) = seekable(path)?;
-                let is_passed_over = !is_ledger_or_empty(&file, size, target)?;
-                let id = identity(&file, path)?;
-                let named = std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-                // A copy that has no name cannot be opened again.
-                let id = Some(id).filter(|id| named == Some(*id) && !is_stdin(path));
-                (Input::Backward(Backward::new(file, path, size)), is_passed_over, size, id)
+        let source = match direction {
+            Direction::Forward => open_source(path)?,
+            Direction::Backward => seekable(path).map(|(file, size)| Source::File(file, size))?,
+        };
+        let reader = |input, is_passed_over, size, file| Self {
+            target: target.clone(),
+            input,
+            is_passed_over,
+            is_resumed: at.is_some(),
+            size,
+            file,
+        };
+        let (file, size) = match source {
+            Source::File(file, size) => (file, size),
+            Source::Stream(stream) => {
+                return Ok(reader(Input::Forward(Lines::of_stream(stream, path)), false, 0, None));
             }
         };
-        Ok(Self { target: target.clone(), input, is_passed_over, is_resumed: false, size, file })
+        let is_passed_over = at.is_none() && !is_ledger_or_empty(&file, size, target)?;
+        let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+        let own = file.metadata().map(id).map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?;
+        if at.is_some_and(|at| at.file != own) {
+            return Err(Error::new(Code::Conflict, "the file was replaced while it was read").in_file(path));
+        }
+        // A copy that has no name cannot be opened again.
+        let can_be_reopened = !is_stdin(path) && std::fs::metadata(path).map(id).is_ok_and(|named| named == own);
+        let size = at.map_or(size, |at| at.size);
+        let input = match direction {
+            Direction::Forward => Input::Forward(Lines::new(file, path, at.map_or(0, |at| at.offset), size)),
+            Direction::Backward => Input::Backward(Backward::new(file, path, at.map_or(size, |at| at.offset))),
+        };
+        Ok(reader(input, is_passed_over, size, can_be_reopened.then_some(own)))
     }
 
     /// The position, if the file can be opened again there.
@@ -110,27 +122,6 @@ impl Reader {
             Input::Backward(lines) => lines.end(),
         };
         self.file.map(|file| Position { file, size: self.size, offset })
-    }
-
-    /// Continues at the position of a closed reader of the same file.
-    pub(crate) fn resume(target: &Target, direction: Direction, at: &Position) -> Result<Self> {
-        let path = &target.path;
-        let file = cp_ledger::read::open(path)?;
-        if identity(&file, path)? != at.file {
-            return Err(Error::new(Code::Conflict, "the file was replaced while it was read").in_file(path));
-        }
-        let input = match direction {
-            Direction::Forward => Input::Forward(Lines::new(file, path, at.offset, at.size)),
-            Direction::Backward => Input::Backward(Backward::new(file, path, at.offset)),
-        };
-        Ok(Self {
-            target: target.clone(),
-            input,
-            is_passed_over: false,
-            is_resumed: true,
-            size: at.size,
-            file: Some(at.file),
-        })
     }
 
     /// Passes what comes next to `each`, until it breaks or the file ends. True if it broke: a further call goes on
@@ -177,11 +168,6 @@ pub(crate) fn is_ledger_or_empty(file: &File, size: u64, target: &Target) -> Res
         return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(&target.shown()));
     }
     Ok(false)
-}
-
-fn identity(file: &File, path: &Path) -> Result<(u64, u64)> {
-    let metadata = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?;
-    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// The step of a line; `None` if it does not match. `number` is which line of the file it is, from 1; 0 if that is not

@@ -59,13 +59,8 @@ impl Select {
     /// The filters of a verb, with the run that `--run` names by its id or its name.
     pub(crate) fn of(filters: &Filters, session: Option<&str>, context: &Context) -> Result<Self> {
         let run = context.options.run.as_deref().map(|run| run_id(run, context)).transpose()?;
-        Self::new(filters, session, run.as_deref())
-    }
-
-    /// Prepares filters; `session` and `run` come from the options of every program.
-    fn new(filters: &Filters, session: Option<&str>, run: Option<&str>) -> Result<Self> {
         let mut equal = Vec::new();
-        for (name, value) in [("agent", filters.agent.as_deref()), ("session", session), ("run", run)] {
+        for (name, value) in [("agent", filters.agent.as_deref()), ("session", session), ("run", run.as_deref())] {
             equal.extend(value.map(|value| (name, quoted(value))));
         }
         let events: Vec<Vec<u8>> = filters.event.iter().map(|event| quoted(event)).collect();
@@ -75,10 +70,8 @@ impl Select {
         if let [event] = &events[..] {
             needles.push([b",\"event\":", &event[..]].concat());
         }
-        match &pattern {
-            Some(Pattern::Plain(plain)) => needles.push(plain.needle().to_vec()),
-            Some(Pattern::Regex(regex)) => needles.extend(required_word(regex.as_str())),
-            None => {}
+        if let Some(Pattern::Plain(plain)) = &pattern {
+            needles.push(plain.needle().to_vec());
         }
         // The longest is the rarest, as a rule.
         let needle = needles.into_iter().max_by_key(Vec::len).map(|needle| Finder::new(&needle).into_owned());
@@ -124,53 +117,8 @@ impl Pattern {
     }
 }
 
-/// A word that every match of a regular expression holds, if one is easily found.
-fn required_word(pattern: &str) -> Option<Vec<u8>> {
-    // With alternatives, groups and flags a word may be optional, or mean another; without them what is not quantified
-    // is there.
-    if pattern.contains('{') {
-        return None;
-    }
-    if let Some(before) = pattern.find(['|', '(', ')', '\\', '[', ']']) {
-        return if pattern.contains(['|', '?']) { None } else { required_word(&pattern[..before]) };
-    }
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_' | '-' | ':' | ',');
-    let words = pattern.split_inclusive(|c: char| !is_plain(c)).map(|part| match part.chars().last() {
-        // A character before a quantifier may be absent.
-        Some('?' | '*') => part.len().checked_sub(2).map_or("", |end| &part[..end]),
-        Some(last) if !is_plain(last) => part.strip_suffix(last).unwrap_or(part),
-        _ => part,
-    });
-    words.filter(|word| word.len() >= 3).max_by_key(|word| word.len()).map(|word| word.as_bytes().to_vec())
-}
-
 fn quoted(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + 2);
     json::string(text, &mut out);
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn required_word_occurs_in_every_match() {
-        for (pattern, word) in [
-            ("polic[xy]", Some("polic")),
-            ("^a.*session-7$", Some("session-7")),
-            ("abcd*", Some("abc")),
-            ("abcd?ef", Some("abc")),
-            ("abc|def", None),
-            ("(?i)abc", None),
-            ("abc(def)*", Some("abc")),
-            (r"abc\d+", Some("abc")),
-            ("abcé*", Some("abc")),
-            ("x{3}abc", None),
-            ("abcd{0}", None),
-        ] {
-            let found = required_word(pattern).map(|word| String::from_utf8(word).unwrap());
-            assert!(found.is_none() || found.as_deref() == word, "{pattern} {found:?}");
-        }
-    }
 }

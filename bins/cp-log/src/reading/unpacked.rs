@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// The first line of a bundle.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Head {
+pub(crate) struct Start {
     format: String,
     files: u64,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
 }
 
-impl Head {
+impl Start {
     pub(crate) fn of(files: usize) -> Self {
         Self { format: "cp-bundle/1".to_owned(), files: files as u64 }
     }
@@ -66,7 +66,7 @@ impl Unpacked {
             Source::Stream(stream) => stream,
         };
         let mut input = Input { reader: BufReader::with_capacity(256 << 10, reader), bundle: path, offset: 0 };
-        let head: Head = input.line()?;
+        let head: Start = input.line()?;
         for _ in 0..head.files {
             let part: Part = input.line()?;
             input.file(&part, directory.path())?;

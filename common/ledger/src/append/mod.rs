@@ -2,7 +2,6 @@
 
 mod body;
 mod durable;
-mod intent;
 mod ready;
 mod segment;
 
@@ -18,12 +17,13 @@ pub use self::durable::Sync;
 use cp_redact::Redactor;
 
 use self::ready::{not_a_ledger, random_origin};
-use crate::file::{Absent, Shared};
+use crate::file::{Absent, Shared, sync_directory};
 use crate::format::Entry;
 use crate::format::line::{self, Hash, PREV_LEN, TAIL_LEN, TS_LEN};
+use crate::proof::checkpoint::checkpoint_path;
 use crate::proof::leaves::origin_of;
 use crate::read::segments::name_of;
-use crate::read::tail;
+use crate::read::tail::{self, Asks, Last};
 
 /// The name of the format, as line 0 has it.
 pub const FORMAT: &str = "cp-ledger/1";
@@ -120,7 +120,7 @@ impl Ledger {
         };
         ledger.birth = Birth { origin: Some(origin.clone()), ..birth.clone() };
         let created = ledger.lock().and_then(|(inode, size)| match size {
-            0 => ledger.create_line(Known { inode, size: 0, next: 0, hash: Hash::of(b"") }).map(|_| Some(origin)),
+            0 => ledger.begin(Known { inode, size: 0, next: 0, hash: Hash::of(b"") }, 0).map(|_| Some(origin)),
             _ => Ok(None),
         });
         ledger.unlock();
@@ -286,13 +286,19 @@ impl Ledger {
             hashes.push(prev);
             start = end;
         }
-        self.write_lines(known, known.next + hashes.len() as u64, prev)?;
+        self.write_lines(known, known.size, known.next + hashes.len() as u64, prev)?;
         Ok(Committed { first: known.next, hashes })
     }
 
-    /// Writes `lines` behind the known end, whole or not at all, and moves the known end.
-    fn write_lines(&mut self, known: Known, next: u64, hash: Hash) -> Result<()> {
-        if let Err(e) = self.file.append(known.size, &self.lines) {
+    /// Writes `lines` behind the known end, whole or not at all, and moves the known end. Where the file has more bytes
+    /// than that, they were moved aside, and the lines take their place.
+    fn write_lines(&mut self, known: Known, size: u64, next: u64, hash: Hash) -> Result<()> {
+        let written = if size > known.size {
+            self.file.replace_end(known.size, &self.lines)
+        } else {
+            self.file.append(size, &self.lines)
+        };
+        if let Err(e) = written {
             self.known = None;
             return Err(e);
         }
@@ -308,37 +314,14 @@ impl Ledger {
     /// Closes the file as a segment and goes on in a new one. Returns the segment's file.
     pub fn rotate(&mut self) -> Result<PathBuf> {
         self.discard();
-        Ok(self.closed(None)?.segment)
-    }
-
-    /// Like [`Ledger::rotate`], and appends the entry that `then` returns for the closed file to the new file, under
-    /// the same lock. A crash leaves both or neither.
-    pub fn rotate_with(&mut self, then: impl FnOnce(&Path) -> Result<Entry>) -> Result<(PathBuf, Receipt)> {
-        self.discard();
-        let closed = self.closed(Some(Box::new(then)))?;
-        let (seq, hash) = closed.last;
-        Ok((closed.segment, self.receipt(seq, &hash)))
-    }
-
-    fn closed(&mut self, then: Option<Then<'_>>) -> Result<segment::Closed> {
         let done = self.ready().and_then(|known| {
             name_of(&self.path)?;
-            let mut seal = segment::seal(&self.path)?;
-            if let Some(then) = then {
-                // The seal holds the entry, so that a later writer that completes the rotation writes it.
-                self.stage(&then(&self.path)?)?;
-                seal = seal.with("then", &raw(&self.staged)?);
-                self.discard();
-            }
-            let sealed = self.write_own(known, &[seal])?;
+            let sealed = self.write_own(known, known.size, &[segment::seal(&self.path)?])?;
             self.sync_now()?;
             self.known = None;
-            let failed = |e| Error::io("cannot read", e).in_file(&self.path).fatal();
-            let tail = tail::Tail::read(self.file.file(), sealed.size).map_err(failed)?;
-            segment::finish(self.file.file(), &self.path, &tail)
+            segment::finish(self.file.file(), &self.path, &self.tail(sealed.size)?)
         });
         self.unlock();
-        self.discard();
         done
     }
 
@@ -367,27 +350,49 @@ impl Ledger {
     pub fn repair_tail(&mut self) -> Result<Receipt> {
         let (inode, size) = self.lock()?;
         let done = tail::intact_end(self.file.file(), &self.path, size).and_then(|good| {
-            let (end, last) = good.ok_or_else(|| not_a_ledger(&self.path))?;
-            let known = Known { inode, size: end, next: last.0 + 1, hash: last.1 };
-            let recovered = ready::seal(self.file.file(), &self.path, end, size, known.next)?;
-            let known = self.write_own(known, &[recovered])?;
-            self.sync_now()?;
-            ready::clear_pending(&self.path);
+            let (end, (seq, hash)) = good.ok_or_else(|| not_a_ledger(&self.path))?;
+            let known = self.begin(Known { inode, size: end, next: seq + 1, hash }, size)?;
             Ok(self.receipt(known.next - 1, &known.hash))
         });
         self.unlock();
         done
     }
-}
 
-/// Makes the entry that follows the opening line of a new file.
-type Then<'a> = Box<dyn FnOnce(&Path) -> Result<Entry> + 'a>;
+    /// How many lines the checkpoint covers, and how many there are, if those are fewer.
+    pub fn rolled_back(&self) -> Result<Option<(u64, u64)>> {
+        let last = self.tail(self.size()?)?.last;
+        Ok(self.signed_beyond(last)?.map(|signed| (signed, last.lines())))
+    }
 
-/// A body, as a value.
-fn raw(body: &[u8]) -> Result<Box<serde_json::value::RawValue>> {
-    let object = [b"{", body.strip_prefix(b",").unwrap_or(body), b"}"].concat();
-    serde_json::from_slice(&object)
-        .map_err(|e| Error::new(Code::Unknown, format!("a composed entry is not valid JSON: {e}")))
+    /// Accepts that there are fewer lines than the checkpoint says: records that, and then moves the checkpoint aside.
+    /// `None` if there are not fewer. After a crash in between nothing is appended until this is called again.
+    pub fn accept_rollback(&mut self) -> Result<Option<Receipt>> {
+        let done = self.lock().and_then(|locked| self.roll_back(locked));
+        self.unlock();
+        done
+    }
+
+    fn roll_back(&mut self, (inode, size): (u64, u64)) -> Result<Option<Receipt>> {
+        let tail = self.tail(size)?;
+        let Last::Intact { seq, hash, asks } = tail.last else { return Err(not_a_ledger(&self.path)) };
+        let Some(signed) = self.signed_beyond(tail.last)? else { return Ok(None) };
+        let checkpoint = checkpoint_path(&self.path);
+        let aside = checkpoint.with_extension(format!("checkpoint.{signed}"));
+        let mut known = Known { inode, size: tail.end, next: seq + 1, hash };
+        if asks != (Asks::Rollback { signed }) {
+            let torn = self.torn(known, size)?;
+            let lines = known.next + u64::from(torn.is_some());
+            let name = aside.file_name().unwrap_or_default().to_string_lossy();
+            let entry = Entry::new("ledger.rollback").with("signed", &signed).with("lines", &lines);
+            let own: Vec<Entry> = torn.into_iter().chain([entry.with("checkpoint", &*name)]).collect();
+            known = self.write_own(known, size, &own)?;
+            self.sync_now()?;
+        }
+        let failed = |e| Error::io("cannot move the checkpoint aside", e).in_file(&checkpoint).fatal();
+        std::fs::rename(&checkpoint, &aside).map_err(failed)?;
+        sync_directory(&self.path)?;
+        Ok(Some(self.receipt(known.next - 1, &known.hash)))
+    }
 }
 
 impl Drop for Ledger {

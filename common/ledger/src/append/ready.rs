@@ -1,14 +1,12 @@
 //! Prepares a ledger for the next line: takes the lock, creates the file, and repairs what a crash left.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Error, Result, clock, signals};
-use serde::{Deserialize, Serialize};
 
 use super::{FORMAT, Known, Ledger, segment};
 use crate::file::sync_directory;
@@ -55,12 +53,12 @@ impl Ledger {
     }
 
     /// One step of [`Ledger::ready`]; `None` if another file has the name now.
-    pub(super) fn settle(&mut self, (inode, size): (u64, u64)) -> Result<Option<Known>> {
+    fn settle(&mut self, (inode, size): (u64, u64)) -> Result<Option<Known>> {
         if let Some(known) = self.known.filter(|known| (known.inode, known.size) == (inode, size)) {
             return Ok(Some(known));
         }
         let tail = self.tail(size)?;
-        let (next, hash, asks) = match tail.last {
+        let (next, hash) = match tail.last {
             Last::Intact { asks: Asks::Rotation, .. } => {
                 if is_closed(&self.path) {
                     return Err(Error::new(Code::Conflict, "this segment is closed").in_file(&self.path).fatal());
@@ -69,45 +67,66 @@ impl Ledger {
                 segment::finish(self.file.file(), &self.path, &tail)?;
                 return Ok(None);
             }
-            Last::Intact { seq, hash, asks } => (seq + 1, hash, asks),
+            Last::Intact { seq, hash, .. } => (seq + 1, hash),
             Last::Damaged => return Err(damaged(&self.path, tail.start)),
             Last::None if size > 0 && !self.is_torn_creation(size)? => return Err(not_a_ledger(&self.path)),
-            Last::None => (0, Hash::of(b""), Asks::Nothing),
+            Last::None => (0, Hash::of(b"")),
         };
-        let rolled_back = match asks {
-            Asks::Rollback => self.move_checkpoint_aside(&tail)?,
-            Asks::Rotation | Asks::Nothing => None,
-        };
-        if rolled_back.is_none() {
-            self.refuse_rolled_back(next)?;
+        if let Some(signed) = self.signed_beyond(tail.last)? {
+            let message = format!("rolled back: {next} lines, but {signed} were signed; nothing is appended");
+            return Err(Error::new(Code::Integrity, message)
+                .in_file(&self.path)
+                .hint("cp-log repair --accept-shorter accepts it, on the record")
+                .fatal());
         }
-        let known = self.recover_tail(Known { inode, size: tail.end, next, hash }, size, rolled_back)?;
+        let known = self.begin(Known { inode, size: tail.end, next, hash }, size)?;
         self.known = Some(known);
         Ok(Some(known))
     }
 
-    /// Seals the tail of a file whose last whole line ends at `known`: what follows is moved aside and recorded, with
-    /// an entry that a crash left owed, and with `more`.
-    pub(super) fn recover_tail(&mut self, mut known: Known, size: u64, more: Option<Entry>) -> Result<Known> {
-        let recovered = match size - known.size {
-            0 => pending_entry(&self.path, known.next)?,
-            // In a new ledger line 0 comes first.
-            _ => Some(seal(self.file.file(), &self.path, known.size, size, known.next.max(1))?),
-        };
-        if known.next == 0 {
-            known = self.create_line(known)?;
+    /// Writes what comes before the next line of a file of that size: line 0, and the record of torn bytes.
+    pub(super) fn begin(&mut self, mut known: Known, size: u64) -> Result<Known> {
+        let mut own = Vec::new();
+        let is_new = known.next == 0;
+        if is_new {
+            let (first, prev) = self.first_entry()?;
+            own.push(first);
+            known.hash = prev;
         }
-        let has_recovered = recovered.is_some();
-        let owed: Vec<Entry> = recovered.into_iter().chain(more).collect();
-        if owed.is_empty() {
+        own.extend(self.torn(known, size)?);
+        if own.is_empty() {
             return Ok(known);
         }
-        let known = self.write_own(known, &owed)?;
-        if has_recovered {
-            self.sync_now()?;
-            clear_pending(&self.path);
+        let known = self.write_own(known, size, &own)?;
+        self.sync_now()?;
+        if is_new {
+            sync_directory(&self.path)?;
         }
         Ok(known)
+    }
+
+    /// Copies the bytes behind the known end to `<file>.torn.<seq>.<sha8>`, and makes sure of the copy. Returns the entry
+    /// that says so, which is written over them.
+    pub(super) fn torn(&self, known: Known, size: u64) -> Result<Option<Entry>> {
+        if size == known.size {
+            return Ok(None);
+        }
+        let (file, doing) =
+            (self.file.file(), |e| Error::io("cannot move torn bytes aside", e).in_file(&self.path).fatal());
+        // Hash first: the name holds it, and a name that is final from the start leaves no litter.
+        let hash = hash_of(file, known.size, size).map_err(doing)?;
+        let mut target = self.path.as_os_str().to_owned();
+        // In a new ledger line 0 comes first.
+        target.push(format!(".torn.{}.{}", known.next.max(1), &hash.hex()[..8]));
+        let target = PathBuf::from(target);
+        let mut options = OpenOptions::new();
+        let mut copy = options.write(true).create(true).truncate(true).mode(0o600).open(&target).map_err(doing)?;
+        for_blocks(file, known.size, size, |block| copy.write_all(block)).map_err(doing)?;
+        copy.sync_all().map_err(doing)?;
+        sync_directory(&self.path)?;
+        let entry = Entry::new("ledger.recovered").with("offset", &known.size).with("len", &(size - known.size));
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        Ok(Some(entry.with("sha256", hash.hex()).with("file", &*name)))
     }
 
     /// The end of a file of that size.
@@ -116,24 +135,16 @@ impl Ledger {
         read.map_err(|e| Error::io("cannot read", e).in_file(&self.path).fatal())
     }
 
-    /// Refuses a ledger that has fewer lines than its newest checkpoint says.
-    pub(super) fn refuse_rolled_back(&self, lines: u64) -> Result<()> {
-        let path = checkpoint_path(&self.path);
-        match read_checkpoint(&path)? {
-            Some((_, checkpoint)) if lines < checkpoint.size => {
-                let message =
-                    format!("rolled back: {lines} lines, but {} were signed; nothing is appended", checkpoint.size);
-                Err(Error::new(Code::Integrity, message)
-                    .in_file(&self.path)
-                    .hint("cp-log repair --accept-shorter accepts it, on the record")
-                    .fatal())
-            }
-            _ => Ok(()),
-        }
+    /// How many lines the newest checkpoint covers, if there are fewer, or if a person began to accept that.
+    pub(super) fn signed_beyond(&self, last: Last) -> Result<Option<u64>> {
+        let Some((_, checkpoint)) = read_checkpoint(&checkpoint_path(&self.path))? else { return Ok(None) };
+        let signed = checkpoint.size;
+        let is_begun = matches!(last, Last::Intact { asks, .. } if asks == (Asks::Rollback { signed }));
+        Ok((last.lines() < signed || is_begun).then_some(signed))
     }
 
-    /// Writes line 0.
-    pub(super) fn create_line(&mut self, known: Known) -> Result<Known> {
+    /// Line 0, and the hash that it names as the one before it.
+    fn first_entry(&self) -> Result<(Entry, Hash)> {
         let origin = match &self.birth.origin {
             Some(origin) => origin.clone(),
             None => random_origin()?,
@@ -145,14 +156,11 @@ impl Ledger {
         if let Some(verifier) = &self.birth.verifier {
             entry = entry.with("verifier", verifier);
         }
-        let known = self.write_own(Known { hash: Hash::of_origin(&origin), ..known }, &[entry])?;
-        self.file.file().sync_all().map_err(|e| Error::io("cannot sync", e).in_file(&self.path).fatal())?;
-        sync_directory(&self.path)?;
-        Ok(known)
+        Ok((entry, Hash::of_origin(&origin)))
     }
 
-    /// Writes entries of the ledger's own in one write, under the lock that is held.
-    pub(super) fn write_own(&mut self, known: Known, entries: &[Entry]) -> Result<Known> {
+    /// Writes entries of the ledger's own in one write, under the lock that is held, to a file of that size.
+    pub(super) fn write_own(&mut self, known: Known, size: u64, entries: &[Entry]) -> Result<Known> {
         let (mut body, now) = (Vec::new(), clock::now());
         let (mut next, mut hash) = (known.next, known.hash);
         self.lines.clear();
@@ -162,7 +170,7 @@ impl Ledger {
             hash = line::compose(next, &now, &body, &hash, &mut self.lines)?;
             next += 1;
         }
-        self.write_lines(known, next, hash)?;
+        self.write_lines(known, size, next, hash)?;
         self.known.ok_or_else(|| Error::new(Code::Unknown, "the end of the ledger is unknown"))
     }
 
@@ -217,77 +225,4 @@ fn damaged(path: &Path, offset: u64) -> Error {
 
 pub(super) fn random_origin() -> Result<String> {
     Ok(format!("cp-ledger/{}", hex(&random::<16>()?)))
-}
-
-/// Bytes that were moved out of a ledger, as the `ledger.recovered` entry lists them.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Sealed {
-    offset: u64,
-    len: u64,
-    sha256: String,
-    file: String,
-}
-
-/// An entry that is still to be appended to the ledger.
-#[derive(Serialize, Deserialize)]
-struct PendingEntry {
-    /// The place that it gets.
-    seq: u64,
-    recovered: Sealed,
-}
-
-fn pending_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".recovering");
-    name.into()
-}
-
-/// Copies the bytes from `offset` on to `<file>.torn.<seq>.<sha8>`, makes sure of the copy, then cuts them off. Returns
-/// the entry that says so, which is to be written as line `seq`; after that [`clear_pending`] is called. The caller
-/// holds the lock.
-pub(super) fn seal(file: &File, path: &Path, offset: u64, size: u64, seq: u64) -> Result<Entry> {
-    let doing = |e: io::Error| Error::io("cannot move torn bytes aside", e).in_file(path).fatal();
-    // Hash first: the name holds it, and a name that is final from the start leaves no litter.
-    let hash = hash_of(file, offset, size).map_err(doing)?;
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".torn.{seq}.{}", &hash.hex()[..8]));
-    let target = PathBuf::from(name);
-    let mut copy = fresh(&target).map_err(doing)?;
-    for_blocks(file, offset, size, |block| copy.write_all(block)).map_err(doing)?;
-    copy.sync_all().map_err(doing)?;
-    let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let recovered = Sealed { offset, len: size - offset, sha256: hash.hex().to_owned(), file: name };
-    let owed = serde_json::to_vec(&PendingEntry { seq, recovered: recovered.clone() }).map_err(|e| doing(e.into()))?;
-    let mut note = fresh(&pending_path(path)).map_err(doing)?;
-    note.write_all(&owed).and_then(|()| note.sync_all()).map_err(doing)?;
-    sync_directory(path)?;
-    file.set_len(offset).map_err(doing)?;
-    Ok(Entry::new("ledger.recovered").data(&recovered))
-}
-
-/// The entry that a crash kept from a ledger whose next line is `next`: its bytes were cut off, and it was not written.
-pub(super) fn pending_entry(path: &Path, next: u64) -> Result<Option<Entry>> {
-    let file = pending_path(path);
-    let text = match fs::read(&file) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        text => text.map_err(|e| Error::io("cannot read the pending entry", e).in_file(&file).fatal())?,
-    };
-    // A partial file means that the bytes were not cut off yet, so they are moved aside again.
-    match serde_json::from_slice::<PendingEntry>(&text) {
-        Ok(owed) if owed.seq >= next => Ok(Some(Entry::new("ledger.recovered").data(&owed.recovered))),
-        Ok(_) | Err(_) => {
-            clear_pending(path);
-            Ok(None)
-        }
-    }
-}
-
-/// Removes the pending entry, after it is on the ledger and on disk.
-pub(super) fn clear_pending(path: &Path) {
-    // If the file stays, the next writer sees by the number that the entry was written.
-    let _ = fs::remove_file(pending_path(path));
-}
-
-fn fresh(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }

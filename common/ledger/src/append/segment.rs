@@ -13,10 +13,10 @@ use cp_common::{Code, Error, Result, clock, json};
 
 use crate::file::sync_directory;
 use crate::format::Entry;
-use crate::format::line::{self, Hash, Line, inside};
+use crate::format::line::{self, Line};
 use crate::proof::leaves::{files_of, grow, origin_of};
 use crate::read::segments::{first_seq, is_closed, name_of};
-use crate::read::tail::{Tail, hash_of, read_all};
+use crate::read::tail::{Last, Tail, hash_of};
 
 /// The entry that closes a segment.
 pub(super) fn seal(path: &Path) -> Result<Entry> {
@@ -30,21 +30,13 @@ pub(super) fn seal(path: &Path) -> Result<Entry> {
         .with("size", &tree.size()))
 }
 
-/// A file that was closed.
-pub(super) struct Closed {
-    /// Its name now.
-    pub(super) segment: PathBuf,
-    /// The last line that was written with the new file: its place and hash.
-    pub(super) last: (u64, Hash),
-}
-
-/// Gives a sealed file its own name and replaces it by a new one, which begins with the lines that the seal names. The
-/// caller holds the lock on the sealed file, whose end is `tail`.
-pub(super) fn finish(file: &File, path: &Path, tail: &Tail) -> Result<Closed> {
+/// Gives a sealed file its own name and replaces it by a new one, which begins with what it follows. The caller holds
+/// the lock on the sealed file, whose end is `tail`. Returns that name.
+pub(super) fn finish(file: &File, path: &Path, tail: &Tail) -> Result<PathBuf> {
     let doing = |e: std::io::Error| Error::io("cannot rotate", e).in_file(path).fatal();
     let segment = name_of(path)?;
     let mode = file.metadata().map_err(doing)?.mode() & 0o777;
-    let (first_lines, last) = first_lines(file, path, tail, &segment)?;
+    let opening = opening(file, path, tail, &segment)?;
     let mut next = path.as_os_str().to_owned();
     next.push(".next");
     let next = PathBuf::from(next);
@@ -52,7 +44,7 @@ pub(super) fn finish(file: &File, path: &Path, tail: &Tail) -> Result<Closed> {
     let mut fresh = options.write(true).create(true).truncate(true).mode(0o600).open(&next).map_err(doing)?;
     // The new file has the permissions of the old one.
     fresh.set_permissions(Permissions::from_mode(mode | 0o600)).map_err(doing)?;
-    fresh.write_all(&first_lines).and_then(|()| fresh.sync_all()).map_err(doing)?;
+    fresh.write_all(&opening).and_then(|()| fresh.sync_all()).map_err(doing)?;
     // A link and one rename: the ledger's name always has a file, so no other process can create one in between.
     match fs::hard_link(path, &segment) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
@@ -69,36 +61,25 @@ pub(super) fn finish(file: &File, path: &Path, tail: &Tail) -> Result<Closed> {
     fs::rename(&next, path).map_err(doing)?;
     sync_directory(path)?;
     close(&segment).map_err(doing)?;
-    Ok(Closed { segment, last })
+    Ok(segment)
 }
 
-/// The lines that a new file begins with: what it follows, then what the seal holds for it.
-fn first_lines(file: &File, path: &Path, tail: &Tail, segment: &Path) -> Result<(Vec<u8>, (u64, Hash))> {
+/// The line that a new file begins with, after the seal that ends the one before it.
+fn opening(file: &File, path: &Path, tail: &Tail, segment: &Path) -> Result<Vec<u8>> {
     let doing = |e: std::io::Error| Error::io("cannot rotate", e).in_file(path).fatal();
-    let mut bytes = vec![0; usize::try_from(tail.end - tail.start).unwrap_or_default()];
-    read_all(file, &mut bytes, tail.start).map_err(doing)?;
-    let seal = Line::parse(bytes.trim_ascii_end())
-        .ok_or_else(|| Error::new(Code::Integrity, "the seal is damaged").in_file(path).fatal())?;
-    let hash = hash_of(file, 0, tail.end).map_err(doing)?;
+    let Last::Intact { seq, hash, .. } = tail.last else {
+        return Err(Error::new(Code::Integrity, "the seal is damaged").in_file(path).fatal());
+    };
+    let sha256 = hash_of(file, 0, tail.end).map_err(doing)?;
     let name = segment.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut opening = Entry::new("segment.open").with("file", &name).with("len", &tail.end).with("sha256", hash.hex());
+    let mut entry = Entry::new("segment.open").with("file", &name).with("len", &tail.end).with("sha256", sha256.hex());
     if let Some(origin) = origin_of(path)? {
-        opening = opening.with("origin", &origin);
+        entry = entry.with("origin", &origin);
     }
-    let mut body = Vec::new();
-    opening.compose(&mut body);
-    let (mut lines, now) = (Vec::new(), clock::now());
-    let mut last = (seal.seq() + 1, line::compose(seal.seq() + 1, &now, &body, &seal.hash(), &mut lines)?);
-    if let Some(then) = seal.data_member("then").and_then(inside).filter(|then| !then.is_empty()) {
-        // Through an entry: whatever is there becomes a line in normal form.
-        let mut entry = Entry::new("log");
-        entry.lift(then);
-        entry.check()?;
-        body.clear();
-        entry.compose(&mut body);
-        last = (last.0 + 1, line::compose(last.0 + 1, &now, &body, &last.1, &mut lines)?);
-    }
-    Ok((lines, last))
+    let (mut body, mut line) = (Vec::new(), Vec::new());
+    entry.compose(&mut body);
+    line::compose(seq + 1, &clock::now(), &body, &hash, &mut line)?;
+    Ok(line)
 }
 
 /// Makes a segment read-only, so that a mistaken append fails. No permission to read is added.

@@ -6,7 +6,7 @@ use cp_common::json;
 use cp_common::keys::{Key, hex};
 use serde_json::Value;
 
-use crate::format::line::Hash;
+use crate::format::line::{Hash, inside, members, value_at};
 
 /// The hash of a value: `sha256:` and 64 digits.
 pub fn hash_value(value: &Value) -> String {
@@ -31,10 +31,12 @@ fn write(value: &[u8], out: &mut Vec<u8>) {
     match value.first() {
         Some(b'{') => write_object(value, out),
         Some(b'[') => {
+            let mut at = 1;
             out.push(b'[');
-            for (at, element) in elements(value).enumerate() {
-                out.extend_from_slice(if at == 0 { b"" } else { b", " });
-                write(element, out);
+            while let Some(element) = value_at(value, at) {
+                out.extend_from_slice(if at == 1 { b"" } else { b", " });
+                at = element.end + 1;
+                write(&value[element], out);
             }
             out.push(b']');
         }
@@ -44,12 +46,10 @@ fn write(value: &[u8], out: &mut Vec<u8>) {
 }
 
 fn write_object(object: &[u8], out: &mut Vec<u8>) {
-    let mut members: Vec<(String, &[u8], &[u8])> = elements(object)
-        .map(|member| {
-            let (name, rest) = member.split_at(end_of(member));
-            (json::unquote(name).unwrap_or_default(), name, rest.get(1..).unwrap_or_default())
-        })
-        .collect();
+    let quoted = |name: &[u8]| [b"\"", name, b"\""].concat();
+    let members = members(inside(object).unwrap_or_default()).map(|(name, value)| (quoted(name), value));
+    let mut members: Vec<_> =
+        members.map(|(name, value)| (json::unquote(&name).unwrap_or_default(), name, value)).collect();
     members.sort_by(|a, b| a.0.cmp(&b.0));
     out.push(b'{');
     for (at, (_, name, value)) in members.iter().enumerate() {
@@ -59,54 +59,6 @@ fn write_object(object: &[u8], out: &mut Vec<u8>) {
         write(value, out);
     }
     out.push(b'}');
-}
-
-/// The parts between the brackets of an object (`"name":value`) or a list.
-fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = value.get(1..value.len().saturating_sub(1)).unwrap_or_default();
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let mut end = end_of(rest);
-        if rest.get(end) == Some(&b':') {
-            end += 1;
-            end += end_of(&rest[end..]);
-        }
-        let (element, after) = rest.split_at(end);
-        rest = after.get(1..).unwrap_or_default();
-        Some(element)
-    })
-}
-
-/// Where the value that `text` begins with ends.
-fn end_of(text: &[u8]) -> usize {
-    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
-    for (at, byte) in text.iter().enumerate() {
-        if quoted {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => {
-                    quoted = false;
-                    if depth == 0 {
-                        return at + 1;
-                    }
-                }
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => quoted = true,
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' if depth <= 1 => return if depth == 1 { at + 1 } else { at },
-            b'}' | b']' => depth -= 1,
-            b',' | b':' if depth == 0 => return at,
-            _ => {}
-        }
-    }
-    text.len()
 }
 
 /// Whole numbers keep their digits; the others are written as Python writes them.

@@ -1,8 +1,5 @@
 //! Proves a ledger file: every line's shape and hash, the chain through all of them, and that each is JSON in normal
 //! form.
-//!
-//! Lines are hashed where they lie, without parsing; chunks of a file are proved on their own, and their ends are
-//! joined afterwards.
 
 use std::path::Path;
 
@@ -12,11 +9,11 @@ use crate::format::line::{Hash, Line, claimed_seq, inside, members};
 use crate::proof::leaves::origin_in;
 use crate::proof::opening::refers;
 use crate::proof::{FAULTS_LISTED, Fault, Kind};
-use crate::read::source::{Source, open_source};
-use crate::read::{End, Lines, Raw};
+use crate::read::source::lines_of;
+use crate::read::{End, Raw};
 
 /// How much of a file is proved between two reports of progress.
-const CHUNK: u64 = 4 << 20;
+const STRIDE: u64 = 4 << 20;
 
 /// Options of the verification.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +25,7 @@ pub struct Options {
 }
 
 /// The end of some lines, which the next line must follow.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct State {
     /// The hash of the last line: as it says, and as computed.
     hashes: Option<(Hash, Hash)>,
@@ -40,12 +37,8 @@ pub struct State {
     slack: u64,
 }
 
-impl State {
-    const UNKNOWN: Self = Self { hashes: None, intact: false, next: None, slack: 0 };
-}
-
 /// The report on one file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// How many lines there are, damaged ones included.
     pub lines: u64,
@@ -74,24 +67,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report on a file of which nothing is known yet.
-    pub fn empty(bytes: u64) -> Self {
-        Self {
-            lines: 0,
-            intact: 0,
-            bytes,
-            first: None,
-            last: None,
-            unchained: 0,
-            in_flight: false,
-            refers: false,
-            clock_backwards: 0,
-            faults: Vec::new(),
-            fault_count: 0,
-            end: State::UNKNOWN,
-        }
-    }
-
     /// Adds a fault to those that the lines themselves showed.
     pub fn add(&mut self, fault: Fault) {
         self.fault_count += 1;
@@ -101,157 +76,89 @@ impl Report {
     }
 }
 
-/// Proves a file. `before` is the end of the segment before it. `progress` gets how many bytes are done.
+/// Proves a file or a stream. `before` is the end of the segment before it. `progress` gets how many bytes are done.
 pub fn verify(
     path: &Path,
     before: Option<State>,
     options: &Options,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report> {
-    let (file, size) = match open_source(path)? {
-        Source::File(file, size) => (file, size),
-        Source::Stream(reader) => return verify_stream(Lines::of_stream(reader, path), before, options),
-    };
-    let mut whole = Joined::new(before);
-    let chunks = size.div_ceil(CHUNK).max(1);
-    for chunk in 0..chunks {
-        let mut lines = Lines::new(file.try_clone()?, path, (chunk * CHUNK).saturating_sub(1), size);
-        whole.join(Chunk::read(&mut lines, chunk * CHUNK, (chunk + 1) * CHUNK, *options)?);
-        progress(size.min((chunk + 1) * CHUNK), size);
+    let mut lines = lines_of(path)?;
+    let report = Report { end: before.unwrap_or_default(), ..Report::default() };
+    let mut pass = Pass { report, begins: before.is_none(), last_ts: String::new(), json: options.json };
+    let (size, mut told) = (lines.size(), 0);
+    while let Some(raw) = lines.next()? {
+        if raw.offset >= told {
+            signals::check()?;
+            progress(raw.offset, size);
+            told = raw.offset + STRIDE;
+        }
+        if raw.end == End::File {
+            pass.report.in_flight = true;
+            if options.closed {
+                pass.report.lines += 1;
+                pass.fault(&raw, None, Kind::Torn, "the line is not whole");
+            }
+        } else {
+            pass.line(&raw);
+        }
     }
-    Ok(whole.report(size))
+    pass.report.bytes = lines.offset();
+    Ok(pass.report)
 }
 
-/// Proves lines that can be read only once, as one chunk.
-pub fn verify_stream(mut lines: Lines, before: Option<State>, options: &Options) -> Result<Report> {
-    let mut whole = Joined::new(before);
-    whole.join(Chunk::read(&mut lines, 0, u64::MAX, *options)?);
-    Ok(whole.report(lines.offset()))
-}
-
-/// The lines that start in a part of a file, proved as far as they can be alone.
-struct Chunk {
-    lines: u64,
-    intact: u64,
-    unchained: u64,
-    in_flight: bool,
-    refers: bool,
-    clock_backwards: u64,
-    /// The first intact line: which one of the chunk it is, and what it says.
-    first: Option<First>,
-    last: Option<(u64, Hash)>,
-    last_ts: Option<String>,
-    faults: Vec<Fault>,
-    fault_count: u64,
-    end: State,
+/// One pass over the lines.
+struct Pass {
+    report: Report,
+    /// True if no file comes before this one.
+    begins: bool,
+    last_ts: String,
     json: bool,
 }
 
-struct First {
-    line: u64,
-    offset: u64,
-    seq: u64,
-    prev: Hash,
-    ts: String,
-    /// The required `prev` if this is the first line of all; `None` if a ledger cannot begin like this.
-    origin: Option<Hash>,
-    /// True if its place was already judged by the hash of a damaged line before it.
-    anchored: bool,
-}
-
-impl Chunk {
-    /// Reads the lines that start in `from..to`. The reader stands one byte before, to see whether a line starts at
-    /// `from`.
-    fn read(reader: &mut Lines, from: u64, to: u64, options: Options) -> Result<Self> {
-        let mut chunk = Self {
-            lines: 0,
-            intact: 0,
-            unchained: 0,
-            in_flight: false,
-            refers: false,
-            clock_backwards: 0,
-            first: None,
-            last: None,
-            last_ts: None,
-            faults: Vec::new(),
-            fault_count: 0,
-            end: State::UNKNOWN,
-            json: options.json,
-        };
-        if from > 0 {
-            reader.next()?;
-        }
-        while let Some(raw) = reader.next()? {
-            if raw.offset >= to {
-                break;
-            }
-            if raw.end == End::File {
-                chunk.in_flight = true;
-                if options.closed {
-                    chunk.lines += 1;
-                    chunk.fault(&raw, None, Kind::Torn, "the line is not whole");
-                }
-                break;
-            }
-            chunk.line(&raw);
-        }
-        signals::check()?;
-        Ok(chunk)
-    }
-
+impl Pass {
     fn line(&mut self, raw: &Raw<'_>) {
-        self.lines += 1;
+        self.report.lines += 1;
+        let end = self.report.end;
+        let damaged = |hashes| State { hashes, intact: false, slack: end.slack + 1, ..end };
         let Some(line) = raw.stored() else {
-            self.unchained += u64::from(raw.end != End::Limit && is_unchained(raw.bytes));
+            self.report.unchained += u64::from(raw.end != End::Limit && is_unchained(raw.bytes));
             let what = if raw.end == End::Limit { "the line is too long" } else { "not the shape of a line" };
             self.fault(raw, claimed_seq(raw.bytes).map(|(seq, _)| seq), Kind::Shape, what);
-            self.end = State { hashes: None, intact: false, slack: self.end.slack + 1, ..self.end };
+            self.report.end = damaged(None);
             return;
         };
-        self.refers |= refers(&line);
+        self.report.refers |= refers(&line);
         let (seq, computed) = (line.seq(), Hash::of(line.hashed()));
         if computed.hex().as_bytes() != line.hash_hex() {
             self.fault(raw, Some(seq), Kind::Hash, "the bytes are not those that were hashed");
             // Either the content or the hash was changed: the next line still knows what it was.
-            let hashes = Some((line.hash(), computed));
-            self.end = State { hashes, intact: false, slack: self.end.slack + 1, ..self.end };
+            self.report.end = damaged(Some((line.hash(), computed)));
             return;
         }
-        self.intact += 1;
-        if let Some((kind, what)) = misfit(&self.end, seq, line.prev_hex()) {
+        self.report.intact += 1;
+        let is_first = self.begins && self.report.lines == 1;
+        if let Some((kind, what)) = if is_first { misbegun(&line) } else { misfit(&end, seq, line.prev_hex()) } {
             self.fault(raw, Some(seq), kind, &what);
         }
-        if self.first.is_none() {
-            let origin = origin_of(&line);
-            let (ts, prev) = (line.ts().to_owned(), line.prev());
-            let anchored = self.end.hashes.is_some();
-            self.first = Some(First { line: self.lines, offset: raw.offset, seq, prev, ts, origin, anchored });
-        }
-        if self.last_ts.as_deref().is_some_and(|before| line.ts() < before) {
-            self.clock_backwards += 1;
-        }
-        match &mut self.last_ts {
-            Some(ts) => {
-                ts.clear();
-                ts.push_str(line.ts());
-            }
-            none => *none = Some(line.ts().to_owned()),
-        }
+        self.report.clock_backwards += u64::from(line.ts() < self.last_ts.as_str());
+        self.last_ts.clear();
+        self.last_ts.push_str(line.ts());
         if self.json && !json::is_normal(line.bytes()) {
             match json::check(line.bytes()) {
                 Ok(()) => self.fault(raw, Some(seq), Kind::NormalForm, "JSON, but not in normal form"),
                 Err(fault) => self.fault(raw, Some(seq), Kind::Json, &format!("not JSON: {fault}")),
             }
         }
-        self.last = Some((seq, computed));
-        self.end = State { hashes: Some((computed, computed)), intact: true, next: seq.checked_add(1), slack: 0 };
+        self.report.first = self.report.first.or(Some(seq));
+        self.report.last = Some((seq, computed));
+        let hashes = Some((computed, computed));
+        self.report.end = State { hashes, intact: true, next: seq.checked_add(1), slack: 0 };
     }
 
     fn fault(&mut self, raw: &Raw<'_>, seq: Option<u64>, kind: Kind, message: &str) {
-        self.fault_count += 1;
-        if self.faults.len() < FAULTS_LISTED {
-            self.faults.push(Fault { line: self.lines, offset: raw.offset, seq, kind, message: message.to_owned() });
-        }
+        let (line, message) = (self.report.lines, message.to_owned());
+        self.report.add(Fault { line, offset: raw.offset, seq, kind, message });
     }
 }
 
@@ -278,95 +185,15 @@ fn misfit(before: &State, seq: u64, prev: &[u8]) -> Option<(Kind, String)> {
     (!fits).then(|| (Kind::Seq, format!("has the number {seq} where {next} comes next")))
 }
 
-/// The required `prev` of the first line of a ledger.
-fn origin_of(line: &Line<'_>) -> Option<Hash> {
+/// Why a ledger cannot begin with an intact line, if it cannot.
+fn misbegun(line: &Line<'_>) -> Option<(Kind, String)> {
     if line.is_event("segment.open") {
-        return Some(line.prev());
-    }
-    if !line.is_event("ledger.open") || line.seq() != 0 {
         return None;
     }
-    origin_in(line).map(|origin| Hash::of_origin(&origin))
-}
-
-/// Chunks joined to a whole.
-struct Joined {
-    report: Report,
-    begins: bool,
-    state: State,
-    last_ts: Option<String>,
-}
-
-impl Joined {
-    fn new(before: Option<State>) -> Self {
-        let report = Report::empty(0);
-        Self { report, begins: before.is_none(), state: before.unwrap_or(State::UNKNOWN), last_ts: None }
-    }
-
-    fn join(&mut self, chunk: Chunk) {
-        let misfit =
-            chunk.first.as_ref().and_then(|first| self.misfit(first).map(|(kind, message)| (first, kind, message)));
-        if let Some((first, kind, message)) = misfit {
-            self.report.fault_count += 1;
-            let fault = Fault { line: first.line, offset: first.offset, seq: Some(first.seq), kind, message };
-            self.add_fault(fault);
-        }
-        let backwards =
-            chunk.first.as_ref().is_some_and(|first| self.last_ts.as_ref().is_some_and(|last| first.ts < *last));
-        self.report.clock_backwards += chunk.clock_backwards + u64::from(backwards);
-        self.report.fault_count += chunk.fault_count;
-        for fault in chunk.faults {
-            self.add_fault(fault);
-        }
-        self.report.faults.sort_by_key(|fault| fault.offset);
-        self.report.faults.truncate(FAULTS_LISTED);
-        self.report.first = self.report.first.or(chunk.first.map(|first| first.seq));
-        self.report.last = chunk.last.or(self.report.last);
-        self.last_ts = chunk.last_ts.or(self.last_ts.take());
-        self.report.intact += chunk.intact;
-        self.report.unchained += chunk.unchained;
-        self.report.lines += chunk.lines;
-        self.report.in_flight |= chunk.in_flight;
-        self.report.refers |= chunk.refers;
-        if chunk.lines > 0 {
-            self.state = State {
-                next: chunk.end.next.or(self.state.next),
-                slack: chunk.end.slack + if chunk.end.next.is_some() { 0 } else { self.state.slack },
-                ..chunk.end
-            };
-        }
-    }
-
-    /// Why the first intact line of a chunk does not follow the lines before the chunk.
-    fn misfit(&self, first: &First) -> Option<(Kind, String)> {
-        if first.anchored {
-            return None;
-        }
-        if self.begins && self.report.lines == 0 && first.line == 1 {
-            return match &first.origin {
-                Some(origin) if *origin == first.prev => None,
-                Some(_) => Some((Kind::Chain, "does not follow from the ledger's origin".to_owned())),
-                None => {
-                    Some((Kind::Chain, "a ledger does not begin like this: lines before it are missing".to_owned()))
-                }
-            };
-        }
-        let between = first.line - 1;
-        let before = if between == 0 {
-            self.state
-        } else {
-            State { hashes: None, intact: false, slack: self.state.slack + between, ..self.state }
-        };
-        misfit(&before, first.seq, first.prev.hex().as_bytes())
-    }
-
-    fn add_fault(&mut self, fault: Fault) {
-        self.report.faults.push(Fault { line: fault.line + self.report.lines, ..fault });
-    }
-
-    fn report(mut self, size: u64) -> Report {
-        self.report.bytes = size;
-        self.report.end = self.state;
-        self.report
-    }
+    let what = match origin_in(line).filter(|_| line.is_event("ledger.open") && line.seq() == 0) {
+        Some(origin) if Hash::of_origin(&origin) == line.prev() => return None,
+        Some(_) => "does not follow from the ledger's origin",
+        None => "a ledger does not begin like this: lines before it are missing",
+    };
+    Some((Kind::Chain, what.to_owned()))
 }

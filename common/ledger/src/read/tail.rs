@@ -34,22 +34,32 @@ pub enum Last {
         seq: u64,
         /// Its hash.
         hash: Hash,
-        /// The operation that the next writer must finish.
+        /// The operation that must be finished.
         asks: Asks,
     },
     /// Bytes that are not an intact line.
     Damaged,
 }
 
-/// The operation that the last line of a file announces, and that the next writer must finish after a crash.
+/// The operation that the last line of a file announces, and that must be finished after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// Nothing.
     Nothing,
     /// The file is closed: the next one takes its place.
     Rotation,
-    /// A rollback was accepted: the checkpoint is moved aside.
-    Rollback,
+    /// A rollback is accepted: the checkpoint of so many lines is to be moved aside.
+    Rollback {
+        /// How many lines it covers.
+        signed: u64,
+    },
+}
+
+impl Last {
+    /// How many lines there are.
+    pub fn lines(self) -> u64 {
+        if let Self::Intact { seq, .. } = self { seq + 1 } else { 0 }
+    }
 }
 
 impl Asks {
@@ -61,9 +71,10 @@ impl Asks {
             Self::Rotation
         } else if line.is_event("ledger.rollback")
             && number("lines") == Some(line.seq())
-            && number("signed").is_some_and(|signed| signed > line.seq())
+            // The entry of a checkpoint follows the lines that it covers, so a whole ledger has more.
+            && let Some(signed) = number("signed").filter(|signed| *signed >= line.seq())
         {
-            Self::Rollback
+            Self::Rollback { signed }
         } else {
             Self::Nothing
         }

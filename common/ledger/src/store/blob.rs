@@ -1,16 +1,16 @@
 //! Values too large for a line: files named by the SHA-256 of their bytes, in a directory beside the ledger.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use cp_common::home::write_whole;
 use cp_common::{Error, Result, json};
 use memchr::memmem::Finder;
-use sha2::{Digest, Sha256};
 
 use crate::format::line::{Hash, inside, members};
+use crate::read::tail::hash_of;
 
 /// The beginning of the JSON that refers to a blob.
 static REFERENCE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"{\"blob\":\"sha256:"));
@@ -42,8 +42,7 @@ pub fn store_as(ledger: &Path, hash: &Hash, bytes: &[u8]) -> Result<()> {
     if target.exists() {
         return Ok(());
     }
-    write_whole(&directory(ledger), &target, bytes)
-        .map_err(|e| Error::io("cannot keep a blob", e).in_file(&target).fatal())
+    write_whole(&target, bytes).map_err(Error::fatal)
 }
 
 /// The bytes of a blob, proved by their hash.
@@ -81,25 +80,15 @@ pub fn flaw(ledger: &Path, hash: &Hash) -> Result<Option<Flaw>> {
 
 /// The hash and the length of a file beside a ledger; `None` if the file is missing.
 pub fn digest(file: &Path) -> io::Result<Option<(Hash, u64)>> {
-    let mut file = match File::open(file) {
+    let file = match File::open(file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Ok(None);
     }
-    let (mut hasher, mut block, mut length) = (Sha256::new(), vec![0; 64 << 10], 0);
-    loop {
-        match file.read(&mut block) {
-            Ok(0) => return Ok(Some((Hash::from_raw(&hasher.finalize().into()), length))),
-            Ok(read) => {
-                hasher.update(&block[..read]);
-                length += read as u64;
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
+    Ok(Some((hash_of(&file, 0, metadata.len())?, metadata.len())))
 }
 
 /// The blobs that a line in normal form refers to, at any depth.
@@ -115,18 +104,6 @@ pub fn references(line: &[u8]) -> impl Iterator<Item = Hash> + '_ {
 /// True if a line may carry a blob in place of a value.
 pub(crate) fn is_referred_to(line: &[u8]) -> bool {
     REFERENCE.find(line).is_some()
-}
-
-fn write_whole(directory: &Path, target: &Path, bytes: &[u8]) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let mut name = target.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let unfinished = PathBuf::from(name);
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&unfinished, target)?;
-    File::open(directory)?.sync_all()
 }
 
 /// Stores a value, and returns the reference that replaces it in a line. Text is stored as its bytes, any other value

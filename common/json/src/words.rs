@@ -1,0 +1,324 @@
+//! The strict tokenizer: one string into words, or a refusal that says where and why.
+//!
+//! It knows quotes and the backslash, and refuses everything else that a shell would treat specially. So what is
+//! decided about is what is executed, and no second parser can read the string otherwise. Whatever is accepted gives
+//! the words `bash` would build, but for `* ? [ ] { }` outside quotes, which stay as they are and are noted.
+
+use std::fmt;
+
+/// The words of a command string.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    /// The words, quotes removed.
+    pub argv: Vec<String>,
+    /// Text that was kept literally although a shell would expand it.
+    pub notices: Vec<String>,
+    /// The words that began with an unquoted `~` or `~/`; see [`Words::with_home`].
+    pub tildes: Vec<usize>,
+}
+
+impl Words {
+    /// The words with each leading `~` replaced by a home directory.
+    #[must_use]
+    pub fn with_home(mut self, home: &str) -> Vec<String> {
+        for &at in &self.tildes {
+            self.argv[at].replace_range(..1, home.trim_end_matches('/'));
+            if self.argv[at].is_empty() {
+                "/".clone_into(&mut self.argv[at]);
+            }
+        }
+        self.argv
+    }
+}
+
+/// Which rule of the tokenizer a string broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A quote that is never closed.
+    UnterminatedQuote,
+    /// A backslash with nothing after it.
+    TrailingBackslash,
+    /// A NUL byte, which no argument can hold.
+    NulByte,
+    /// A control character other than a tab, or a newline inside quotes.
+    ControlChar,
+    /// `; & | < > ( )` or a newline, outside quotes.
+    ShellOperator,
+    /// A backquote or `$(`.
+    CommandSubstitution,
+    /// A `$` outside single quotes, or a `~` that a shell would expand.
+    Expansion,
+    /// `NAME=value` before the command.
+    AssignmentPrefix,
+    /// A `#` that begins a word.
+    Comment,
+    /// A command that begins with `~`.
+    TildeCommand,
+    /// A word that is syntax to a shell, such as `if` or `!`, where the command should be.
+    ShellKeyword,
+    /// No word at all.
+    Empty,
+}
+
+impl Rule {
+    /// The name on the wire, what is wrong, and the spelling to use instead.
+    const fn row(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::UnterminatedQuote => {
+                ("unterminated_quote", "the quote opened here is never closed", "close the quote")
+            }
+            Self::TrailingBackslash => {
+                ("trailing_backslash", "the backslash has nothing after it", "double it for a literal backslash")
+            }
+            Self::NulByte => ("nul_byte", "a NUL byte ends an argument", "leave the byte out"),
+            Self::ControlChar => {
+                ("control_char", "a control character", "leave it out, or give the argument through `argv`")
+            }
+            Self::ShellOperator => (
+                "shell_operator",
+                "pipelines, redirections, lists and groups need a shell",
+                "send one command with its `stdin`, or the line to the tool `bash`, or as cp-exec -c LINE",
+            ),
+            Self::CommandSubstitution => (
+                "command_substitution",
+                "a shell would run a command here",
+                "run that command first, and write its output; or quote it in single quotes",
+            ),
+            Self::Expansion => (
+                "expansion",
+                "a shell would put a value or a home directory here",
+                "write the value itself, `~/…` as a word, or quote it in single quotes",
+            ),
+            Self::AssignmentPrefix => (
+                "assignment_prefix",
+                "a shell would take this for an assignment",
+                "send variables in `env`, or with --env; quote the word if a program has this name",
+            ),
+            Self::Comment => ("comment", "a shell would drop everything from `#` on", "quote the word: '#…'"),
+            Self::TildeCommand => {
+                ("tilde_command", "the command begins with `~`", "name the program, or write its whole path")
+            }
+            Self::ShellKeyword => (
+                "shell_keyword",
+                "a shell would take this for its own syntax",
+                "send one command; quote the word, or write the whole path, if a program has this name",
+            ),
+            Self::Empty => ("empty", "the command is empty", "write the command and its arguments"),
+        }
+    }
+
+    /// The name on the wire.
+    pub const fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// True if the string is broken rather than asking for a shell.
+    pub const fn is_malformed(self) -> bool {
+        matches!(
+            self,
+            Self::UnterminatedQuote | Self::TrailingBackslash | Self::NulByte | Self::ControlChar | Self::Empty
+        )
+    }
+
+    const fn at(self, offset: usize) -> Refusal {
+        let (_, reason, hint) = self.row();
+        Refusal { rule: self, offset, reason, hint }
+    }
+}
+
+/// Why a string is not a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The rule it broke.
+    pub rule: Rule,
+    /// Where, in bytes from the start.
+    pub offset: usize,
+    /// The description of the fault.
+    pub reason: &'static str,
+    /// The spelling to use instead.
+    pub hint: &'static str,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {}: {}", self.offset, self.reason)
+    }
+}
+
+/// Splits a command string into words.
+pub fn split(text: &str) -> Result<Words, Refusal> {
+    let is_refused = |c: char| c.is_control() && c != '\t' && c != '\n';
+    if let Some((at, c)) = text.char_indices().find(|(_, c)| is_refused(*c)) {
+        return Err(if c == '\0' { Rule::NulByte } else { Rule::ControlChar }.at(at));
+    }
+    let mut splitter = Splitter { text, at: 0, words: Words::default(), word: None };
+    while let Some(c) = splitter.next() {
+        splitter.take(c, splitter.at - c.len_utf8())?;
+    }
+    splitter.end_word()?;
+    if splitter.words.argv.is_empty() { Err(Rule::Empty.at(0)) } else { Ok(splitter.words) }
+}
+
+/// Words a shell takes as syntax where a command should be.
+const KEYWORDS: [&str; 22] = [
+    "!", "{", "}", "[[", "]]", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until",
+    "do", "done", "time", "function", "coproc", "in",
+];
+
+/// The word being built.
+struct Word {
+    start: usize,
+    text: String,
+    /// Nothing in it was quoted so far.
+    bare: bool,
+}
+
+struct Splitter<'a> {
+    text: &'a str,
+    at: usize,
+    words: Words,
+    word: Option<Word>,
+}
+
+impl Splitter<'_> {
+    fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    fn word(&mut self, start: usize) -> &mut Word {
+        self.word.get_or_insert_with(|| Word { start, text: String::new(), bare: true })
+    }
+
+    fn quoted(&mut self, start: usize) -> &mut String {
+        let word = self.word(start);
+        word.bare = false;
+        &mut word.text
+    }
+
+    /// Takes the character that starts there, and what belongs to it.
+    fn take(&mut self, c: char, start: usize) -> Result<(), Refusal> {
+        match c {
+            ' ' | '\t' => return self.end_word(),
+            '\'' => {
+                let body = &self.text[self.at..];
+                let length = body.find('\'').ok_or(Rule::UnterminatedQuote.at(start))?;
+                self.at += length + 1;
+                self.quoted(start).push_str(&body[..length]);
+            }
+            '"' => return self.double_quoted(start),
+            '\\' => match self.next().ok_or(Rule::TrailingBackslash.at(start))? {
+                '\n' => {}
+                c => self.quoted(start).push(c),
+            },
+            '$' | '`' => return Err(self.expansion(c, start)),
+            ';' | '&' | '|' | '<' | '>' | '(' | ')' | '\n' => return Err(Rule::ShellOperator.at(start)),
+            '#' if self.word.is_none() => return Err(Rule::Comment.at(start)),
+            '~' => self.tilde(start)?,
+            _ => self.plain(c, start)?,
+        }
+        Ok(())
+    }
+
+    fn double_quoted(&mut self, start: usize) -> Result<(), Refusal> {
+        self.quoted(start);
+        loop {
+            let at = self.at;
+            match self.next().ok_or(Rule::UnterminatedQuote.at(start))? {
+                '"' => return Ok(()),
+                c @ ('$' | '`') => return Err(self.expansion(c, at)),
+                '\\' => match self.peek() {
+                    Some('\n') => self.at += 1,
+                    Some(next @ ('$' | '`' | '"' | '\\')) => {
+                        self.at += 1;
+                        self.quoted(start).push(next);
+                    }
+                    // Before anything else the backslash is itself, inside double quotes.
+                    _ => self.quoted(start).push('\\'),
+                },
+                c => self.quoted(start).push(c),
+            }
+        }
+    }
+
+    fn tilde(&mut self, start: usize) -> Result<(), Refusal> {
+        if let Some(word) = &mut self.word {
+            // A shell expands it in the value of an assignment.
+            if word.text.ends_with(['=', ':']) && is_assignment(&word.text) {
+                return Err(Rule::Expansion.at(start));
+            }
+            word.text.push('~');
+            return Ok(());
+        }
+        if self.words.argv.is_empty() {
+            return Err(Rule::TildeCommand.at(start));
+        }
+        // The directory of another user, or a stack of directories.
+        if !matches!(self.peek(), None | Some(' ' | '\t' | '/')) {
+            return Err(Rule::Expansion.at(start));
+        }
+        self.words.tildes.push(self.words.argv.len());
+        self.word(start).text.push('~');
+        Ok(())
+    }
+
+    fn plain(&mut self, c: char, start: usize) -> Result<(), Refusal> {
+        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}') {
+            self.note(c, start);
+        }
+        let is_command = self.words.argv.is_empty();
+        let word = self.word(start);
+        // After a bracket a shell reads on to the one that closes, over blanks and quotes.
+        let assigns = |text: &str| is_variable(if c == '=' { text.strip_suffix('+').unwrap_or(text) } else { text });
+        if matches!(c, '[' | '=') && is_command && word.bare && assigns(&word.text) {
+            return Err(Rule::AssignmentPrefix.at(word.start));
+        }
+        word.text.push(c);
+        Ok(())
+    }
+
+    /// Notes once for each kind of expansion that is not done.
+    fn note(&mut self, c: char, at: usize) {
+        let what = if matches!(c, '{' | '}') { "no brace expansion" } else { "no glob expansion" };
+        if !self.words.notices.iter().any(|notice| notice.starts_with(what)) {
+            self.words.notices.push(format!("{what}: `{c}` at byte {at} is literal"));
+        }
+    }
+
+    fn end_word(&mut self) -> Result<(), Refusal> {
+        let Some(word) = self.word.take() else { return Ok(()) };
+        // A shell takes `%` for one of its jobs, also where it is quoted.
+        let is_syntax = word.bare && KEYWORDS.contains(&word.text.as_str()) || word.text.starts_with('%');
+        if is_syntax && self.words.argv.is_empty() {
+            return Err(Rule::ShellKeyword.at(word.start));
+        }
+        self.words.argv.push(word.text);
+        Ok(())
+    }
+
+    fn expansion(&self, c: char, at: usize) -> Refusal {
+        let is_command = c == '`' || self.text[at + 1..].starts_with('(');
+        if is_command { Rule::CommandSubstitution.at(at) } else { Rule::Expansion.at(at) }
+    }
+}
+
+/// True if a word, up to its first `=`, is one that a shell may assign to.
+fn is_assignment(word: &str) -> bool {
+    let name = word.split('=').next().unwrap_or_default();
+    is_variable(name.split('[').next().unwrap_or_default().trim_end_matches('+'))
+}
+
+/// True if a shell could have a variable of this name.
+fn is_variable(name: &str) -> bool {
+    let mut letters = name.chars();
+    letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+#[cfg(test)]
+mod tests;
