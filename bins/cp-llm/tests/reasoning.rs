@@ -86,19 +86,6 @@ fn reasoning_goes_to_stderr_and_delta_members() {
         assert_eq!(deltas[0]["_untrusted"], json!(["/thinking"]));
         assert_eq!(ran.of("message")[0]["content"], "yes");
         assert!(!llm.run(&["-m", "m", "--stream", "hi"]).stdout.contains("\"thinking\":\"well\""), "{backend}");
-        // In a batch each answer has its own reasoning.
-        let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n".repeat(2);
-        let ran = llm.feed(&["-m", "m", "--stream", "--reasoning", "--jobs", "2", "--rows"], &rows);
-        for index in [0, 1] {
-            let mine = |delta: &&Value| delta["index"] == index;
-            let thoughts: String = ran
-                .of("delta")
-                .iter()
-                .filter(mine)
-                .filter_map(|delta| delta["thinking"].as_str().map(str::to_owned))
-                .collect();
-            assert_eq!(thoughts, "well now", "{backend}: {}", ran.stdout);
-        }
     }
 }
 

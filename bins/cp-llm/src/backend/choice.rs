@@ -87,7 +87,6 @@ impl Endpoints {
         }
         let endpoint = match name {
             "stub" => Endpoint::of(name, ApiName::Stub),
-            "llm" => Endpoint::of(name, ApiName::Llm),
             agent if AGENTS.contains(&agent) => Endpoint::of(agent, ApiName::Agent),
             _ => self.stored.add_to(provider::named(name)?.endpoint()),
         };
@@ -104,7 +103,7 @@ impl Endpoints {
     }
 
     fn unknown_backend(&self, name: &str) -> Error {
-        let built_in = PROVIDERS.iter().map(|provider| provider.name.as_str()).chain(AGENTS).chain(["llm", "stub"]);
+        let built_in = PROVIDERS.iter().map(|provider| provider.name.as_str()).chain(AGENTS).chain(["stub"]);
         let own =
             self.configured.keys().map(String::as_str).filter(|name| !built_in.clone().any(|known| known == *name));
         let known: Vec<&str> = own.chain(built_in.clone()).collect();
@@ -299,7 +298,7 @@ fn endpoint(name: &str, mut table: Table, directory: &Path) -> Result<Endpoint> 
         }
     };
     // Users rely on these two names never sending a request to a server.
-    if ["stub", "llm"].contains(&name) && api.name() != name {
+    if name == "stub" && api != ApiName::Stub || name == "llm" && api != ApiName::Agent {
         return Err(wrong(format!("cannot have the dialect {}", api.name())).hint("choose another name"));
     }
     let known = known.filter(|known| known.api == api);

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::Backend;
 use super::price::Price;
-use super::program::{ExternalBackend, Llm};
+use super::program::ExternalBackend;
 use super::secret::{self, Secret};
 use super::server::{Server, base_of};
 use super::stub::Stub;
@@ -42,9 +42,6 @@ pub(crate) enum ApiName {
     Agent,
     /// The stub.
     Stub,
-    /// The llm program.
-    #[serde(skip_deserializing)]
-    Llm,
 }
 
 impl ApiName {
@@ -58,7 +55,6 @@ impl ApiName {
             Self::Program => "program",
             Self::Agent => "agent",
             Self::Stub => "stub",
-            Self::Llm => "llm",
         }
     }
 
@@ -72,7 +68,7 @@ impl ApiName {
         match self {
             Self::Stub => Some("stub"),
             // An empty name leaves the choice to the program.
-            Self::Program | Self::Agent | Self::Llm => Some(""),
+            Self::Program | Self::Agent => Some(""),
             Self::Anthropic | Self::Openai | Self::OpenaiResponses | Self::Gemini => None,
         }
     }
@@ -81,8 +77,8 @@ impl ApiName {
 /// The server of the provider that defined Chat Completions. Others take its older parameters.
 pub(super) const OPENAI: &str = "https://api.openai.com/v1";
 
-/// The agents that have an adaptor. `gemini` is the API of Google, so its agent has the name of its repository.
-pub(super) const AGENTS: [&str; 4] = ["claude", "codex", "gemini-cli", "opencode"];
+/// The programs that have an adaptor. `gemini` is the API of Google, so its agent has the name of its repository.
+pub(super) const AGENTS: [&str; 5] = ["claude", "codex", "gemini-cli", "opencode", "llm"];
 
 /// The source of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -185,7 +181,6 @@ impl Endpoint {
                 let script = self.table.script.as_deref().or(options.stub_script.as_deref());
                 Arc::new(script.map(Stub::with_script).transpose()?.unwrap_or_default())
             }
-            ApiName::Llm => Arc::new(Llm::on_path(limit)?),
             ApiName::Agent => Arc::new(ExternalBackend::agent(&self.name, &self.table.arguments, limit)?),
             _ => Arc::new(ExternalBackend::at(self.program(), &self.table.arguments, limit)?),
         })
@@ -198,7 +193,7 @@ impl Endpoint {
             ApiName::Openai => Some(Box::new(OpenAi { original: self.base() == Some(OPENAI) })),
             ApiName::OpenaiResponses => Some(Box::new(Responses)),
             ApiName::Gemini => Some(Box::new(Gemini)),
-            ApiName::Program | ApiName::Agent | ApiName::Stub | ApiName::Llm => None,
+            ApiName::Program | ApiName::Agent | ApiName::Stub => None,
         }
     }
 

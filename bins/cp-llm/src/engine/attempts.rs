@@ -12,7 +12,7 @@ use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
 use serde_json::{Value, json};
 
-use super::budget::{self, Amount, Ticket};
+use super::budget::{Amount, Ticket};
 use super::gate::Slot;
 use super::recordings::{Found, Recordings};
 use super::retry::{self, is_rate_limit};
@@ -70,7 +70,7 @@ impl Engine {
         let request = self.recorded_body(work)?;
         let key = &recordings.key(&work.target().endpoint, &request);
         // A second process that needs the same answer waits here, before it takes budget or a slot.
-        let _claim = match recordings.find(key, &request)? {
+        let _claim = match recordings.find(key)? {
             Found::Answer(recorded) => {
                 return self.replay(recordings, *recorded, &work.request_hash(&request), work, listener);
             }
@@ -214,9 +214,6 @@ impl Engine {
     ) -> Result<(Slot, Option<Ticket>)> {
         let gate = self.gates.of(&work.target().endpoint.name);
         if let Some(budget) = &self.budget {
-            if !backend.reports_usage() {
-                return Err(budget::missing_usage_error());
-            }
             self.check_price(budget, backend, work)?;
         }
         loop {

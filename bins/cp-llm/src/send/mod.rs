@@ -25,7 +25,7 @@ use rustix::termios::isatty;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 
-use self::batch::{Batch, Completed, TextPiece};
+use self::batch::{Batch, Completed};
 use self::options::Direct;
 pub(crate) use self::options::{Args, RequestArgs};
 use self::reasoning::ReasoningDisplay;
@@ -34,7 +34,6 @@ use self::resume::EarlierRun;
 use crate::code_block;
 use crate::engine::budget::Budget;
 use crate::engine::{Engine, Estimate, Listener, Work};
-use crate::wire_api::TextKind;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -69,7 +68,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let engine = Arc::new(engine);
     let in_parallel = direct.jobs > 1 && source == Source::Input && !direct.dry_run;
-    let batch = in_parallel.then(|| Batch::new(&engine, direct.jobs.into())).transpose()?;
+    let batch = in_parallel.then(|| batch::start(&engine, direct.jobs.into(), context.out.warner())).transpose()?;
     let mut send = Send {
         request,
         direct,
@@ -121,11 +120,12 @@ impl Send<'_> {
         let Some(batch) = &mut self.batch else { return };
         // Requests in flight are paid for after a used-up budget or a closed output, but not after a refused key.
         let waits = end.code() != Code::Auth && !signals::interrupted();
-        let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_LIMIT });
+        batch.take_back();
+        let remaining = batch.drain(if waits { Duration::MAX } else { LEDGER_LIMIT });
         let options = self.request.stream_options().without_stop();
         // A closed output gets no more answers.
-        for (pieces, answered) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
-            let printed = show(pieces, &mut self.display, context).and_then(|()| match answered.outcome {
+        for answered in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
+            let printed = match answered.outcome {
                 Err(error) if error.code() == Code::Interrupted => {
                     context.out.place = answered.place;
                     context.out.item_failed(error)
@@ -133,35 +133,29 @@ impl Send<'_> {
                 // The closing line reports the error that ended the stream.
                 Err(error) if error.is_fatal() => Ok(()),
                 _ => self.settle(answered, options, context),
-            });
+            };
             if printed.is_err() {
                 return;
             }
         }
     }
 
-    /// Prints text and messages that have arrived. Returns false if there were none.
+    /// Prints an answer that has arrived. Returns false if there is none.
     fn advance(&mut self, context: &mut Context) -> Result<bool> {
-        let Some(batch) = &mut self.batch else { return Ok(false) };
-        let (answered, pieces) = batch.ready();
-        let came = answered.is_some() || !pieces.is_empty();
-        batch.messages().iter().for_each(|message| context.warn(message));
-        show(pieces, &mut self.display, context)?;
-        if let Some(answered) = answered {
-            self.settle(answered, self.request.stream_options(), context)?;
-        }
-        Ok(came)
+        let Some(answered) = self.batch.as_mut().and_then(Batch::take) else { return Ok(false) };
+        self.settle(answered, self.request.stream_options(), context)?;
+        Ok(true)
     }
 
-    /// Waits for text or a message and prints it. Returns false if no prompt is in progress.
+    /// Waits for an answer and prints it. Returns false if no prompt is in progress.
     fn wait(&mut self, context: &mut Context) -> Result<bool> {
         if self.advance(context)? {
             return Ok(true);
         }
-        let Some(batch) = self.batch.as_ref().filter(|batch| !batch.is_empty()) else { return Ok(false) };
         // Output is flushed before a wait.
         context.out.flush()?;
-        batch.wait()?;
+        let Some(answered) = self.batch.as_mut().map_or(Ok(None), Batch::wait)? else { return Ok(false) };
+        self.settle(answered, self.request.stream_options(), context)?;
         Ok(true)
     }
 
@@ -169,7 +163,7 @@ impl Send<'_> {
     fn settle(&mut self, answered: Completed, options: StreamOptions, context: &mut Context) -> Result<()> {
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
-            self.finish_answer(answered.shown, answered.outcome, context)
+            self.finish_answer(false, answered.outcome, context)
         })
     }
 
@@ -301,7 +295,7 @@ impl Filter for Send<'_> {
         while self.batch.as_ref().is_some_and(|batch| !batch.has_room()) && self.wait(context)? {}
         context.out.defer_item();
         let place = context.out.place;
-        self.batch.as_mut().map_or(Ok(()), |batch| batch.give(place, work))
+        self.batch.as_mut().map_or(Ok(()), |batch| batch.give((place, work)))
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
@@ -337,21 +331,6 @@ pub(crate) fn print_cut(error: &Error, context: &mut Context) -> Result<()> {
     let Some(text) = cut_text(error).filter(|_| context.out.format() != Format::Json) else { return Ok(()) };
     context.out.piece(&text)?;
     if context.out.place.line.is_some() { Ok(()) } else { context.out.raw(b"\n") }
-}
-
-/// Prints pieces of streamed answers.
-fn show(pieces: Vec<TextPiece>, display: &mut ReasoningDisplay, context: &mut Context) -> Result<()> {
-    let here = context.out.place;
-    for (place, kind, text) in pieces {
-        context.out.place = place;
-        let mut printer = Printer { context, display, shown: true };
-        match kind {
-            TextKind::Answer => printer.text(&text)?,
-            TextKind::Thinking => printer.thinking(&text)?,
-        }
-    }
-    context.out.place = here;
-    Ok(())
 }
 
 /// Prints the progress of an answer.

@@ -101,7 +101,7 @@ pub(crate) struct RequestArgs {
 /// The options of requests that are answered now.
 #[derive(clap::Args)]
 pub(crate) struct Direct {
-    /// Print the text as it comes
+    /// Print the text as it comes, unless --jobs is above 1
     #[arg(long, conflicts_with = "schema", help_heading = "Output")]
     stream: bool,
     /// Print the first fenced code block of the answer, not the text around it

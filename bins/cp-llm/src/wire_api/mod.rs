@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::answer::{Answer, Call, Decoder, Partial, Payload, decode_event, finish, parsed, thoughts};
 use self::answer::{Part, PartContent};
-pub(crate) use self::history::{Lowered, count_but_text, lowered};
+pub(crate) use self::history::{Lowered, lowered};
 use self::json::Body;
 pub(crate) use self::json::exact;
 use self::upstream::restarted;

@@ -205,8 +205,16 @@ impl Output {
 
     /// Prints a warning on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
-        if !self.quiet {
-            line_to_stderr(&format!("{}: {}", self.program, without_secrets(message)));
+        self.warner()(message);
+    }
+
+    /// Prints warnings from other threads.
+    pub fn warner(&self) -> impl Fn(&str) + Send + Sync + use<> {
+        let (quiet, program) = (self.quiet, self.program);
+        move |message| {
+            if !quiet {
+                line_to_stderr(&format!("{program}: {}", without_secrets(message)));
+            }
         }
     }
 

@@ -243,7 +243,7 @@ impl Budget {
 }
 
 /// The error for a backend whose answers have no usage.
-pub(crate) fn missing_usage_error() -> Error {
+fn missing_usage_error() -> Error {
     Error::config("the backend does not report usage, so a budget cannot be enforced")
         .hint("remove --budget-usd and --budget-tokens (and budget_usd from the policy), or use a backend that reports usage")
         .fatal()
