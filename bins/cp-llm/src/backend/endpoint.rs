@@ -38,7 +38,6 @@ pub(crate) enum ApiName {
     /// Records on the standard streams of a program.
     Program,
     /// The stream of a coding agent, converted to records by an adaptor.
-    #[serde(skip_deserializing)]
     Agent,
     /// The stub.
     Stub,
@@ -76,9 +75,6 @@ impl ApiName {
 
 /// The server of the provider that defined Chat Completions. Others take its older parameters.
 pub(super) const OPENAI: &str = "https://api.openai.com/v1";
-
-/// The programs that have an adaptor. `gemini` is the API of Google, so its agent has the name of its repository.
-pub(super) const AGENTS: [&str; 5] = ["claude", "codex", "gemini-cli", "opencode", "llm"];
 
 /// The source of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,6 +126,8 @@ pub(crate) struct Endpoint {
     pub(super) key: KeySource,
     /// True if a missing key is an error.
     pub(super) needs_key: bool,
+    /// True if a table, the environment or a stored key configures it.
+    pub(super) is_configured: bool,
     /// Its other settings.
     pub table: Table,
 }
@@ -137,7 +135,15 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// An endpoint with default settings.
     pub(crate) fn of(name: &str, api: ApiName) -> Self {
-        Self { name: name.to_owned(), api, base: None, key: KeySource::None, needs_key: false, table: Table::default() }
+        Self {
+            name: name.to_owned(),
+            api,
+            base: None,
+            key: KeySource::None,
+            needs_key: false,
+            is_configured: false,
+            table: Table::default(),
+        }
     }
 
     /// The base URL; `None` without a server.

@@ -121,6 +121,7 @@ fn exchange(child: &mut Child, prompt: &PromptRecord<'_>, end: Instant, show: &m
                 }
             }
             Some(Kind::Message) => return answer_of(record.read().map_err(|_| incomplete(line))?),
+            None => return Err(incomplete(line)),
             _ => {}
         }
     }

@@ -178,7 +178,7 @@ impl Engine {
                 slot.answered();
                 Ok(true)
             }
-            Err(error) if is_rate_limit(error) => self.slow_down(work, &slot, error),
+            Err(error) if is_rate_limit(error) => self.slow_down(&slot, error),
             Err(error) => {
                 if affects_all_requests(error, work) {
                     self.shared_failure().get_or_insert_with(|| error.to_value());
@@ -212,7 +212,7 @@ impl Engine {
         body: &[u8],
         listener: &mut dyn Listener,
     ) -> Result<(Slot, Option<Ticket>)> {
-        let gate = self.gates.of(&work.target().endpoint.name);
+        let gate = &self.gate;
         if let Some(budget) = &self.budget {
             self.check_price(budget, backend, work)?;
         }
@@ -250,9 +250,9 @@ impl Engine {
 
     /// Delays all requests after a rate limit, also those of processes that share the budget file. Returns true if it
     /// counts as a retry of this request.
-    fn slow_down(&self, work: &Work, slot: &Slot, error: &Error) -> Result<bool> {
+    fn slow_down(&self, slot: &Slot, error: &Error) -> Result<bool> {
         let (is_first, was_alone) = slot.rate_limited();
-        let gate = self.gates.of(&work.target().endpoint.name);
+        let gate = &self.gate;
         if let Some(length) = self.retries.length(error, gate.consecutive_limits(), retry::jitter())
             && is_first
         {

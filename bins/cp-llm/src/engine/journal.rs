@@ -21,7 +21,7 @@ const NAME: &str = "cp-llm.jsonl";
 
 /// Writes the ledger entries of this program. The ledger is opened with the first request.
 pub(crate) struct Journal {
-    pub path: PathBuf,
+    path: PathBuf,
     /// The open ledger, and true if its entries are synced to disk.
     ledger: Mutex<Option<(Ledger, bool)>>,
     agent: String,

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::budget::{Amount, Budget};
-use self::gate::Gates;
+use self::gate::Gate;
 use self::journal::Journal;
 use self::recordings::Recordings;
 use self::retry::RetryPolicy;
@@ -63,8 +63,8 @@ pub(crate) struct Engine {
     /// dollars.
     pub counts_what_is_free: bool,
     pub budget: Option<Budget>,
-    /// Limits of the number of concurrent requests.
-    pub gates: Gates,
+    /// Limits the number of concurrent requests.
+    pub gate: Arc<Gate>,
     /// The first failure that every other request would meet too.
     pub shared_failure: Mutex<Option<Value>>,
     pub journal: Journal,
@@ -84,7 +84,7 @@ impl Engine {
             recordings: None,
             counts_what_is_free: false,
             budget: None,
-            gates: Gates::new(1),
+            gate: Gate::new(1),
             shared_failure: Mutex::default(),
             journal: Journal::new(context, logs_content)?,
             lowered: Mutex::default(),

@@ -40,10 +40,6 @@ pub(super) struct Terms {
     pub fail_on: Vec<String>,
     pub stub_script: Option<PathBuf>,
     pub schema: Option<Value>,
-    /// The ledger, as the bytes of its path, the session and the run.
-    pub ledger: Vec<u8>,
-    pub session: Option<String>,
-    pub run: Option<String>,
 }
 
 /// A row: its place in the input, the hash and the length of its request, and its prompt.

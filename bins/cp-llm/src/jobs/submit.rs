@@ -4,8 +4,6 @@
 //! wherever it was killed: a batch is on disk before the provider is asked to create it. Its requests are only in
 //! memory, because the same input has them again.
 
-use std::os::unix::ffi::OsStringExt as _;
-
 use cp_common::keys::hex;
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
@@ -127,9 +125,6 @@ fn store(draft: &Draft, number: usize, args: &RequestArgs, client: &Client, cont
         fail_on: engine.fail_on.clone(),
         stub_script: args.stub_script.as_ref().map(std::path::absolute).transpose()?,
         schema: engine.schema.as_ref().map(|schema| schema.text.clone()),
-        ledger: std::path::absolute(&engine.journal.path)?.into_os_string().into_vec(),
-        session: context.session(),
-        run: context.options.run.clone(),
     };
     let batch = Batch::locked(&context.home, &id, Some((job, terms, &draft.rows)))?;
     if batch.job.input_hash == input_hash {

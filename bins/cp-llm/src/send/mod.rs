@@ -79,7 +79,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         display: ReasoningDisplay::new(request.reasoning),
         writer,
         estimate: None,
-        has_noted_session: false,
     };
     // No other process may resume this output while it is written.
     if source == Source::Input && direct.resume.is_none() {
@@ -110,8 +109,6 @@ struct Send<'a> {
     writer: Option<Writer>,
     /// The sum of a dry run.
     estimate: Option<Estimate>,
-    /// True after the notice that the session is not used.
-    has_noted_session: bool,
 }
 
 impl Send<'_> {
@@ -267,8 +264,7 @@ impl Filter for Send<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        if let (Body::Text(_), Some(session), false) = (&body, &context.options.session, self.has_noted_session) {
-            self.has_noted_session = true;
+        if let (Body::Text(_), Some(session)) = (&body, &context.options.session) {
             let how = format!("cp-compose --session {session} -- TEXT | cp-llm | cp-session tee {session}");
             let message =
                 format!("the turns of the session were not sent, and the new turns are not stored in it: {how}");

@@ -14,9 +14,7 @@ use cp_common::wire::ToolSpec;
 use cp_common::{Context, Error, Result};
 use cp_http::client::Timeouts;
 use cp_table::{Table, TableOptions, Template, Writer};
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::request::{RequestBuilder, parameters};
 use crate::backend::Backends;
@@ -25,7 +23,7 @@ use crate::backend::endpoint::BackendOptions;
 use crate::command_line;
 use crate::engine::Engine;
 use crate::engine::budget::{Budget, BudgetOptions};
-use crate::engine::gate::Gates;
+use crate::engine::gate::Gate;
 use crate::engine::recordings::Recordings;
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
@@ -246,7 +244,7 @@ impl RequestArgs {
             recordings,
             counts_what_is_free: self.budget_usd.is_some(),
             budget: if sends { Budget::open(&limits, policy_usd)? } else { None },
-            gates: Gates::new(jobs),
+            gate: Gate::new(jobs),
             ..Engine::new(context, backends, retries, logs_content)?
         };
         Ok((engine, requests))
@@ -323,26 +321,10 @@ impl Direct {
 /// The longest list of tools, in bytes.
 const LONGEST: u64 = 4 << 20;
 
-/// A tool, with the member names that different programs use.
-#[derive(Deserialize)]
-struct CatalogueTool {
-    name: String,
-    #[serde(default)]
-    description: String,
-    #[serde(alias = "parameters", alias = "inputSchema")]
-    input_schema: Box<RawValue>,
-}
-
 fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
     let text = given::bytes(file, LONGEST).map_err(Error::fatal)?;
-    let tools: Vec<CatalogueTool> = serde_json::from_slice(&text)
-        .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())?;
-    let specs = tools.into_iter().map(|tool| ToolSpec {
-        name: tool.name,
-        description: tool.description,
-        input_schema: tool.input_schema,
-    });
-    Ok(specs.collect())
+    serde_json::from_slice(&text)
+        .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())
 }
 
 fn duration_of(option: &str, given: f64) -> Result<Duration> {
