@@ -55,7 +55,7 @@ pub(super) struct Row {
 impl Row {
     /// The row of a prompt with all options applied.
     pub(super) fn of(work: &Work, place: Place, body: &[u8]) -> Self {
-        let Request { system, messages, tools, model, .. } = work.request().clone();
+        let Request { system, messages, tools, model, .. } = work.request.clone();
         let system = Some(system).filter(|system| !system.is_empty());
         let prompt = Prompt { system, messages, tools, model: Some(model), ..work.prompt.clone() };
         let Place { index, line } = place;

@@ -1,7 +1,6 @@
 //! The default verb: texts and prompts in, messages out.
 
 mod batch;
-mod estimate;
 mod options;
 mod reasoning;
 mod request;
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (engine, mut requests) = request.prepared(Some(direct), context)?;
     requests.table = request.table()?;
     let writer = requests.table.as_ref().and_then(|(table, _)| request.writer(table, engine.schema.as_ref(), context));
-    if let Some(recording) = &direct.replay {
+    if let Some(recording) = &direct.store.replay {
         let message = format!("the answers are from the recording {}: no model was asked", recording.display());
         context.out.notice("replayed", Severity::Info, message);
     }
@@ -223,7 +222,7 @@ impl Send<'_> {
     /// The request id of an item: the option, with the position appended after the first item.
     fn id_of(&self, work: &Work) -> Option<String> {
         let id = self.request.request_id.as_ref()?;
-        Some(match work.request().position {
+        Some(match work.request.position {
             0 => id.clone(),
             position => format!("{id}#{position}"),
         })
@@ -242,7 +241,7 @@ impl Send<'_> {
         let mut shown = false;
         let id = self.id_of(&work);
         // Only a request with an id is compared with earlier ones.
-        let named = |_| Ok::<_, Error>((work.target().name(), keys::hash(&self.engine.body(&work)?)));
+        let named = |_| Ok::<_, Error>((work.target.name(), keys::hash(&self.engine.body(&work)?)));
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
             let mut listener = Printer { context, display: &mut self.display, shown: false };
@@ -283,7 +282,7 @@ impl Filter for Send<'_> {
             if self.direct.dry_run {
                 let request = DryRun::of(&self.engine, &work)?;
                 let estimate = self.engine.estimate_request(&work)?;
-                self.estimate = Some(estimate::sum(self.estimate.take(), estimate));
+                self.estimate = Some(request::sum(self.estimate.take(), estimate));
                 return context.out.record(Kind::Item, &request);
             }
             return self.ask(work, context);
@@ -309,7 +308,7 @@ impl Filter for Send<'_> {
         self.engine.report_lowered(context);
         let is_rows = self.request.stream_options().kind() == Some(InputKind::Rows);
         if let Some(estimate) = self.estimate.as_ref().filter(|_| is_rows) {
-            estimate::report(estimate, context);
+            request::report(estimate, context);
         }
         Ok(())
     }

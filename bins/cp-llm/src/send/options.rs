@@ -96,8 +96,12 @@ pub(crate) struct RequestArgs {
     text: Vec<String>,
 }
 
+/// The heading of options for streams.
+const MANY: &str = "Many prompts";
+
 /// The options of requests that are answered now.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Limits")]
 pub(crate) struct Direct {
     /// Print the text as it comes, unless --jobs is above 1
     #[arg(long, conflicts_with = "schema", help_heading = "Output")]
@@ -106,82 +110,44 @@ pub(crate) struct Direct {
     #[arg(short = 'x', long, help_heading = "Output")]
     pub extract: bool,
     /// The longest pause in a stream
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = seconds,
-        default_value = "120s",
-        help_heading = "Limits",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "120s", hide_short_help = true)]
     idle_timeout: f64,
     /// The number of retries of transient failures
-    #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 2)]
     retries: u32,
     /// The longest wait before a retry
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = seconds,
-        default_value = "60s",
-        help_heading = "Limits",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "60s", hide_short_help = true)]
     retry_max_wait: f64,
-    /// Add each answer to a recording
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = ["replay", "cache"],
-        help_heading = "Recordings and cache",
-        hide_short_help = true
-    )]
-    record: Option<PathBuf>,
-    /// Answer from a recording, and send nothing
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "cache",
-        help_heading = "Recordings and cache",
-        hide_short_help = true
-    )]
-    pub replay: Option<PathBuf>,
-    /// Reuse the answers to equal requests, and store new ones
-    #[arg(
-        long,
-        value_name = "FILE",
-        num_args = 0..=1,
-        require_equals = true,
-        help_heading = "Recordings and cache",
-        hide_short_help = true
-    )]
-    #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
-    cache: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    pub store: Store,
     /// File of a budget shared between processes
-    #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     budget_file: Option<PathBuf>,
     /// The output of an earlier run: prompts that it answers are skipped
-    #[arg(
-        long = "skip-done",
-        value_name = "OUT",
-        conflicts_with = "request_id",
-        help_heading = "Many prompts",
-        hide_short_help = true
-    )]
+    #[arg(long = "skip-done", value_name = "OUT", conflicts_with = "request_id", help_heading = MANY, hide_short_help = true)]
     pub resume: Option<PathBuf>,
     /// The number of concurrent requests
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=1024),
-        conflicts_with = "request_id",
-        help_heading = "Many prompts"
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), conflicts_with = "request_id", help_heading = MANY)]
     pub jobs: u16,
     /// Print the request instead of sending it
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
+}
+
+/// The options of recordings.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Recordings and cache")]
+pub(crate) struct Store {
+    /// Add each answer to a recording
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], hide_short_help = true)]
+    record: Option<PathBuf>,
+    /// Answer from a recording, and send nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "cache", hide_short_help = true)]
+    pub replay: Option<PathBuf>,
+    /// Reuse the answers to equal requests, and store new ones
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, hide_short_help = true)]
+    #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
+    cache: Option<Option<PathBuf>>,
 }
 
 impl RequestArgs {
@@ -254,7 +220,7 @@ impl RequestArgs {
     pub(crate) fn source(&self, direct: Option<&Direct>) -> Result<Source> {
         let source = self.table.source(&self.text)?;
         let files = [&self.tools, &self.schema, &self.stub_script].into_iter();
-        let files = files.chain(direct.into_iter().flat_map(|direct| [&direct.replay, &direct.resume]));
+        let files = files.chain(direct.into_iter().flat_map(|direct| [&direct.store.replay, &direct.resume]));
         let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
         let named = files.flatten().map(|file| file.as_os_str()).chain(system);
         given::check_input(named, !matches!(source, Source::Argument(_)))?;
@@ -297,13 +263,12 @@ impl Direct {
         if self.dry_run {
             return Ok(None);
         }
+        let Store { record, replay, cache } = &self.store;
         // These files are written to.
-        for file in
-            [&self.record, &self.resume, &self.budget_file, self.cache.as_ref().unwrap_or(&None)].into_iter().flatten()
-        {
+        for file in [record, &self.resume, &self.budget_file, cache.as_ref().unwrap_or(&None)].into_iter().flatten() {
             cp_policy::check_writable(&context.home, file)?;
         }
-        match (&self.record, &self.replay, &self.cache) {
+        match (record, replay, cache) {
             (Some(file), ..) => Recordings::record(file).map(Some),
             (_, Some(file), _) => Recordings::replay(file).map(Some),
             (.., Some(named)) => {

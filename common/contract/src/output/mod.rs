@@ -232,13 +232,6 @@ impl Output {
         }
     }
 
-    /// Shows a line on the terminal of standard error until something else is written.
-    pub fn announce(&self, text: &str) {
-        if !self.quiet {
-            sink::announce(text);
-        }
-    }
-
     /// Prints the number of failed items that were not reported individually.
     fn report_remaining_failures(&self) {
         let rest = self.own_failures.saturating_sub(FAILURES_SHOWN);

@@ -83,13 +83,6 @@ impl Amount {
         Self { usd: usd.max(0.0), tokens: self.tokens.saturating_sub(less.tokens) }
     }
 
-    /// Multiplies both parts.
-    #[expect(clippy::cast_precision_loss, reason = "as many tokens are never counted")]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count, cut off")]
-    pub(super) fn scaled(self, part: f64) -> Self {
-        Self { usd: self.usd * part, tokens: (self.tokens as f64 * part) as u64 }
-    }
-
     fn is_valid(self) -> bool {
         self.usd.is_finite() && self.usd >= 0.0
     }

@@ -100,7 +100,8 @@ impl Budget {
     /// The average cost of an answer so far.
     pub(super) fn average(&self) -> Option<Amount> {
         let state = self.lock();
-        (state.answers > 0).then(|| state.answered.scaled(1.0 / f64::from(state.answers)))
+        let Amount { usd, tokens } = state.answered;
+        Some(Amount { usd: usd / f64::from(state.answers), tokens: tokens.checked_div(state.answers.into())? })
     }
 
     /// The rest of the pause of all processes that share the file.
