@@ -10,7 +10,7 @@ use cp_common::wire::record::{Kind, Record, SCHEMA_VERSION, open_line};
 use cp_common::wire::schemas::MESSAGE;
 use cp_common::wire::{Delta, Message, Prompt, Usage};
 use cp_common::{Code, Error, Result};
-use cp_schema::Schema;
+use cp_schema::{Fault, Schema};
 use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
@@ -94,11 +94,12 @@ impl ExternalBackend {
 }
 
 fn exchange(child: &mut Child, prompt: &PromptRecord<'_>, end: Instant, show: &mut OnText<'_>) -> Result<Answer> {
-    child.write(&open_line(Kind::Prompt.name(), prompt)?).map_err(|error| match error.code() {
-        Code::Interrupted => error,
-        // The program has exited without an answer.
-        _ => cut(),
-    })?;
+    // A program that has exited may have left a line, which says more than that it cannot be written to.
+    if let Err(error) = child.write(&open_line(Kind::Prompt.name(), prompt)?)
+        && error.code() == Code::Interrupted
+    {
+        return Err(error);
+    }
     loop {
         if !child.wait_line(end.saturating_duration_since(Instant::now()))? {
             return Err(Error::new(Code::Timeout, "the program did not answer in time")
@@ -153,7 +154,7 @@ fn faults_of(line: &[u8]) -> Result<Vec<String>, String> {
         },
     }))?;
     let faults = schema.faults(&record, MOST).into_iter();
-    Ok(faults.map(|fault| format!("{}: {}", fault.pointer, fault.message)).collect())
+    Ok(faults.map(|Fault { pointer, message }| format!("{pointer} {message}").trim_start().to_owned()).collect())
 }
 
 /// A prompt with all parameters, including those that only the program knows.
