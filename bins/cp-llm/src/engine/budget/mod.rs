@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use cp_common::wire::Usage;
-use cp_common::{Code, Error, Result, signals};
+use cp_common::{Code, Error, Result, clock, signals};
 
 pub(super) use self::file::Amount;
 use self::file::{BudgetFile, Limit, Owner, Reservation, SharedFile};
@@ -107,14 +107,14 @@ impl Budget {
     /// The rest of the pause of all processes that share the file.
     pub(super) fn remaining_pause(&self) -> Result<Duration> {
         let Storage::Shared(file) = &self.storage else { return Ok(Duration::ZERO) };
-        Ok(file.read()?.pause_end().map_or(Duration::ZERO, |end| (end - Utc::now()).to_std().unwrap_or_default()))
+        Ok(file.read()?.pause_end().map_or(Duration::ZERO, |end| (end - now()).to_std().unwrap_or_default()))
     }
 
     /// Pauses all processes that share the file.
     pub(super) fn pause(&self, length: Duration) -> Result<()> {
         let Storage::Shared(file) = &self.storage else { return Ok(()) };
         let length = TimeDelta::from_std(length).unwrap_or(TimeDelta::MAX);
-        let end = Utc::now().checked_add_signed(length).unwrap_or(DateTime::<Utc>::MAX_UTC);
+        let end = now().checked_add_signed(length).unwrap_or(DateTime::<Utc>::MAX_UTC);
         file.change(|content| {
             if content.pause_end().is_none_or(|known| known < end) {
                 content.not_before = Some(end.to_rfc3339_opts(SecondsFormat::Millis, true));
@@ -242,4 +242,9 @@ fn missing_usage_error() -> Error {
     Error::config("the backend does not report usage, so a budget cannot be enforced")
         .hint("remove --budget-usd and --budget-tokens (and budget_usd from the policy), or use a backend that reports usage")
         .fatal()
+}
+
+fn now() -> DateTime<Utc> {
+    let now = i64::try_from(clock::unix_milliseconds()).ok().and_then(DateTime::from_timestamp_millis);
+    now.unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
