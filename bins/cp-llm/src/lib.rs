@@ -25,6 +25,9 @@ use std::time::Duration;
 use cp_common::program::Program;
 use cp_common::{Context, Result, signals};
 
+/// The description of a variable with a key.
+const KEY: &str = "API key; with _FILE added: a file with the key; with _COMMAND: a command that prints it";
+
 /// The description of this program.
 pub static PROGRAM: Program = Program {
     name: "cp-llm",
@@ -33,18 +36,9 @@ pub static PROGRAM: Program = Program {
     verbs: &[send::DOC, jobs::DOCS[0], jobs::DOCS[1], jobs::DOCS[2], jobs::DOCS[3], models::DOC],
     groups: &[],
     environment: &[
-        (
-            "ANTHROPIC_API_KEY",
-            "API key of Anthropic; with _FILE added: a file with the key; with _COMMAND: a command that prints it",
-        ),
-        (
-            "OPENAI_API_KEY",
-            "API key of OpenAI; with _FILE added: a file with the key; with _COMMAND: a command that prints it",
-        ),
-        (
-            "GEMINI_API_KEY",
-            "API key of Gemini; with _FILE added: a file with the key; with _COMMAND: a command that prints it",
-        ),
+        ("ANTHROPIC_API_KEY", KEY),
+        ("OPENAI_API_KEY", KEY),
+        ("GEMINI_API_KEY", KEY),
         ("ANTHROPIC_BASE_URL", "Base URL of another server with the same API"),
         ("OPENAI_BASE_URL", "Base URL of another server with the same API"),
         ("GEMINI_BASE_URL", "Base URL of another server with the same API"),

@@ -1,21 +1,23 @@
 //! `cp-llm models`: the models of backends. The checks of `doctor` list them too, to find out whether a server accepts
 //! the key.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cp_common::context::options::{QueryOptions, seconds};
 use cp_common::context::pages::Pages;
 use cp_common::output::Severity;
 use cp_common::program::{Check, Class, Status, VerbDoc};
-use cp_common::wire::Reply;
+use cp_common::wire::{Reply, Turn};
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{ApiName, BackendOptions, Endpoint};
 use crate::backend::price::Prices;
-use crate::backend::{Backends, program, provider};
+use crate::backend::{Backend, Backends, provider};
 use crate::policy::Policy;
+use crate::wire_api::Request;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -104,9 +106,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Lists the models of an endpoint; `None` if it has no such list.
 fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
+    backend(endpoint, limit, context)?.models().transpose()
+}
+
+/// The backend of an endpoint, with a time limit for each request.
+fn backend(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Arc<dyn Backend>> {
     let permission = Policy::load(context)?.permission();
-    let backend = Backends::new(BackendOptions::new(limit, permission)).of(endpoint)?.backend;
-    backend.models().transpose()
+    Ok(Backends::new(BackendOptions::new(limit, permission)).of(endpoint)?.backend)
 }
 
 /// The longest time to wait for a server.
@@ -149,7 +155,7 @@ fn check_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) ->
     let mut checks = Vec::new();
     let meant = endpoints.default_for(None);
     match &meant {
-        Ok(endpoint) if endpoint.api == ApiName::Program => checks.extend(check_program(endpoint)),
+        Ok(endpoint) if endpoint.api == ApiName::Program => checks.push(check_program(endpoint, context)),
         Ok(endpoint) => {
             checks.extend(check_server(endpoint, context).map(|found| {
                 found.unwrap_or_else(|e| failing("upstream", Status::Fail, &e, "see error.code with `cp-llm models`"))
@@ -175,18 +181,15 @@ fn check_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) ->
     checks
 }
 
-/// Checks a backend that is a program, with a failed check for each fault.
-fn check_program(endpoint: &Endpoint) -> Vec<Check> {
-    let name = endpoint.program();
-    let faults = match program::examine(name, PROGRAM_LIMIT) {
-        Ok(faults) => faults,
-        Err(e) => return vec![failing("backend", Status::Fail, &e, "name an executable")],
-    };
-    if faults.is_empty() {
-        return vec![Check::pass("backend", format!("{name} answered a prompt"))];
+/// Checks a backend that is a program by sending it a short prompt.
+fn check_program(endpoint: &Endpoint, context: &Context) -> Check {
+    let request = Request { messages: vec![Turn::text("user", "Say: ok")], ..Request::default() };
+    let asked = backend(endpoint, PROGRAM_LIMIT, context)
+        .and_then(|backend| backend.exchange(&request, &[], &mut |_, _| Ok(())).outcome);
+    match asked {
+        Ok(_) => Check::pass("backend", format!("{} answered a prompt", endpoint.program())),
+        Err(e) => failing("backend", Status::Fail, &e, "see WRITING A BACKEND in cp-authors(7)"),
     }
-    let fix = "see WRITING A BACKEND in cp-authors(7)";
-    faults.into_iter().map(|fault| Check::not_fine("backend", Status::Fail, format!("{name}: {fault}"), fix)).collect()
 }
 
 /// Checks that the server accepts the key, by listing its models. `None` if it has no such list.

@@ -178,10 +178,9 @@ fn answer_without_usage_ends_stream_with_budget() {
 #[test]
 fn backend_without_usage_is_rejected_with_budget() {
     let llm = Llm::new();
-    llm.work.executable("bin/llm", "#!/bin/sh\ncat >/dev/null\necho fine\n");
-    let ask = |arguments: &[&str]| {
-        llm.command(&[&["--backend", "llm"], arguments, &["hi"]].concat()).also_on_path(llm.work.join("bin")).run()
-    };
+    let answer = r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"id":"","role":"assistant","content":"fine","model":"m","backend":"b","stop_reason":"end_turn","usage":{}}}"#;
+    llm.work.executable("mute", format!("#!/bin/sh\nread -r line\necho '{answer}'\n"));
+    let ask = |arguments: &[&str]| llm.run(&[&["--backend", "./mute"], arguments, &["hi"]].concat());
     assert_eq!(ask(&[]).status, 0);
     let error = ask(&["--budget-tokens", "5"]).failed(4, "E_CONFIG");
     assert!(error["details"]["hint"].as_str().unwrap().contains("--budget-tokens"), "{error}");

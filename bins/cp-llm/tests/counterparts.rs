@@ -290,7 +290,10 @@ fn llm_program_itself_sends_turns_of_a_session_as_one_text() {
     llm.user.write("extra-openai-models.yaml", models);
     let (directory, user) = (program.parent().unwrap().display().to_string(), llm.user.display().to_string());
     let llm = llm
-        .set("PATH", &format!("{directory}:/usr/bin:/bin"))
+        .set(
+            "PATH",
+            &format!("{directory}:/usr/bin:/bin:{}", cp_testkit::repository().join("scripts/backends").display()),
+        )
         .set("LLM_USER_PATH", &user)
         .set("OPENAI_API_KEY", "k")
         .set("CP_BACKEND", "llm");

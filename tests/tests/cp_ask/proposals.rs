@@ -38,8 +38,7 @@ fn a_call_that_fails_leaves_no_open_session() {
     let listed = "cp-session list | jq -c '[.data.items[].ended] | sort'";
     let ran = run(&place, &format!("cp-ask --tools none x; cp-ask -f none x; {listed}"));
     assert_eq!(ran.stdout, "[true]\n", "{}", ran.stderr);
-    let ran =
-        run(&place, &format!("CP_STUB_SCRIPT=fails cp-ask x; cp-log query | grep -c llm.request; {listed}"));
+    let ran = run(&place, &format!("CP_STUB_SCRIPT=fails cp-ask x; cp-log query | grep -c llm.request; {listed}"));
     assert_eq!(ran.stdout, "1\n[true,true]\n", "what was asked stays on the ledger: {}", ran.stderr);
     let ran = run(
         &place,

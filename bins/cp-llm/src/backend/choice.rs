@@ -14,7 +14,7 @@ use cp_http::client::address;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::endpoint::{AGENTS, ApiName, Endpoint, KeySource, Table, Target};
+use super::endpoint::{ApiName, Endpoint, KeySource, Table, Target};
 use super::provider::{self, LocalServer, PROVIDERS, Provider};
 use super::server::header;
 
@@ -23,14 +23,13 @@ const PROBE_LIMIT: Duration = Duration::from_millis(200);
 
 /// All endpoints, and the aliases of models.
 pub(crate) struct Endpoints {
-    /// The endpoints in `config/cp.toml`.
-    configured: BTreeMap<String, Arc<Endpoint>>,
+    /// The tables in `config/cp.toml`, then the rows of `providers.toml` that have no table of their name.
+    all: Vec<Arc<Endpoint>>,
     aliases: BTreeMap<String, String>,
     /// The name of the default endpoint, from an option or a setting.
     named: Option<Value>,
     /// The default model, from a setting.
     model: Option<Value>,
-    stored: StoredKeys,
     /// True if an error may suggest servers on this machine that answer.
     may_probe: bool,
 }
@@ -38,11 +37,13 @@ pub(crate) struct Endpoints {
 impl Endpoints {
     /// Reads the endpoints of a home. `flag` is the name of the default endpoint.
     pub(crate) fn load(context: &Context, flag: Option<&str>) -> Result<Self> {
-        let (config, stored) = (&context.config, StoredKeys(context.home.keys().join("api")));
-        let (configured, aliases) = read_tables(config, &stored)?;
+        let config = &context.config;
+        let (mut all, aliases) = read_tables(config)?;
+        let rows = PROVIDERS.iter().filter(|row| !all.iter().any(|own| own.name == row.name));
+        all.extend(rows.map(Provider::endpoint).collect::<Vec<_>>());
+        let stored = context.home.keys().join("api");
         Ok(Self {
-            stored,
-            configured,
+            all: all.into_iter().map(|endpoint| Arc::new(with_stored_key(endpoint, &stored))).collect(),
             aliases,
             named: config.get("backend", flag),
             model: config.get("model", None),
@@ -63,12 +64,9 @@ impl Endpoints {
         Self { may_probe, ..self }
     }
 
-    /// The endpoints that `config/cp.toml` or the environment configures.
+    /// The endpoints that `config/cp.toml`, the environment or a stored key configures.
     pub(crate) fn configured(&self) -> Vec<Arc<Endpoint>> {
-        let others = PROVIDERS.iter().filter(|provider| !self.configured.contains_key(&provider.name));
-        let providers = others.filter(|provider| !provider.only_by_name && self.is_configured(provider));
-        let endpoints = providers.map(|provider| Arc::new(self.stored.add_to(provider.endpoint())));
-        self.configured.values().cloned().chain(endpoints).collect()
+        self.all.iter().filter(|endpoint| endpoint.is_configured).cloned().collect()
     }
 
     /// The default endpoint; all configured endpoints if there are several and none is named.
@@ -82,16 +80,7 @@ impl Endpoints {
 
     /// Finds an endpoint by its name.
     fn find(&self, name: &str) -> Option<Arc<Endpoint>> {
-        if let Some(endpoint) = self.configured.get(name) {
-            return Some(Arc::clone(endpoint));
-        }
-        let endpoint = match name {
-            "stub" => Endpoint::of(name, ApiName::Stub),
-            "llm" => Endpoint::of(name, ApiName::Llm),
-            agent if AGENTS.contains(&agent) => Endpoint::of(agent, ApiName::Agent),
-            _ => self.stored.add_to(provider::named(name)?.endpoint()),
-        };
-        Some(Arc::new(endpoint))
+        self.all.iter().find(|endpoint| endpoint.name == name).cloned()
     }
 
     /// Finds an endpoint by its name, or the program at a path.
@@ -99,44 +88,39 @@ impl Endpoints {
         match self.find(name) {
             Some(endpoint) => Ok(endpoint),
             None if name.contains('/') => Ok(Arc::new(Endpoint::of(name, ApiName::Program))),
-            None => Err(self.unknown_backend(name)),
+            None => {
+                let known: Vec<&str> = self.all.iter().map(|endpoint| endpoint.name.as_str()).collect();
+                let error = Error::config(format!("no backend `{name}`")).with("known", known.clone()).fatal();
+                Err(match cp_common::spelling::nearest(name, known.iter().copied()) {
+                    Some(nearest) => error.hint(format!("did you mean `{nearest}`?")),
+                    None => error.hint(format!("choose one of {}, or the path of an executable", known.join(", "))),
+                })
+            }
         }
     }
 
-    fn unknown_backend(&self, name: &str) -> Error {
-        let built_in = PROVIDERS.iter().map(|provider| provider.name.as_str()).chain(AGENTS).chain(["llm", "stub"]);
-        let own =
-            self.configured.keys().map(String::as_str).filter(|name| !built_in.clone().any(|known| known == *name));
-        let known: Vec<&str> = own.chain(built_in.clone()).collect();
-        let error = Error::config(format!("no backend `{name}`")).with("known", known.clone()).fatal();
-        match cp_common::spelling::nearest(name, known.iter().copied()) {
-            Some(nearest) => error.hint(format!("did you mean `{nearest}`?")),
-            None => error.hint(format!("choose one of {}, or the path of an executable", known.join(", "))),
-        }
-    }
-
-    /// The endpoint for a model without an endpoint in its name.
+    /// The endpoint for a model without an endpoint in its name: the named one, the provider of the model, or the only
+    /// one. Those that need no name to be used precede the others.
     pub(crate) fn default_for(&self, model: Option<&str>) -> Result<Arc<Endpoint>> {
         if let Some(named) = &self.named {
             return self.named(&named.text);
         }
-        let providers: Vec<&Provider> =
-            PROVIDERS.iter().filter(|provider| !provider.only_by_name && self.is_configured(provider)).collect();
-        let has_model =
-            |provider: &&&Provider| model.is_some_and(|m| provider.models.iter().any(|prefix| m.starts_with(prefix)));
-        if let Some(provider) = providers.iter().find(has_model) {
-            return self.named(&provider.name);
+        let configured = self.configured();
+        let of_row = |endpoint: &Arc<Endpoint>| provider::named(&endpoint.name).filter(|row| !row.only_by_name);
+        let has_model = |row: &Provider| model.is_some_and(|m| row.models.iter().any(|prefix| m.starts_with(prefix)));
+        if let Some(endpoint) = configured.iter().find(|endpoint| of_row(endpoint).is_some_and(has_model)) {
+            return Ok(Arc::clone(endpoint));
         }
-        let names: Vec<&str> = match providers.as_slice() {
-            [] => self.configured.keys().map(String::as_str).collect(),
-            several => several.iter().map(|provider| provider.name.as_str()).collect(),
-        };
-        match names.as_slice() {
+        let providers: Vec<_> = configured.iter().filter(|endpoint| of_row(endpoint).is_some()).collect();
+        match if providers.is_empty() { configured.iter().collect() } else { providers }.as_slice() {
             [] => Err(self.no_backend_error()),
-            [only] => self.named(only),
-            _ => Err(Error::config(format!("more than one backend is configured: {}", names.join(", ")))
-                .hint("choose with -m NAME/MODEL, --backend or CP_BACKEND")
-                .fatal()),
+            [only] => Ok(Arc::clone(only)),
+            several => {
+                let names: Vec<&str> = several.iter().map(|endpoint| endpoint.name.as_str()).collect();
+                Err(Error::config(format!("more than one backend is configured: {}", names.join(", ")))
+                    .hint("choose with -m NAME/MODEL, --backend or CP_BACKEND")
+                    .fatal())
+            }
         }
     }
 
@@ -155,13 +139,6 @@ impl Endpoints {
         };
         let offline = "without any of them `cp-llm --backend stub --format text hi` works: the stub answers offline";
         Error::config("no backend is configured").hint(format!("{hint}\n{offline}")).fatal()
-    }
-
-    /// True if `config/cp.toml`, the environment or a stored key configures it.
-    fn is_configured(&self, provider: &Provider) -> bool {
-        let has_key = provider.has_key_for(provider.base_url().as_deref());
-        let is_stored = || has_key && self.stored.file_of(&provider.name).is_some();
-        self.configured.contains_key(&provider.name) || provider.is_configured() || is_stored()
     }
 
     /// Resolves a model: an alias, `ENDPOINT/MODEL`, or a model of the default endpoint.
@@ -221,26 +198,18 @@ pub(crate) fn credentials(context: &Context) -> Credentials {
     Credentials::found(sources.collect::<Vec<_>>())
 }
 
-/// The keys that `cp-ask keys set` stores, each in the file `keys/api/NAME` of the home.
-struct StoredKeys(PathBuf);
-
-impl StoredKeys {
-    /// The file with the key of an endpoint, if it is stored. The two wire APIs of a provider have one key.
-    fn file_of(&self, endpoint: &str) -> Option<PathBuf> {
-        let name = if endpoint == "openai-responses" { "openai" } else { endpoint };
-        Some(self.0.join(name)).filter(|file| file.is_file())
+/// Adds the key that `cp-ask keys set` stores, in the file `keys/api/NAME` of the home, to an endpoint of a server
+/// without another source of its key. The key of a provider is sent only to the address of the provider.
+fn with_stored_key(mut endpoint: Endpoint, stored: &Path) -> Endpoint {
+    let row = provider::named(&endpoint.name);
+    // The two wire APIs of a provider have one key.
+    let file = stored.join(if endpoint.name == "openai-responses" { "openai" } else { &endpoint.name });
+    let is_foreign = row.is_some_and(|row| !row.has_key_for(endpoint.base()));
+    if endpoint.api.is_server() && !is_foreign && endpoint.key_source().is_none() && file.is_file() {
+        (endpoint.key, endpoint.needs_key) = (KeySource::File(file), true);
+        endpoint.is_configured |= row.is_none_or(|row| !row.only_by_name);
     }
-
-    /// Adds the stored key to an endpoint of a server without another source of its key. The key of a provider is sent
-    /// only to the address of the provider.
-    fn add_to(&self, mut endpoint: Endpoint) -> Endpoint {
-        let is_foreign = provider::named(&endpoint.name).is_some_and(|provider| !provider.has_key_for(endpoint.base()));
-        let needs_key = endpoint.api.is_server() && !is_foreign && endpoint.key_source().is_none();
-        if let Some(file) = self.file_of(&endpoint.name).filter(|_| needs_key) {
-            (endpoint.key, endpoint.needs_key) = (KeySource::File(file), true);
-        }
-        endpoint
-    }
+    endpoint
 }
 
 #[derive(Deserialize)]
@@ -252,11 +221,7 @@ struct Tables {
 }
 
 /// Reads the endpoints and the aliases of a home.
-#[expect(clippy::type_complexity, reason = "two tables")]
-fn read_tables(
-    config: &Config,
-    stored: &StoredKeys,
-) -> Result<(BTreeMap<String, Arc<Endpoint>>, BTreeMap<String, String>)> {
+fn read_tables(config: &Config) -> Result<(Vec<Endpoint>, BTreeMap<String, String>)> {
     let Tables { endpoints, aliases } = config.tables()?;
     let directory = config.file().parent().unwrap_or(Path::new(""));
     let at = |name: &Spanned<String>, e: Error| {
@@ -272,12 +237,9 @@ fn read_tables(
             return Err(at(name, error.hint("a name has letters, digits, `_` and `-` only")));
         }
     }
-    let endpoint = |(name, table): (Spanned<String>, Table)| {
-        let endpoint = endpoint(name.get_ref(), table, directory).map_err(|e| at(&name, e))?;
-        Ok((name.into_inner(), Arc::new(stored.add_to(endpoint))))
-    };
-    let endpoints = endpoints.into_iter().map(endpoint).collect::<Result<_>>()?;
-    Ok((endpoints, aliases.into_iter().map(|(name, means)| (name.into_inner(), means)).collect()))
+    let endpoints = endpoints.into_iter();
+    let endpoints = endpoints.map(|(name, table)| endpoint(name.get_ref(), table, directory).map_err(|e| at(&name, e)));
+    Ok((endpoints.collect::<Result<_>>()?, aliases.into_iter().map(|(name, of)| (name.into_inner(), of)).collect()))
 }
 
 fn is_name(name: &str) -> bool {
@@ -288,18 +250,12 @@ fn is_name(name: &str) -> bool {
 fn endpoint(name: &str, mut table: Table, directory: &Path) -> Result<Endpoint> {
     let wrong = |what: String| Error::config(format!("the endpoint `{name}` {what}"));
     let known = provider::named(name).map(Provider::endpoint);
-    let api = match (table.dialect, &known, name) {
-        (Some(api), _, _) => api,
-        (None, Some(known), _) => known.api,
-        (None, None, "stub") => ApiName::Stub,
-        (None, None, name) if AGENTS.contains(&name) => ApiName::Agent,
-        (None, None, _) => {
-            return Err(wrong("has no dialect".to_owned())
-                .hint("write dialect = \"openai\" (or anthropic, openai-responses, gemini, program, stub)"));
-        }
+    let Some(api) = table.dialect.or(known.as_ref().map(|known| known.api)) else {
+        return Err(wrong("has no dialect".to_owned())
+            .hint("write dialect = \"openai\" (or anthropic, openai-responses, gemini, program, stub)"));
     };
-    // Users rely on these two names never sending a request to a server.
-    if ["stub", "llm"].contains(&name) && api.name() != name {
+    // Users rely on the name of a program or the stub never sending a request to a server.
+    if known.as_ref().is_some_and(|known| !known.api.is_server() && known.api != api) {
         return Err(wrong(format!("cannot have the dialect {}", api.name())).hint("choose another name"));
     }
     let known = known.filter(|known| known.api == api);
@@ -346,5 +302,5 @@ fn endpoint(name: &str, mut table: Table, directory: &Path) -> Result<Endpoint> 
     let base = base.or(endpoint.base).or_else(|| provider::named(api.name()).and_then(Provider::base_url));
     table.command = table.command.map(|command| place(command.into()).display().to_string());
     table.script = table.script.map(place);
-    Ok(Endpoint { base, table, ..endpoint })
+    Ok(Endpoint { base, table, is_configured: true, ..endpoint })
 }

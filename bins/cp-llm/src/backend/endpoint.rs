@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::Backend;
 use super::price::Price;
-use super::program::{ExternalBackend, Llm};
+use super::program::ExternalBackend;
 use super::secret::{self, Secret};
 use super::server::{Server, base_of};
 use super::stub::Stub;
@@ -38,13 +38,9 @@ pub(crate) enum ApiName {
     /// Records on the standard streams of a program.
     Program,
     /// The stream of a coding agent, converted to records by an adaptor.
-    #[serde(skip_deserializing)]
     Agent,
     /// The stub.
     Stub,
-    /// The llm program.
-    #[serde(skip_deserializing)]
-    Llm,
 }
 
 impl ApiName {
@@ -58,7 +54,6 @@ impl ApiName {
             Self::Program => "program",
             Self::Agent => "agent",
             Self::Stub => "stub",
-            Self::Llm => "llm",
         }
     }
 
@@ -72,7 +67,7 @@ impl ApiName {
         match self {
             Self::Stub => Some("stub"),
             // An empty name leaves the choice to the program.
-            Self::Program | Self::Agent | Self::Llm => Some(""),
+            Self::Program | Self::Agent => Some(""),
             Self::Anthropic | Self::Openai | Self::OpenaiResponses | Self::Gemini => None,
         }
     }
@@ -80,9 +75,6 @@ impl ApiName {
 
 /// The server of the provider that defined Chat Completions. Others take its older parameters.
 pub(super) const OPENAI: &str = "https://api.openai.com/v1";
-
-/// The agents that have an adaptor. `gemini` is the API of Google, so its agent has the name of its repository.
-pub(super) const AGENTS: [&str; 4] = ["claude", "codex", "gemini-cli", "opencode"];
 
 /// The source of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,6 +126,8 @@ pub(crate) struct Endpoint {
     pub(super) key: KeySource,
     /// True if a missing key is an error.
     pub(super) needs_key: bool,
+    /// True if a table, the environment or a stored key configures it.
+    pub(super) is_configured: bool,
     /// Its other settings.
     pub table: Table,
 }
@@ -141,7 +135,15 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// An endpoint with default settings.
     pub(crate) fn of(name: &str, api: ApiName) -> Self {
-        Self { name: name.to_owned(), api, base: None, key: KeySource::None, needs_key: false, table: Table::default() }
+        Self {
+            name: name.to_owned(),
+            api,
+            base: None,
+            key: KeySource::None,
+            needs_key: false,
+            is_configured: false,
+            table: Table::default(),
+        }
     }
 
     /// The base URL; `None` without a server.
@@ -185,7 +187,6 @@ impl Endpoint {
                 let script = self.table.script.as_deref().or(options.stub_script.as_deref());
                 Arc::new(script.map(Stub::with_script).transpose()?.unwrap_or_default())
             }
-            ApiName::Llm => Arc::new(Llm::on_path(limit)?),
             ApiName::Agent => Arc::new(ExternalBackend::agent(&self.name, &self.table.arguments, limit)?),
             _ => Arc::new(ExternalBackend::at(self.program(), &self.table.arguments, limit)?),
         })
@@ -198,7 +199,7 @@ impl Endpoint {
             ApiName::Openai => Some(Box::new(OpenAi { original: self.base() == Some(OPENAI) })),
             ApiName::OpenaiResponses => Some(Box::new(Responses)),
             ApiName::Gemini => Some(Box::new(Gemini)),
-            ApiName::Program | ApiName::Agent | ApiName::Stub | ApiName::Llm => None,
+            ApiName::Program | ApiName::Agent | ApiName::Stub => None,
         }
     }
 

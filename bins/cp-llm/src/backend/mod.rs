@@ -6,7 +6,7 @@
 pub(crate) mod choice;
 pub(crate) mod endpoint;
 pub(crate) mod price;
-pub(crate) mod program;
+mod program;
 pub(crate) mod provider;
 mod secret;
 pub(crate) mod server;
@@ -30,10 +30,6 @@ pub(crate) trait Backend: Send + Sync {
     fn name(&self) -> &str;
     /// True if an answer may use the network and cost money.
     fn is_metered(&self) -> bool {
-        true
-    }
-    /// True if its answers are expected to report usage.
-    fn reports_usage(&self) -> bool {
         true
     }
     /// True if each of its answers reports its cost, so that no price is needed.

@@ -42,12 +42,6 @@ pub(super) fn named(name: &str) -> Option<&'static Provider> {
 }
 
 impl Provider {
-    /// True if the environment has its key or its base URL.
-    pub(super) fn is_configured(&self) -> bool {
-        self.endpoint.key_env.as_ref().is_some_and(|key| secret::source_of(key, variable).is_some())
-            || self.base_env.as_ref().is_some_and(|name| variable(name).is_some())
-    }
-
     /// True if it has a key, which is for this base URL.
     pub(super) fn has_key_for(&self, base: Option<&str>) -> bool {
         self.endpoint.key_env.is_some() && self.endpoint.base_url.as_deref() == base
@@ -63,7 +57,10 @@ impl Provider {
         let host = variable("OLLAMA_HOST").filter(|_| self.name == "ollama").map(|host| ollama(&host));
         let base = self.base_env.as_deref().and_then(variable).or(host);
         let key = self.endpoint.key_env.clone();
+        let has_key = key.as_ref().is_some_and(|key| secret::source_of(key, variable).is_some());
+        let has_base = self.base_env.as_deref().and_then(variable).is_some();
         Endpoint {
+            is_configured: (has_key || has_base) && !self.only_by_name,
             needs_key: key.is_some() && base.is_none(),
             base: base.or_else(|| self.base_url()).map(|base| base.trim_end_matches('/').to_owned()),
             key: key.map_or(KeySource::None, KeySource::Variable),

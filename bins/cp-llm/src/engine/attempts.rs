@@ -12,7 +12,7 @@ use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
 use serde_json::{Value, json};
 
-use super::budget::{self, Amount, Ticket};
+use super::budget::{Amount, Ticket};
 use super::gate::Slot;
 use super::recordings::{Found, Recordings};
 use super::retry::{self, is_rate_limit};
@@ -68,9 +68,9 @@ impl Engine {
         let Some(recordings) = &self.recordings else { return self.ask(work, listener) };
         let backend = self.ready(work)?.backend;
         let request = self.recorded_body(work)?;
-        let key = &recordings.key(&work.target().endpoint, &request);
+        let key = &recordings.key(&work.target.endpoint, &request);
         // A second process that needs the same answer waits here, before it takes budget or a slot.
-        let _claim = match recordings.find(key, &request)? {
+        let _claim = match recordings.find(key)? {
             Found::Answer(recorded) => {
                 return self.replay(recordings, *recorded, &work.request_hash(&request), work, listener);
             }
@@ -91,7 +91,7 @@ impl Engine {
         listener: &mut dyn Listener,
     ) -> Result<Message> {
         self.journal.record_replay(recordings.name(), request_hash, work)?;
-        if work.request().stream {
+        if work.request.stream {
             thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
             let text = recorded.content.text();
             text.split_inclusive(' ').try_for_each(|piece| listener.text(piece))?;
@@ -99,7 +99,7 @@ impl Engine {
         let Prompt { session_id, agent, row, .. } = work.prompt.clone();
         let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
         (message.receipt, message.request_hash) = (work.receipt(), Some(request_hash.to_owned()));
-        message.endpoint.clone_from(&work.target().endpoint.name);
+        message.endpoint.clone_from(&work.target.endpoint.name);
         if !recordings.is_replayed() {
             // The first request paid for it, so it is not counted again.
             message.cached = true;
@@ -157,7 +157,7 @@ impl Engine {
         }
         let start = Instant::now();
         let mut shown = false;
-        let request = work.request();
+        let request = &work.request;
         let mut exchange = backend.exchange(request, body, &mut |kind, text| match kind {
             _ if !request.stream => Ok(()),
             TextKind::Thinking => listener.thinking(text),
@@ -170,7 +170,7 @@ impl Engine {
             Ok(answer) => (answer.usage, answer.model.as_deref()),
             Err(_) => (exchange.usage, None),
         };
-        let usage = tokens.map(|tokens| self.usage(tokens, answered_by, work.target()));
+        let usage = tokens.map(|tokens| self.usage(tokens, answered_by, &work.target));
         let counted = usage.as_ref().map(|usage| self.counted(usage, backend));
         let settled = self.settle(ticket.as_ref(), counted.as_ref(), exchange.outcome.is_ok());
         let counts = match &exchange.outcome {
@@ -178,7 +178,7 @@ impl Engine {
                 slot.answered();
                 Ok(true)
             }
-            Err(error) if is_rate_limit(error) => self.slow_down(work, &slot, error),
+            Err(error) if is_rate_limit(error) => self.slow_down(&slot, error),
             Err(error) => {
                 if affects_all_requests(error, work) {
                     self.shared_failure().get_or_insert_with(|| error.to_value());
@@ -212,11 +212,8 @@ impl Engine {
         body: &[u8],
         listener: &mut dyn Listener,
     ) -> Result<(Slot, Option<Ticket>)> {
-        let gate = self.gates.of(&work.target().endpoint.name);
+        let gate = &self.gate;
         if let Some(budget) = &self.budget {
-            if !backend.reports_usage() {
-                return Err(budget::missing_usage_error());
-            }
             self.check_price(budget, backend, work)?;
         }
         loop {
@@ -228,7 +225,7 @@ impl Engine {
             let pause = budget.remaining_pause()?;
             if pause.is_zero() {
                 // Without a limit of its tokens a request costs as much as the average answer.
-                let average = budget.average().filter(|_| work.request().most_tokens().is_none());
+                let average = budget.average().filter(|_| work.request.most_tokens().is_none());
                 let estimate = average.unwrap_or_else(|| self.estimate(backend, work, body.len(), Price::of).amount());
                 let ticket = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
                 return Ok((slot, Some(ticket)));
@@ -253,9 +250,9 @@ impl Engine {
 
     /// Delays all requests after a rate limit, also those of processes that share the budget file. Returns true if it
     /// counts as a retry of this request.
-    fn slow_down(&self, work: &Work, slot: &Slot, error: &Error) -> Result<bool> {
+    fn slow_down(&self, slot: &Slot, error: &Error) -> Result<bool> {
         let (is_first, was_alone) = slot.rate_limited();
-        let gate = self.gates.of(&work.target().endpoint.name);
+        let gate = &self.gate;
         if let Some(length) = self.retries.length(error, gate.consecutive_limits(), retry::jitter())
             && is_first
         {
@@ -276,7 +273,7 @@ impl Engine {
 /// model that the prompt names itself is an error of that prompt only.
 fn affects_all_requests(error: &Error, work: &Work) -> bool {
     let is_upstream = error.details().get("origin").is_some_and(|origin| origin == "upstream");
-    let model = &work.request().model;
+    let model = &work.request.model;
     let is_named_by_prompt = work.prompt.model.as_ref().is_some_and(|named| {
         named.strip_suffix(model.as_str()).is_some_and(|endpoint| endpoint.is_empty() || endpoint.ends_with('/'))
     });

@@ -1,7 +1,6 @@
 //! Concurrency limits. The number of concurrent requests starts small and doubles with each round of answers. A rate
-//! limit halves it and pauses all requests to the endpoint; after that it grows by one in each round.
+//! limit halves it and pauses all requests; after that it grows by one in each round.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,32 +11,8 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 /// The initial number of requests is the larger of this and a quarter of the limit.
 const INITIAL: usize = 4;
 
-/// A gate for each endpoint, because a rate limit of one server does not affect another.
-pub(crate) struct Gates {
-    limit: usize,
-    made: Mutex<BTreeMap<String, Arc<Gate>>>,
-}
-
-impl Gates {
-    /// Gates with this limit of concurrent requests.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, made: Mutex::default() }
-    }
-
-    /// The gate of an endpoint.
-    pub(super) fn of(&self, endpoint: &str) -> Arc<Gate> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(gate) = made.get(endpoint) {
-            return Arc::clone(gate);
-        }
-        let gate = Arc::new(Gate::new(self.limit));
-        made.insert(endpoint.to_owned(), Arc::clone(&gate));
-        gate
-    }
-}
-
-/// Limits the concurrent requests to one endpoint, and holds them during a pause.
-pub(super) struct Gate {
+/// Limits the concurrent requests, and holds them during a pause.
+pub(crate) struct Gate {
     limit: usize,
     state: Mutex<State>,
     waiting: Condvar,
@@ -71,7 +46,7 @@ pub(super) struct Slot {
 
 impl Gate {
     /// A gate with this limit.
-    fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
         let state = State {
             allowed: INITIAL.max(limit / 4).min(limit),
             answers: 0,
@@ -81,7 +56,7 @@ impl Gate {
             pauses: 0,
             consecutive: 0,
         };
-        Self { limit, state: Mutex::new(state), waiting: Condvar::new() }
+        Arc::new(Self { limit, state: Mutex::new(state), waiting: Condvar::new() })
     }
 
     /// Waits for a slot. A pause is reported once, through `say`.
@@ -193,7 +168,7 @@ mod tests {
 
     #[test]
     fn concurrency_doubles_until_rate_limit_halves_it() {
-        let gate = Arc::new(Gate::new(32));
+        let gate = Gate::new(32);
         assert_eq!(allowed(&gate), 8);
         for wanted in [16, 32, 32] {
             let round: Vec<Slot> = (0..allowed(&gate)).map(|_| enter(&gate)).collect();
@@ -212,17 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn rate_limit_of_one_endpoint_does_not_affect_another() {
-        let gates = Gates::new(8);
-        enter(&gates.of("a")).rate_limited();
-        gates.of("a").pause_all(Duration::from_hours(1), "slow down");
-        enter(&gates.of("b")).answered();
-        assert_eq!(["a", "b"].map(|endpoint| allowed(&gates.of(endpoint))), [2, 5]);
-    }
-
-    #[test]
     fn pause_is_reported_once_and_holds_all_requests() {
-        let gate = Arc::new(Gate::new(1));
+        let gate = Gate::new(1);
         let first = enter(&gate);
         let order = Mutex::new(Vec::new());
         let note = |line: &str| order.lock().unwrap().push(line.to_owned());

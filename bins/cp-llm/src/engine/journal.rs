@@ -21,7 +21,7 @@ const NAME: &str = "cp-llm.jsonl";
 
 /// Writes the ledger entries of this program. The ledger is opened with the first request.
 pub(crate) struct Journal {
-    pub path: PathBuf,
+    path: PathBuf,
     /// The open ledger, and true if its entries are synced to disk.
     ledger: Mutex<Option<(Ledger, bool)>>,
     agent: String,
@@ -47,7 +47,7 @@ impl Journal {
 
     /// Records that a request is about to be sent.
     pub(super) fn record_request(&self, this: &Attempt<'_>, work: &Work, bytes: u64) -> Result<()> {
-        let Request { system, messages, tools, stream, .. } = work.request();
+        let Request { system, messages, tools, stream, .. } = &work.request;
         let mut entry = self
             .entry("llm.request", this, work)
             .with("bytes", &bytes)
@@ -121,8 +121,8 @@ impl Journal {
         let entry = self.new_entry(event, work.prompt.agent.as_ref(), work.prompt.session_id.as_ref());
         with_some(entry, "batch", this.batch)
             .with("backend", this.backend)
-            .with("endpoint", &work.target().endpoint.name)
-            .with("model", &work.request().model)
+            .with("endpoint", &work.target.endpoint.name)
+            .with("model", &work.request.model)
             .with("attempt", &this.number)
             .with("request_hash", this.request_hash)
     }

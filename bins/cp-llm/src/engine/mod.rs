@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::budget::{Amount, Budget};
-use self::gate::Gates;
+use self::gate::Gate;
 use self::journal::Journal;
 use self::recordings::Recordings;
 use self::retry::RetryPolicy;
@@ -63,8 +63,8 @@ pub(crate) struct Engine {
     /// dollars.
     pub counts_what_is_free: bool,
     pub budget: Option<Budget>,
-    /// Limits of the number of concurrent requests.
-    pub gates: Gates,
+    /// Limits the number of concurrent requests.
+    pub gate: Arc<Gate>,
     /// The first failure that every other request would meet too.
     pub shared_failure: Mutex<Option<Value>>,
     pub journal: Journal,
@@ -84,7 +84,7 @@ impl Engine {
             recordings: None,
             counts_what_is_free: false,
             budget: None,
-            gates: Gates::new(1),
+            gate: Gate::new(1),
             shared_failure: Mutex::default(),
             journal: Journal::new(context, logs_content)?,
             lowered: Mutex::default(),
@@ -93,7 +93,7 @@ impl Engine {
 
     /// Counts the blocks of a request that cannot be sent as they came.
     pub(crate) fn note_lowered(&self, work: &Work) -> Result<()> {
-        let found = self.ready(work)?.backend.lowered(work.request())?;
+        let found = self.ready(work)?.backend.lowered(&work.request)?;
         let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, count) in found {
             *lowered.entry(kind).or_default() += count;
@@ -125,12 +125,12 @@ impl Engine {
 
     /// The backend of the model.
     pub(crate) fn ready(&self, work: &Work) -> Result<Ready> {
-        self.backends.of(&work.target().endpoint)
+        self.backends.of(&work.target.endpoint)
     }
 
     /// The body that recordings are keyed by: the request, not streamed.
     fn recorded_body(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
-        let request = work.request();
+        let request = &work.request;
         if !request.stream {
             return self.body(work);
         }
@@ -175,7 +175,7 @@ impl Engine {
 
     /// Refuses a model without a price if the budget is in dollars.
     fn check_price(&self, budget: &Budget, backend: &dyn Backend, work: &Work) -> Result<()> {
-        let target = work.target();
+        let target = &work.target;
         let has_cost = self.is_free(backend) || backend.reports_cost() || self.price(None, target).is_some();
         if has_cost || !budget.limits_dollars() {
             return Ok(());
@@ -210,11 +210,11 @@ impl Estimate {
 impl Engine {
     /// Estimates a request: a token for four bytes, and the tokens that it may write.
     fn estimate(&self, backend: &dyn Backend, work: &Work, bytes: usize, cost: fn(&Price, &Usage) -> f64) -> Estimate {
-        let price = self.price(None, work.target());
+        let price = self.price(None, &work.target);
         let cost =
             |usage: &Usage| if self.is_free(backend) { Some(0.0) } else { price.map(|price| cost(&price, usage)) };
         let input = Usage { input_tokens: estimated_tokens(bytes) as u64, ..Usage::default() };
-        let output_tokens = work.request().most_tokens();
+        let output_tokens = work.request.most_tokens();
         Estimate {
             requests: 1,
             input_tokens: input.input_tokens,
@@ -237,7 +237,7 @@ impl Engine {
         let Some(budget) = &self.budget else { return Ok(()) };
         let backend = self.ready(work)?.backend;
         self.check_price(budget, backend.as_ref(), work)?;
-        if work.request().most_tokens().is_none() {
+        if work.request.most_tokens().is_none() {
             let message = "a budget needs --max-tokens: a batch cannot be stopped once it is submitted";
             return Err(Error::usage(message).fatal());
         }
@@ -266,9 +266,9 @@ impl Engine {
     ) -> Result<Result<Message>> {
         let ready = self.ready(work)?;
         let this = attempt_of_row(&ready, row, request_hash);
-        exchange.outcome = exchange.outcome.and_then(|answer| answer.whole(work.request(), &self.fail_on));
+        exchange.outcome = exchange.outcome.and_then(|answer| answer.whole(&work.request, &self.fail_on));
         let usage = exchange.outcome.as_ref().ok().map(|answer| {
-            let price = answer.usage.and_then(|_| self.price(answer.model.as_deref(), work.target()));
+            let price = answer.usage.and_then(|_| self.price(answer.model.as_deref(), &work.target));
             let usage = answer.usage.unwrap_or_default();
             Usage { cost_usd: price.map(|price| price.of_batch(&usage)), ..usage }
         });

@@ -1,7 +1,7 @@
 //! Recordings of answers, found by the hash of the request: one file of lines, read as far as it has grown at each
 //! lookup, so that processes share it. What happens to a request without a recording is the [`Use`] of the file.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -14,7 +14,6 @@ use cp_common::wire::Message;
 use cp_common::{Code, Error, Result, keys};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
 
 use crate::backend::endpoint::Endpoint;
 
@@ -134,11 +133,11 @@ impl Recordings {
     }
 
     /// Finds the answer to a request. Fails if a replay has none.
-    pub(super) fn find(&self, key: &str, request: &[u8]) -> Result<Found> {
+    pub(super) fn find(&self, key: &str) -> Result<Found> {
         let claim = match (&self.purpose, self.recorded(key)?) {
             (_, Some(answer)) => return Ok(Found::Answer(Box::new(answer))),
             (Use::Record, None) => None,
-            (Use::Replay(file), None) => return Err(self.miss(file, key, request)),
+            (Use::Replay(_), None) => return Err(self.miss(key)),
             (Use::Cache, None) => Some(Claim::of(&self.path, key)?),
         };
         // Another process may have got the answer during the wait for the claim.
@@ -183,27 +182,13 @@ impl Recordings {
         append(&locked(&self.path, || open_for_append(&self.path))?, &self.path, line)
     }
 
-    /// The error for a request without a recording, with the differences from the most similar one.
-    fn miss(&self, file: &File, key: &str, request: &[u8]) -> Error {
-        let asked = leaves(request);
+    /// The error for a request without a recording.
+    fn miss(&self, key: &str) -> Error {
         let name = self.path.display().to_string();
-        let error =
-            Error::not_found(format!("{name} has no recording of this request")).with("file", name).with("key", key);
-        // A read error leaves out the comparison.
-        let lines = lines_from(file, 0).into_iter().flat_map(|lines| lines.split(b'\n')).map_while(Result::ok);
-        let differences = lines.filter_map(|line| {
-            let recording = serde_json::from_slice::<Recording<'_>>(&line).ok()?;
-            Some((recording.key.to_owned(), differences(&leaves(recording.request.get().as_bytes()), &asked)))
-        });
-        match differences.min_by_key(|(_, differences)| differences.len()) {
-            None => error.hint("the file has no recordings: make one with --record"),
-            Some((nearest, differences)) => error
-                .with("nearest", nearest)
-                .with("differences", differences.len())
-                .with("difference", &differences[..differences.len().min(DIFFERENCES)])
-                .with("_untrusted", vec!["/difference"])
-                .hint("the request differs from the nearest recording as shown; record it again with --record"),
-        }
+        Error::not_found(format!("{name} has no recording of this request"))
+            .with("file", name)
+            .with("key", key)
+            .hint("the request has changed since it was recorded: record it again with --record")
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -292,40 +277,4 @@ fn append(mut file: &File, path: &Path, mut line: Vec<u8>) -> Result<()> {
         return Err(Error::new(Code::Io, "the disk is full: the last recording is incomplete").in_file(path).fatal());
     }
     Ok(())
-}
-
-/// The most differences that are described.
-const DIFFERENCES: usize = 5;
-
-/// The values of a request that are neither lists nor objects, by JSON Pointer.
-fn leaves(request: &[u8]) -> BTreeMap<String, Value> {
-    fn add(path: String, value: Value, found: &mut BTreeMap<String, Value>) {
-        match value {
-            Value::Object(members) => {
-                members.into_iter().for_each(|(name, value)| add(format!("{path}/{name}"), value, found));
-            }
-            Value::Array(values) => {
-                (0..).zip(values).for_each(|(n, value): (u64, _)| add(format!("{path}/{n}"), value, found));
-            }
-            leaf => drop(found.insert(path, leaf)),
-        }
-    }
-    let mut found = BTreeMap::new();
-    add(String::new(), serde_json::from_slice(request).unwrap_or_default(), &mut found);
-    found
-}
-
-/// The differences between a recorded request and another one.
-fn differences(recorded: &BTreeMap<String, Value>, asked: &BTreeMap<String, Value>) -> Vec<Value> {
-    let short = |value: Option<&Value>| match value {
-        Some(Value::String(text)) if text.chars().count() > 80 => {
-            Value::from(text.chars().take(80).collect::<String>() + "…")
-        }
-        other => other.cloned().unwrap_or_default(),
-    };
-    let paths = recorded.keys().chain(asked.keys().filter(|path| !recorded.contains_key(*path)));
-    let paths = paths.filter(|path| recorded.get(*path) != asked.get(*path));
-    paths
-        .map(|path| json!({"path": path, "recorded": short(recorded.get(path)), "asked": short(asked.get(path))}))
-        .collect()
 }

@@ -119,7 +119,8 @@ fn from_notation(text: &str) -> Result<Value> {
         return Err(Error::validation("no field is named"));
     }
     let required: Vec<&String> = properties.keys().collect();
-    Ok(json!({"type": "object", "required": required, "properties": properties}))
+    // Anthropic refuses objects that permit other members.
+    Ok(json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false}))
 }
 
 fn property(field: &str) -> Result<(&str, Value)> {
@@ -186,7 +187,8 @@ mod tests {
     #[test]
     fn notation_fields_have_types_and_descriptions() {
         let expected = json!({"type": "object", "required": ["name", "age", "bio"], "properties": {
-            "name": {"type": "string"}, "age": {"type": "integer"}, "bio": {"type": "string", "description": "short: one line"}}});
+            "name": {"type": "string"}, "age": {"type": "integer"}, "bio": {"type": "string", "description": "short: one line"}},
+            "additionalProperties": false});
         assert_eq!(from_notation("name, age int, bio: short: one line").unwrap(), expected);
         assert_eq!(from_notation("\n name\n age int\n\n bio str: short: one line\n").unwrap(), expected);
         let lines = from_notation("a float: one, two\nb bool").unwrap();

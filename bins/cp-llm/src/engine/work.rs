@@ -16,9 +16,9 @@ pub(crate) struct Work {
     /// The prompt as it was read.
     pub prompt: Prompt,
     /// The model to ask.
-    target: Target,
-    /// The request to it.
-    request: Request,
+    pub target: Target,
+    /// The request to it, which `add_turns` changes.
+    pub request: Request,
     /// The encoded request. It is cleared by each change of the request.
     body: OnceCell<Arc<Vec<u8>>>,
     /// The ledger entry of the last attempt.
@@ -48,16 +48,6 @@ impl Work {
         Self { prompt, target, request, body: OnceCell::new(), receipt: RefCell::default() }
     }
 
-    /// The request.
-    pub(crate) fn request(&self) -> &Request {
-        &self.request
-    }
-
-    /// The model to ask.
-    pub(crate) fn target(&self) -> &Target {
-        &self.target
-    }
-
     /// The encoded request.
     pub(super) fn encoded(&self, backend: &dyn Backend) -> Result<Arc<Vec<u8>>> {
         if let Some(body) = self.body.get() {
@@ -75,7 +65,7 @@ impl Work {
 
     /// Hashes a body of this request, as cp-ledger(5) defines it: with the name of the wire API.
     pub(crate) fn request_hash(&self, body: &[u8]) -> String {
-        keys::hash(&[self.target().endpoint.api.name().as_bytes(), b"\n", body].concat())
+        keys::hash(&[self.target.endpoint.api.name().as_bytes(), b"\n", body].concat())
     }
 
     /// Makes the message for an answer, with the members that the prompt passes on.
@@ -96,7 +86,7 @@ impl Work {
             input: self.prompt.input().to_vec(),
             model: answer.model.unwrap_or_else(|| self.request.model.clone()),
             backend: this.backend.to_owned(),
-            endpoint: self.target().endpoint.name.clone(),
+            endpoint: self.target.endpoint.name.clone(),
             stop_reason: answer.stop,
             usage,
             cached: false,

@@ -1,7 +1,5 @@
 //! The batches of a provider: the protocols of Anthropic and `OpenAI`, and the stub, which has its answers at once.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,19 +98,15 @@ impl Client {
         Ok(Self { engine, endpoint, ready, protocol })
     }
 
-    /// The client that reads the answers of a batch, with the schema and the ledger of its submission.
-    pub(super) fn of_batch(batch: &Batch, context: &mut Context) -> Result<Self> {
-        let Terms { endpoint, fail_on, stub_script, schema, ledger, session, run } = batch.terms.clone();
+    /// The client that reads the answers of a batch, with the schema of its submission.
+    pub(super) fn of_batch(batch: &Batch, context: &Context) -> Result<Self> {
+        let Terms { endpoint, fail_on, stub_script, schema } = batch.terms.clone();
         let policy = Policy::load(context)?;
         let backends = Backends::new(BackendOptions { stub_script, ..BackendOptions::new(LIMIT, policy.permission()) });
         let endpoint = Endpoints::load(context, Some(&endpoint))?.default_for(None)?;
-        let given = context.options.clone();
-        context.options.ledger = Some(OsString::from_vec(ledger).into());
-        (context.options.session, context.options.run) = (session, run);
-        let engine = Engine::new(context, backends, RetryPolicy::NONE, policy.table.log_content);
-        context.options = given;
+        let engine = Engine::new(context, backends, RetryPolicy::NONE, policy.table.log_content)?;
         let schema = schema.map(AnswerSchema::compile).transpose()?;
-        let client = Self::of(Engine { fail_on, schema, ..engine? }, endpoint)?;
+        let client = Self::of(Engine { fail_on, schema, ..engine }, endpoint)?;
         if client.base() == batch.job.endpoint.as_deref() {
             return Ok(client);
         }

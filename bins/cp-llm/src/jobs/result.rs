@@ -140,7 +140,7 @@ impl Source {
         let backend = &self.client.ready.backend;
         let exchange = match (backend.server(), &self.results) {
             (Some(server), Some(results)) => results.exchange(number, server)?,
-            _ => backend.exchange(work.request(), &[], &mut |_, _| Ok(())),
+            _ => backend.exchange(&work.request, &[], &mut |_, _| Ok(())),
         };
         signals::check()?;
         // A signal waits until the outcome is both on the ledger and in the state file.

@@ -40,10 +40,6 @@ pub(super) struct Terms {
     pub fail_on: Vec<String>,
     pub stub_script: Option<PathBuf>,
     pub schema: Option<Value>,
-    /// The ledger, as the bytes of its path, the session and the run.
-    pub ledger: Vec<u8>,
-    pub session: Option<String>,
-    pub run: Option<String>,
 }
 
 /// A row: its place in the input, the hash and the length of its request, and its prompt.
@@ -59,7 +55,7 @@ pub(super) struct Row {
 impl Row {
     /// The row of a prompt with all options applied.
     pub(super) fn of(work: &Work, place: Place, body: &[u8]) -> Self {
-        let Request { system, messages, tools, model, .. } = work.request().clone();
+        let Request { system, messages, tools, model, .. } = work.request.clone();
         let system = Some(system).filter(|system| !system.is_empty());
         let prompt = Prompt { system, messages, tools, model: Some(model), ..work.prompt.clone() };
         let Place { index, line } = place;

@@ -4,8 +4,6 @@
 //! wherever it was killed: a batch is on disk before the provider is asked to create it. Its requests are only in
 //! memory, because the same input has them again.
 
-use std::os::unix::ffi::OsStringExt as _;
-
 use cp_common::keys::hex;
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
@@ -66,15 +64,15 @@ impl Filter for Submit<'_> {
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let work = self.requests.work(&body, context.out.place)?;
         let Client { engine, endpoint, protocol, .. } = self.client;
-        if work.target().endpoint.name != endpoint.name {
-            let (here, other) = (&endpoint.name, work.target().name());
+        if work.target.endpoint.name != endpoint.name {
+            let (here, other) = (&endpoint.name, work.target.name());
             let message = format!("all prompts of a batch must use one endpoint: {other} does not use {here}");
             return Err(Error::usage(message).hint("submit the prompts of each endpoint separately").fatal());
         }
         engine.note_lowered(&work)?;
         let body = engine.body(&work)?;
         engine.check_batch_budget(&work, body.len())?;
-        let path = self.client.server().map(|server| server.api.path(work.request())).unwrap_or_default();
+        let path = self.client.server().map(|server| server.api.path(&work.request)).unwrap_or_default();
         add(&mut self.drafts, protocol, path, &work, &body, context.out.place)?;
         context.out.defer_item();
         Ok(())
@@ -127,9 +125,6 @@ fn store(draft: &Draft, number: usize, args: &RequestArgs, client: &Client, cont
         fail_on: engine.fail_on.clone(),
         stub_script: args.stub_script.as_ref().map(std::path::absolute).transpose()?,
         schema: engine.schema.as_ref().map(|schema| schema.text.clone()),
-        ledger: std::path::absolute(&engine.journal.path)?.into_os_string().into_vec(),
-        session: context.session(),
-        run: context.options.run.clone(),
     };
     let batch = Batch::locked(&context.home, &id, Some((job, terms, &draft.rows)))?;
     if batch.job.input_hash == input_hash {
@@ -185,7 +180,7 @@ fn add(
     body: &[u8],
     place: Place,
 ) -> Result<()> {
-    let model = protocol.has_file.then(|| work.request().model.clone());
+    let model = protocol.has_file.then(|| work.request.model.clone());
     // 256 bytes are enough for the line around the body.
     let fits = |draft: &Draft| {
         let length = draft.requests.len() + body.len() + 256;

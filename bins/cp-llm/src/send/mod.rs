@@ -1,7 +1,6 @@
 //! The default verb: texts and prompts in, messages out.
 
 mod batch;
-mod estimate;
 mod options;
 mod reasoning;
 mod request;
@@ -25,7 +24,7 @@ use rustix::termios::isatty;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 
-use self::batch::{Batch, Completed, TextPiece};
+use self::batch::{Batch, Completed};
 use self::options::Direct;
 pub(crate) use self::options::{Args, RequestArgs};
 use self::reasoning::ReasoningDisplay;
@@ -34,7 +33,6 @@ use self::resume::EarlierRun;
 use crate::code_block;
 use crate::engine::budget::Budget;
 use crate::engine::{Engine, Estimate, Listener, Work};
-use crate::wire_api::TextKind;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -63,13 +61,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (engine, mut requests) = request.prepared(Some(direct), context)?;
     requests.table = request.table()?;
     let writer = requests.table.as_ref().and_then(|(table, _)| request.writer(table, engine.schema.as_ref(), context));
-    if let Some(recording) = &direct.replay {
+    if let Some(recording) = &direct.store.replay {
         let message = format!("the answers are from the recording {}: no model was asked", recording.display());
         context.out.notice("replayed", Severity::Info, message);
     }
     let engine = Arc::new(engine);
     let in_parallel = direct.jobs > 1 && source == Source::Input && !direct.dry_run;
-    let batch = in_parallel.then(|| Batch::new(&engine, direct.jobs.into())).transpose()?;
+    let batch = in_parallel.then(|| batch::start(&engine, direct.jobs.into(), context.out.warner())).transpose()?;
     let mut send = Send {
         request,
         direct,
@@ -80,7 +78,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         display: ReasoningDisplay::new(request.reasoning),
         writer,
         estimate: None,
-        has_noted_session: false,
     };
     // No other process may resume this output while it is written.
     if source == Source::Input && direct.resume.is_none() {
@@ -111,8 +108,6 @@ struct Send<'a> {
     writer: Option<Writer>,
     /// The sum of a dry run.
     estimate: Option<Estimate>,
-    /// True after the notice that the session is not used.
-    has_noted_session: bool,
 }
 
 impl Send<'_> {
@@ -121,11 +116,12 @@ impl Send<'_> {
         let Some(batch) = &mut self.batch else { return };
         // Requests in flight are paid for after a used-up budget or a closed output, but not after a refused key.
         let waits = end.code() != Code::Auth && !signals::interrupted();
-        let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_LIMIT });
+        batch.take_back();
+        let remaining = batch.drain(if waits { Duration::MAX } else { LEDGER_LIMIT });
         let options = self.request.stream_options().without_stop();
         // A closed output gets no more answers.
-        for (pieces, answered) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
-            let printed = show(pieces, &mut self.display, context).and_then(|()| match answered.outcome {
+        for answered in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
+            let printed = match answered.outcome {
                 Err(error) if error.code() == Code::Interrupted => {
                     context.out.place = answered.place;
                     context.out.item_failed(error)
@@ -133,35 +129,29 @@ impl Send<'_> {
                 // The closing line reports the error that ended the stream.
                 Err(error) if error.is_fatal() => Ok(()),
                 _ => self.settle(answered, options, context),
-            });
+            };
             if printed.is_err() {
                 return;
             }
         }
     }
 
-    /// Prints text and messages that have arrived. Returns false if there were none.
+    /// Prints an answer that has arrived. Returns false if there is none.
     fn advance(&mut self, context: &mut Context) -> Result<bool> {
-        let Some(batch) = &mut self.batch else { return Ok(false) };
-        let (answered, pieces) = batch.ready();
-        let came = answered.is_some() || !pieces.is_empty();
-        batch.messages().iter().for_each(|message| context.warn(message));
-        show(pieces, &mut self.display, context)?;
-        if let Some(answered) = answered {
-            self.settle(answered, self.request.stream_options(), context)?;
-        }
-        Ok(came)
+        let Some(answered) = self.batch.as_mut().and_then(Batch::take) else { return Ok(false) };
+        self.settle(answered, self.request.stream_options(), context)?;
+        Ok(true)
     }
 
-    /// Waits for text or a message and prints it. Returns false if no prompt is in progress.
+    /// Waits for an answer and prints it. Returns false if no prompt is in progress.
     fn wait(&mut self, context: &mut Context) -> Result<bool> {
         if self.advance(context)? {
             return Ok(true);
         }
-        let Some(batch) = self.batch.as_ref().filter(|batch| !batch.is_empty()) else { return Ok(false) };
         // Output is flushed before a wait.
         context.out.flush()?;
-        batch.wait()?;
+        let Some(answered) = self.batch.as_mut().map_or(Ok(None), Batch::wait)? else { return Ok(false) };
+        self.settle(answered, self.request.stream_options(), context)?;
         Ok(true)
     }
 
@@ -169,7 +159,7 @@ impl Send<'_> {
     fn settle(&mut self, answered: Completed, options: StreamOptions, context: &mut Context) -> Result<()> {
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
-            self.finish_answer(answered.shown, answered.outcome, context)
+            self.finish_answer(false, answered.outcome, context)
         })
     }
 
@@ -232,7 +222,7 @@ impl Send<'_> {
     /// The request id of an item: the option, with the position appended after the first item.
     fn id_of(&self, work: &Work) -> Option<String> {
         let id = self.request.request_id.as_ref()?;
-        Some(match work.request().position {
+        Some(match work.request.position {
             0 => id.clone(),
             position => format!("{id}#{position}"),
         })
@@ -251,7 +241,7 @@ impl Send<'_> {
         let mut shown = false;
         let id = self.id_of(&work);
         // Only a request with an id is compared with earlier ones.
-        let named = |_| Ok::<_, Error>((work.target().name(), keys::hash(&self.engine.body(&work)?)));
+        let named = |_| Ok::<_, Error>((work.target.name(), keys::hash(&self.engine.body(&work)?)));
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
             let mut listener = Printer { context, display: &mut self.display, shown: false };
@@ -273,8 +263,7 @@ impl Filter for Send<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        if let (Body::Text(_), Some(session), false) = (&body, &context.options.session, self.has_noted_session) {
-            self.has_noted_session = true;
+        if let (Body::Text(_), Some(session)) = (&body, &context.options.session) {
             let how = format!("cp-compose --session {session} -- TEXT | cp-llm | cp-session tee {session}");
             let message =
                 format!("the turns of the session were not sent, and the new turns are not stored in it: {how}");
@@ -293,7 +282,7 @@ impl Filter for Send<'_> {
             if self.direct.dry_run {
                 let request = DryRun::of(&self.engine, &work)?;
                 let estimate = self.engine.estimate_request(&work)?;
-                self.estimate = Some(estimate::sum(self.estimate.take(), estimate));
+                self.estimate = Some(request::sum(self.estimate.take(), estimate));
                 return context.out.record(Kind::Item, &request);
             }
             return self.ask(work, context);
@@ -301,7 +290,7 @@ impl Filter for Send<'_> {
         while self.batch.as_ref().is_some_and(|batch| !batch.has_room()) && self.wait(context)? {}
         context.out.defer_item();
         let place = context.out.place;
-        self.batch.as_mut().map_or(Ok(()), |batch| batch.give(place, work))
+        self.batch.as_mut().map_or(Ok(()), |batch| batch.give((place, work)))
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
@@ -319,7 +308,7 @@ impl Filter for Send<'_> {
         self.engine.report_lowered(context);
         let is_rows = self.request.stream_options().kind() == Some(InputKind::Rows);
         if let Some(estimate) = self.estimate.as_ref().filter(|_| is_rows) {
-            estimate::report(estimate, context);
+            request::report(estimate, context);
         }
         Ok(())
     }
@@ -337,21 +326,6 @@ pub(crate) fn print_cut(error: &Error, context: &mut Context) -> Result<()> {
     let Some(text) = cut_text(error).filter(|_| context.out.format() != Format::Json) else { return Ok(()) };
     context.out.piece(&text)?;
     if context.out.place.line.is_some() { Ok(()) } else { context.out.raw(b"\n") }
-}
-
-/// Prints pieces of streamed answers.
-fn show(pieces: Vec<TextPiece>, display: &mut ReasoningDisplay, context: &mut Context) -> Result<()> {
-    let here = context.out.place;
-    for (place, kind, text) in pieces {
-        context.out.place = place;
-        let mut printer = Printer { context, display, shown: true };
-        match kind {
-            TextKind::Answer => printer.text(&text)?,
-            TextKind::Thinking => printer.thinking(&text)?,
-        }
-    }
-    context.out.place = here;
-    Ok(())
 }
 
 /// Prints the progress of an answer.

@@ -14,9 +14,7 @@ use cp_common::wire::ToolSpec;
 use cp_common::{Context, Error, Result};
 use cp_http::client::Timeouts;
 use cp_table::{Table, TableOptions, Template, Writer};
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::request::{RequestBuilder, parameters};
 use crate::backend::Backends;
@@ -25,7 +23,7 @@ use crate::backend::endpoint::BackendOptions;
 use crate::command_line;
 use crate::engine::Engine;
 use crate::engine::budget::{Budget, BudgetOptions};
-use crate::engine::gate::Gates;
+use crate::engine::gate::Gate;
 use crate::engine::recordings::Recordings;
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
@@ -98,92 +96,58 @@ pub(crate) struct RequestArgs {
     text: Vec<String>,
 }
 
+/// The heading of options for streams.
+const MANY: &str = "Many prompts";
+
 /// The options of requests that are answered now.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Limits")]
 pub(crate) struct Direct {
-    /// Print the text as it comes
+    /// Print the text as it comes, unless --jobs is above 1
     #[arg(long, conflicts_with = "schema", help_heading = "Output")]
     stream: bool,
     /// Print the first fenced code block of the answer, not the text around it
     #[arg(short = 'x', long, help_heading = "Output")]
     pub extract: bool,
     /// The longest pause in a stream
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = seconds,
-        default_value = "120s",
-        help_heading = "Limits",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "120s", hide_short_help = true)]
     idle_timeout: f64,
     /// The number of retries of transient failures
-    #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 2)]
     retries: u32,
     /// The longest wait before a retry
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = seconds,
-        default_value = "60s",
-        help_heading = "Limits",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "60s", hide_short_help = true)]
     retry_max_wait: f64,
-    /// Add each answer to a recording
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = ["replay", "cache"],
-        help_heading = "Recordings and cache",
-        hide_short_help = true
-    )]
-    record: Option<PathBuf>,
-    /// Answer from a recording, and send nothing
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "cache",
-        help_heading = "Recordings and cache",
-        hide_short_help = true
-    )]
-    pub replay: Option<PathBuf>,
-    /// Reuse the answers to equal requests, and store new ones
-    #[arg(
-        long,
-        value_name = "FILE",
-        num_args = 0..=1,
-        require_equals = true,
-        help_heading = "Recordings and cache",
-        hide_short_help = true
-    )]
-    #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
-    cache: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    pub store: Store,
     /// File of a budget shared between processes
-    #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     budget_file: Option<PathBuf>,
     /// The output of an earlier run: prompts that it answers are skipped
-    #[arg(
-        long = "skip-done",
-        value_name = "OUT",
-        conflicts_with = "request_id",
-        help_heading = "Many prompts",
-        hide_short_help = true
-    )]
+    #[arg(long = "skip-done", value_name = "OUT", conflicts_with = "request_id", help_heading = MANY, hide_short_help = true)]
     pub resume: Option<PathBuf>,
     /// The number of concurrent requests
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=1024),
-        conflicts_with = "request_id",
-        help_heading = "Many prompts"
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), conflicts_with = "request_id", help_heading = MANY)]
     pub jobs: u16,
     /// Print the request instead of sending it
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
+}
+
+/// The options of recordings.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Recordings and cache")]
+pub(crate) struct Store {
+    /// Add each answer to a recording
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], hide_short_help = true)]
+    record: Option<PathBuf>,
+    /// Answer from a recording, and send nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "cache", hide_short_help = true)]
+    pub replay: Option<PathBuf>,
+    /// Reuse the answers to equal requests, and store new ones
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, hide_short_help = true)]
+    #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
+    cache: Option<Option<PathBuf>>,
 }
 
 impl RequestArgs {
@@ -246,7 +210,7 @@ impl RequestArgs {
             recordings,
             counts_what_is_free: self.budget_usd.is_some(),
             budget: if sends { Budget::open(&limits, policy_usd)? } else { None },
-            gates: Gates::new(jobs),
+            gate: Gate::new(jobs),
             ..Engine::new(context, backends, retries, logs_content)?
         };
         Ok((engine, requests))
@@ -256,7 +220,7 @@ impl RequestArgs {
     pub(crate) fn source(&self, direct: Option<&Direct>) -> Result<Source> {
         let source = self.table.source(&self.text)?;
         let files = [&self.tools, &self.schema, &self.stub_script].into_iter();
-        let files = files.chain(direct.into_iter().flat_map(|direct| [&direct.replay, &direct.resume]));
+        let files = files.chain(direct.into_iter().flat_map(|direct| [&direct.store.replay, &direct.resume]));
         let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
         let named = files.flatten().map(|file| file.as_os_str()).chain(system);
         given::check_input(named, !matches!(source, Source::Argument(_)))?;
@@ -299,13 +263,12 @@ impl Direct {
         if self.dry_run {
             return Ok(None);
         }
+        let Store { record, replay, cache } = &self.store;
         // These files are written to.
-        for file in
-            [&self.record, &self.resume, &self.budget_file, self.cache.as_ref().unwrap_or(&None)].into_iter().flatten()
-        {
+        for file in [record, &self.resume, &self.budget_file, cache.as_ref().unwrap_or(&None)].into_iter().flatten() {
             cp_policy::check_writable(&context.home, file)?;
         }
-        match (&self.record, &self.replay, &self.cache) {
+        match (record, replay, cache) {
             (Some(file), ..) => Recordings::record(file).map(Some),
             (_, Some(file), _) => Recordings::replay(file).map(Some),
             (.., Some(named)) => {
@@ -323,26 +286,10 @@ impl Direct {
 /// The longest list of tools, in bytes.
 const LONGEST: u64 = 4 << 20;
 
-/// A tool, with the member names that different programs use.
-#[derive(Deserialize)]
-struct CatalogueTool {
-    name: String,
-    #[serde(default)]
-    description: String,
-    #[serde(alias = "parameters", alias = "inputSchema")]
-    input_schema: Box<RawValue>,
-}
-
 fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
     let text = given::bytes(file, LONGEST).map_err(Error::fatal)?;
-    let tools: Vec<CatalogueTool> = serde_json::from_slice(&text)
-        .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())?;
-    let specs = tools.into_iter().map(|tool| ToolSpec {
-        name: tool.name,
-        description: tool.description,
-        input_schema: tool.input_schema,
-    });
-    Ok(specs.collect())
+    serde_json::from_slice(&text)
+        .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())
 }
 
 fn duration_of(option: &str, given: f64) -> Result<Duration> {

@@ -1,4 +1,4 @@
-//! The display of the model's reasoning: on standard error, in deltas, or as an indicator.
+//! The display of the model's reasoning: on standard error or in deltas.
 
 use cp_common::output::Format;
 use cp_common::wire::record::Kind;
@@ -9,7 +9,7 @@ use crate::wire_api::thoughts;
 
 /// Displays reasoning.
 pub(super) struct ReasoningDisplay {
-    /// True to show all reasoning that the provider sends, false for an indicator on a terminal.
+    /// True to show all reasoning that the provider sends.
     is_full: bool,
     /// True if the last line of the reasoning text is not complete.
     is_inside: bool,
@@ -22,19 +22,14 @@ impl ReasoningDisplay {
 
     /// Shows new reasoning text.
     pub(super) fn thinking(&mut self, text: &str, context: &mut Context) -> Result<()> {
-        let format = context.out.format();
-        match (self.is_full, format) {
-            (true, Format::Json) => {
-                context.out.streaming()?;
-                context.out.record(Kind::Delta, &Delta::of_thinking(text))?;
-                return context.out.flush();
-            }
-            (true, Format::Text | Format::Raw) => {
-                context.out.aside(text);
-                self.is_inside = !text.ends_with('\n');
-            }
-            (false, Format::Text) => context.out.announce("thinking…"),
-            (false, Format::Json | Format::Raw) => {}
+        if self.is_full && context.out.format() == Format::Json {
+            context.out.streaming()?;
+            context.out.record(Kind::Delta, &Delta::of_thinking(text))?;
+            return context.out.flush();
+        }
+        if self.is_full {
+            context.out.aside(text);
+            self.is_inside = !text.ends_with('\n');
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, TextBuffer, exact, object, settle};
 use super::{
     ApiFacts, BatchApi, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer,
-    count_of, list, restarted, schema, text_of,
+    count_of, list, restarted, text_of,
 };
 
 /// The version of the API.
@@ -85,7 +85,7 @@ impl WireApi for Anthropic {
 fn output(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, Value>)> {
     let (mut output, mut thinking) = (request.object("output_config"), request.object("thinking"));
     if let Some(schema) = &request.schema {
-        output.entry("format").or_insert_with(|| json!({"type": "json_schema", "schema": schema::closed(schema)}));
+        output.entry("format").or_insert_with(|| json!({"type": "json_schema", "schema": schema}));
     }
     if let Some(effort) = request.params.get("reasoning_effort") {
         let kind = if effort == "none" { "disabled" } else { "adaptive" };

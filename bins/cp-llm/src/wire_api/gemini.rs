@@ -12,8 +12,8 @@ use super::answer::{arguments, fresh_id};
 use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, TextBuffer, exact};
 use super::{
-    ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, check_source,
-    count_of, list, text_of, with_cached, with_function,
+    ApiFacts, Call, Decoder, Media, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer,
+    count_of, list, media, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Gemini;
@@ -145,20 +145,11 @@ fn put_part(block: &Block, names: &mut Names, parts: &mut Vec<Box<RawValue>>) ->
 
 /// Encodes a block of text, image or document.
 fn part(block: &Value) -> Result<Value> {
-    check_source(block, "gemini")?;
-    let source = &block["source"];
-    match (text_of(block, "type"), text_of(source, "type")) {
-        (Some("text"), _) => Ok(json!({"text": block["text"]})),
-        (Some("document"), Some("text")) => Ok(json!({"text": source["data"]})),
-        (Some("image" | "document"), Some("url")) => Ok(json!({"fileData": {"fileUri": source["url"]}})),
-        (Some("image" | "document"), _) => {
-            Ok(json!({"inlineData": {"mimeType": source["media_type"], "data": source["data"]}}))
-        }
-        (kind, _) => {
-            let kind = kind.unwrap_or("(none)");
-            Err(Error::validation(format!("a block of type {kind} cannot be sent to a gemini server")))
-        }
-    }
+    Ok(match media(block, "gemini")? {
+        Media::Text(text) => json!({"text": text}),
+        Media::Url(_, url) => json!({"fileData": {"fileUri": url}}),
+        Media::Bytes(_, source) => json!({"inlineData": {"mimeType": source["media_type"], "data": source["data"]}}),
+    })
 }
 
 fn tokens(usage: &Value) -> Usage {

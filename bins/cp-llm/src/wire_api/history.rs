@@ -44,8 +44,8 @@ pub(crate) fn lowered(request: &Request, here: &Origin) -> Result<Lowered> {
     Ok(lowered)
 }
 
-/// Counts the blocks that are not text, for a backend that takes only text.
-pub(crate) fn count_but_text(blocks: &[Block], lowered: &mut Lowered) -> Result<()> {
+/// Counts the blocks that are not text.
+fn count_but_text(blocks: &[Block], lowered: &mut Lowered) -> Result<()> {
     for block in blocks {
         let kind = block.view()?.kind.into_owned();
         if kind != "text" {

@@ -13,7 +13,6 @@ pub(crate) mod json;
 pub(crate) mod openai;
 mod openai_message;
 pub(crate) mod responses;
-mod schema;
 #[cfg(test)]
 mod tests;
 pub(crate) mod upstream;
@@ -26,7 +25,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::answer::{Answer, Call, Decoder, Partial, Payload, decode_event, finish, parsed, thoughts};
 use self::answer::{Part, PartContent};
-pub(crate) use self::history::{Lowered, count_but_text, lowered};
+pub(crate) use self::history::{Lowered, lowered};
 use self::json::Body;
 pub(crate) use self::json::exact;
 use self::upstream::restarted;
@@ -180,27 +179,31 @@ fn with_cached(prompt: u64, output: u64, cached: u64) -> Usage {
     }
 }
 
-/// Refuses an image or a document with a source that would be sent as null.
-fn check_source(block: &Value, api: &str) -> Result<()> {
-    let kind = text_of(block, "type").unwrap_or("(none)");
-    if !["image", "document"].contains(&kind) {
-        return Ok(());
-    }
-    let source = &block["source"];
-    let name = text_of(source, "type").unwrap_or("(none)");
-    let members: &[&str] = match name {
-        "url" => &["url"],
-        "base64" => &["media_type", "data"],
-        "text" if kind == "document" => &["data"],
-        _ => &[],
-    };
-    if !members.is_empty() && members.iter().all(|member| source[*member].is_string()) {
-        return Ok(());
-    }
-    Err(Error::validation(format!(
-        "{kind}: a source of type {name} with these members cannot be sent to a {api} server"
-    ))
-    .hint("give `base64` with `media_type` and `data`, or `url` with `url`"))
+/// What a block of text, image or document has to send.
+enum Media<'a> {
+    Text(&'a Value),
+    /// The type of the block, and the URL of its source.
+    Url(&'a str, &'a Value),
+    /// The type of the block, and its source, which has bytes.
+    Bytes(&'a str, &'a Value),
+}
+
+/// Reads a block of text, image or document. Refuses a source that would be sent as null.
+fn media<'a>(block: &'a Value, api: &str) -> Result<Media<'a>> {
+    let (kind, source) = (text_of(block, "type").unwrap_or("(none)"), &block["source"]);
+    let has = |member: &str| source[member].is_string();
+    Ok(match (kind, text_of(source, "type").unwrap_or("(none)")) {
+        ("text", _) => Media::Text(&block["text"]),
+        ("document", "text") if has("data") => Media::Text(&source["data"]),
+        ("image" | "document", "url") if has("url") => Media::Url(kind, &source["url"]),
+        ("image" | "document", "base64") if has("media_type") && has("data") => Media::Bytes(kind, source),
+        (_, name) => {
+            let message =
+                format!("{kind}: a source of type {name} with these members cannot be sent to a {api} server");
+            let hint = "give `base64` with `media_type` and `data`, or `url` with `url`";
+            return Err(Error::validation(message).hint(hint));
+        }
+    })
 }
 
 /// The file name of a document: its title, or a name for its media type.

@@ -9,8 +9,8 @@ use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::Body;
 use super::openai_message::Message;
 use super::{
-    ApiFacts, BatchApi, Decoder, OnText, Part, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
-    check_source, count_of, data_url, file_name, schema, text_of, with_cached, with_function,
+    ApiFacts, BatchApi, Decoder, Media, OnText, Part, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
+    count_of, data_url, file_name, media, text_of, with_cached, with_function,
 };
 
 pub(crate) struct OpenAi {
@@ -57,7 +57,7 @@ impl WireApi for OpenAi {
         body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
         if let Some(given) = &request.schema {
             // Compatible servers accept more schemas, and differ in their meaning of `strict`.
-            let format = if self.original && schema::is_strict(given) {
+            let format = if self.original && is_strict(given) {
                 json!({"name": "answer", "schema": given, "strict": true})
             } else {
                 json!({"name": "answer", "schema": given})
@@ -180,26 +180,18 @@ fn result(view: &BlockView<'_>) -> Result<(String, Vec<Value>)> {
 /// Encodes a block of text, image or document.
 fn part(block: &Block) -> Result<Value> {
     let block: Value = record::read(block.raw())?;
-    let block = &block;
-    check_source(block, "openai")?;
-    let source = &block["source"];
-    match (text_of(block, "type"), text_of(source, "type")) {
-        (Some("text"), _) => Ok(json!({"type": "text", "text": block["text"]})),
-        (Some("image"), Some("url")) => Ok(json!({"type": "image_url", "image_url": {"url": source["url"]}})),
-        (Some("image"), _) => Ok(json!({"type": "image_url", "image_url": {"url": data_url(source)}})),
-        (Some("document"), Some("text")) => Ok(json!({"type": "text", "text": source["data"]})),
-        (Some("document"), Some("url")) => Err(Error::validation("Chat Completions takes no URL of a document").hint(
-            format!("attach its bytes: curl {} | cp-ask -a - …", quoted(text_of(source, "url").unwrap_or_default())),
-        )),
-        (Some("document"), Some("base64")) => {
-            Ok(json!({"type": "file", "file": {"filename": file_name(block), "file_data": data_url(source)}}))
+    Ok(match media(&block, "openai")? {
+        Media::Text(text) => json!({"type": "text", "text": text}),
+        Media::Url("image", url) => json!({"type": "image_url", "image_url": {"url": url}}),
+        Media::Url(_, url) => {
+            let hint = format!("attach its bytes: curl {} | cp-ask -a - …", quoted(url.as_str().unwrap_or_default()));
+            return Err(Error::validation("Chat Completions takes no URL of a document").hint(hint));
         }
-        (kind, source) => Err(Error::validation(format!(
-            "a block of type {} with a source of type {} cannot be sent to an openai server",
-            kind.unwrap_or("(none)"),
-            source.unwrap_or("(none)")
-        ))),
-    }
+        Media::Bytes("image", source) => json!({"type": "image_url", "image_url": {"url": data_url(source)}}),
+        Media::Bytes(_, source) => {
+            json!({"type": "file", "file": {"filename": file_name(&block), "file_data": data_url(source)}})
+        }
+    })
 }
 
 #[derive(Default)]
@@ -270,4 +262,31 @@ impl Decoder for ChatDecoder {
     fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>> {
         std::mem::take(&mut self.message).parts(at_limit)
     }
+}
+
+/// Keywords of the strict mode of `OpenAI`.
+const STRICT: &str = "$defs $ref $schema additionalProperties anyOf const description enum exclusiveMaximum exclusiveMinimum format items \
+    maxItems maximum minItems minimum multipleOf pattern properties required title type";
+
+/// True if the strict mode of `OpenAI` takes a schema: its objects are closed and require all their properties.
+pub(super) fn is_strict(schema: &Value) -> bool {
+    schema["type"] == "object" && schema.get("anyOf").is_none() && is_taken(schema)
+}
+
+fn is_taken(schema: &Value) -> bool {
+    let Some(members) = schema.as_object() else { return false };
+    let each_of = |schemas: &Value| schemas.as_object().is_some_and(|all| all.values().all(is_taken));
+    let is_known = |(name, value): (&String, &Value)| match name.as_str() {
+        "$defs" | "properties" => each_of(value),
+        "anyOf" => value.as_array().is_some_and(|all| all.iter().all(is_taken)),
+        "items" => is_taken(value),
+        "format" => value != "uri",
+        name => STRICT.split_whitespace().any(|known| known == name),
+    };
+    let names = schema["properties"].as_object().into_iter().flat_map(Map::keys);
+    let is_required = |name: &String| schema["required"].as_array().is_some_and(|all| all.iter().any(|n| n == name));
+    let is_object = schema["type"] == "object" || members.contains_key("properties");
+    (!is_object || schema["additionalProperties"] == false && names.into_iter().all(is_required))
+        && ["type", "anyOf", "$ref"].iter().any(|name| members.contains_key(*name))
+        && members.iter().all(is_known)
 }

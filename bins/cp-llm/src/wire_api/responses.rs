@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use super::answer::complete_arguments;
 use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::{Body, TextBuffer};
-use super::openai::FACTS;
+use super::openai::{FACTS, is_strict};
 use super::{
-    ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
-    check_source, count_of, data_url, file_name, restarted, schema, text_of, with_cached, with_function,
+    ApiFacts, Call, Decoder, Media, OnText, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi,
+    bad_answer, count_of, data_url, file_name, media, restarted, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Responses;
@@ -71,7 +71,7 @@ impl WireApi for Responses {
 fn members(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, Value>)> {
     let (mut text, mut reasoning) = (request.object("text"), request.object("reasoning"));
     if let Some(given) = &request.schema {
-        let strict = schema::is_strict(given);
+        let strict = is_strict(given);
         let format = json!({"type": "json_schema", "name": "answer", "schema": given, "strict": strict});
         text.entry("format").or_insert(format);
     }
@@ -180,22 +180,15 @@ fn output(failure: &str, blocks: &[Value]) -> Result<Value> {
 
 /// Encodes a block of text, image or document.
 fn part(block: &Value) -> Result<Value> {
-    check_source(block, "openai-responses")?;
-    let source = &block["source"];
-    Ok(match (text_of(block, "type"), text_of(source, "type")) {
-        (Some("text"), _) => json!({"type": "input_text", "text": block["text"]}),
-        (Some("document"), Some("text")) => json!({"type": "input_text", "text": source["data"]}),
-        (Some("image"), Some("url")) => json!({"type": "input_image", "detail": "auto", "image_url": source["url"]}),
-        (Some("image"), _) => json!({"type": "input_image", "detail": "auto", "image_url": data_url(source)}),
-        (Some("document"), Some("url")) => json!({"type": "input_file", "file_url": source["url"]}),
-        (Some("document"), Some("base64")) => {
-            json!({"type": "input_file", "filename": file_name(block), "file_data": data_url(source)})
+    Ok(match media(block, "openai-responses")? {
+        Media::Text(text) => json!({"type": "input_text", "text": text}),
+        Media::Url("image", url) => json!({"type": "input_image", "detail": "auto", "image_url": url}),
+        Media::Url(_, url) => json!({"type": "input_file", "file_url": url}),
+        Media::Bytes("image", source) => {
+            json!({"type": "input_image", "detail": "auto", "image_url": data_url(source)})
         }
-        (kind, _) => {
-            let kind = kind.unwrap_or("(none)");
-            return Err(Error::validation(format!(
-                "a block of type {kind} cannot be sent to an openai-responses server"
-            )));
+        Media::Bytes(_, source) => {
+            json!({"type": "input_file", "filename": file_name(block), "file_data": data_url(source)})
         }
     })
 }

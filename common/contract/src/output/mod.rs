@@ -203,8 +203,16 @@ impl Output {
 
     /// Prints a warning on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
-        if !self.quiet {
-            line_to_stderr(&format!("{}: {}", self.program, without_secrets(message)));
+        self.warner()(message);
+    }
+
+    /// Prints warnings from other threads.
+    pub fn warner(&self) -> impl Fn(&str) + Send + Sync + use<> {
+        let (quiet, program) = (self.quiet, self.program);
+        move |message| {
+            if !quiet {
+                line_to_stderr(&format!("{program}: {}", without_secrets(message)));
+            }
         }
     }
 
@@ -219,13 +227,6 @@ impl Output {
     pub fn aside(&self, text: &str) {
         if !self.quiet {
             sink::aside_to_stderr(text);
-        }
-    }
-
-    /// Shows a line on the terminal of standard error until something else is written.
-    pub fn announce(&self, text: &str) {
-        if !self.quiet {
-            sink::announce(text);
         }
     }
 

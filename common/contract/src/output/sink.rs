@@ -94,13 +94,6 @@ fn erase_progress() {
     }
 }
 
-/// Shows a faint line on a terminal until something else is written.
-pub(super) fn announce(text: &str) {
-    if !HAS_PROGRESS.load(Ordering::Relaxed) && std::io::stderr().is_terminal() {
-        show_progress(&format!("\x1b[2m{text}\x1b[22m"));
-    }
-}
-
 /// Time of work without a report, and between two reports.
 const DELAY: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(200);

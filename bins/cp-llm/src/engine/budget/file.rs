@@ -6,9 +6,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use cp_common::home::{locked, write_whole};
 use cp_common::wire::Usage;
 use cp_common::{Error, Result};
@@ -40,7 +39,6 @@ pub(super) struct Limit {
 #[serde(deny_unknown_fields)]
 pub(super) struct Reservation {
     pub owner: Owner,
-    pub since: Timestamp,
     pub tokens: u64,
     pub usd: f64,
 }
@@ -63,13 +61,8 @@ pub(super) struct BudgetFile {
     pub reserved: Vec<Reservation>,
     /// No request is sent before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_before: Option<Timestamp>,
+    pub not_before: Option<String>,
 }
-
-/// Milliseconds since 1970, serialized as RFC 3339.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub(super) struct Timestamp(pub u64);
 
 impl Amount {
     /// The amount of a usage.
@@ -88,13 +81,6 @@ impl Amount {
     pub(super) fn minus(self, less: Self) -> Self {
         let usd = ((self.usd - less.usd) * 1e9).round() / 1e9;
         Self { usd: usd.max(0.0), tokens: self.tokens.saturating_sub(less.tokens) }
-    }
-
-    /// Multiplies both parts.
-    #[expect(clippy::cast_precision_loss, reason = "as many tokens are never counted")]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count, cut off")]
-    pub(super) fn scaled(self, part: f64) -> Self {
-        Self { usd: self.usd * part, tokens: (self.tokens as f64 * part) as u64 }
     }
 
     fn is_valid(self) -> bool {
@@ -122,7 +108,15 @@ impl BudgetFile {
         let content: Self = serde_json::from_slice(text).map_err(|why| why.to_string())?;
         let limit = Amount { usd: content.limit.usd.unwrap_or(0.0), tokens: 0 };
         let mut amounts = content.reserved.iter().map(Reservation::amount).chain([content.spent, limit]);
+        if content.not_before.is_some() && content.pause_end().is_none() {
+            return Err("`not_before` is not a time".to_owned());
+        }
         if amounts.all(Amount::is_valid) { Ok(content) } else { Err("an amount of dollars is not valid".to_owned()) }
+    }
+
+    /// The end of the pause of all processes.
+    pub(super) fn pause_end(&self) -> Option<DateTime<Utc>> {
+        Some(DateTime::parse_from_rfc3339(self.not_before.as_ref()?).ok()?.to_utc())
     }
 
     /// The amount that is spent or reserved.
@@ -174,33 +168,6 @@ fn start_time(pid: u32) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     // A zombie has ended, but its parent has not waited for it.
     if fields.next()? == "Z" { None } else { fields.nth(18)?.parse().ok() }
-}
-
-impl Timestamp {
-    pub(super) fn after(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
-    }
-
-    /// The time since an earlier one.
-    pub(super) fn since(self, earlier: Self) -> Duration {
-        Duration::from_millis(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl From<Timestamp> for String {
-    fn from(moment: Timestamp) -> Self {
-        let time = i64::try_from(moment.0).ok().and_then(DateTime::<Utc>::from_timestamp_millis);
-        time.unwrap_or(DateTime::<Utc>::MAX_UTC).to_rfc3339_opts(SecondsFormat::Millis, true)
-    }
-}
-
-impl TryFrom<String> for Timestamp {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        let time = DateTime::parse_from_rfc3339(&text).map_err(|_| "not a time")?;
-        u64::try_from(time.timestamp_millis()).map(Self).map_err(|_| "a time before 1970")
-    }
 }
 
 /// The path of a budget file that processes share.

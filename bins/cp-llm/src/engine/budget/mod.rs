@@ -10,11 +10,12 @@ use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result, clock, signals};
 
 pub(super) use self::file::Amount;
-use self::file::{BudgetFile, Limit, Owner, Reservation, SharedFile, Timestamp};
+use self::file::{BudgetFile, Limit, Owner, Reservation, SharedFile};
 use crate::command_line::command_with_limits;
 
 /// The interval for checking whether other processes released their reservations.
@@ -62,14 +63,6 @@ struct State {
 /// The amount that one request has reserved.
 pub(super) struct Ticket(Amount);
 
-/// The decision about a request.
-enum Admission {
-    Admitted,
-    /// The rest is reserved by others.
-    MustWait,
-    Exhausted(Amount),
-}
-
 impl Budget {
     /// The budget of a command line; `None` if nothing is limited. `policy_usd` is the limit that policy sets.
     pub(crate) fn open(options: &BudgetOptions, policy_usd: Option<f64>) -> Result<Option<Self>> {
@@ -107,20 +100,26 @@ impl Budget {
     /// The average cost of an answer so far.
     pub(super) fn average(&self) -> Option<Amount> {
         let state = self.lock();
-        (state.answers > 0).then(|| state.answered.scaled(1.0 / f64::from(state.answers)))
+        let Amount { usd, tokens } = state.answered;
+        Some(Amount { usd: usd / f64::from(state.answers), tokens: tokens.checked_div(state.answers.into())? })
     }
 
     /// The rest of the pause of all processes that share the file.
     pub(super) fn remaining_pause(&self) -> Result<Duration> {
         let Storage::Shared(file) = &self.storage else { return Ok(Duration::ZERO) };
-        Ok(file.read()?.not_before.map_or(Duration::ZERO, |until| until.since(now())))
+        Ok(file.read()?.pause_end().map_or(Duration::ZERO, |end| (end - now()).to_std().unwrap_or_default()))
     }
 
     /// Pauses all processes that share the file.
     pub(super) fn pause(&self, length: Duration) -> Result<()> {
         let Storage::Shared(file) = &self.storage else { return Ok(()) };
-        let until = now().after(length);
-        file.change(|content| content.not_before = content.not_before.max(Some(until)))
+        let length = TimeDelta::from_std(length).unwrap_or(TimeDelta::MAX);
+        let end = now().checked_add_signed(length).unwrap_or(DateTime::<Utc>::MAX_UTC);
+        file.change(|content| {
+            if content.pause_end().is_none_or(|known| known < end) {
+                content.not_before = Some(end.to_rfc3339_opts(SecondsFormat::Millis, true));
+            }
+        })
     }
 
     /// Reserves the estimated cost of a request. Waits while others have reserved the rest, and reports that if they
@@ -132,34 +131,30 @@ impl Budget {
             if state.lacks_usage {
                 return Err(missing_usage_error());
             }
-            match self.reserve(estimate)? {
-                Admission::Admitted => {
-                    state.in_flight += 1;
-                    return Ok(Ticket(estimate));
-                }
-                Admission::Exhausted(spent) => return Err(self.exhausted(spent)),
-                Admission::MustWait => {
-                    signals::check()?;
-                    if state.in_flight == 0 && !std::mem::replace(&mut is_said, true) {
-                        say("other processes have reserved the rest of the budget; waiting for them");
-                    }
-                    state = self.settled.wait_timeout(state, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
-                }
+            let Some(spent) = self.reserve(estimate)? else {
+                state.in_flight += 1;
+                return Ok(Ticket(estimate));
+            };
+            if self.limit.is_reached(spent) {
+                return Err(self.exhausted(spent));
             }
+            signals::check()?;
+            if state.in_flight == 0 && !std::mem::replace(&mut is_said, true) {
+                say("other processes have reserved the rest of the budget; waiting for them");
+            }
+            state = self.settled.wait_timeout(state, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Reserves the estimated cost of a request, if the budget has a rest.
-    fn reserve(&self, estimate: Amount) -> Result<Admission> {
+    /// Reserves the estimated cost of a request. If the budget has no rest, returns the amount that is spent.
+    fn reserve(&self, estimate: Amount) -> Result<Option<Amount>> {
         self.change(|content| {
             if self.limit.is_reached(content.taken()) {
                 content.count_as_spent(|owner| !owner.is_alive());
-                let is_spent = self.limit.is_reached(content.spent);
-                return if is_spent { Admission::Exhausted(content.spent) } else { Admission::MustWait };
+                return Some(content.spent);
             }
-            let (owner, since) = (self.owner, now());
-            content.reserved.push(Reservation { owner, since, tokens: estimate.tokens, usd: estimate.usd });
-            Admission::Admitted
+            content.reserved.push(Reservation { owner: self.owner, tokens: estimate.tokens, usd: estimate.usd });
+            None
         })
     }
 
@@ -243,12 +238,13 @@ impl Budget {
 }
 
 /// The error for a backend whose answers have no usage.
-pub(crate) fn missing_usage_error() -> Error {
+fn missing_usage_error() -> Error {
     Error::config("the backend does not report usage, so a budget cannot be enforced")
         .hint("remove --budget-usd and --budget-tokens (and budget_usd from the policy), or use a backend that reports usage")
         .fatal()
 }
 
-fn now() -> Timestamp {
-    Timestamp(clock::unix_milliseconds())
+fn now() -> DateTime<Utc> {
+    let now = i64::try_from(clock::unix_milliseconds()).ok().and_then(DateTime::from_timestamp_millis);
+    now.unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
