@@ -6,13 +6,13 @@
 //! starts.
 //!
 //! Dependencies: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, rules, refusal} ->
-//! nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may use `digest` and
+//! files -> nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may use `digest` and
 //! `glob`.
 
-mod agent;
 mod changes;
 mod decision;
 mod digest;
+mod files;
 mod git_dir;
 mod glob;
 mod guard;

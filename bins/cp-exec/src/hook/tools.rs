@@ -38,7 +38,7 @@ const CODE_MEMBERS: [&str; 2] = ["script", "code"];
 const PATH_PARTS: [&str; 5] = ["path", "file", "dir", "folder", "cwd"];
 
 fn row_of(tool: &Tool) -> Option<&'static ToolRow> {
-    tool.host.facts().tools.row(&tool.name)
+    tool.host.facts().tool(&tool.name)
 }
 
 /// The command line that a tool would run.
@@ -70,7 +70,7 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
             .hint("run another command, with its input in a file or a here-document"));
         }
         Does::Fetch => return Ok(ToolEffect::Fetch),
-        Does::Stdin | Does::Agent | Does::None => return Ok(ToolEffect::Harmless),
+        Does::Stdin | Does::None => return Ok(ToolEffect::Harmless),
         Does::Patch => patched(texts(input, &row.command)),
         Does::Write => access(Access::Write),
         Does::Read => access(Access::Read),

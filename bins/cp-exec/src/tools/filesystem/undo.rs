@@ -8,9 +8,9 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::files::{After, Pending};
 use cp_common::wire::{ChangeKind, FileChange, FileKind, FileState, Receipt};
 use cp_common::{Code, Error, Result, signals};
-use cp_hosts::{After, Pending};
 use cp_ledger::format::line::Hash;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
@@ -66,7 +66,7 @@ impl Undo {
     fn add(&mut self, policy: &Policy, path: PathBuf, mut changes: Vec<FileChange>) -> Result<()> {
         writable(policy, &path, &path)?;
         if !self.is_preview() {
-            cp_hosts::remove_abandoned(&path);
+            crate::files::remove_abandoned(&path);
         }
         let mut now = state_of(&path).map_err(|e| Error::io("cannot be compared", e).in_file(&path))?;
         if !changes.iter().any(is_of_permissions) {
