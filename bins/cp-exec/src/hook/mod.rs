@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use cp_common::{Error, Result, json};
 use serde_json::{Map, Value};
 
-pub(crate) use self::tools::{ToolEffect, call_identity, command, effect_of};
+pub(crate) use self::tools::{ToolEffect, command, effect_of};
 pub(crate) use self::words::{Line, Rewriter, Verdict, original_of, response};
 pub(crate) use self::wrapped::WrappedLine;
 use crate::hosts::Host;
@@ -25,8 +25,8 @@ pub(crate) struct Event {
     pub moment: Moment,
     /// The host's id of the conversation.
     pub session: String,
-    /// The host's id of the tool call, if it has one.
-    pub call: Option<String>,
+    /// The host's id of the tool call; empty for another event.
+    pub call: String,
     /// The working directory of the conversation.
     pub cwd: Option<PathBuf>,
     /// The permission mode of the host, in its own word.
@@ -67,7 +67,7 @@ impl Event {
     /// True if the host can ask its user. Only Claude Code treats an unanswered question as a denial, and only in modes
     /// in which it asks for itself.
     pub(crate) fn may_ask(&self, named: Host) -> bool {
-        let is_claude = self.host == Host::Claude && named == Host::Claude && self.call.is_some();
+        let is_claude = self.host == Host::Claude && named == Host::Claude;
         is_claude && matches!(self.mode.as_deref(), Some("default" | "acceptEdits" | "plan"))
     }
 }
@@ -125,11 +125,13 @@ fn decoded(members: &Members, asked: Host) -> Option<Event> {
         _ if members.contains_key("tool_name") => return None,
         _ => Moment::Other,
     };
+    let is_of_tool = matches!(moment, Moment::Before(_) | Moment::After(..));
+    let call = text(members, "tool_use_id").or_else(|| Some(String::new()).filter(|_| !is_of_tool))?;
     Some(Event {
         host,
         moment,
         session: text(members, "session_id")?,
-        call: text(members, "tool_use_id"),
+        call,
         cwd: text(members, "cwd").map(PathBuf::from),
         mode: text(members, "permission_mode"),
     })

@@ -57,7 +57,7 @@ fn decode_recorded_questions_of_each_host() {
             assert_eq!(found.host, named, "although the command line names Claude Code: {line}");
         }
         assert!(!event.session.is_empty() && event.cwd.as_deref() == Some(Path::new("/work")), "{line}");
-        assert_eq!(event.call.is_some(), line.to_string().contains("call_") || line.to_string().contains("toolu_"));
+        assert_eq!(!event.call.is_empty(), line.to_string().contains("call_") || line.to_string().contains("toolu_"));
         if let Moment::Before(tool) = &event.moment {
             match effect_of(tool, Path::new("/work")).unwrap() {
                 ToolEffect::Shell(line, true) => assert_eq!(
@@ -74,10 +74,9 @@ fn decode_recorded_questions_of_each_host() {
 
 #[test]
 fn decode_unclear_question_fails() {
-    let before =
-        json!({"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Bash","tool_input":{"command":"id"}});
+    let before = json!({"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Bash","tool_input":{"command":"id"}});
     assert!(decode(before.to_string().as_bytes(), Host::Claude).is_ok(), "the control");
-    for name in ["session_id", "tool_name", "tool_input"] {
+    for name in ["session_id", "tool_use_id", "tool_name", "tool_input"] {
         let mut less = before.clone();
         less.as_object_mut().unwrap().remove(name);
         assert!(decode(less.to_string().as_bytes(), Host::Claude).is_err(), "{name}");
@@ -222,7 +221,7 @@ proptest! {
     #[test]
     fn decode_random_text_does_not_panic(text in r#"[{}\[\]":, a-zA-Z_0-9]{0,80}"#) {
         let _ = decode(text.as_bytes(), Host::Claude);
-        let _ = decode(json!({"hook_event_name":"PreToolUse","session_id":text,"tool_name":text,"tool_input":{&text:text}}).to_string().as_bytes(), Host::Claude);
+        let _ = decode(json!({"hook_event_name":"PreToolUse","session_id":text,"tool_use_id":text,"tool_name":text,"tool_input":{&text:text}}).to_string().as_bytes(), Host::Claude);
         let _ = effect_of(&tool(Host::Claude, "Glob", &json!({"pattern":text})), Path::new("/w"));
     }
 }

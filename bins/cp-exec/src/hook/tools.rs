@@ -8,7 +8,7 @@ use cp_common::{Error, Result};
 use serde_json::{Map, Value};
 
 use super::Tool;
-use super::words::{Line, original_of};
+use super::words::Line;
 use crate::hosts::facts::{Does, ToolRow};
 use crate::policy::Access;
 use crate::refusal::refuse;
@@ -47,11 +47,14 @@ pub(crate) fn command(tool: &Tool) -> Option<&str> {
     LINE_MEMBERS.iter().filter(|_| is_shell).find_map(|member| text_of(&tool.input, member))
 }
 
-/// The identity of a call: its original command line, or its name and input.
-pub(crate) fn call_identity(tool: &Tool) -> String {
-    let Some(command) = command(tool) else { return format!("{} {}", tool.name, Value::Object(tool.input.clone())) };
-    let line = Line { command: command.to_owned(), cwd: PathBuf::new(), timeout: None };
-    original_of(&line).unwrap_or(line).command
+impl ToolEffect {
+    /// The files that the tool reads or changes.
+    pub(crate) fn files(&self) -> &[(Access, PathBuf)] {
+        match self {
+            Self::Files(files) | Self::Unknown(files) => files,
+            Self::Shell(..) | Self::Skill | Self::Fetch | Self::Harmless => &[],
+        }
+    }
 }
 
 /// The effect of a tool call in a directory. A call without the expected command or file is refused.

@@ -120,13 +120,11 @@ fn children(raw: &str) -> Vec<(String, Range<usize>)> {
         let start = value.get().as_ptr().addr() - raw.as_ptr().addr();
         start..start + value.get().len()
     };
-    let mut children: Vec<_> = match serde_json::from_str::<BTreeMap<String, &RawValue>>(raw) {
-        Ok(members) => members.into_iter().map(|(name, value)| (name, place(value))).collect(),
-        Err(_) => {
-            let elements: Vec<&RawValue> = serde_json::from_str(raw).unwrap_or_default();
-            elements.into_iter().map(|value| (String::new(), place(value))).collect()
-        }
-    };
+    let members = serde_json::from_str::<BTreeMap<String, &RawValue>>(raw);
+    let elements = serde_json::from_str::<Vec<&RawValue>>(raw).unwrap_or_default();
+    let elements = elements.into_iter().map(|value| (String::new(), value));
+    let children = members.unwrap_or_default().into_iter().chain(elements);
+    let mut children: Vec<_> = children.map(|(name, value)| (name, place(value))).collect();
     children.sort_by_key(|(_, place)| place.start);
     children
 }

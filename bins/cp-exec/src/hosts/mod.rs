@@ -24,8 +24,6 @@ use self::shell::SHELL_PREFIX;
 const LIMIT: u64 = 30;
 /// The message after a hook failed, so that a refusal is never silent. Codex continues without a message.
 const FAILED: &str = "cp-exec hook failed";
-/// The sign before the text of a file that some editors write, which JSON does not allow.
-const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// The names of the agents and their tables, in the order of [`Host`].
 const TABLES: [(&str, &str); 5] = [
@@ -153,35 +151,28 @@ impl Command<'_> {
 /// Returns the text with our hook, once for each event. Replaces earlier entries of our hook.
 pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<String> {
     let (host, members) = (command.host, command.members());
-    let (mark, text) = apart(text.unwrap_or_default());
-    let rest = if text.trim().is_empty() {
-        None
-    } else {
-        let value = edit::parsed(text, &members)?;
-        if lines(host, &value).len() == host.facts().hook.events.len() && contains(&value, &members) {
-            return Ok(format!("{mark}{text}"));
+    let rest = match text.filter(|text| !text.trim().is_empty()) {
+        None => None,
+        Some(text) => {
+            let value = edit::parsed(text, &members)?;
+            if lines(host, &value).len() == host.facts().hook.events.len() && contains(&value, &members) {
+                return Ok(text.to_owned());
+            }
+            remove_hook(host, text)?
         }
-        edit::without(text, &|name, value| is_ours(host, name, value))
     };
-    let text = rest.map_or_else(|| Ok(edit::pretty(&members, "  ") + "\n"), |rest| edit::merged(&rest, &members))?;
-    Ok(format!("{mark}{text}"))
+    rest.map_or_else(|| Ok(edit::pretty(&members, "  ") + "\n"), |rest| edit::merged(&rest, &members))
 }
 
 /// Returns the text without our hook; `None` if the file would be empty.
 pub(crate) fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
-    let (mark, text) = apart(text);
     edit::parsed(text, &Value::Null)?;
-    let rest = edit::without(text, &|name, value| is_ours(host, name, value));
-    Ok(rest.map(|rest| format!("{mark}{rest}")))
+    Ok(edit::without(text, &|name, value| is_ours(host, name, value)))
 }
 
 /// The command lines of a text that run this program.
 pub(crate) fn lines_in(host: Host, text: &str) -> Result<Vec<String>> {
-    Ok(lines(host, &edit::parsed(apart(text).1, &Value::Null)?))
-}
-
-fn apart(text: &str) -> (&str, &str) {
-    text.strip_prefix(BYTE_ORDER_MARK).map_or(("", text), |text| (BYTE_ORDER_MARK, text))
+    Ok(lines(host, &edit::parsed(text, &Value::Null)?))
 }
 
 fn lines(host: Host, value: &Value) -> Vec<String> {

@@ -96,7 +96,7 @@ impl Args {
 
     /// Decides about the agent, and records its intent.
     fn start(&self, engine: &mut Engine, context: &mut Context) -> Result<Prepared> {
-        for path in self.real("--read", &self.read, &engine.policy)? {
+        for path in real("--read", &self.read, &engine.policy)? {
             engine.policy.allow(&path, false);
         }
         let facts = self.host().map(|host| &host.facts().agent);
@@ -116,12 +116,6 @@ impl Args {
         Ok(prepared)
     }
 
-    fn real(&self, option: &str, paths: &[PathBuf], policy: &Policy) -> Result<Vec<PathBuf>> {
-        let real =
-            |path: &PathBuf| policy.base.join(path).canonicalize().map_err(|e| Error::io(option, e).in_file(path));
-        paths.iter().map(real).collect()
-    }
-
     /// Prepares the agent: creates its state, and collects its variables and names.
     fn prepare(&self, facts: Option<&AgentFacts>, policy: &Policy, context: &mut Context) -> Result<AgentCommand> {
         let argv = match facts {
@@ -130,7 +124,7 @@ impl Args {
         };
         let terminals = if is_live(context) { own_terminals() } else { Terminals::Private };
         let mut env = self.environment(facts, terminals)?;
-        let mut state = self.real("--state", &self.state, policy)?;
+        let mut state = real("--state", &self.state, policy)?;
         if let Some(host) = self.host() {
             let own = state::State::of(host, policy);
             say(context, "state", own.create(policy)?);
@@ -182,6 +176,11 @@ impl Args {
         }
         Ok(env)
     }
+}
+
+fn real(option: &str, paths: &[PathBuf], policy: &Policy) -> Result<Vec<PathBuf>> {
+    let real = |path: &PathBuf| policy.base.join(path).canonicalize().map_err(|e| Error::io(option, e).in_file(path));
+    paths.iter().map(real).collect()
 }
 
 /// Warns on standard error and in the answer.

@@ -10,7 +10,7 @@ use cp_common::home::lock;
 use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::wire::Reply;
-use cp_common::{Context, Error, Result, coprocess, keys};
+use cp_common::{Context, Error, Result, coprocess};
 use cp_ledger::sessions::{HostNote, Session};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::decided::{HookDecision, Question};
 use crate::digest::sha256;
 use crate::guard::session_tmp;
-use crate::hook::{self, Event, Moment, Output, Tool, Verdict};
+use crate::hook::{self, Event, Moment, Output, Tool, Verdict, effect_of};
 use crate::hosts::shell::HostShell;
 use crate::hosts::{self, Host, own};
 use crate::policy::HostCall;
@@ -30,7 +30,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "hook_answer",
     examples: &[
-        r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude --json"#,
+        r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude --json"#,
     ],
     input: &[Input::Bytes],
     events: &[
@@ -88,10 +88,6 @@ impl Answer {
 
 pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
     let event = hook::decode(&question()?, named)?;
-    if named != event.host {
-        let message = format!("asked as {}, in the words of {}", named.name(), event.host.name());
-        context.out.notice("other_host", Severity::Info, message);
-    }
     let moment = match &event.moment {
         Moment::Other => return context.out.answer(&Answer::of(event.host, None)),
         Moment::Before(_) | Moment::After(..) => None,
@@ -100,11 +96,7 @@ pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
     };
     let _turn = enter(event.host, &event.session, event.cwd.as_deref(), context)?;
     let mut engine = Engine::new(context, &[])?;
-    let identity = match &event.moment {
-        Moment::Before(tool) | Moment::After(tool, _) => hook::call_identity(tool),
-        Moment::Start | Moment::End | Moment::Other => String::new(),
-    };
-    engine.serve(hosted(&event, &identity)?);
+    engine.serve(hosted(&event)?);
     if let Some(moment) = moment {
         engine.journal.host_event("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
     }
@@ -149,17 +141,13 @@ pub(super) fn enter(host: Host, id: &str, cwd: Option<&Path>, context: &mut Cont
     Ok(Some(note))
 }
 
-/// The tool call of the host, for the ledger. A call without an id gets one that is the same for equal calls.
-pub(super) fn hosted(event: &Event, told: &str) -> Result<HostCall> {
-    if event.session.contains(|c: char| c == '/' || c.is_control()) {
+/// The tool call of the host, for the ledger.
+pub(super) fn hosted(event: &Event) -> Result<HostCall> {
+    let Event { host, session, call, .. } = event;
+    if session.contains(|c: char| c == '/' || c.is_control()) {
         return Err(Error::validation("the host's id of the session has a slash or a control character in it"));
     }
-    let call = match (&event.call, told.is_empty()) {
-        (Some(call), _) => call.clone(),
-        (None, true) => String::new(),
-        (None, false) => format!("made-{}", &keys::hash(told.as_bytes())["sha256:".len()..][..16]),
-    };
-    Ok(HostCall { host: event.host.name().to_owned(), session: event.session.clone(), call })
+    Ok(HostCall { host: host.name().to_owned(), session: session.clone(), call: call.clone() })
 }
 
 pub(super) fn input_hash(tool: &Tool) -> String {
@@ -167,8 +155,8 @@ pub(super) fn input_hash(tool: &Tool) -> String {
 }
 
 /// True unless the newest entry about the call has this event and hash, because a host may call two hooks.
-fn is_new(engine: &mut Engine, event: &Event, stage: &str, hash: &str) -> Result<bool> {
-    Ok(event.call.is_none() || !engine.journal.has(stage, &STAGES, &[hash])?)
+fn is_new(engine: &mut Engine, stage: &str, hash: &str) -> Result<bool> {
+    Ok(!engine.journal.has(stage, &STAGES, &[hash])?)
 }
 
 fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context: &mut Context) -> Result<()> {
@@ -185,13 +173,13 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
         program: &program,
         handed_on: &handed_on,
         may_ask: event.may_ask(named) && is_attended(),
-        has_id: event.call.is_some(),
         shell: if event.host == named { HostShell::of(&command) } else { HostShell::Default },
     };
     let (asked, input_hash) = (hook::command(tool), input_hash(tool));
-    let is_first = is_new(engine, event, "host.intent", &input_hash)?;
-    let error = match asking.decide(engine) {
-        Ok(HookDecision { verdict, rule, paths, notices }) => {
+    let is_first = is_new(engine, "host.intent", &input_hash)?;
+    let decided = effect_of(tool, cwd).and_then(|effect| Ok((asking.decide(engine, &effect)?, effect)));
+    let error = match decided {
+        Ok((HookDecision { verdict, rule, notices }, effect)) => {
             let answer = Answer::of(event.host, Some(&verdict));
             if is_first {
                 let intent = json!({
@@ -201,7 +189,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
                     "cwd": cwd,
                     "command": asked,
                     "timeout": tool.input.get("timeout"),
-                    "paths": paths,
+                    "paths": effect.files().iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
                     "input_hash": input_hash,
                     "input": keeps_content(engine).then_some(&tool.input),
                 });
@@ -215,7 +203,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
         Err(error) if error.is_fatal() => return Err(error),
         Err(error) => error,
     };
-    if paused(&error).is_none() && is_new(engine, event, "exec.refused", &input_hash)? {
+    if paused(&error).is_none() && is_new(engine, "exec.refused", &input_hash)? {
         engine.journal.refused(&json!({ "tool": tool.name, "command": asked, "input_hash": input_hash }), &error)?;
     }
     // A host shows a single text. A hint may start with a command, so it follows a label.
@@ -227,7 +215,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
 fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, context: &mut Context) -> Result<()> {
     let text = output.text();
     let (hash, secrets) = (sha256(text.as_bytes()), engine.journal.secrets_in(&output.texts())?);
-    if is_new(engine, event, "host.result", &hash)? {
+    if is_new(engine, "host.result", &hash)? {
         let result = json!({
             "tool": tool.name,
             "failed": output.failed,

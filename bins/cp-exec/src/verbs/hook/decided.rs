@@ -1,15 +1,15 @@
 //! The decision about a tool call of a host.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 use serde_json::{Map, Value};
 
 use crate::decision::confirm;
-use crate::hook::{Line, Rewriter, Tool, ToolEffect, Verdict, effect_of, original_of};
+use crate::hook::{Line, Rewriter, Tool, ToolEffect, Verdict, original_of};
 use crate::hosts::shell::{HostShell, SHELL_PREFIX};
-use crate::policy::{self, Access, Confirm, HostCall, LONGEST};
+use crate::policy::{self, Confirm, HostCall, LONGEST};
 use crate::refusal::refuse;
 use crate::request::{Command, Form};
 use crate::run::{Engine, until_answered};
@@ -30,8 +30,6 @@ pub(super) struct Question<'a> {
     pub handed_on: &'a [String],
     /// True if the host can ask its user.
     pub may_ask: bool,
-    /// True if the host names the call, so that it can ask about it again.
-    pub has_id: bool,
     /// The program that runs the command lines of the host.
     pub shell: HostShell,
 }
@@ -40,20 +38,22 @@ pub(super) struct Question<'a> {
 pub(super) struct HookDecision {
     pub verdict: Verdict,
     pub rule: String,
-    pub paths: Vec<String>,
     pub notices: Vec<String>,
 }
 
-/// A decision without paths and notices.
+/// A decision without notices.
 fn decided(verdict: Verdict, rule: &str) -> HookDecision {
-    HookDecision { verdict, rule: rule.to_owned(), paths: Vec::new(), notices: Vec::new() }
+    HookDecision { verdict, rule: rule.to_owned(), notices: Vec::new() }
 }
 
 impl Question<'_> {
     /// Decides. A refusal is an error, and a call that awaits approval is recorded.
-    pub(super) fn decide(&self, engine: &mut Engine) -> Result<HookDecision> {
+    pub(super) fn decide(&self, engine: &mut Engine, effect: &ToolEffect) -> Result<HookDecision> {
         let tool = &self.tool.name;
-        match effect_of(self.tool, self.cwd)? {
+        for (access, path) in effect.files() {
+            filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
+        }
+        match effect {
             ToolEffect::Shell(..) | ToolEffect::Skill if self.shell == HostShell::Foreign => {
                 let message = format!("{SHELL_PREFIX} is not the program of cp-exec, so commands would run outside");
                 Err(refuse("host_shell", message).hint(format!(
@@ -61,12 +61,9 @@ impl Question<'_> {
                 )))
             }
             ToolEffect::Shell(line, is_known) => {
-                self.shell(engine, line, is_known && self.shell == HostShell::Sandboxed)
+                self.shell(engine, line.clone(), *is_known && self.shell == HostShell::Sandboxed)
             }
-            ToolEffect::Files(paths) => {
-                let paths = check_files(engine, &paths)?;
-                Ok(HookDecision { paths, ..decided(Verdict::Pass, "paths") })
-            }
+            ToolEffect::Files(_) => Ok(decided(Verdict::Pass, "paths")),
             ToolEffect::Skill if self.shell == HostShell::Default => {
                 let message = format!("`{tool}` runs the command lines of a file, which would not be in the sandbox");
                 Err(refuse("host_tool", message).hint("`cp-exec hook install claude` puts them into it"))
@@ -75,11 +72,7 @@ impl Question<'_> {
             ToolEffect::Fetch => {
                 self.by_name(engine, Some(format!("`{tool}` uses the network outside of the sandbox")))
             }
-            ToolEffect::Unknown(paths) => {
-                let paths = check_files(engine, &paths)?;
-                let why = format!("cp-exec does not know the tool `{tool}`");
-                Ok(HookDecision { paths, ..self.by_name(engine, Some(why))? })
-            }
+            ToolEffect::Unknown(_) => self.by_name(engine, Some(format!("cp-exec does not know the tool `{tool}`"))),
         }
     }
 
@@ -102,13 +95,13 @@ impl Question<'_> {
         let input = Value::Object(self.tool.input.clone());
         let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
         // It holds until the call has a result. An entry that contains words of a run can only end it.
-        if !(self.has_id && engine.journal.has(SPENT, &[SPENT, "host.result"], &[&approval.id])?) {
+        if !engine.journal.has(SPENT, &[SPENT, "host.result"], &[&approval.id])? {
             let spend = |engine: &mut Engine| confirm::spend(&engine.policy, &approval);
             // The request is recorded once.
             let is_asked =
                 engine.journal.has(ASKED, &[ASKED, "approval.granted", "approval.denied"], &[&approval.id])?;
-            let spent = if is_asked { spend(engine)? } else { until_answered(engine, false, spend)? };
-            engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
+            let granted = if is_asked { spend(engine)? } else { until_answered(engine, false, spend)? };
+            engine.journal.approval(Said::Spent(&granted.grant), &granted.approval)?;
         }
         Ok(decided(Verdict::Pass, "tools.approve"))
     }
@@ -132,7 +125,7 @@ impl Question<'_> {
             policy::Verdict::Allow => Verdict::Rewrite(self.with_command(rewriting.of(&line))),
             policy::Verdict::Ask | policy::Verdict::Deny => return Err(denial(answer)),
         };
-        Ok(HookDecision { verdict, rule: answer.rule, paths: Vec::new(), notices: answer.notices })
+        Ok(HookDecision { verdict, rule: answer.rule, notices: answer.notices })
     }
 
     fn with_command(&self, command: String) -> Map<String, Value> {
@@ -141,14 +134,6 @@ impl Question<'_> {
         input.insert(member.to_owned(), command.into());
         input
     }
-}
-
-/// Checks the files of a tool call, and returns their paths.
-fn check_files(engine: &Engine, paths: &[(Access, PathBuf)]) -> Result<Vec<String>> {
-    for (access, path) in paths {
-        filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
-    }
-    Ok(paths.iter().map(|(_, path)| path.display().to_string()).collect())
 }
 
 fn denial(answer: check::Answer) -> Error {

@@ -40,7 +40,10 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     for host in args.host.map_or_else(|| Host::HOOKED.to_vec(), |host| vec![host]) {
         let files = [("person", host.hook_file(None, &person)), ("project", host.hook_file(Some(&here), &person))];
         let program = on_path(host.name());
-        if args.host.is_some() || program.is_some() || files.iter().any(|(_, file)| has_hook(host, file)) {
+        if args.host.is_some()
+            || program.is_some()
+            || files.iter().any(|(_, file)| configured(host, file, context).is_some())
+        {
             host_checks(host, program.as_deref(), &files, &here, context, &mut checks)?;
         }
     }
@@ -49,11 +52,6 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
         checks.push(Check::not_fine("hosts", Status::Warn, message, "`cp-exec hook install HOST` puts the hook in"));
     }
     Doctor::of(checks).report(context)
-}
-
-fn has_hook(host: Host, file: &Path) -> bool {
-    let text = std::fs::read_to_string(file);
-    text.is_ok_and(|text| lines_in(host, &text).map_or(true, |lines| !lines.is_empty()))
 }
 
 fn host_checks(
@@ -69,20 +67,19 @@ fn host_checks(
         Some(program) => Check::pass(name, installed(host, program)),
         None => Check::not_fine(name, Status::Warn, "not on the path", "install it, or add its directory to PATH"),
     });
-    let there: Vec<&(&str, PathBuf)> = files.iter().filter(|(_, file)| has_hook(host, file)).collect();
+    let looked = files.iter().filter_map(|(whose, file)| Some((whose, file, configured(host, file, context)?)));
+    let there: Vec<_> = looked.collect();
     if there.is_empty() {
         let fix = format!("`cp-exec hook install {name}` puts it in, with --project DIR for one project");
         checks.push(Check::not_fine(&format!("{name}_hook"), Status::Fail, "has no hook: its tools run freely", fix));
         return Ok(());
     }
-    for (whose, file) in there {
+    for (whose, file, is_fine) in there {
         let (check, place) = (format!("{name}_{whose}"), file.display().to_string());
-        checks.push(match configured(host, file, context) {
+        let fix = format!("`cp-exec hook install {name}` replaces it");
+        checks.push(match is_fine {
             Ok(()) => Check::pass(&check, place),
-            Err(error) => {
-                let fix = format!("`cp-exec hook install {name}` replaces it");
-                Check::not_fine(&check, Status::Fail, format!("{place}: {}", error.message()), fix)
-            }
+            Err(error) => Check::not_fine(&check, Status::Fail, format!("{place}: {}", error.message()), fix),
         });
     }
     if let Some(program) = program {
@@ -124,18 +121,23 @@ fn installed(host: Host, program: &Path) -> String {
     format!("{} {own}{other}", program.display())
 }
 
-/// Checks that the hook in a file is the one that would be installed now.
-fn configured(host: Host, file: &Path, context: &Context) -> Result<()> {
-    let (program, home) = own(context)?;
-    let command = Command { host, program: &program, home: &home };
-    let text = std::fs::read_to_string(file)?;
-    if host == Host::Claude && !shell::is_written(&command) {
-        return Err(Error::config("the program of CLAUDE_CODE_SHELL_PREFIX is missing or changed, so no command runs"));
+/// Checks that the hook in a file is the one that would be installed now; `None` without a hook.
+fn configured(host: Host, file: &Path, context: &Context) -> Option<Result<()>> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let found = lines_in(host, &text);
+    if found.as_ref().is_ok_and(Vec::is_empty) {
+        return None;
     }
-    if add_hook(&command, Some(&text))? != text {
-        return Err(Error::config("not as this cp-exec writes it, so it may not close"));
-    }
-    Ok(())
+    Some(found.and_then(|_| own(context)).and_then(|(program, home)| {
+        let command = Command { host, program: &program, home: &home };
+        Err(Error::config(if host == Host::Claude && !shell::is_written(&command) {
+            "the program of CLAUDE_CODE_SHELL_PREFIX is missing or changed, so no command runs"
+        } else if add_hook(&command, Some(&text))? != text {
+            "not as this cp-exec writes it, so it may not close"
+        } else {
+            return Ok(());
+        }))
+    }))
 }
 
 /// Runs the host with a model that tries each of its routes, by a script that every installation has. With the hook, no

@@ -37,7 +37,7 @@ pub(crate) fn run(named: Host, context: &mut Context) -> Result<()> {
         }
         Moment::Start | Moment::End | Moment::Other => return context.out.answer(&Answer::of(event.host, None)),
     };
-    let HostCall { host, session, call } = hosted(&event, &hook::call_identity(tool))?;
+    let HostCall { host, session, call } = hosted(&event)?;
     let (is_listed, by_default) = listing.unwrap_or((false, true));
     let (tool, is_result) = (tool.name.clone(), listing.is_none());
     report(&ToolCall { host, session, call, tool, is_listed, by_default, data, is_result })?;
