@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 9] = [
     &["cp-http", "cp-table"],
     &["cp-policy"],
     &["cp-ledger"],
-    &["cp-servers", "cp-hosts"],
+    &["cp-servers"],
     &[/* programs */],
     &["cp-testkit"],
 ];

@@ -6,14 +6,14 @@
 //! starts.
 //!
 //! Dependencies: `verbs -> tools -> run -> decision -> guard -> {git_dir, rules} -> policy -> {names, sandbox, request,
-//! refusal} -> nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may use
-//! `digest` and `glob`.
+//! refusal} -> files -> nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may
+//! use `digest` and `glob`.
 
-mod agent;
 mod changes;
 mod decision;
 mod digest;
 mod exec_result;
+mod files;
 mod git_dir;
 mod glob;
 mod guard;

@@ -10,9 +10,7 @@ fn schemas_are_those_of_the_types() {
     same_or_update(here, "item", &of_record(schema_for!(crate::tools::Item)));
     same_or_update(here, "decision", &of_record(schema_for!(crate::verbs::check::Answer)));
     same_or_update(here, "approvals", &schema_for!(crate::verbs::approve::Approvals));
-    let mut changed = schema_for!(cp_hosts::Changed);
-    changed.insert("title".to_owned(), "hook_changed".into());
-    same_or_update(here, "hook_changed", &changed);
+    same_or_update(here, "hook_changed", &schema_for!(crate::verbs::hook::install::Changed));
     same_or_update(here, "hook_answer", &schema_for!(crate::verbs::hook::answer::Answer));
     same_or_update(here, "policy", &schema_for!(crate::verbs::policy::Shown));
     same_or_update(here, "policy_begun", &schema_for!(crate::verbs::policy::init::Begun));

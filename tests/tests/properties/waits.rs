@@ -134,7 +134,7 @@ fn children_that_ignore_the_signal_do_not_hold_their_parent() {
 fn non_blocking_standard_input_is_awaited() {
     let place = Place::new();
     place.sh("cp-exec policy init").success();
-    let question = serde_json::json!({"hook_event_name": "PreToolUse", "tool_name": "Read",
+    let question = serde_json::json!({"hook_event_name": "PreToolUse", "tool_use_id": "c", "tool_name": "Read",
         "tool_input": {"file_path": "a"}, "cwd": place.work.display().to_string(), "session_id": "s"});
     let question = question.to_string();
     for (line, input, output) in [

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
+use crate::files::difference;
 use cp_common::program::approval::{self, Spent};
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
 use cp_common::{Code, Error, Result};
-use cp_hosts::difference;
 use serde::Serialize;
 
 use super::{Decision, Ruling};

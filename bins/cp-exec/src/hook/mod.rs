@@ -12,21 +12,21 @@ use std::path::PathBuf;
 use cp_common::{Error, Result, json};
 use serde_json::{Map, Value};
 
-pub(crate) use self::tools::{ToolEffect, call_identity, command, effect_of};
+pub(crate) use self::tools::{ToolEffect, command, effect_of};
 pub(crate) use self::words::{Line, Rewriter, Verdict, original_of, response};
 pub(crate) use self::wrapped::WrappedLine;
-use crate::hosts::HookHost;
+use crate::hosts::Host;
 
 /// An event of a host.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     /// The host, recognized by the members.
-    pub host: HookHost,
+    pub host: Host,
     pub moment: Moment,
     /// The host's id of the conversation.
     pub session: String,
-    /// The host's id of the tool call, if it has one.
-    pub call: Option<String>,
+    /// The host's id of the tool call; empty for another event.
+    pub call: String,
     /// The working directory of the conversation.
     pub cwd: Option<PathBuf>,
     /// The permission mode of the host, in its own word.
@@ -53,7 +53,7 @@ pub(crate) struct Tool {
     pub name: String,
     pub input: Map<String, Value>,
     /// The host of the event.
-    pub host: HookHost,
+    pub host: Host,
 }
 
 /// The result of a tool call.
@@ -66,13 +66,18 @@ pub(crate) struct Output {
 impl Event {
     /// True if the host can ask its user. Only Claude Code treats an unanswered question as a denial, and only in modes
     /// in which it asks for itself.
-    pub(crate) fn may_ask(&self, named: HookHost) -> bool {
-        let is_claude = self.host == HookHost::Claude && named == HookHost::Claude && self.call.is_some();
+    pub(crate) fn may_ask(&self, named: Host) -> bool {
+        let is_claude = self.host == Host::Claude && named == Host::Claude;
         is_claude && matches!(self.mode.as_deref(), Some("default" | "acceptEdits" | "plan"))
     }
 }
 
 impl Output {
+    /// The value as one text.
+    pub(crate) fn text(&self) -> String {
+        self.value.as_str().map_or_else(|| self.value.to_string(), str::to_owned)
+    }
+
     /// All texts of the value, one per line.
     pub(crate) fn texts(&self) -> String {
         let (mut texts, mut rest) = (Vec::new(), vec![&self.value]);
@@ -92,17 +97,19 @@ type Members = Map<String, Value>;
 
 /// Decodes the one object that a host sends. A duplicate member is an error, because parsers could differ. `asked` is
 /// the host that the command line names; it decides if the members fit several hosts.
-pub(crate) fn decode(bytes: &[u8], asked: HookHost) -> Result<Event> {
+pub(crate) fn decode(bytes: &[u8], asked: Host) -> Result<Event> {
     let unclear = |why: String| Error::validation(format!("the host's question cannot be read: {why}"));
     json::check(bytes).map_err(|fault| unclear(fault.to_string()))?;
     let members: Members = serde_json::from_slice(bytes).map_err(|e| unclear(e.to_string()))?;
     decoded(&members, asked).ok_or_else(|| unclear("no host that is known writes it so".to_owned()))
 }
 
-fn decoded(members: &Members, asked: HookHost) -> Option<Event> {
-    let is_codex = asked == HookHost::Codex || members.contains_key("turn_id");
-    let host = if is_codex { HookHost::Codex } else { HookHost::Claude };
-    let tool = || Some(Tool { name: text(members, "tool_name")?, input: object(members.get("tool_input")?)?, host });
+fn decoded(members: &Members, asked: Host) -> Option<Event> {
+    let is_codex = asked == Host::Codex || members.contains_key("turn_id");
+    let host = if is_codex { Host::Codex } else { Host::Claude };
+    let tool = || {
+        Some(Tool { name: text(members, "tool_name")?, input: members.get("tool_input")?.as_object()?.clone(), host })
+    };
     let output = |member: &str, failed| {
         let value = members.get(member).cloned().unwrap_or_default();
         let failed = failed || value["is_error"] == true || value["interrupted"] == true || !value["error"].is_null();
@@ -118,23 +125,16 @@ fn decoded(members: &Members, asked: HookHost) -> Option<Event> {
         _ if members.contains_key("tool_name") => return None,
         _ => Moment::Other,
     };
+    let is_of_tool = matches!(moment, Moment::Before(_) | Moment::After(..));
+    let call = text(members, "tool_use_id").or_else(|| Some(String::new()).filter(|_| !is_of_tool))?;
     Some(Event {
         host,
         moment,
         session: text(members, "session_id")?,
-        call: text(members, "tool_use_id"),
+        call,
         cwd: text(members, "cwd").map(PathBuf::from),
         mode: text(members, "permission_mode"),
     })
-}
-
-/// An object, or the text of one, which older versions send.
-fn object(value: &Value) -> Option<Members> {
-    match value {
-        Value::Object(members) => Some(members.clone()),
-        Value::String(text) => json::check(text.as_bytes()).ok().and_then(|()| serde_json::from_str(text).ok()),
-        _ => None,
-    }
 }
 
 fn text(members: &Members, name: &str) -> Option<String> {

@@ -12,12 +12,12 @@ use crate::policy::Access;
 
 const RECORDED: &str = include_str!("../../tests/data/host-questions.jsonl");
 
-fn tool(host: HookHost, name: &str, input: &Value) -> Tool {
+fn tool(host: Host, name: &str, input: &Value) -> Tool {
     Tool { name: name.to_owned(), input: input.as_object().unwrap().clone(), host }
 }
 
 /// The effects of a tool, as the examples of the tables write them.
-fn effects(host: HookHost, name: &str, input: &Value) -> Vec<String> {
+fn effects(host: Host, name: &str, input: &Value) -> Vec<String> {
     let files = |files: Vec<(Access, PathBuf)>, kind: &str| {
         let file = |(access, path): (Access, PathBuf)| match access {
             Access::Read => format!("{kind}read {}", path.display()),
@@ -42,7 +42,7 @@ fn effects(host: HookHost, name: &str, input: &Value) -> Vec<String> {
 fn decode_recorded_questions_of_each_host() {
     for line in RECORDED.lines() {
         let line: Value = serde_json::from_str(line).unwrap();
-        let named = HookHost::from_str(line["host"].as_str().unwrap(), false).unwrap();
+        let named = Host::from_str(line["host"].as_str().unwrap(), false).unwrap();
         let event = decode(line["question"].to_string().as_bytes(), named).unwrap();
         let moment = match &event.moment {
             Moment::Before(_) => "before",
@@ -53,17 +53,17 @@ fn decode_recorded_questions_of_each_host() {
         };
         assert_eq!((event.host, Some(moment)), (named, line["moment"].as_str()), "{line}");
         if matches!(moment, "before" | "after") {
-            let found = decode(line["question"].to_string().as_bytes(), HookHost::Claude).unwrap();
+            let found = decode(line["question"].to_string().as_bytes(), Host::Claude).unwrap();
             assert_eq!(found.host, named, "although the command line names Claude Code: {line}");
         }
         assert!(!event.session.is_empty() && event.cwd.as_deref() == Some(Path::new("/work")), "{line}");
-        assert_eq!(event.call.is_some(), line.to_string().contains("call_") || line.to_string().contains("toolu_"));
+        assert_eq!(!event.call.is_empty(), line.to_string().contains("call_") || line.to_string().contains("toolu_"));
         if let Moment::Before(tool) = &event.moment {
             match effect_of(tool, Path::new("/work")).unwrap() {
                 ToolEffect::Shell(line, true) => assert_eq!(
                     line.command,
                     "echo ran > ran.txt; echo hi"
-                        .replace("ran.txt", if named == HookHost::Codex { "ran2.txt" } else { "ran.txt" })
+                        .replace("ran.txt", if named == Host::Codex { "ran2.txt" } else { "ran.txt" })
                 ),
                 ToolEffect::Files(files) => assert_eq!(files, [(Access::Write, PathBuf::from("/work/new.txt"))]),
                 effect => panic!("{tool:?}: {effect:?}"),
@@ -74,36 +74,36 @@ fn decode_recorded_questions_of_each_host() {
 
 #[test]
 fn decode_unclear_question_fails() {
-    let before =
-        json!({"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Bash","tool_input":{"command":"id"}});
-    assert!(decode(before.to_string().as_bytes(), HookHost::Claude).is_ok(), "the control");
-    for name in ["session_id", "tool_name", "tool_input"] {
+    let before = json!({"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Bash","tool_input":{"command":"id"}});
+    assert!(decode(before.to_string().as_bytes(), Host::Claude).is_ok(), "the control");
+    for name in ["session_id", "tool_use_id", "tool_name", "tool_input"] {
         let mut less = before.clone();
         less.as_object_mut().unwrap().remove(name);
-        assert!(decode(less.to_string().as_bytes(), HookHost::Claude).is_err(), "{name}");
+        assert!(decode(less.to_string().as_bytes(), Host::Claude).is_err(), "{name}");
     }
     let twice = before.to_string().replacen('{', r#"{"tool_name":"Read","#, 1);
     for broken in ["", "{", "[]", "{}", "null", r#"{"a":1}"#, r#"{"input":{},"output":{}}"#, twice.as_str()] {
-        assert!(decode(broken.as_bytes(), HookHost::Claude).is_err(), "{broken}");
+        assert!(decode(broken.as_bytes(), Host::Claude).is_err(), "{broken}");
     }
     let mut other = before.clone();
     other["hook_event_name"] = "SomethingNew".into();
-    assert!(decode(other.to_string().as_bytes(), HookHost::Claude).is_err(), "it could be the question before a call");
+    assert!(decode(other.to_string().as_bytes(), Host::Claude).is_err(), "it could be the question before a call");
     other.as_object_mut().unwrap().remove("tool_name");
-    assert!(matches!(decode(other.to_string().as_bytes(), HookHost::Claude).unwrap().moment, Moment::Other));
+    assert!(matches!(decode(other.to_string().as_bytes(), Host::Claude).unwrap().moment, Moment::Other));
 }
 
 #[test]
 fn effects_of_tools_are_those_of_the_tables() {
-    for host in HookHost::value_variants() {
+    for host in Host::HOOKED {
         let facts = host.facts();
-        for row in &facts.tools.row {
+        for row in &facts.tool {
             assert!(!row.examples.is_empty(), "{:?}", row.names);
             for (name, example) in row.names.iter().flat_map(|name| row.examples.iter().map(move |one| (name, one))) {
-                let input = serde_json::from_str(&example.input).unwrap();
-                assert_eq!(effects(*host, name, &input), example.effects, "{host:?} {name} {}", example.input);
+                let (input, expected) = example;
+                let found = effects(host, name, &serde_json::from_str(input).unwrap());
+                assert_eq!(&found, expected, "{host:?} {name} {input}");
             }
-            let first = facts.tools.row(&row.names[0]).map(|found| &found.names);
+            let first = facts.tool(&row.names[0]).map(|found| &found.names);
             assert_eq!(first, Some(&row.names), "the name is in two rows");
         }
     }
@@ -112,12 +112,12 @@ fn effects_of_tools_are_those_of_the_tables() {
 #[test]
 fn effect_of_unclear_tool_is_refused() {
     for (host, name, input) in [
-        (HookHost::Claude, "Read", json!({"file":"a"})),
-        (HookHost::Claude, "Write", json!({"content":"a"})),
-        (HookHost::Codex, "apply_patch", json!({"command":"no marks"})),
-        (HookHost::Claude, "Bash", json!({"command":["bash","-c","id"]})),
-        (HookHost::Codex, "shell", json!({})),
-        (HookHost::Codex, "write_stdin", json!({"chars":"y"})),
+        (Host::Claude, "Read", json!({"file":"a"})),
+        (Host::Claude, "Write", json!({"content":"a"})),
+        (Host::Codex, "apply_patch", json!({"command":"no marks"})),
+        (Host::Claude, "Bash", json!({"command":["bash","-c","id"]})),
+        (Host::Codex, "shell", json!({})),
+        (Host::Codex, "write_stdin", json!({"chars":"y"})),
     ] {
         assert_eq!(effects(host, name, &input), ["refused"], "{name} {input}");
     }
@@ -132,10 +132,10 @@ proptest! {
         member in prop::sample::select(vec!["command", "cmd", "script", "code", "path", "filePath", "target_file", "dir", "cwd", "note"]),
         value in prop_oneof![Just(json!("/etc/x")), Just(json!(["/etc/x"])), Just(json!(7)), Just(json!({"a": "/etc/x"}))],
     ) {
-        let nested = effects(HookHost::value_variants()[host], &name, &json!({"calls": [{"input": {member: value}}]}));
+        let nested = effects(Host::HOOKED[host], &name, &json!({"calls": [{"input": {member: value}}]}));
         let is_command = ["command", "cmd", "script", "code"].contains(&member);
         prop_assert_eq!(nested, if is_command { ["refused"] } else { ["unknown"] });
-        let found = effects(HookHost::value_variants()[host], &name, &json!({member: value, "other": 1}));
+        let found = effects(Host::HOOKED[host], &name, &json!({member: value, "other": 1}));
         let is_text = value.is_string() || value.is_array();
         let expected = match member {
             "command" | "cmd" if value.is_string() => vec!["unknown shell /etc/x"],
@@ -149,7 +149,7 @@ proptest! {
 }
 
 fn rewriting(context: &[String]) -> Rewriter<'_> {
-    Rewriter { program: Path::new("/opt/my tools/cp-exec"), context, hosted: "claude/s/c'1" }
+    Rewriter { program: "/opt/my tools/cp-exec", context, hosted: "claude/s/c'1" }
 }
 
 fn line(command: &str) -> Line {
@@ -220,9 +220,9 @@ proptest! {
 
     #[test]
     fn decode_random_text_does_not_panic(text in r#"[{}\[\]":, a-zA-Z_0-9]{0,80}"#) {
-        let _ = decode(text.as_bytes(), HookHost::Claude);
-        let _ = decode(json!({"hook_event_name":"PreToolUse","session_id":text,"tool_name":text,"tool_input":{&text:text}}).to_string().as_bytes(), HookHost::Claude);
-        let _ = effect_of(&tool(HookHost::Claude, "Glob", &json!({"pattern":text})), Path::new("/w"));
+        let _ = decode(text.as_bytes(), Host::Claude);
+        let _ = decode(json!({"hook_event_name":"PreToolUse","session_id":text,"tool_use_id":text,"tool_name":text,"tool_input":{&text:text}}).to_string().as_bytes(), Host::Claude);
+        let _ = effect_of(&tool(Host::Claude, "Glob", &json!({"pattern":text})), Path::new("/w"));
     }
 }
 
@@ -230,7 +230,7 @@ proptest! {
 fn answer_has_format_of_hosts() {
     let input: Map<String, Value> = json!({"command":"x"}).as_object().unwrap().clone();
     let said = |verdict: &Verdict| {
-        serde_json::from_str::<Value>(&response(verdict)).unwrap_or_default()["hookSpecificOutput"].take()
+        serde_json::from_str::<Value>(&response(verdict).1).unwrap_or_default()["hookSpecificOutput"].take()
     };
     assert_eq!(
         said(&Verdict::Rewrite(input.clone())),
@@ -240,16 +240,16 @@ fn answer_has_format_of_hosts() {
     assert_eq!((&ask["permissionDecision"], &ask["updatedInput"]["command"]), (&json!("ask"), &json!("x")));
     let denied = json!({"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"why"});
     assert_eq!(said(&Verdict::Deny("why".to_owned())), denied);
-    assert_eq!(response(&Verdict::Pass), "", "a bare yes skips the host's own question");
+    assert_eq!(response(&Verdict::Pass), ("pass", String::new()), "a bare yes skips the host's own question");
 }
 
 #[test]
 fn asks_only_claude_code_in_modes_that_ask() {
     let question = |mode: &str| {
         let question = json!({"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Bash","tool_input":{"command":"x"},"permission_mode":mode});
-        decode(question.to_string().as_bytes(), HookHost::Claude).unwrap()
+        decode(question.to_string().as_bytes(), Host::Claude).unwrap()
     };
-    assert!(question("default").may_ask(HookHost::Claude) && question("plan").may_ask(HookHost::Claude));
-    assert!(!question("bypassPermissions").may_ask(HookHost::Claude));
-    assert!(!question("default").may_ask(HookHost::Codex), "another host is named");
+    assert!(question("default").may_ask(Host::Claude) && question("plan").may_ask(Host::Claude));
+    assert!(!question("bypassPermissions").may_ask(Host::Claude));
+    assert!(!question("default").may_ask(Host::Codex), "another host is named");
 }

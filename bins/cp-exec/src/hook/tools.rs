@@ -8,7 +8,7 @@ use cp_common::{Error, Result};
 use serde_json::{Map, Value};
 
 use super::Tool;
-use super::words::{Line, original_of};
+use super::words::Line;
 use crate::hosts::facts::{Does, ToolRow};
 use crate::policy::Access;
 use crate::refusal::refuse;
@@ -38,7 +38,7 @@ const CODE_MEMBERS: [&str; 2] = ["script", "code"];
 const PATH_PARTS: [&str; 5] = ["path", "file", "dir", "folder", "cwd"];
 
 fn row_of(tool: &Tool) -> Option<&'static ToolRow> {
-    tool.host.facts().tools.row(&tool.name)
+    tool.host.facts().tool(&tool.name)
 }
 
 /// The command line that a tool would run.
@@ -47,11 +47,14 @@ pub(crate) fn command(tool: &Tool) -> Option<&str> {
     LINE_MEMBERS.iter().filter(|_| is_shell).find_map(|member| text_of(&tool.input, member))
 }
 
-/// The identity of a call: its original command line, or its name and input.
-pub(crate) fn call_identity(tool: &Tool) -> String {
-    let Some(command) = command(tool) else { return format!("{} {}", tool.name, Value::Object(tool.input.clone())) };
-    let line = Line { command: command.to_owned(), cwd: PathBuf::new(), timeout: None };
-    original_of(&line).unwrap_or(line).command
+impl ToolEffect {
+    /// The files that the tool reads or changes.
+    pub(crate) fn files(&self) -> &[(Access, PathBuf)] {
+        match self {
+            Self::Files(files) | Self::Unknown(files) => files,
+            Self::Shell(..) | Self::Skill | Self::Fetch | Self::Harmless => &[],
+        }
+    }
 }
 
 /// The effect of a tool call in a directory. A call without the expected command or file is refused.
@@ -70,7 +73,7 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
             .hint("run another command, with its input in a file or a here-document"));
         }
         Does::Fetch => return Ok(ToolEffect::Fetch),
-        Does::Stdin | Does::Agent | Does::None => return Ok(ToolEffect::Harmless),
+        Does::Stdin | Does::None => return Ok(ToolEffect::Harmless),
         Does::Patch => patched(texts(input, &row.command)),
         Does::Write => access(Access::Write),
         Does::Read => access(Access::Read),

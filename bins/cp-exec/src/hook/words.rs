@@ -1,6 +1,6 @@
 //! Encodes answers in the format of each host, and rewrites command lines to run in this program.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cp_common::wire::quoted;
 use serde_json::{Map, Value, json};
@@ -18,31 +18,15 @@ pub(crate) enum Verdict {
     Deny(String),
 }
 
-impl Verdict {
-    /// The name of the decision on the ledger.
-    pub(crate) const fn name(&self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Rewrite(_) => "rewrite",
-            Self::Ask(..) => "ask",
-            Self::Deny(_) => "deny",
-        }
-    }
-}
-
-/// The line that the host reads from standard output; empty if it expects none. For a denial the exit status is also
-/// 2, with a message on standard error, which all hosts accept as a denial.
-pub(crate) fn response(verdict: &Verdict) -> String {
-    let (decision, why, input) = match verdict {
-        Verdict::Pass => return String::new(),
-        Verdict::Rewrite(input) => ("allow", "cp-exec runs it in its sandbox", Some(input)),
-        Verdict::Ask(input, why) => ("ask", why.as_str(), Some(input)),
-        Verdict::Deny(why) => ("deny", why.as_str(), None),
+/// The name of the decision on the ledger, and the line that the host reads from standard output; empty if it expects
+/// none. For a denial the exit status is also 2, with a message on standard error, which all hosts accept as a denial.
+pub(crate) fn response(verdict: &Verdict) -> (&'static str, String) {
+    let (name, decision, why, input) = match verdict {
+        Verdict::Pass => return ("pass", String::new()),
+        Verdict::Rewrite(input) => ("rewrite", "allow", "cp-exec runs it in its sandbox", Some(input)),
+        Verdict::Ask(input, why) => ("ask", "ask", why.as_str(), Some(input)),
+        Verdict::Deny(why) => ("deny", "deny", why.as_str(), None),
     };
-    format!("{}\n", permission(decision, why, input))
-}
-
-fn permission(decision: &str, why: &str, input: Option<&Map<String, Value>>) -> Value {
     let mut words = json!({
         "hookEventName": "PreToolUse",
         "permissionDecision": decision,
@@ -51,7 +35,7 @@ fn permission(decision: &str, why: &str, input: Option<&Map<String, Value>>) -> 
     if let Some(input) = input {
         words["updatedInput"] = Value::Object(input.clone());
     }
-    json!({ "hookSpecificOutput": words })
+    (name, format!("{}\n", json!({ "hookSpecificOutput": words })))
 }
 
 /// A command line of a host's shell tool.
@@ -67,7 +51,7 @@ pub(crate) struct Line {
 #[derive(Debug)]
 pub(crate) struct Rewriter<'a> {
     /// The path of this program.
-    pub program: &'a Path,
+    pub program: &'a str,
     /// The options that pass the context on.
     pub context: &'a [String],
     /// The value of `--hosted`.
@@ -77,7 +61,6 @@ pub(crate) struct Rewriter<'a> {
 impl Rewriter<'_> {
     /// The rewritten command line for the host's shell.
     pub(crate) fn of(&self, line: &Line) -> String {
-        let program = self.program.display().to_string();
         let cwd = line.cwd.display().to_string();
         let timeout = line.timeout.map(|limit| limit.to_string());
         let mut words: Vec<&str> = Vec::new();
@@ -85,7 +68,7 @@ impl Rewriter<'_> {
         words.extend(["--hosted", self.hosted, "--format", "raw", "--cwd", &cwd]);
         words.extend(timeout.iter().flat_map(|limit| ["--timeout", limit.as_str()]));
         let words: Vec<String> = words.into_iter().map(quoted).collect();
-        let (listed, program, words) = (words_for_rules(&line.command), quoted(&program), words.join(" "));
+        let (listed, program, words) = (words_for_rules(&line.command), quoted(self.program), words.join(" "));
         format!("{listed}; {program} {words} -c '{}'", line.command.replace('\'', r"'\''"))
     }
 }

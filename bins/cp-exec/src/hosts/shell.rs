@@ -4,11 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::wire::quoted;
-use cp_common::{Code, Error, Result};
-use cp_hosts::Text;
-use serde_json::{Value, json};
 
-use super::{Command, HookHost};
+use super::{Command, Host};
 
 /// The environment variable with the program.
 pub(crate) const SHELL_PREFIX: &str = "CLAUDE_CODE_SHELL_PREFIX";
@@ -22,44 +19,15 @@ pub(crate) fn file(home: &Path) -> PathBuf {
     home.join(FILE)
 }
 
-/// The variables for the settings of the host; `None` if it has no such variable.
-pub(super) fn variables(command: &Command<'_>) -> Option<Value> {
-    (command.host == HookHost::Claude).then(|| json!({ SHELL_PREFIX: file(Path::new(command.home)) }))
-}
-
-/// The value of the variable in the settings of the host, and the path of its member.
-pub(super) fn setting(text: &Text) -> Option<(Vec<usize>, String)> {
-    let env = text.member(&[], "env")?;
-    let member = text.member(&[env], SHELL_PREFIX)?;
-    let value = serde_json::from_str(text.children(&[env])[member]).unwrap_or_default();
-    Some((vec![env, member], value))
-}
-
 /// True for the program of any home.
 pub(super) fn is_ours(value: &str) -> bool {
     Path::new(value).ends_with(FILE)
 }
 
-/// Adds the variable to settings that do not have it.
-pub(super) fn add(text: &mut Text, variables: &Value) -> Result<()> {
-    if let Some((_, value)) = setting(text) {
-        return Err(Error::new(Code::Conflict, format!("`env.{SHELL_PREFIX}` is already `{value}`"))
-            .hint("remove it: cp-exec would not see the lines that this program runs"));
-    }
-    match text.member(&[], "env") {
-        Some(env) => text.append(&[env], Some(SHELL_PREFIX), &variables[SHELL_PREFIX]),
-        None => text.append(&[], Some("env"), variables),
-    }
-    Ok(())
-}
-
 /// The text of the program.
 pub(crate) fn text(command: &Command<'_>) -> String {
-    let words: Vec<String> =
-        [command.program, "--home", command.home, "--format", "raw", "hook", "shell", command.host.name(), "--"]
-            .into_iter()
-            .map(quoted)
-            .collect();
+    let name = command.host.name();
+    let words = [command.program, "--home", command.home, "--format", "raw", "hook", "shell", name, "--"].map(quoted);
     format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "))
 }
 
@@ -82,7 +50,7 @@ pub(crate) enum HostShell {
 impl HostShell {
     /// The program that Claude Code uses, according to the environment of this process.
     pub(crate) fn of(command: &Command<'_>) -> Self {
-        match std::env::var_os(SHELL_PREFIX).filter(|_| command.host == HookHost::Claude) {
+        match std::env::var_os(SHELL_PREFIX).filter(|_| command.host == Host::Claude) {
             Some(prefix) if prefix == file(Path::new(command.home)) && is_written(command) => Self::Sandboxed,
             Some(_) => Self::Foreign,
             None => Self::Default,

@@ -1,12 +1,13 @@
 //! Property tests of adding and removing the hook, with texts as users write them.
 
-use clap::ValueEnum as _;
+use std::os::unix::fs::symlink;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{BYTE_ORDER_MARK, Command, HookHost, SHELL_PREFIX, add_hook, lines, program_in, remove_hook};
+use super::{Command, Host, SHELL_PREFIX, add_hook, lasting, lines_in as lines, remove_hook};
 
-fn command(host: HookHost, program: &str) -> Command<'_> {
+fn command(host: Host, program: &str) -> Command<'_> {
     Command { host, program, home: "/the/home" }
 }
 
@@ -74,7 +75,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 /// All entries except ours.
-fn of_others(host: HookHost, text: &str) -> Value {
+fn of_others(host: Host, text: &str) -> Value {
     let mut value: Value = serde_json::from_str(text).unwrap();
     let Some(hooks) = value["hooks"].as_object_mut() else { return value };
     for list in hooks.values_mut().filter_map(Value::as_array_mut) {
@@ -89,7 +90,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn hook_added_and_removed_restores_every_byte(text in text(), host in prop::sample::select(HookHost::value_variants())) {
+    fn hook_added_and_removed_restores_every_byte(text in text(), host in prop::sample::select(&Host::HOOKED)) {
         let own = command(host, "/usr/bin/cp-exec");
         let with = add_hook(&own, Some(&text)).unwrap();
         let count = lines(host, &with).unwrap().len();
@@ -104,7 +105,7 @@ proptest! {
             after.as_object_mut().unwrap().shift_remove("hooks");
         }
         if let Some(env) = after.get_mut("env").and_then(Value::as_object_mut) {
-            prop_assert_eq!(env.shift_remove(SHELL_PREFIX).is_some(), host == HookHost::Claude);
+            prop_assert_eq!(env.shift_remove(SHELL_PREFIX).is_some(), host == Host::Claude);
         }
         if before.get("env").is_none() {
             after.as_object_mut().unwrap().shift_remove("env");
@@ -116,19 +117,17 @@ proptest! {
     }
 
     #[test]
-    fn add_hook_replaces_older_entry(text in text(), host in prop::sample::select(HookHost::value_variants())) {
+    fn add_hook_replaces_older_entry(text in text(), host in prop::sample::select(&Host::HOOKED)) {
         let old = add_hook(&command(host, "/home/o'neil/bin/cp-exec"), Some(&text)).unwrap();
         let new = add_hook(&command(host, "/usr/bin/cp-exec"), Some(&old)).unwrap();
         prop_assert!(!new.contains("neil"), "{}", new);
         prop_assert_eq!(lines(host, &new).unwrap().len(), lines(host, &old).unwrap().len());
-        let program = program_in(host, &lines(host, &old).unwrap()[0]);
-        prop_assert_eq!(program, Some("/home/o'neil/bin/cp-exec".into()));
     }
 }
 
 #[test]
 fn remove_hook_deletes_file_only_without_other_entries() {
-    for host in [HookHost::Claude, HookHost::Codex] {
+    for host in Host::HOOKED {
         let own = command(host, "/bin/cp-exec");
         let made = add_hook(&own, None).unwrap();
         assert_eq!(remove_hook(host, &made).unwrap(), None, "{made}");
@@ -140,36 +139,31 @@ fn remove_hook_deletes_file_only_without_other_entries() {
 }
 
 #[test]
-fn hook_is_added_to_empty_file_and_after_byte_order_mark() {
-    for host in [HookHost::Claude, HookHost::Codex] {
+fn hook_is_added_to_empty_file() {
+    for host in Host::HOOKED {
         let own = command(host, "/bin/cp-exec");
         let made = add_hook(&own, None).unwrap();
         for empty in ["", " \n"] {
             assert_eq!(add_hook(&own, Some(empty)).unwrap(), made);
         }
-        let text = format!("{BYTE_ORDER_MARK}{{\n  \"a\": 1\n}}");
-        let with = add_hook(&own, Some(&text)).unwrap();
-        assert!(with.starts_with(BYTE_ORDER_MARK) && lines(host, &with).unwrap().len() >= 4, "{with}");
-        assert_eq!(add_hook(&own, Some(&with)).unwrap(), with, "twice is once");
-        assert_eq!(remove_hook(host, &with).unwrap().as_deref(), Some(text.as_str()));
     }
 }
 
 #[test]
 fn add_hook_beside_other_shell_program_fails() {
-    let own = command(HookHost::Claude, "/bin/cp-exec");
+    let own = command(Host::Claude, "/bin/cp-exec");
     let text = |value: &str| format!("{{\"env\": {{\"{SHELL_PREFIX}\": \"{value}\"}}}}");
     assert!(add_hook(&own, Some(&text("/opt/wrapper"))).unwrap_err().message().contains("already `/opt/wrapper`"));
     let moved = add_hook(&own, Some(&text("/old/home/bin/claude-shell"))).unwrap();
     assert!(moved.contains("/the/home/bin/claude-shell") && !moved.contains("/old/"), "{moved}");
-    assert_eq!(remove_hook(HookHost::Claude, &text("/opt/wrapper")).unwrap().unwrap(), text("/opt/wrapper"));
+    assert_eq!(remove_hook(Host::Claude, &text("/opt/wrapper")).unwrap().unwrap(), text("/opt/wrapper"));
 }
 
 #[test]
 fn remove_hook_keeps_other_handlers_of_group() {
     let text = r#"{"hooks": {"PreToolUse": [{"hooks": [{"command": "a"}, {"command": "'/x/cp-exec' --home /h hook claude"}, {"command": "b"}]},
         {"hooks": [{"command": "cp-exec hook claude"}, {"command": "cp-exec hook claude 2>&1"}]}, {"hooks": [{"command": "cp-exec hook codex"}]}]}}"#;
-    let left: Value = serde_json::from_str(&remove_hook(HookHost::Claude, text).unwrap().unwrap()).unwrap();
+    let left: Value = serde_json::from_str(&remove_hook(Host::Claude, text).unwrap().unwrap()).unwrap();
     let expected =
         json!([{"hooks": [{"command": "a"}, {"command": "b"}]}, {"hooks": [{"command": "cp-exec hook codex"}]}]);
     assert_eq!(left["hooks"]["PreToolUse"], expected);
@@ -177,27 +171,50 @@ fn remove_hook_keeps_other_handlers_of_group() {
 
 #[test]
 fn add_hook_to_invalid_file_fails_with_position_and_text_to_paste() {
-    let own = command(HookHost::Claude, "/bin/cp-exec");
+    let own = command(Host::Claude, "/bin/cp-exec");
     for (text, line, why) in [
         ("{\n  // mine\n  \"a\": 1\n}", Some(2), "expected a member name"),
         ("{\"a\": 1,}", Some(1), "expected a member name"),
         ("{", Some(1), "ends inside"),
         ("{\"a\": 1, \"a\": 2}", Some(1), "duplicate"),
-        ("[]", None, "`hooks` is not an object"),
+        ("[]", None, "the text is not an object"),
         ("{\"hooks\": []}", None, "`hooks` is not an object"),
-        ("{\"hooks\": {\"Stop\": {}}}", None, "`hooks.Stop` is not an array"),
+        ("{\"hooks\": {\"PreToolUse\": {}}}", None, "`hooks.PreToolUse` is not an array"),
     ] {
         let error = add_hook(&own, Some(text)).unwrap_err();
         assert!(error.message().contains(why), "{text}: {error}");
         assert_eq!(error.details().get("line").and_then(Value::as_u64), line, "{text}");
         assert!(error.details()["paste"]["hooks"]["PreToolUse"].is_array(), "{text}");
-        assert!(remove_hook(HookHost::Claude, text).is_err(), "{text}");
+        let kept = line.is_none().then(|| Some(text.to_owned()));
+        assert_eq!(remove_hook(Host::Claude, text).ok(), kept, "{text}");
     }
 }
 
 #[test]
 fn file_of_each_host_in_project() {
-    let file = |host: HookHost| host.file(Some("/p".as_ref()), "/h".as_ref()).display().to_string();
-    let files = [HookHost::Claude, HookHost::Codex].map(file);
+    let file = |host: Host| host.hook_file(Some("/p".as_ref()), "/h".as_ref()).display().to_string();
+    let files = Host::HOOKED.map(file);
     assert_eq!(files, ["/p/.claude/settings.local.json", "/p/.codex/hooks.json"]);
+}
+
+#[test]
+fn written_path_of_program_outlives_its_release() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    let release = |version: &str| {
+        let bin = root.join("lib/cp-tools").join(version).join("bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::write(bin.join("cp-exec"), version).unwrap();
+        bin.join("cp-exec")
+    };
+    let (old, new) = (release("0.1.0"), release("0.2.0"));
+    assert_eq!(lasting(old.clone()), old, "no release is current: a build directory");
+    let current = root.join("lib/cp-tools/current");
+    symlink("0.1.0", &current).unwrap();
+    let written = lasting(old.clone());
+    assert_eq!((&written, lasting(new.clone())), (&current.join("bin/cp-exec"), new.clone()));
+    std::fs::remove_file(&current).unwrap();
+    symlink("0.2.0", &current).unwrap();
+    std::fs::remove_dir_all(old.ancestors().nth(2).unwrap()).unwrap();
+    assert_eq!(written.canonicalize().unwrap(), new);
 }

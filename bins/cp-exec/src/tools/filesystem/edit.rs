@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use crate::files::{After, Pending, Present};
 use cp_common::{Code, Error, Result};
-use cp_hosts::{After, Pending, Present};
 use serde_json::{Value, json};
 
 use super::form::{Action, FileChange, parse};

@@ -17,11 +17,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exec_result::{FileChange, FileKind, FileState};
+use crate::files::{After, Pending, Present};
 use cp_common::home::{lock, make_directory, resolved};
 use cp_common::spelling::nearest;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
-use cp_hosts::{After, Pending, Present};
 use cp_ledger::format::line::Hash;
 use memchr::memmem;
 use rustix::fs::OFlags;
@@ -134,7 +134,7 @@ pub(super) fn change(
 ) -> Result<Receipt> {
     let umask = umask();
     for Pending { path, before, after } in &mut changes {
-        cp_hosts::remove_abandoned(path);
+        crate::files::remove_abandoned(path);
         if let Some(after) = after {
             // The permissions are explicit, so that the record is exact.
             let own = before.as_ref().map_or(0o644 & !umask, |before| before.permissions & 0o777);
@@ -212,7 +212,7 @@ fn difference(Pending { path, before, after }: &Pending) -> String {
     let named = |is_there: bool| if is_there { name.as_str() } else { "/dev/null" };
     let before_bytes = before.as_ref().map_or(&[][..], |before| &before.bytes);
     let after_bytes = after.as_ref().map_or(&[][..], |after| &after.bytes);
-    cp_hosts::difference([named(before.is_some()), named(after.is_some())], before_bytes, after_bytes)
+    crate::files::difference([named(before.is_some()), named(after.is_some())], before_bytes, after_bytes)
 }
 
 /// The permissions that a new file does not get.

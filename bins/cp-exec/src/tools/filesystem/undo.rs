@@ -9,9 +9,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState};
+use crate::files::{After, Pending};
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
-use cp_hosts::{After, Pending};
 use cp_ledger::format::line::Hash;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
@@ -67,7 +67,7 @@ impl Undo {
     fn add(&mut self, policy: &Policy, path: PathBuf, mut changes: Vec<FileChange>) -> Result<()> {
         writable(policy, &path, &path)?;
         if !self.is_preview() {
-            cp_hosts::remove_abandoned(&path);
+            crate::files::remove_abandoned(&path);
         }
         let mut now = state_of(&path).map_err(|e| Error::io("cannot be compared", e).in_file(&path))?;
         if !changes.iter().any(is_of_permissions) {

@@ -1,10 +1,10 @@
 //! `filesystem.write_file` and `remove_file`.
 
+use crate::files::{After, Pending};
 use cp_common::program::approval;
 use cp_common::program::grant::inspect;
 use cp_common::wire::Action;
 use cp_common::{Code, Error, Result};
-use cp_hosts::{After, Pending};
 use cp_ledger::format::approval::Said;
 use serde_json::json;
 

@@ -10,18 +10,17 @@ use cp_common::home::lock;
 use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::wire::Reply;
-use cp_common::{Context, Error, Result, coprocess, keys};
-use cp_hosts::own;
+use cp_common::{Context, Error, Result, coprocess};
 use cp_ledger::sessions::{HostNote, Session};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::decided::{HookDecision, Question, in_one_text};
+use super::decided::{HookDecision, Question};
 use crate::digest::sha256;
 use crate::guard::session_tmp;
-use crate::hook::{self, Event, Moment, Output, Tool, Verdict};
+use crate::hook::{self, Event, Moment, Output, Tool, Verdict, effect_of};
 use crate::hosts::shell::HostShell;
-use crate::hosts::{self, HookHost};
+use crate::hosts::{self, Host, own};
 use crate::policy::HostCall;
 use crate::run::Engine;
 use crate::run::approvals::paused;
@@ -31,7 +30,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "hook_answer",
     examples: &[
-        r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude --json"#,
+        r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude --json"#,
     ],
     input: &[Input::Bytes],
     events: &[
@@ -60,7 +59,7 @@ const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.i
 #[cfg_attr(test, schemars(rename = "hook_answer"))]
 pub(crate) struct Answer {
     /// The host, recognized by the members of the question.
-    pub(super) host: HookHost,
+    pub(super) host: Host,
     /// The decision: `pass`, `rewrite`, `ask`, `deny`, or null if no decision was needed.
     pub(super) decision: Option<&'static str>,
     /// The line for the host; empty if it expects none.
@@ -79,32 +78,35 @@ impl Reply for Answer {
     }
 }
 
-pub(super) fn run(named: HookHost, context: &mut Context) -> Result<()> {
+impl Answer {
+    /// The answer to a question; without a verdict none was needed.
+    pub(super) fn of(host: Host, verdict: Option<&Verdict>) -> Self {
+        let (decision, words) = verdict.map(hook::response).unzip();
+        Self { host, decision, words: words.unwrap_or_default(), secrets: BTreeMap::new() }
+    }
+}
+
+pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
     let event = hook::decode(&question()?, named)?;
-    if named != event.host {
-        let message = format!("asked as {}, in the words of {}", named.name(), event.host.name());
-        context.out.notice("other_host", Severity::Info, message);
-    }
-    let silent = Answer { host: event.host, decision: None, words: String::new(), secrets: BTreeMap::new() };
-    if matches!(event.moment, Moment::Other) {
-        return context.out.answer(&silent);
-    }
+    let moment = match &event.moment {
+        Moment::Other => return context.out.answer(&Answer::of(event.host, None)),
+        Moment::Before(_) | Moment::After(..) => None,
+        Moment::Start => Some("start"),
+        Moment::End => Some("end"),
+    };
     let _turn = enter(event.host, &event.session, event.cwd.as_deref(), context)?;
     let mut engine = Engine::new(context, &[])?;
-    match &event.moment {
-        Moment::Before(tool) => before(&mut engine, &event, named, tool, context),
-        Moment::After(tool, output) => after(&mut engine, &event, tool, output, context),
-        Moment::Start | Moment::End => {
-            engine.serve(hosted(&event, "")?);
-            let moment = if matches!(event.moment, Moment::Start) { "start" } else { "end" };
-            engine.journal.host_event("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
-            if moment == "end" {
-                session_tmp::remove_of_host(&engine.policy);
-            }
-            context.out.answer(&silent)
-        }
-        Moment::Other => context.out.answer(&silent),
+    engine.serve(hosted(&event)?);
+    if let Some(moment) = moment {
+        engine.journal.host_event("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
     }
+    match &event.moment {
+        Moment::Before(tool) => return before(&mut engine, &event, named, tool, context),
+        Moment::After(tool, output) => return after(&mut engine, &event, tool, output, context),
+        Moment::End => session_tmp::remove_of_host(&engine.policy),
+        Moment::Start | Moment::Other => {}
+    }
+    context.out.answer(&Answer::of(event.host, None))
 }
 
 pub(super) fn question() -> Result<Vec<u8>> {
@@ -113,7 +115,7 @@ pub(super) fn question() -> Result<Vec<u8>> {
 
 /// Continues the session of the host's conversation, which the first question creates. Returns a lock, so that the
 /// questions of one conversation are answered one after the other.
-pub(super) fn enter(host: HookHost, id: &str, cwd: Option<&Path>, context: &mut Context) -> Result<Option<File>> {
+pub(super) fn enter(host: Host, id: &str, cwd: Option<&Path>, context: &mut Context) -> Result<Option<File>> {
     let host = host.name();
     if context.options.session.is_some() {
         return Ok(None);
@@ -139,46 +141,55 @@ pub(super) fn enter(host: HookHost, id: &str, cwd: Option<&Path>, context: &mut 
     Ok(Some(note))
 }
 
-/// The tool call of the host, for the ledger. A call without an id gets one that is the same for equal calls.
-pub(super) fn hosted(event: &Event, told: &str) -> Result<HostCall> {
-    if event.session.contains(|c: char| c == '/' || c.is_control()) {
+/// The tool call of the host, for the ledger.
+pub(super) fn hosted(event: &Event) -> Result<HostCall> {
+    let Event { host, session, call, .. } = event;
+    if session.contains(|c: char| c == '/' || c.is_control()) {
         return Err(Error::validation("the host's id of the session has a slash or a control character in it"));
     }
-    let call = match (&event.call, told.is_empty()) {
-        (Some(call), _) => call.clone(),
-        (None, true) => String::new(),
-        (None, false) => format!("made-{}", &keys::hash(told.as_bytes())["sha256:".len()..][..16]),
-    };
-    Ok(HostCall { host: event.host.name().to_owned(), session: event.session.clone(), call })
+    Ok(HostCall { host: host.name().to_owned(), session: session.clone(), call: call.clone() })
 }
 
-fn before(engine: &mut Engine, event: &Event, named: HookHost, tool: &Tool, context: &mut Context) -> Result<()> {
+pub(super) fn input_hash(tool: &Tool) -> String {
+    sha256(Value::Object(tool.input.clone()).to_string().as_bytes())
+}
+
+/// True unless the newest entry about the call has this event and hash, because a host may call two hooks.
+fn is_new(engine: &mut Engine, stage: &str, hash: &str) -> Result<bool> {
+    Ok(!engine.journal.has(stage, &STAGES, &[hash])?)
+}
+
+fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context: &mut Context) -> Result<()> {
     let base = context.base()?;
     let cwd = event.cwd.as_deref().unwrap_or(&base);
     let handed_on = context.handed_on().into_iter().map(OsString::into_string);
     let handed_on = handed_on.collect::<std::result::Result<Vec<_>, _>>();
     let handed_on = handed_on.map_err(|word| Error::validation(format!("{} is not UTF-8", word.display())))?;
-    engine.serve(hosted(event, &hook::call_identity(tool))?);
     let (program, home) = own(context)?;
     let command = hosts::Command { host: named, program: &program, home: &home };
-    let shell = if event.host == named { HostShell::of(&command) } else { HostShell::Default };
-    let asking = Question { tool, cwd, handed_on: &handed_on, may_ask: event.may_ask(named) && is_attended(), shell };
-    let input_hash = sha256(Value::Object(tool.input.clone()).to_string().as_bytes());
-    let fresh = |engine: &mut Engine, stage: &str| -> Result<bool> {
-        Ok(event.call.is_none() || !engine.journal.has(stage, &STAGES, &[&input_hash])?)
+    let asking = Question {
+        tool,
+        cwd,
+        program: &program,
+        handed_on: &handed_on,
+        may_ask: event.may_ask(named) && is_attended(),
+        shell: if event.host == named { HostShell::of(&command) } else { HostShell::Default },
     };
-    let known = !fresh(engine, "host.intent")?;
-    let error = match asking.decide(engine, event.call.is_some()) {
-        Ok(HookDecision { verdict, rule, paths, notices }) => {
-            if !known {
+    let (asked, input_hash) = (hook::command(tool), input_hash(tool));
+    let is_first = is_new(engine, "host.intent", &input_hash)?;
+    let decided = effect_of(tool, cwd).and_then(|effect| Ok((asking.decide(engine, &effect)?, effect)));
+    let error = match decided {
+        Ok((HookDecision { verdict, rule, notices }, effect)) => {
+            let answer = Answer::of(event.host, Some(&verdict));
+            if is_first {
                 let intent = json!({
                     "tool": tool.name,
-                    "decision": verdict.name(),
+                    "decision": answer.decision,
                     "rule": rule,
                     "cwd": cwd,
-                    "command": hook::command(tool),
+                    "command": asked,
                     "timeout": tool.input.get("timeout"),
-                    "paths": paths,
+                    "paths": effect.files().iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
                     "input_hash": input_hash,
                     "input": keeps_content(engine).then_some(&tool.input),
                 });
@@ -187,25 +198,24 @@ fn before(engine: &mut Engine, event: &Event, named: HookHost, tool: &Tool, cont
             for notice in notices {
                 context.out.notice("command", Severity::Info, notice);
             }
-            return context.out.answer(&answer(event.host, &verdict));
+            return context.out.answer(&answer);
         }
         Err(error) if error.is_fatal() => return Err(error),
         Err(error) => error,
     };
-    if paused(&error).is_none() && fresh(engine, "exec.refused")? {
-        let asked = json!({ "tool": tool.name, "command": hook::command(tool), "input_hash": input_hash });
-        engine.journal.refused(&asked, &error)?;
+    if paused(&error).is_none() && is_new(engine, "exec.refused", &input_hash)? {
+        engine.journal.refused(&json!({ "tool": tool.name, "command": asked, "input_hash": input_hash }), &error)?;
     }
-    let verdict = Verdict::Deny(in_one_text(&error));
-    context.out.refuse(&answer(event.host, &verdict), error)
+    // A host shows a single text. A hint may start with a command, so it follows a label.
+    let hint = error.hint_text().map(|hint| format!(". Hint: {hint}")).unwrap_or_default();
+    let verdict = Verdict::Deny(format!("{}{hint}", error.message()));
+    context.out.refuse(&Answer::of(event.host, Some(&verdict)), error)
 }
 
 fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, context: &mut Context) -> Result<()> {
-    engine.serve(hosted(event, &hook::call_identity(tool))?);
-    let text = output.value.as_str().map_or_else(|| output.value.to_string(), str::to_owned);
-    let secrets = engine.journal.secrets_in(&output.texts())?;
-    let hash = sha256(text.as_bytes());
-    if event.call.is_none() || !engine.journal.has("host.result", &STAGES, &[&hash])? {
+    let text = output.text();
+    let (hash, secrets) = (sha256(text.as_bytes()), engine.journal.secrets_in(&output.texts())?);
+    if is_new(engine, "host.result", &hash)? {
         let result = json!({
             "tool": tool.name,
             "failed": output.failed,
@@ -218,11 +228,7 @@ fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, conte
     let counted = secrets.iter().map(|(kind, count)| format!("{kind}: {count}")).collect::<Vec<_>>().join(", ");
     let report = format!("cp-exec: the output of {} holds what looks like secrets ({counted})", tool.name);
     let words = if secrets.is_empty() { String::new() } else { format!("{}\n", json!({ "systemMessage": report })) };
-    context.out.answer(&Answer { host: event.host, decision: None, words, secrets })
-}
-
-pub(super) fn answer(host: HookHost, verdict: &Verdict) -> Answer {
-    Answer { host, decision: Some(verdict.name()), words: hook::response(verdict), secrets: BTreeMap::new() }
+    context.out.answer(&Answer { words, secrets, ..Answer::of(event.host, None) })
 }
 
 /// True if the inputs and outputs of tools are recorded unredacted in full.

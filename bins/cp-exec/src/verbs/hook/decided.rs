@@ -1,27 +1,31 @@
 //! The decision about a tool call of a host.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use cp_common::wire::Approval;
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 use serde_json::{Map, Value};
 
 use crate::decision::confirm;
-use crate::hook::{Line, Rewriter, Tool, ToolEffect, Verdict, effect_of, original_of};
+use crate::hook::{Line, Rewriter, Tool, ToolEffect, Verdict, original_of};
 use crate::hosts::shell::{HostShell, SHELL_PREFIX};
-use crate::policy::{self, Access, Confirm, HostCall, LONGEST};
+use crate::policy::{self, Confirm, HostCall, LONGEST};
 use crate::refusal::refuse;
 use crate::request::{Command, Form};
 use crate::run::{Engine, until_answered};
 use crate::tools::{executable, filesystem};
 use crate::verbs::check;
 
+const ASKED: &str = "approval.asked";
+const SPENT: &str = "approval.spent";
+
 /// A question about a tool call.
 pub(super) struct Question<'a> {
     pub tool: &'a Tool,
     /// The working directory of the host.
     pub cwd: &'a Path,
+    /// The path of this program for the host's shell.
+    pub program: &'a str,
     /// The options that pass the context on.
     pub handed_on: &'a [String],
     /// True if the host can ask its user.
@@ -34,21 +38,22 @@ pub(super) struct Question<'a> {
 pub(super) struct HookDecision {
     pub verdict: Verdict,
     pub rule: String,
-    pub paths: Vec<String>,
     pub notices: Vec<String>,
 }
 
-/// A decision without paths and notices.
+/// A decision without notices.
 fn decided(verdict: Verdict, rule: &str) -> HookDecision {
-    HookDecision { verdict, rule: rule.to_owned(), paths: Vec::new(), notices: Vec::new() }
+    HookDecision { verdict, rule: rule.to_owned(), notices: Vec::new() }
 }
 
 impl Question<'_> {
-    /// Decides. A refusal is an error, and a call that awaits approval is recorded. `has_id`: the host names the call,
-    /// so that it can ask about it again.
-    pub(super) fn decide(&self, engine: &mut Engine, has_id: bool) -> Result<HookDecision> {
+    /// Decides. A refusal is an error, and a call that awaits approval is recorded.
+    pub(super) fn decide(&self, engine: &mut Engine, effect: &ToolEffect) -> Result<HookDecision> {
         let tool = &self.tool.name;
-        match effect_of(self.tool, self.cwd)? {
+        for (access, path) in effect.files() {
+            filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
+        }
+        match effect {
             ToolEffect::Shell(..) | ToolEffect::Skill if self.shell == HostShell::Foreign => {
                 let message = format!("{SHELL_PREFIX} is not the program of cp-exec, so commands would run outside");
                 Err(refuse("host_shell", message).hint(format!(
@@ -56,30 +61,23 @@ impl Question<'_> {
                 )))
             }
             ToolEffect::Shell(line, is_known) => {
-                self.shell(engine, line, is_known && self.shell == HostShell::Sandboxed)
+                self.shell(engine, line.clone(), *is_known && self.shell == HostShell::Sandboxed)
             }
-            ToolEffect::Files(paths) => {
-                let paths = check_files(engine, &paths)?;
-                Ok(HookDecision { paths, ..decided(Verdict::Pass, "paths") })
-            }
+            ToolEffect::Files(_) => Ok(decided(Verdict::Pass, "paths")),
             ToolEffect::Skill if self.shell == HostShell::Default => {
                 let message = format!("`{tool}` runs the command lines of a file, which would not be in the sandbox");
                 Err(refuse("host_tool", message).hint("`cp-exec hook install claude` puts them into it"))
             }
-            ToolEffect::Skill | ToolEffect::Harmless => self.by_name(engine, has_id, None),
+            ToolEffect::Skill | ToolEffect::Harmless => self.by_name(engine, None),
             ToolEffect::Fetch => {
-                self.by_name(engine, has_id, Some(format!("`{tool}` uses the network outside of the sandbox")))
+                self.by_name(engine, Some(format!("`{tool}` uses the network outside of the sandbox")))
             }
-            ToolEffect::Unknown(paths) => {
-                let paths = check_files(engine, &paths)?;
-                let why = format!("cp-exec does not know the tool `{tool}`");
-                Ok(HookDecision { paths, ..self.by_name(engine, has_id, Some(why))? })
-            }
+            ToolEffect::Unknown(_) => self.by_name(engine, Some(format!("cp-exec does not know the tool `{tool}`"))),
         }
     }
 
     /// Decides about a tool by its name. `risk` is the reason to ask about a tool that the policy does not list.
-    fn by_name(&self, engine: &mut Engine, has_id: bool, risk: Option<String>) -> Result<HookDecision> {
+    fn by_name(&self, engine: &mut Engine, risk: Option<String>) -> Result<HookDecision> {
         let name = &self.tool.name;
         if let Err(error) = executable::permitted(&engine.policy, name, risk.is_none()) {
             let by_agent = engine.policy.exec().confirm == Confirm::Agent;
@@ -97,10 +95,13 @@ impl Question<'_> {
         let input = Value::Object(self.tool.input.clone());
         let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
         // It holds until the call has a result. An entry that contains words of a run can only end it.
-        let spent = "approval.spent";
-        if !(has_id && engine.journal.has(spent, &[spent, "host.result"], &[&approval.id])?) {
-            let spent = await_approval(engine, &approval, |engine| confirm::spend(&engine.policy, &approval))?;
-            engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
+        if !engine.journal.has(SPENT, &[SPENT, "host.result"], &[&approval.id])? {
+            let spend = |engine: &mut Engine| confirm::spend(&engine.policy, &approval);
+            // The request is recorded once.
+            let is_asked =
+                engine.journal.has(ASKED, &[ASKED, "approval.granted", "approval.denied"], &[&approval.id])?;
+            let granted = if is_asked { spend(engine)? } else { until_answered(engine, false, spend)? };
+            engine.journal.approval(Said::Spent(&granted.grant), &granted.approval)?;
         }
         Ok(decided(Verdict::Pass, "tools.approve"))
     }
@@ -109,7 +110,7 @@ impl Question<'_> {
     /// is, so that the host applies its own rules to it.
     fn shell(&self, engine: &mut Engine, line: Line, contained: bool) -> Result<HookDecision> {
         let hosted = engine.policy.actor.host.as_ref().map(HostCall::word).unwrap_or_default();
-        let rewriting = Rewriter { program: &program()?, context: self.handed_on, hosted: &hosted };
+        let rewriting = Rewriter { program: self.program, context: self.handed_on, hosted: &hosted };
         let line = Line { timeout: line.timeout.map(|limit| limit.min(LONGEST)), ..line };
         let line = original_of(&line).filter(|original| rewriting.of(original) == line.command).unwrap_or(line);
         let command = Command {
@@ -124,7 +125,7 @@ impl Question<'_> {
             policy::Verdict::Allow => Verdict::Rewrite(self.with_command(rewriting.of(&line))),
             policy::Verdict::Ask | policy::Verdict::Deny => return Err(denial(answer)),
         };
-        Ok(HookDecision { verdict, rule: answer.rule, paths: Vec::new(), notices: answer.notices })
+        Ok(HookDecision { verdict, rule: answer.rule, notices: answer.notices })
     }
 
     fn with_command(&self, command: String) -> Map<String, Value> {
@@ -135,36 +136,6 @@ impl Question<'_> {
     }
 }
 
-/// Checks the files of a tool call, and returns their paths.
-fn check_files(engine: &Engine, paths: &[(Access, PathBuf)]) -> Result<Vec<String>> {
-    for (access, path) in paths {
-        filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
-    }
-    Ok(paths.iter().map(|(_, path)| path.display().to_string()).collect())
-}
-
-/// Attempts an action that requires approval. The request is recorded once.
-fn await_approval<T>(
-    engine: &mut Engine,
-    approval: &Approval,
-    mut attempt: impl FnMut(&mut Engine) -> Result<T>,
-) -> Result<T> {
-    if engine.journal.has(
-        "approval.asked",
-        &["approval.asked", "approval.granted", "approval.denied"],
-        &[&approval.id],
-    )? {
-        return attempt(engine);
-    }
-    until_answered(engine, false, attempt)
-}
-
-/// Formats an error for a host, which shows a single text. A hint may start with a command, so it follows a label.
-pub(super) fn in_one_text(error: &Error) -> String {
-    let hint = error.hint_text().map(|hint| format!(". Hint: {hint}"));
-    format!("{}{}", error.message(), hint.unwrap_or_default())
-}
-
 fn denial(answer: check::Answer) -> Error {
     let code = answer.code.and_then(Code::from_name).unwrap_or(Code::Forbidden);
     let error = Error::new(code, answer.reason).with("rule", answer.rule);
@@ -172,13 +143,4 @@ fn denial(answer: check::Answer) -> Error {
         Some(hint) => error.hint(hint),
         None => error,
     }
-}
-
-/// The path of this program for the host's shell.
-fn program() -> Result<PathBuf> {
-    let program = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
-    if program.is_file() {
-        return Ok(program);
-    }
-    Err(Error::not_found(format!("{} was replaced while it ran", program.display())).hint("try again"))
 }

@@ -4,15 +4,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum as _;
 use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, on_path};
-use cp_common::home::resolved;
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::{Code, Context, Error, Result, signals};
-use cp_hosts::own;
 
-use crate::hosts::{Command, HookHost, add_hook, lines, program_in, shell};
+use crate::hosts::{self, Command, Host, add_hook, lines_in, own, shell};
 use crate::policy;
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
@@ -25,25 +22,28 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// The time limit of `--version`.
-const LIMIT: Duration = Duration::from_secs(20);
+/// The time limit of `--version`, in seconds.
+const LIMIT: &str = "20";
 
 /// Test each route of the hosts: run each of them once with a local model
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only this one (default: those that are installed or configured)
-    #[arg(value_name = "HOST", value_enum)]
-    host: Option<HookHost>,
+    #[arg(value_name = "HOST", value_parser = Host::hooked())]
+    host: Option<Host>,
 }
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut checks = vec![policy_check(context)];
     let person = person(context)?;
     let here = context.base()?;
-    for host in args.host.map_or_else(|| HookHost::value_variants().to_vec(), |host| vec![host]) {
-        let files = [("person", host.file(None, &person)), ("project", host.file(Some(&here), &person))];
+    for host in args.host.map_or_else(|| Host::HOOKED.to_vec(), |host| vec![host]) {
+        let files = [("person", host.hook_file(None, &person)), ("project", host.hook_file(Some(&here), &person))];
         let program = on_path(host.name());
-        if args.host.is_some() || program.is_some() || files.iter().any(|(_, file)| has_hook(host, file)) {
+        if args.host.is_some()
+            || program.is_some()
+            || files.iter().any(|(_, file)| configured(host, file, context).is_some())
+        {
             host_checks(host, program.as_deref(), &files, &here, context, &mut checks)?;
         }
     }
@@ -54,13 +54,8 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     Doctor::of(checks).report(context)
 }
 
-fn has_hook(host: HookHost, file: &Path) -> bool {
-    let text = std::fs::read_to_string(file);
-    text.is_ok_and(|text| lines(host, &text).map_or(true, |lines| !lines.is_empty()))
-}
-
 fn host_checks(
-    host: HookHost,
+    host: Host,
     program: Option<&Path>,
     files: &[(&str, PathBuf); 2],
     here: &Path,
@@ -72,20 +67,19 @@ fn host_checks(
         Some(program) => Check::pass(name, installed(host, program)),
         None => Check::not_fine(name, Status::Warn, "not on the path", "install it, or add its directory to PATH"),
     });
-    let there: Vec<&(&str, PathBuf)> = files.iter().filter(|(_, file)| has_hook(host, file)).collect();
+    let looked = files.iter().filter_map(|(whose, file)| Some((whose, file, configured(host, file, context)?)));
+    let there: Vec<_> = looked.collect();
     if there.is_empty() {
         let fix = format!("`cp-exec hook install {name}` puts it in, with --project DIR for one project");
         checks.push(Check::not_fine(&format!("{name}_hook"), Status::Fail, "has no hook: its tools run freely", fix));
         return Ok(());
     }
-    for (whose, file) in there {
+    for (whose, file, is_fine) in there {
         let (check, place) = (format!("{name}_{whose}"), file.display().to_string());
-        checks.push(match configured(host, file, context) {
+        let fix = format!("`cp-exec hook install {name}` replaces it");
+        checks.push(match is_fine {
             Ok(()) => Check::pass(&check, place),
-            Err(why) => {
-                let fix = format!("`cp-exec hook install {name}` replaces it");
-                Check::not_fine(&check, Status::Fail, format!("{place}: {why}"), fix)
-            }
+            Err(error) => Check::not_fine(&check, Status::Fail, format!("{place}: {}", error.message()), fix),
         });
     }
     if let Some(program) = program {
@@ -102,7 +96,7 @@ fn host_checks(
 }
 
 /// Tests the routes of a host that is on the path, in a project or here.
-pub(super) fn test_routes(host: HookHost, project: Option<PathBuf>, context: &Context) -> Result<()> {
+pub(super) fn test_routes(host: Host, project: Option<PathBuf>, context: &Context) -> Result<()> {
     let Some(program) = on_path(host.name()) else { return Ok(()) };
     let here = project.map_or_else(|| context.base(), Ok)?;
     let checks = routes(host, &program, &here, context)?;
@@ -115,54 +109,41 @@ pub(super) fn test_routes(host: HookHost, project: Option<PathBuf>, context: &Co
 
 /// The home directory of the user, as the hosts determine it.
 pub(super) fn person(context: &Context) -> Result<PathBuf> {
-    cp_hosts::person().map_or_else(|| policy::load(&context.home.policy_file()).map(|loaded| loaded.home), Ok)
+    hosts::person().map_or_else(|| policy::load(&context.home.policy_file()).map(|loaded| loaded.home), Ok)
 }
 
 /// The program and its version, and the version with which the routes were tried if it is another one.
-fn installed(host: HookHost, program: &Path) -> String {
-    let (own, tried) = (version(program), &host.facts().version);
+fn installed(host: Host, program: &Path) -> String {
+    let asked = cmd("timeout", [LIMIT.as_ref(), program.as_os_str(), "--version".as_ref()]).stdin_null().stderr_null();
+    let (said, tried) = (asked.read().unwrap_or_default(), &host.facts().version);
+    let own = said.lines().next().unwrap_or("says no version");
     let other = if own.contains(tried.as_str()) { String::new() } else { format!(" (tried with {tried})") };
     format!("{} {own}{other}", program.display())
 }
 
-/// The first line of a program's `--version`.
-fn version(program: &Path) -> String {
-    let asked = cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
-    let text = asked.and_then(|child| {
-        let output = child.wait_timeout(LIMIT)?.map(|output| output.stdout.clone());
-        child.kill()?;
-        Ok(output.unwrap_or_default())
-    });
-    let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    text.lines().next().unwrap_or("says no version").to_owned()
-}
-
-/// Checks that the hook in a file is the one that would be installed now.
-fn configured(host: HookHost, file: &Path, context: &Context) -> std::result::Result<(), String> {
-    let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
-    let found = lines(host, &text).map_err(|e| e.message().to_owned())?;
-    let own = std::env::current_exe().and_then(|own| own.canonicalize()).map_err(|e| e.to_string())?;
-    for line in &found {
-        let program = program_in(host, line).unwrap_or_default();
-        match program.canonicalize() {
-            Err(e) => return Err(format!("{}: {e}", program.display())),
-            Ok(there) if there != own => return Err(format!("{} is not this cp-exec", program.display())),
-            Ok(_) => {}
-        }
+/// Checks that the hook in a file is the one that would be installed now; `None` without a hook.
+fn configured(host: Host, file: &Path, context: &Context) -> Option<Result<()>> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let found = lines_in(host, &text);
+    if found.as_ref().is_ok_and(Vec::is_empty) {
+        return None;
     }
-    let home = resolved(context.home.root());
-    let command = Command { host, program: &own.to_string_lossy(), home: &home.to_string_lossy() };
-    let same = add_hook(&command, Some(&text)).map_err(|e| e.message().to_owned())? == text;
-    if host == HookHost::Claude && !shell::is_written(&command) {
-        return Err("the program of CLAUDE_CODE_SHELL_PREFIX is missing or changed, so no command runs".to_owned());
-    }
-    if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
+    Some(found.and_then(|_| own(context)).and_then(|(program, home)| {
+        let command = Command { host, program: &program, home: &home };
+        Err(Error::config(if host == Host::Claude && !shell::is_written(&command) {
+            "the program of CLAUDE_CODE_SHELL_PREFIX is missing or changed, so no command runs"
+        } else if add_hook(&command, Some(&text))? != text {
+            "not as this cp-exec writes it, so it may not close"
+        } else {
+            return Ok(());
+        }))
+    }))
 }
 
 /// Runs the host with a model that tries each of its routes, by a script that every installation has. With the hook, no
 /// call has an effect outside of the project, and the model receives the output of a line from our sandbox, or the
 /// refusal.
-fn routes(host: HookHost, program: &Path, here: &Path, context: &Context) -> Result<Vec<Check>> {
+fn routes(host: Host, program: &Path, here: &Path, context: &Context) -> Result<Vec<Check>> {
     let not_run = |why: &str, fix: &str| {
         vec![Check::not_fine(&format!("{}_routes", host.name()), Status::Warn, format!("not tried: {why}"), fix)]
     };

@@ -1,16 +1,27 @@
 //! `cp-exec hook install` and `hook remove`: add the hook to the configuration of a host, or remove it, after a preview
-//! and confirmation. Other entries stay unchanged.
+//! and confirmation, and record that in the ledger. Other entries stay unchanged.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
 use cp_common::coprocess::{cmd, on_path};
+use cp_common::home::resolved;
+use cp_common::program::confirm::{self, Change, Plan};
 use cp_common::program::{Class, VerbDoc};
-use cp_common::{Context, Result};
-use cp_hosts::{Edit, Exclude, Host, Place, change, own};
+use cp_common::wire::Reply;
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::format::line::Hash;
+use cp_ledger::{Entry, effect_ledger};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::doctor::{person, test_routes};
-use crate::hosts::{Command, HookHost, add_hook, remove_hook, shell};
+use crate::files::{After, Pending, Present, difference};
+use crate::hosts::{Command, Host, add_hook, own, remove_hook, shell};
+use crate::nofollow::open_with;
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
     path: "hook install",
@@ -32,20 +43,13 @@ pub(crate) const REMOVE: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct EditArgs {
     /// The agent
-    #[arg(value_name = "HOST", value_enum)]
-    host: HookHost,
+    #[arg(value_name = "HOST", value_parser = Host::hooked())]
+    host: Host,
     /// The configuration of a project, not your own
     #[arg(long, value_name = "DIR")]
     project: Option<PathBuf>,
     #[command(flatten)]
     write: WriteOptions,
-}
-
-impl EditArgs {
-    fn agent(&self) -> cp_hosts::Args {
-        let place = Place { host: self.host.agent(), project: self.project.clone() };
-        cp_hosts::Args { place, write: self.write.clone() }
-    }
 }
 
 /// Put the hook into the configuration of a host
@@ -58,56 +62,194 @@ pub(crate) struct InstallArgs {
     no_check: bool,
 }
 
+/// The result of a change.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "hook_changed"))]
+pub(crate) struct Changed {
+    /// The agent.
+    host: String,
+    /// Its file.
+    file: String,
+    /// True if the file was changed by this run.
+    #[serde(rename = "changed")]
+    is_new: bool,
+    /// The hash of the file; null if it is gone.
+    sha256: Option<String>,
+    /// The next step for the user.
+    next: Option<String>,
+}
+
+impl Reply for Changed {
+    fn text(&self) -> String {
+        let how = if self.is_new { "changed" } else { "unchanged" };
+        let next = self.next.iter().map(|next| format!("\n{next}"));
+        next.fold(format!("{how} {}", self.file), |text, next| text + &next)
+    }
+}
+
 pub(super) fn install(InstallArgs { args, no_check }: &InstallArgs, context: &mut Context) -> Result<()> {
-    let host = args.host;
     let (program, home) = own(context)?;
-    let command = Command { host, program: &program, home: &home };
-    let next = Some(match host {
-        HookHost::Codex => "start codex and trust the hook (/hooks): until then codex passes it over",
-        HookHost::Claude => "run `cp-exec hook doctor`, which tries each route of the host",
-    });
-    let script = (host == HookHost::Claude).then(|| (shell::file(Path::new(&home)), shell::text(&command)));
-    let project = args.project.clone();
-    let check = |context: &Context| test_routes(host, project.clone(), context);
-    let edit = Edit { next, script, check: (!no_check).then_some(&check), ..edit(&INSTALL, args, context)? };
-    change(&edit, &args.agent(), context, |text| add_hook(&command, text).map(Some))
+    change(args, Some(&Command { host: args.host, program: &program, home: &home }), !no_check, context)
 }
 
 pub(super) fn remove(args: &EditArgs, context: &mut Context) -> Result<()> {
-    let host = args.host;
-    let edit = edit(&REMOVE, args, context)?;
-    change(&edit, &args.agent(), context, |text| text.map_or(Ok(None), |text| remove_hook(host, text)))
+    change(args, None, false, context)
 }
 
-fn edit(doc: &'static VerbDoc, args: &EditArgs, context: &Context) -> Result<Edit<'static>> {
-    let (host, person) = (args.host, person(context)?);
-    let file = args.project.as_ref().map(|project| host.file(Some(Path::new("")), project));
-    let exclude = args.project.as_deref().zip(file).and_then(|(project, file)| exclude(project, &file));
-    Ok(Edit {
-        verb: doc,
-        resource: "hook",
-        next: None,
-        person,
-        file: match host {
-            HookHost::Claude => |_: Host, project, home| HookHost::Claude.file(project, home),
-            HookHost::Codex => |_: Host, project, home| HookHost::Codex.file(project, home),
-        },
-        script: None,
-        exclude: exclude.map(|(file, pattern)| Exclude { file, pattern, is_added: doc.path == INSTALL.path }),
-        check: None,
+/// Adds the hook with this command, or removes it. `is_tested`: the routes of the host are tried afterwards; a failure
+/// does not take the change back.
+fn change(args: &EditArgs, added: Option<&Command<'_>>, is_tested: bool, context: &mut Context) -> Result<()> {
+    let (verb, host) = (if added.is_some() { &INSTALL } else { &REMOVE }, args.host);
+    let missing =
+        |e| Error::not_found(format!("the project: {e}")).in_file(args.project.as_deref().unwrap_or("".as_ref()));
+    let project = args.project.as_ref().map(|project| project.canonicalize().map_err(missing)).transpose()?;
+    let person = person(context)?;
+    let file = resolved(&host.hook_file(project.as_deref(), &person));
+    let excluded = project.as_deref().and_then(|project| exclude(project, host));
+    for file in excluded.iter().map(|(list, _)| list).chain([&file]) {
+        cp_policy::check_writable(&context.home, file)?;
+    }
+    confirm::write(verb, &(host, file.clone()), &args.write, context, |_| {
+        let mut edits = vec![Edit::of(&file, |text| match added {
+            Some(command) => add_hook(command, text).map(Some),
+            None => text.map_or(Ok(None), |text| remove_hook(host, text)),
+        })?];
+        let hashes =
+            [&edits[0].old, &edits[0].new].map(|text| text.as_ref().map(|text| Hash::of(text.as_bytes()).to_string()));
+        let listed =
+            |(list, line): (PathBuf, String)| Edit::of(&list, |text| Ok(with_line(text, &line, added.is_some())));
+        edits.extend(excluded.map(listed).transpose()?);
+        if let Some(command) = added.filter(|command| command.host == Host::Claude) {
+            let script = Edit::of(&resolved(&shell::file(command.home.as_ref())), |_| Ok(Some(shell::text(command))))?;
+            edits.push(Edit { permissions: Some(0o755), ..script });
+        }
+        edits.retain(|edit| edit.old != edit.new);
+        let answer = Changed {
+            host: host.name().to_owned(),
+            file: file.display().to_string(),
+            is_new: !edits.is_empty(),
+            sha256: hashes[1].clone(),
+            next: added.map(|_| host.facts().hook.next.clone()),
+        };
+        if !answer.is_new {
+            return Plan::nothing(answer);
+        }
+        let changes = edits.iter().map(|edit| edit.change(verb.path)).collect::<Result<Vec<_>>>()?;
+        Plan::changes(changes, move |context| {
+            let [before, after] = &hashes;
+            let entry = Entry::new(verb.events[0]).with("host", &host).with("file", &answer.file);
+            let mut ledger = effect_ledger(context, &format!("{}.jsonl", context.program))?;
+            ledger.append(entry.with("before", before).with("after", after))?;
+            ledger.sync()?;
+            // The configuration comes after all that it needs, and goes before it.
+            if added.is_some() {
+                edits.reverse();
+            }
+            edits.into_iter().try_for_each(Edit::carry_out)?;
+            if after.is_none() {
+                // A directory with other files stays.
+                let own = resolved(&host.directory(project.as_deref(), &person));
+                let around = file.ancestors().skip(1).take_while(|directory| directory.starts_with(&own));
+                around.take_while(|directory| std::fs::remove_dir(directory).is_ok()).for_each(drop);
+            }
+            let tested = if is_tested { test_routes(host, project, context) } else { Ok(()) };
+            tested.map_err(|e| e.with("changed", answer.file.clone())).map(|()| answer)
+        })
     })
 }
 
-/// The file in which the repository of a project names what git leaves out, and the line for a file of the project;
-/// `None` without a repository. The hook names paths of this machine, so that nobody else can use it.
-fn exclude(project: &Path, file: &Path) -> Option<(PathBuf, String)> {
+/// A change of a file: its text before and after, `None` if the file is absent.
+struct Edit {
+    path: PathBuf,
+    before: Option<Present>,
+    old: Option<String>,
+    new: Option<String>,
+    permissions: Option<u32>,
+}
+
+impl Edit {
+    fn of(path: &Path, made: impl FnOnce(Option<&str>) -> Result<Option<String>>) -> Result<Self> {
+        let before = match open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK) {
+            Err(Errno::NOENT) => None,
+            Err(e) => return Err(Error::io("cannot be read", e).in_file(path)),
+            Ok(file) => Some(Present::read(File::from(file), path)?),
+        };
+        let old = before.as_ref().map(|before| String::from_utf8(before.bytes.clone())).transpose();
+        let old = old.map_err(|e| Error::new(Code::Conflict, e.to_string()).in_file(path))?;
+        let new = made(old.as_deref()).map_err(|e| e.in_file(path))?;
+        Ok(Self { path: path.to_owned(), before, old, new, permissions: None })
+    }
+
+    /// The change with its difference, for the preview.
+    fn change(&self, verb: &str) -> Result<Change> {
+        if self.before.as_ref().is_some_and(|before| before.permissions & 0o222 == 0) {
+            return Err(Error::new(Code::Forbidden, "the file is read-only")
+                .in_file(&self.path)
+                .hint("its owner can make it writable, for example with `chmod u+w`"));
+        }
+        let name = self.path.display().to_string();
+        let [old, new] = [&self.old, &self.new].map(|text| text.as_deref().map(str::as_bytes));
+        let [before, hash] = [old, new].map(|bytes| bytes.map(|bytes| Hash::of(bytes).to_string()));
+        let shown = difference([&name; 2], old.unwrap_or_default(), new.unwrap_or_default());
+        let action = verb.rsplit(' ').next().unwrap_or_default();
+        let after = json!({ "sha256": hash, "difference": shown });
+        Ok(Change { after, ..Change::new(action, "hook", name, json!({ "sha256": before })) })
+    }
+
+    fn carry_out(self) -> Result<()> {
+        if let Some(parent) = self.path.parent() {
+            std::fs::create_dir_all(parent).map_err(|e| Error::io("creating the directory", e).in_file(parent))?;
+        }
+        let after = self.new.map(|text| After::new(text.into_bytes(), self.permissions));
+        Pending { path: self.path, before: self.before, after }.carry_out()
+    }
+}
+
+/// The file in which the repository of a project names what git leaves out, and the line for the hook's file; `None`
+/// without a repository. The hook names paths of this machine, so that nobody else can use it.
+fn exclude(project: &Path, host: Host) -> Option<(PathBuf, String)> {
     let asked = ["-c", "safe.directory=*", "rev-parse", "--git-path", "info/exclude", "--show-prefix"];
     let git = cmd(on_path("git")?, asked).dir(project).env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
     let text = git.stderr_null().read().ok()?;
     let mut lines = text.lines();
     let (list, prefix) = (lines.next()?, lines.next().unwrap_or_default());
-    let path = format!("/{prefix}{}", file.display());
+    let path = format!("/{prefix}{}", host.hook_file(Some("".as_ref()), project).display());
     let is_special = |c: &char| "\\*?[]".contains(*c);
     let escaped = path.chars().flat_map(|c| [Some('\\').filter(|_| is_special(&c)), Some(c)]).flatten();
-    Some((project.canonicalize().ok()?.join(list), escaped.collect()))
+    Some((resolved(&project.join(list)), escaped.collect()))
+}
+
+/// The text with a line, or as it was before the line was added; `None` if nothing is left.
+fn with_line(text: Option<&str>, line: &str, is_added: bool) -> Option<String> {
+    let before = text.unwrap_or_default();
+    let after = if is_added {
+        match before {
+            _ if before.lines().any(|own| own == line) => before.to_owned(),
+            _ if before.is_empty() || before.ends_with('\n') => format!("{before}{line}\n"),
+            _ => format!("{before}\n{line}"),
+        }
+    } else if let Some(rest) = before.strip_suffix(&format!("\n{line}")) {
+        rest.to_owned()
+    } else {
+        before.split_inclusive('\n').filter(|own| own.trim_end_matches('\n') != line).collect()
+    };
+    Some(after).filter(|after| text.is_some_and(str::is_empty) || !after.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn excluding_line_is_added_once_and_removed_exactly() {
+        for text in [None, Some(""), Some("# mine\n"), Some("*.log"), Some("/a\n/ab\n\n")] {
+            let with = with_line(text, "/.a/b", true);
+            assert!(with.as_ref().unwrap().lines().any(|line| line == "/.a/b"), "{text:?}");
+            assert_eq!(with_line(with.as_deref(), "/.a/b", true), with, "{text:?}");
+            let without = with_line(with.as_deref(), "/.a/b", false);
+            assert_eq!(without.as_deref(), text.filter(|text| !text.is_empty()), "{text:?}");
+            assert_eq!(with_line(without.as_deref(), "/.a/b", false), without, "{text:?}");
+        }
+    }
 }

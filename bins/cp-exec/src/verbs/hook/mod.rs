@@ -9,14 +9,14 @@ pub(crate) mod shell;
 
 use cp_common::{Context, Error, Result};
 
-use crate::hosts::HookHost;
+use crate::hosts::Host;
 
 /// Decide about the tool calls of another agent, or configure its hook
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The agent that asks: its question is one JSON object on standard input
-    #[arg(value_name = "HOST", value_enum)]
-    host: Option<HookHost>,
+    #[arg(value_name = "HOST", value_parser = Host::hooked())]
+    host: Option<Host>,
     #[command(subcommand)]
     verb: Option<Verb>,
 }

@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 use cp_common::coprocess::replace;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result, words};
-use cp_hosts::own;
 use rustix::fs::OFlags;
 
 use super::answer::enter;
 use crate::glob::name_matches;
 use crate::hook::WrappedLine;
-use crate::hosts::{self, HookHost};
+use crate::hosts::{self, Host, own};
 use crate::nofollow;
 use crate::policy::{Access, HostCall, Policy};
 use crate::run::Engine;
@@ -39,8 +38,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The agent
-    #[arg(value_name = "HOST", value_enum)]
-    host: HookHost,
+    #[arg(value_name = "HOST", value_parser = Host::hooked())]
+    host: Host,
     /// The line, as the agent writes it for its shell
     #[arg(value_name = "LINE", allow_hyphen_values = true)]
     line: String,

@@ -7,18 +7,19 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::{make_directory, write_whole};
 use cp_common::{Error, Result};
-use cp_hosts::Host;
 use serde_json::{Map, Value};
 
 use crate::digest::sha256;
-use crate::hosts::facts::{AgentFacts, Seed};
+use crate::hosts::facts::Seed;
+use crate::hosts::{Host, person, text_of};
 use crate::policy::Policy;
 
 /// The most names of a message.
 const NAMED: usize = 8;
 
-/// The directory of a state.
+/// The state of a host for one project.
 pub(super) struct State {
+    host: Host,
     pub directory: PathBuf,
 }
 
@@ -27,19 +28,19 @@ impl State {
     pub(super) fn of(host: Host, policy: &Policy) -> Self {
         let project = sha256(policy.base.as_os_str().as_encoded_bytes());
         let project = project.trim_start_matches("sha256:").get(..16).unwrap_or_default();
-        Self { directory: policy.cp_home.path("hosts").join(format!("{}-{project}", host.name())) }
+        Self { host, directory: policy.cp_home.path("hosts").join(format!("{}-{project}", host.name())) }
     }
 
     /// Creates what is missing. Returns messages about settings that could not be copied,
     /// and at the first start about those that never are.
-    pub(super) fn create(&self, host: Host, facts: &AgentFacts, home: &Path) -> Result<Vec<String>> {
-        let is_new = !self.directory.exists();
+    pub(super) fn create(&self, policy: &Policy) -> Result<Vec<String>> {
+        let (facts, is_new) = (&self.host.facts().agent, !self.directory.exists());
         make_directory(&self.directory)?;
         for below in facts.state.values() {
             make_directory(&self.directory.join(below))?;
         }
-        let own = host.directory(None, home);
-        let mut failed = Vec::new();
+        let own = self.host.directory(None, &person().unwrap_or_else(|| policy.loaded.home.clone()));
+        let mut notes = Vec::new();
         for seed in &facts.seed {
             let to = self.directory.join(&seed.to);
             // A file of the state is the agent's own, and may be a link that the agent made.
@@ -47,38 +48,29 @@ impl State {
                 continue;
             }
             let Some((from, text)) = read_first(&own, seed)? else { continue };
-            match selected(&from, &text, seed) {
-                Ok((text, notes)) => {
-                    write_whole(&to, text.as_bytes())?;
-                    failed.extend(notes);
-                }
-                Err(why) => failed.push(format!("{} was not copied to the agent's state: {why}", from.display())),
+            match selected(&from, &text, seed, &mut notes) {
+                Ok(text) => write_whole(&to, text.as_bytes())?,
+                Err(why) => notes.push(format!("{} was not copied to the agent's state: {why}", from.display())),
             }
         }
         if is_new {
-            failed.extend(facts.left_out.iter().filter_map(|part| left_out(&own, part)));
+            notes.extend(facts.left_out.iter().filter_map(|part| left_out(&own, part)));
         }
-        Ok(failed)
+        Ok(notes)
     }
 
     /// True if the directory of a file is in the state, and is not behind a link that the agent made.
     fn holds(&self, file: &Path) -> bool {
         let directory = file.parent().unwrap_or(file);
-        make_directory(directory).is_ok()
-            && match (directory.canonicalize(), self.directory.canonicalize()) {
-                (Ok(real), Ok(state)) => real.starts_with(state),
-                _ => false,
-            }
+        let real = make_directory(directory).ok().and_then(|()| directory.canonicalize().ok());
+        real.zip(self.directory.canonicalize().ok()).is_some_and(|(real, state)| real.starts_with(state))
     }
 
     /// The variables that name the state.
-    pub(super) fn variables(&self, facts: &AgentFacts) -> Result<Vec<(String, String)>> {
-        let named = facts.state.iter().map(|(name, below)| {
-            let path = if below == "." { self.directory.clone() } else { self.directory.join(below) };
-            let text = path.to_str().ok_or_else(|| Error::validation("the path is not UTF-8").in_file(&path))?;
-            Ok((name.clone(), text.to_owned()))
-        });
-        named.collect()
+    pub(super) fn variables(&self) -> Result<Vec<(String, String)>> {
+        let path = |below: &String| self.directory.join(below).components().collect::<PathBuf>();
+        let named = self.host.facts().agent.state.iter();
+        named.map(|(name, below)| Ok((name.clone(), text_of(&path(below))?))).collect()
     }
 }
 
@@ -87,19 +79,19 @@ impl State {
 fn left_out(own: &Path, part: &str) -> Option<String> {
     let (file, member) = part.split_once('#').map_or((part, None), |(file, member)| (file, Some(member)));
     let path = beside(own, file);
-    let names: Vec<String> = match member {
+    let mut names: Vec<String> = match member {
         None => fs::read_dir(&path).ok()?.flatten().map(|entry| entry.file_name().display().to_string()).collect(),
         Some(member) => {
-            let text = fs::read_to_string(&path).ok()?;
-            let all: Map<String, Value> = toml::from_str(&text).ok().or_else(|| serde_json::from_str(&text).ok())?;
+            let all = members(&path, &fs::read_to_string(&path).ok()?).ok()?;
             all.get(member)?.as_object()?.keys().cloned().collect()
         }
     };
-    let (count, what) = (names.len(), member.map(|member| format!("{member} of ")).unwrap_or_default());
-    let shown =
-        format!("{what}{}: {}", path.display(), names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "));
-    let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
-    (count > 0).then(|| format!("not in the agent's private state: {shown}{more}"))
+    if names.len() > NAMED {
+        names.splice(NAMED.., ["...".to_owned()]);
+    }
+    let what = member.map(|member| format!("{member} of ")).unwrap_or_default();
+    let shown = format!("not in the agent's private state: {what}{}: {}", path.display(), names.join(", "));
+    Some(shown).filter(|_| !names.is_empty())
 }
 
 /// A file in the user's own directory of a host, or beside the directory.
@@ -110,8 +102,7 @@ fn beside(own: &Path, name: &str) -> PathBuf {
 
 /// The first file of a seed that exists.
 fn read_first(own: &Path, seed: &Seed) -> Result<Option<(PathBuf, String)>> {
-    for name in &seed.from {
-        let path = beside(own, name);
+    for path in seed.from.iter().map(|name| beside(own, name)) {
         match fs::read_to_string(&path) {
             Ok(text) => return Ok(Some((path, text))),
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
@@ -121,62 +112,60 @@ fn read_first(own: &Path, seed: &Seed) -> Result<Option<(PathBuf, String)>> {
     Ok(None)
 }
 
-/// The listed members of a JSON or TOML file, and messages about those that were left out; without a list the whole
-/// text.
-fn selected(path: &Path, text: &str, seed: &Seed) -> std::result::Result<(String, Vec<String>), String> {
-    if seed.members.is_empty() {
-        return Ok((text.to_owned(), Vec::new()));
-    }
-    let is_toml = path.extension().is_some_and(|extension| extension == "toml");
-    let all: Map<String, Value> = if is_toml {
-        toml::from_str(text).map_err(|e| e.to_string())?
-    } else {
-        serde_json::from_str(text).map_err(|e| e.to_string())?
-    };
-    let patterns: Vec<Vec<&str>> = seed.members.iter().map(|member| member.split('.').collect()).collect();
-    let mut kept = listed(&all, &patterns.iter().map(Vec::as_slice).collect::<Vec<_>>());
-    let mut notes = Vec::new();
-    for (name, table) in &seed.definitions {
-        let chosen = kept.get(name).and_then(|value| value.as_str()?.split('/').next()).map(str::to_owned);
-        let Some(chosen) = chosen else { continue };
-        let definition = |of: &Map<String, Value>| of.get(table).and_then(|table| table.get(&chosen)).cloned();
-        let copied = definition(&kept);
-        if definition(&all) != copied || copied.as_ref().is_some_and(holds_secret) {
-            kept.remove(name);
-            if let Some(Value::Object(definitions)) = kept.get_mut(table) {
-                definitions.remove(&chosen);
-            }
-            notes.push(format!(
-                "{name} = {chosen} was not copied to the agent's state: [{table}.{chosen}] of {} holds more than names, \
-                 addresses and models; write it into the state without secrets, whose variable --env NAME passes",
-                path.display()
-            ));
-        } else if let Some(copied) = copied {
-            notes.push(format!("{name} = {chosen} was copied to the agent's state{}", needs(&copied)));
-        }
-    }
-    // Tables of other definitions could hold credentials in their addresses.
-    for table in seed.definitions.values() {
-        if let Some(Value::Object(definitions)) = kept.get_mut(table) {
-            definitions.retain(|_, definition| !holds_secret(definition));
-        }
-    }
-    let text = if is_toml { toml::to_string(&kept).map_err(|e| e.to_string()) } else { Ok(pretty(&kept)) };
-    Ok((text?, notes))
+fn is_toml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "toml")
 }
 
-fn pretty(members: &Map<String, Value>) -> String {
-    format!("{:#}", Value::Object(members.clone()))
+/// The members of a JSON or TOML file.
+fn members(path: &Path, text: &str) -> std::result::Result<Map<String, Value>, String> {
+    let read = || serde_json::from_str(text).map_err(|e| e.to_string());
+    if is_toml(path) { toml::from_str(text).map_err(|e| e.to_string()) } else { read() }
+}
+
+/// The listed members of a JSON or TOML file; without a list the whole text. A definition is copied as a whole or not
+/// at all, because one without its secrets would not work.
+fn selected(path: &Path, text: &str, seed: &Seed, notes: &mut Vec<String>) -> std::result::Result<String, String> {
+    if seed.members.is_empty() {
+        return Ok(text.to_owned());
+    }
+    let all = members(path, text)?;
+    let patterns: Vec<Vec<&str>> = seed.members.iter().map(|member| member.split('.').collect()).collect();
+    let mut kept = listed(&all, &patterns.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    for (name, table) in &seed.definitions {
+        if let Some(Value::Object(definitions)) = kept.get_mut(table) {
+            definitions.retain(|name, copied| all[table][name] == *copied && !holds_secret(copied));
+        }
+        let chosen = kept.get(name).and_then(|value| value.as_str()?.split('/').next()).unwrap_or_default().to_owned();
+        let definition = |of: &Map<String, Value>| of.get(table).and_then(|table| table.get(&chosen)).cloned();
+        match (definition(&all), definition(&kept)) {
+            (_, Some(copied)) => {
+                notes.push(format!("{name} = {chosen} was copied to the agent's state{}", needs(&copied)));
+            }
+            (Some(_), None) => {
+                kept.remove(name);
+                notes.push(format!(
+                    "{name} = {chosen} was not copied to the agent's state: [{table}.{chosen}] of {} holds more than \
+                     names, addresses and models; write it into the state without secrets, whose variable --env NAME \
+                     passes",
+                    path.display()
+                ));
+            }
+            (None, None) => {}
+        }
+    }
+    if is_toml(path) {
+        toml::to_string(&kept).map_err(|e| e.to_string())
+    } else {
+        Ok(format!("{:#}", Value::from(kept)))
+    }
 }
 
 /// The members of an object that one of the patterns names; `*` stands for any name.
 fn listed(object: &Map<String, Value>, patterns: &[&[&str]]) -> Map<String, Value> {
     let kept = object.iter().filter_map(|(name, value)| {
-        let matching = patterns.iter().filter_map(|pattern| {
-            let (first, rest) = pattern.split_first()?;
-            (*first == "*" || first == name).then_some(rest)
-        });
-        let rest: Vec<&[&str]> = matching.collect();
+        let matching = patterns.iter().filter_map(|pattern| pattern.split_first());
+        let rest: Vec<&[&str]> =
+            matching.filter(|(first, _)| **first == "*" || *first == name).map(|(_, rest)| rest).collect();
         match value {
             _ if rest.iter().any(|rest| rest.is_empty()) => Some((name.clone(), value.clone())),
             Value::Object(below) => {

@@ -3,22 +3,24 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::line::Hash;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use similar::{Algorithm, TextDiff};
+
+use crate::nofollow::open_with;
 
 /// Maximum length of a file, because its whole content is kept.
 const LONGEST: u64 = 16 << 20;
 
 /// A regular file and its state.
-pub struct Present {
+pub(crate) struct Present {
     /// The content.
     pub bytes: Vec<u8>,
     /// The hash of the content.
@@ -33,7 +35,7 @@ pub struct Present {
 type Stamp = (u64, u64, i64, i64, i64);
 
 /// The new content of a file.
-pub struct After {
+pub(crate) struct After {
     /// The content.
     pub bytes: Vec<u8>,
     /// The hash of the content.
@@ -44,7 +46,7 @@ pub struct After {
 
 impl Present {
     /// Reads a file that was opened at `path` without following links.
-    pub fn read(mut file: File, path: &Path) -> Result<Self> {
+    pub(crate) fn read(mut file: File, path: &Path) -> Result<Self> {
         let failed = |e: std::io::Error| Error::io("cannot be read", e).in_file(path);
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
@@ -64,13 +66,13 @@ impl Present {
 
 impl After {
     /// Makes new content.
-    pub fn new(bytes: Vec<u8>, permissions: Option<u32>) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, permissions: Option<u32>) -> Self {
         Self { hash: Hash::of(&bytes), bytes, permissions }
     }
 }
 
 /// A file that is about to change.
-pub struct Pending {
+pub(crate) struct Pending {
     /// The absolute path without links.
     pub path: PathBuf,
     /// The current file; `None` if it is new.
@@ -87,7 +89,7 @@ fn stamp(stat: &Stat) -> Stamp {
 
 impl Pending {
     /// Applies the change. The path was resolved before, so a link in it now was added in the meantime.
-    pub fn carry_out(&self) -> Result<()> {
+    pub(crate) fn carry_out(&self) -> Result<()> {
         let (Some(name), Some(parent)) = (self.path.file_name(), self.path.parent()) else {
             return Err(Error::validation("not a file name").with("rule", "path"));
         };
@@ -188,44 +190,13 @@ impl Pending {
     }
 }
 
-/// Opens an absolute path without links, with these flags.
-pub fn open_with(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let (flags, how) = (flags | OFlags::CLOEXEC, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS);
-    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), how) {
-        // Old kernels lack `openat2`, and a sandbox may deny it.
-        Err(Errno::NOSYS | Errno::PERM) => open_by_steps(path, flags),
-        other => other,
-    }
-}
-
-/// Like [`open_with`], one directory after the other.
-fn open_by_steps(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let steps = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut names = path.components().filter(|part| matches!(part, Component::Normal(_))).peekable();
-    let mut place = rustix::fs::open("/", steps, Mode::empty())?;
-    if names.peek().is_none() {
-        return rustix::fs::open("/", flags, Mode::empty());
-    }
-    while let Some(name) = names.next() {
-        let next = rustix::fs::openat(&place, name.as_os_str(), steps, Mode::empty())?;
-        if FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode).is_symlink() {
-            return Err(Errno::LOOP);
-        }
-        if names.peek().is_none() && !flags.contains(OFlags::PATH) {
-            return rustix::fs::openat(&place, name.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty());
-        }
-        place = next;
-    }
-    Ok(place)
-}
-
 /// Maximum length of the output, in bytes.
 const LONGEST_DIFFERENCE: usize = 256 << 10;
 /// Time after which the difference consists of larger pieces.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Returns the unified diff of a file's content, with the names of the file before and after.
-pub fn difference([old, new]: [&str; 2], before: &[u8], after: &[u8]) -> String {
+pub(crate) fn difference([old, new]: [&str; 2], before: &[u8], after: &[u8]) -> String {
     let text = |bytes| std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
     let (Some(before), Some(after)) = (text(before), text(after)) else {
         return format!("{} bytes become {} bytes, which are not text\n", before.len(), after.len());
@@ -247,7 +218,7 @@ pub fn difference([old, new]: [&str; 2], before: &[u8], after: &[u8]) -> String 
 
 /// Removes the temporary files that killed changes of a file left beside it. A process that still writes such a file
 /// has locked it; the number in its name does not show that, because another process may have the number now.
-pub fn remove_abandoned(path: &Path) {
+pub(crate) fn remove_abandoned(path: &Path) {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
     let prefix = format!(".{}.", name.to_string_lossy());
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -266,24 +237,7 @@ pub fn remove_abandoned(path: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use super::{difference, *};
-
-    #[test]
-    fn open_by_steps_rejects_links_like_openat2() {
-        let home = tempfile::tempdir().unwrap();
-        let root = home.path().canonicalize().unwrap();
-        std::fs::create_dir_all(root.join("real/deep")).unwrap();
-        std::os::unix::fs::symlink("real", root.join("link")).unwrap();
-        let inode = |file: OwnedFd| rustix::fs::fstat(file).unwrap().st_ino;
-        for open in [open_with, open_by_steps] {
-            let deep = open(&root.join("real/deep"), OFlags::RDONLY).unwrap();
-            assert_eq!(inode(deep), rustix::fs::stat(root.join("real/deep")).unwrap().st_ino);
-            assert_eq!(open(&root.join("real/missing"), OFlags::PATH).unwrap_err(), Errno::NOENT);
-            for path in ["link", "link/deep"] {
-                assert_eq!(open(&root.join(path), OFlags::PATH).unwrap_err(), Errno::LOOP, "{path}");
-            }
-        }
-    }
+    use super::*;
 
     #[test]
     fn remove_abandoned_removes_what_no_process_writes() {

@@ -1,0 +1,228 @@
+//! `cp-exec agent`: runs a whole coding agent in the sandbox, with its private [`state`], its variables, and its network.
+
+mod state;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use cp_common::context::options::seconds;
+use cp_common::output::{Severity, line_to_stderr, to_stderr};
+use cp_common::program::{Class, Input, VerbDoc, require_text};
+use cp_common::{Context, Error, Result};
+use cp_egress::{Destination, Network};
+
+use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, pass_on};
+use crate::decision::{AgentCommand, UNLIMITED, decide_agent};
+use crate::glob::name_matches;
+use crate::hosts::facts::AgentFacts;
+use crate::hosts::{Host, shell};
+use crate::policy::Policy;
+use crate::run::{Engine, FinishedRun, Prepared, RunResult, own_terminals, streams};
+use crate::sandbox::plan::Terminals;
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "agent",
+    class: Class::Governed,
+    output: "exec_result",
+    examples: &["cp-exec policy init --for . && {} agent --json -- bash -c 'echo inside'"],
+    input: &[Input::Bytes],
+    exits: &[124, 125, 126, 127],
+    events: super::run::DOC.events,
+    ..VerbDoc::EMPTY
+};
+
+/// The time that an agent gets to end by itself after a signal.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The variable of the user's shell, in which agents run command lines.
+const SHELL: &str = "SHELL";
+/// Variables of the user's terminal and language.
+const TERMINAL: [&str; 7] = ["TERM", "COLORTERM", "TERM_PROGRAM", "LANG", "LC_*", "TZ", "NO_COLOR"];
+
+/// Run a whole coding agent in the sandbox
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The agent (default: the name of COMMAND)
+    #[arg(value_name = "HOST", value_enum)]
+    host: Option<Host>,
+    /// A directory with state of the agent, which the agent may write (repeatable)
+    #[arg(long, value_name = "DIR")]
+    state: Vec<PathBuf>,
+    /// A file or directory that the agent may read (repeatable)
+    #[arg(long, value_name = "PATH")]
+    read: Vec<PathBuf>,
+    /// A domain that the agent needs (repeatable)
+    #[arg(long = "allow-host", value_name = "DOMAIN")]
+    domains: Vec<String>,
+    /// A variable of the agent: its value, or only its name to pass it on (repeatable)
+    #[arg(long, value_name = "K=V")]
+    env: Vec<String>,
+    /// Log in to the service of HOST, and keep the token in the agent's private state
+    #[arg(long)]
+    login: bool,
+    /// The time after which the agent is killed (default: none)
+    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    timeout: Option<f64>,
+    /// The command that starts the agent, after `--`
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    require_text("--state", args.state.iter().map(PathBuf::as_path))?;
+    if args.login && args.host().is_none() {
+        return Err(Error::usage("--login without a host").hint("write cp-exec agent --login claude"));
+    }
+    if args.command.is_empty() && !args.login {
+        return Err(Error::usage("there is no command").hint("write cp-exec agent -- claude"));
+    }
+    let mut engine = Engine::new(context, &[])?;
+    begin(&mut engine, false, context)?;
+    notice_of_repository(&engine, context);
+    context.out.filtering();
+    context.out.outlive_reader();
+    let outcome = args.start(&mut engine, context).and_then(|prepared| supervise(prepared, &mut engine, context));
+    answer_live(outcome, context)
+}
+
+impl Args {
+    /// The host: the one that is named, or that of the program.
+    fn host(&self) -> Option<Host> {
+        let name = self.command.first().and_then(|word| Path::new(word).file_name()?.to_str());
+        self.host.or_else(|| Host::from_str(name?, false).ok())
+    }
+
+    /// Decides about the agent, and records its intent.
+    fn start(&self, engine: &mut Engine, context: &mut Context) -> Result<Prepared> {
+        for path in real("--read", &self.read, &engine.policy)? {
+            engine.policy.allow(&path, false);
+        }
+        let facts = self.host().map(|host| &host.facts().agent);
+        let ruling = self.prepare(facts, &engine.policy, context).and_then(|agent| {
+            let (ruling, unseen) = decide_agent(&mut engine.policy, &mut engine.hashes, agent)?;
+            let shown = |path: PathBuf| format!("the agent cannot read {0}; --read {0} shows it", path.display());
+            say(context, "unseen_file", unseen.into_iter().map(shown));
+            Ok(ruling)
+        });
+        let ruling = on_record(engine, &self.command, ruling)?;
+        // A terminal that the agent does not get is not a source of input.
+        let is_terminal = rustix::termios::isatty(rustix::stdio::stdin());
+        let stdin = if is_terminal { None } else { Some(streams::copy_own_stdin()?) };
+        let mut prepared = Prepared::new(engine, "agent", ruling, stdin, None)?;
+        prepared.patience = PATIENCE;
+        prepared.quiet = facts.map_or(&[], |facts| &facts.quiet);
+        Ok(prepared)
+    }
+
+    /// Prepares the agent: creates its state, and collects its variables and names.
+    fn prepare(&self, facts: Option<&AgentFacts>, policy: &Policy, context: &mut Context) -> Result<AgentCommand> {
+        let argv = match facts {
+            Some(facts) if self.command.is_empty() => facts.login.clone(),
+            _ => self.command.clone(),
+        };
+        let terminals = if is_live(context) { own_terminals() } else { Terminals::Private };
+        let mut env = self.environment(facts, terminals)?;
+        let mut state = real("--state", &self.state, policy)?;
+        if let Some(host) = self.host() {
+            let own = state::State::of(host, policy);
+            say(context, "state", own.create(policy)?);
+            env.extend(own.variables()?);
+            state.push(own.directory);
+        }
+        let named = self.domains.iter().map(|domain| Destination::parse(domain));
+        let named = named.collect::<std::result::Result<Vec<_>, _>>();
+        let mut domains = named.map_err(|why| Error::usage(format!("--allow-host: {why}")))?;
+        domains.extend(facts.into_iter().flat_map(|facts| facts.domains.iter().cloned()));
+        let limit = |seconds| {
+            let limit = Duration::try_from_secs_f64(seconds);
+            limit.map_err(|_| Error::usage(format!("--timeout {seconds}: not a valid number of seconds")))
+        };
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let script = Some(shell::file(policy.cp_home.root())).filter(|script| script.is_file());
+        Ok(AgentCommand {
+            argv,
+            path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),
+            env,
+            state,
+            programs: std::env::current_exe().into_iter().chain(script).collect(),
+            // A login needs the loopback interface of this machine, to which the browser returns.
+            network: if self.login { Network::Host } else { policy.exec().network.with(&domains) },
+            terminals,
+            timeout: self.timeout.map_or(Ok(UNLIMITED), limit)?,
+        })
+    }
+
+    /// The variables that the agent gets from the environment of this program, those of its host, and its own.
+    fn environment(&self, facts: Option<&AgentFacts>, terminals: Terminals) -> Result<BTreeMap<String, String>> {
+        let of_terminal: &[&str] = if terminals == Terminals::Private { &[] } else { &TERMINAL };
+        let of_host = facts.into_iter().flat_map(|facts| facts.environment.iter().map(String::as_str));
+        let patterns: Vec<&str> = of_host.chain([SHELL]).chain(of_terminal.iter().copied()).collect();
+        let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        let passes = |(name, _): &(String, String)| patterns.iter().any(|pattern| name_matches(pattern, name));
+        let mut env: BTreeMap<String, String> = std::env::vars_os().filter_map(text).filter(passes).collect();
+        env.extend(facts.into_iter().flat_map(|facts| facts.set.clone()));
+        for pair in &self.env {
+            let wrong = |why: &str| Error::usage(format!("--env {pair}: {why}")).hint("write --env NAME=VALUE");
+            let (name, value) = match pair.split_once('=') {
+                Some((name, value)) => (name, value.to_owned()),
+                None => (pair.as_str(), std::env::var(pair).map_err(|e| wrong(&e.to_string()))?),
+            };
+            if name.is_empty() || value.contains('\0') {
+                return Err(wrong("not a valid variable"));
+            }
+            env.insert(name.to_owned(), value);
+        }
+        Ok(env)
+    }
+}
+
+fn real(option: &str, paths: &[PathBuf], policy: &Policy) -> Result<Vec<PathBuf>> {
+    let real = |path: &PathBuf| policy.base.join(path).canonicalize().map_err(|e| Error::io(option, e).in_file(path));
+    paths.iter().map(real).collect()
+}
+
+/// Warns on standard error and in the answer.
+fn say(context: &mut Context, kind: &'static str, messages: impl IntoIterator<Item = String>) {
+    for message in messages {
+        context.warn(&message);
+        context.out.notice(kind, Severity::Warning, message);
+    }
+}
+
+/// Runs the agent, and reports its end on standard error.
+fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<FinishedRun> {
+    let (ran, passed) = pass_on(is_live(context), context, |watch| prepared.run(watch));
+    let summary = summary(&ran);
+    // At a terminal these are the messages of this program, which the screen of the agent did not show.
+    let kept = ran.as_ref().ok().filter(|_| prepared.has_terminal()).map(|outcome| outcome.stderr.bytes.clone());
+    let finished = prepared.settle(engine, ran)?;
+    if let Some(summary) = summary {
+        to_stderr(&String::from_utf8_lossy(&kept.unwrap_or_default()));
+        line_to_stderr(&summary);
+    }
+    passed.map(|()| finished)
+}
+
+/// The lines at the end of an agent: quarantined files, and each count that the sandbox knows.
+fn summary(ran: &RunResult) -> Option<String> {
+    let outcome = ran.as_ref().ok()?;
+    let steps = &outcome.steps;
+    let counted = |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    let decided = |count, refused: u64, one, many| format!("{} ({refused} refused)", counted(count, one, many));
+    let mut parts = vec![
+        decided(steps.calls, steps.calls_denied, "tool call", "tool calls"),
+        decided(steps.line + steps.programs, steps.denied_count, "program", "programs"),
+    ];
+    let connections = outcome.connections.as_ref().filter(|all| all.allowed + all.refused > 0);
+    parts.extend(connections.map(|all| decided(all.allowed + all.refused, all.refused, "connection", "connections")));
+    parts.push(counted(outcome.enforcement.guard.len() as u64, "file quarantined", "files quarantined"));
+    let ended = outcome.ended.and_then(|ended| serde_json::to_value(ended).ok()?.as_str().map(str::to_owned));
+    parts.extend(ended.map(|ended| format!("ended ({ended})")));
+    let files = outcome.enforcement.guard.iter().map(|file| {
+        let why = file.reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        format!("cp-exec: quarantined: {}{why}\n", file.path)
+    });
+    Some(format!("{}cp-exec agent: {}", files.collect::<String>(), parts.join(", ")))
+}
