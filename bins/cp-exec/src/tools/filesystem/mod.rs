@@ -4,12 +4,10 @@
 //! that it changes.
 
 mod edit;
-mod form;
-mod hunk;
+mod patch;
 mod place;
 mod read;
 mod undo;
-mod view;
 mod write;
 
 use std::fs::File;
@@ -203,6 +201,17 @@ fn recorded(Pending { path, before, after }: &Pending) -> FileChange {
 
 fn state_of_directory(permissions: u32) -> FileState {
     FileState { kind: FileKind::Directory, permissions: format!("{permissions:o}"), sha256: None, target: None }
+}
+
+/// A change in an answer.
+pub(super) fn described(Pending { path, before, after }: &Pending) -> Value {
+    let path = path.display().to_string();
+    match after {
+        Some(After { bytes, hash, .. }) => json!({
+            "path": path, "bytes": bytes.len(), "sha256": hash.to_string(), "created": before.is_none(),
+        }),
+        None => json!({ "path": path, "removed": true }),
+    }
 }
 
 /// The difference of a change; one that does not exist is `/dev/null`.
