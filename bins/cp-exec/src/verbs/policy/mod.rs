@@ -1,20 +1,15 @@
 //! `cp-exec policy`: shows the policy in force, and writes a starter.
 
-pub(super) mod additions;
+pub(crate) mod additions;
 pub(crate) mod init;
 mod project;
 pub(super) mod toolchains;
 
-use std::path::Path;
-
-use cp_common::home::write_whole;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
-use cp_ledger::{Entry, effect_ledger};
 use serde::Serialize;
 
-use crate::digest::sha256;
 use crate::policy::load;
 use crate::rules::built_in;
 
@@ -38,15 +33,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Verb::Show => show(context),
         Verb::Init(args) => init::run(args, context),
     }
-}
-
-/// Writes the policy, and records its hash in an entry.
-pub(super) fn write_policy(file: &Path, text: &str, entry: Entry, context: &Context) -> Result<()> {
-    write_whole(file, text.as_bytes())?;
-    let entry = entry.with("file", &file.display().to_string()).with("sha256", &sha256(text.as_bytes()));
-    let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;
-    ledger.append(entry)?;
-    ledger.sync()
 }
 
 pub(crate) const SHOW: VerbDoc = VerbDoc {

@@ -25,16 +25,17 @@ const PYTHON: &str = "python";
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Found {
     /// The kind of work: python, node, pnpm, cargo, go, java, ruby, c, make, just or git.
-    pub(super) kind: String,
+    kind: String,
     /// The files that indicate this kind.
-    pub(super) evidence: Vec<String>,
+    evidence: Vec<String>,
     /// The additions to the policy.
+    #[serde(skip)]
     pub(super) adds: Vec<Addition>,
     /// Names from which its programs download packages, for `cp-exec allow network`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) registries: Vec<String>,
+    registries: Vec<String>,
     /// Programs that are not installed or cannot be trusted.
-    pub(super) missing: Vec<String>,
+    missing: Vec<String>,
 }
 
 /// The directory of a project, without links.
@@ -85,11 +86,11 @@ pub(super) fn of_each_kind(home: &Path) -> Vec<Addition> {
 fn needs(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) -> Found {
     let mut found = Found { kind: group.name.clone(), evidence, ..Found::default() };
     found.programs(group, home);
-    let general = found.adds.len();
+    let general = std::mem::take(&mut found.adds);
     if group.name == PYTHON {
         found.environment(group, directory, home);
     }
-    if found.adds.is_empty() {
+    if general.is_empty() && found.adds.is_empty() {
         return found;
     }
     let Group { env, read, execute, registries, .. } = group;
@@ -98,12 +99,19 @@ fn needs(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) ->
     found.adds.extend(read.iter().map(|[path, why]| Addition::listed("paths.read", path, why)));
     let why = "scripts, tests and what is built run where they lie";
     found.adds.extend(execute.iter().map(|path| Addition::listed("paths.execute", path, why)));
-    let (general, own) = found.adds.split_at(general);
-    found.adds = general.iter().cloned().chain(own.iter().cloned().map(Addition::of_project)).collect();
+    found.adds = general.into_iter().chain(found.adds.into_iter().map(Addition::of_project)).collect();
     found
 }
 
 impl Found {
+    pub(super) fn lines(&self) -> impl Iterator<Item = String> {
+        let registries = self.registries.join(" ");
+        let line = format!("  to download packages: cp-exec allow network {registries}");
+        let head = format!("{} ({})", self.kind, self.evidence.join(", "));
+        let missing = self.missing.iter().map(|name| format!("  missing: {name}"));
+        [head].into_iter().chain((!registries.is_empty()).then_some(line)).chain(missing)
+    }
+
     /// Adds the programs of a group that this machine has. Programs of another installation than the first required
     /// program are skipped, such as pip of another Python.
     fn programs(&mut self, group: &Group, home: &Path) {
