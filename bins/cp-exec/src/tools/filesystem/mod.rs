@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(crate) use self::undo::{Step, Undo};
+pub(crate) use self::undo::{CHANGED, Step, Undo};
 use super::Item;
 use crate::changes::{Store, changed};
 use crate::nofollow;
