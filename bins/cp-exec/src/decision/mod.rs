@@ -31,7 +31,7 @@ pub(crate) use self::owner_git::{Listing, OwnerGit};
 pub(crate) use self::plan::check_variables;
 pub(crate) use self::plan::plan;
 use self::program::Pinned;
-pub(crate) use self::program::{HashCache, ProgramLookup};
+pub(crate) use self::program::{HashCache, ProgramLookup, on_own_path};
 use self::step::runs_script;
 pub(crate) use self::step::{Caller, StepRuling, decide_step};
 pub(crate) use self::watched::{KnownLink, Watched, identity};

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::policy::additions::{Addition, Extended};
 use super::policy::toolchains;
-use crate::decision::{ProgramLookup, check_variables};
+use crate::decision::{ProgramLookup, check_variables, on_own_path};
 use crate::policy::{Access, Policy, check_directory, escaped, load};
 use crate::refusal::refuse;
 use crate::rules::escalation;
@@ -214,9 +214,7 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Addition>> {
         added.extend(program.additions(name));
         return Ok(added);
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file());
-    let found = found.ok_or_else(|| Error::not_found(format!("program `{name}` not found on PATH")))?;
+    let found = on_own_path(name).ok_or_else(|| Error::not_found(format!("program `{name}` not found on PATH")))?;
     let file = existing(policy, &found.to_string_lossy())?;
     check_directory(file.parent().unwrap_or(&file), policy.loaded.owner)?;
     if policy.bounds.lists(Access::Write, &file) || policy.bounds.lists(Access::Write, &found) {

@@ -115,10 +115,8 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
     check("listener", *listener, Status::Warn, words(*listener), fix);
     let refused = enforcement.missing.iter().find(|text| text.starts_with("namespaces"));
     let found = refused.cloned().unwrap_or_else(|| enforcement.namespaces.join(", "));
-    let found = match enforcement.is_private() {
-        true => found,
-        false => format!("{found}: nothing runs unless the policy has degraded = \"allow\", and command lines never"),
-    };
+    let nothing = "nothing runs unless the policy has degraded = \"allow\", and command lines never";
+    let found = if enforcement.is_private() { found } else { format!("{found}: {nothing}") };
     let fix = "allow user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root";
     check("namespaces", enforcement.is_private(), Status::Fail, found, fix);
     let unasked = if wants_cgroup { "" } else { ": the policy does not ask for a control group (exec.cgroup)" };

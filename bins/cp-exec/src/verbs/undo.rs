@@ -111,13 +111,13 @@ fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
     let history: Vec<String> =
         recoveries.iter().flat_map(Recovery::paths).map(|path| path.display().to_string()).collect();
     let undo = Undo::of(policy, files, args.write.dry_run)?;
-    let changed: Vec<String> = undo.left_out.iter().filter(|(_, reason)| *reason == CHANGED).map(shown).collect();
-    if let Some(first) = changed.first().filter(|_| !args.except_changed) {
-        let more = if changed.len() > 1 { format!(" (and {} more)", changed.len() - 1) } else { String::new() };
+    let by_others: Vec<String> = undo.left_out.iter().filter(|(_, reason)| *reason == CHANGED).map(shown).collect();
+    if let Some(first) = by_others.first().filter(|_| !args.except_changed) {
+        let more = if by_others.len() > 1 { format!(" (and {} more)", by_others.len() - 1) } else { String::new() };
         return Err(Error::new(Code::Conflict, format!("{first}{more} {CHANGED}"))
             .with("reason", "changed")
             .with("path", first.as_str())
-            .with("files", changed)
+            .with("files", by_others)
             .hint(
                 "nothing was changed; undo first what was done later, or with --except-changed these files stay as they \
                  are and the others are put back",

@@ -54,7 +54,7 @@ impl Drafts<'_> {
     fn apply(&mut self, edit: &EditFile) -> Result<()> {
         let path = edit.path.as_deref();
         match (&edit.old, &edit.new, &edit.patch, edit.insert_line, &edit.edits[..]) {
-            (None, None, Some(patch), None, []) if !edit.all => self.patch(patch, path),
+            (None, None, Some(text), None, []) if !edit.all => self.patch(text, path),
             (Some(old), Some(new), None, None, []) => self.replace(path, old, new, edit.all),
             (None, Some(new), None, Some(after), []) => self.edit(required(path)?, |file| inserted(file, after, new)),
             (None, None, None, None, [_, ..]) => edit.edits.iter().try_for_each(|one| {

@@ -75,7 +75,7 @@ fn with_ending(text: &str, is_crlf: bool) -> String {
 
 /// The lines of a file.
 struct Lines<'a> {
-    lines: Vec<&'a [u8]>,
+    all: Vec<&'a [u8]>,
     /// The offset of each line, and of the end.
     starts: Vec<usize>,
     /// True if most lines end with CRLF.
@@ -92,7 +92,7 @@ impl<'a> Lines<'a> {
             starts.push(end);
         }
         let (crlf, lf) = line_endings(file);
-        Self { lines, starts, is_crlf: crlf > lf }
+        Self { all: lines, starts, is_crlf: crlf > lf }
     }
 
     /// The places of successive lines, as they are but for the line endings, otherwise without blanks at their ends.
@@ -102,8 +102,8 @@ impl<'a> Lines<'a> {
         let places = |ignored: &[u8]| {
             let old: Vec<&[u8]> = old.iter().map(|line| without_end(line.as_bytes(), ignored)).collect();
             let is_here =
-                |at: &usize| self.lines[*at..].iter().zip(&old).all(|(line, old)| without_end(line, ignored) == *old);
-            (0..(self.lines.len() + 1).saturating_sub(old.len())).filter(is_here).collect()
+                |at: &usize| self.all[*at..].iter().zip(&old).all(|(line, old)| without_end(line, ignored) == *old);
+            (0..(self.all.len() + 1).saturating_sub(old.len())).filter(is_here).collect()
         };
         ignored.map(places).find(|places: &Vec<usize>| !places.is_empty()).unwrap_or_default()
     }
@@ -113,8 +113,8 @@ impl<'a> Lines<'a> {
     fn after(&self, anchors: &[String]) -> Option<usize> {
         let mut from = 0;
         for (index, anchor) in anchors.iter().enumerate() {
-            let is_anchor = |at: &usize| self.lines[*at].trim_ascii() == anchor.trim().as_bytes();
-            let mut found = (from..self.lines.len()).filter(is_anchor);
+            let is_anchor = |at: &usize| self.all[*at].trim_ascii() == anchor.trim().as_bytes();
+            let mut found = (from..self.all.len()).filter(is_anchor);
             from = found.next()? + 1;
             if index == 0 && found.next().is_some() {
                 return None;
@@ -130,7 +130,7 @@ impl<'a> Lines<'a> {
         let mut text = Vec::new();
         for step in capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(Instant::now() + PATIENCE)) {
             if let DiffOp::Equal { old_index, len, .. } = step {
-                text.extend(self.lines[place + old_index..][..len].concat());
+                text.extend(self.all[place + old_index..][..len].concat());
             } else {
                 text.extend(with_ending(&new[step.new_range()].concat(), self.is_crlf).into_bytes());
             }
@@ -224,7 +224,7 @@ pub(super) fn inserted(file: &[u8], after: usize, text: &str) -> Result<Edited> 
     let fault = |message: String| Error::validation(message).with("rule", "insert_line");
     whole_lines(file, |file| {
         let lines = Lines::of(file);
-        let count = lines.lines.len();
+        let count = lines.all.len();
         if after > count {
             return Err(fault(format!("insert_line is {after}, and the file has {count} lines"))
                 .hint("0 inserts at the beginning, and the number of lines at the end"));
@@ -258,7 +258,7 @@ pub(super) fn patched(file: &[u8], hunks: &[Hunk]) -> Result<Edited> {
 fn place_of(hunk: &Hunk, number: usize, lines: &Lines<'_>, file: &[u8]) -> Result<usize> {
     let after = lines.after(&hunk.anchors);
     if hunk.old.is_empty() {
-        let end = (file.is_empty() || hunk.at_end).then_some(lines.lines.len());
+        let end = (file.is_empty() || hunk.at_end).then_some(lines.all.len());
         return end.or(after).ok_or_else(|| {
             fault(match hunk.anchors.join("`, `") {
                 none if none.is_empty() => format!("hunk {number} has added lines only, and no place for them"),
@@ -269,7 +269,7 @@ fn place_of(hunk: &Hunk, number: usize, lines: &Lines<'_>, file: &[u8]) -> Resul
     }
     let old: Vec<&str> = hunk.old.split_inclusive('\n').collect();
     let places = lines.find(&old);
-    let is_at_end = |place: usize| lines.lines[place + old.len()..].iter().all(|line| line.trim_ascii().is_empty());
+    let is_at_end = |place: usize| lines.all[place + old.len()..].iter().all(|line| line.trim_ascii().is_empty());
     let after_anchor = || places.iter().find(|place| after.is_some_and(|after| **place >= after));
     let at_end = || places.iter().rev().find(|place| hunk.at_end && is_at_end(**place));
     match &places[..] {

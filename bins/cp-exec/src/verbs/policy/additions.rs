@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, TomlError, Value};
 
-use super::project::Found;
 use crate::digest::sha256;
 use crate::policy;
 
@@ -69,6 +68,34 @@ impl Addition {
             (None, "paths.read" | "paths.write") if !self.of_project => Item::Value(Array::from_iter(["."]).into()),
             (None, _) => Item::Value(Array::new().into()),
         }
+    }
+}
+
+/// A kind of project, with its evidence.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Found {
+    /// The kind of work: python, node, pnpm, cargo, go, java, ruby, c, make, just or git.
+    pub(super) kind: String,
+    /// The files that indicate this kind.
+    pub(super) evidence: Vec<String>,
+    /// The additions to the policy.
+    #[serde(skip)]
+    pub(super) adds: Vec<Addition>,
+    /// Names from which its programs download packages, for `cp-exec allow network`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) registries: Vec<String>,
+    /// Programs that are not installed or cannot be trusted.
+    pub(super) missing: Vec<String>,
+}
+
+impl Found {
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let registries = self.registries.join(" ");
+        let line = format!("  to download packages: cp-exec allow network {registries}");
+        let head = format!("{} ({})", self.kind, self.evidence.join(", "));
+        let missing = self.missing.iter().map(|name| format!("  missing: {name}"));
+        [head].into_iter().chain((!registries.is_empty()).then_some(line)).chain(missing)
     }
 }
 
@@ -186,7 +213,7 @@ fn extend(
     if let Item::Value(Value::Array(list)) = item {
         let is_missing = |one: &Addition| {
             let has = |value: &str| list.iter().any(|present| present.as_str() == Some(value));
-            !has(&one.value) && !(one.key == "exec.allowed_commands" && has("*"))
+            !(has(&one.value) || one.key == "exec.allowed_commands" && has("*"))
         };
         let missing: Vec<Addition> = adds.iter().filter(|one| is_missing(one)).cloned().collect();
         insert(list, &missing);
@@ -207,10 +234,8 @@ fn extend(
         };
         added.push(one.clone());
         if !std::mem::replace(&mut is_commented, true) {
-            match is_table {
-                true => comment(values, name, reason),
-                false => comment(table, key, &format!("{name}: {reason}")),
-            }
+            let whole = format!("{name}: {reason}");
+            if is_table { comment(values, name, reason) } else { comment(table, key, &whole) }
         }
     }
     Ok(())

@@ -8,8 +8,8 @@ use cp_common::program::confirm::{self, Plan};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Code, Context, Error, Result};
 
-use super::additions::Extended;
-use super::project::{self, Found};
+use super::additions::{Extended, Found};
+use super::project;
 use super::toolchains;
 use crate::policy;
 
