@@ -1,6 +1,6 @@
 //! Additions to the text of a policy. All other bytes stay unchanged.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cp_common::home::write_whole;
 use cp_common::program::confirm::Change;
@@ -119,6 +119,9 @@ pub(crate) struct Extended {
     pub(super) found: Vec<Found>,
     /// The text of the policy.
     pub(super) text: String,
+    /// The path of the file, which may not be UTF-8.
+    #[serde(skip)]
+    path: PathBuf,
     /// The hash of the text before.
     #[serde(skip)]
     before: String,
@@ -157,9 +160,10 @@ impl Extended {
             extend(&mut document, own, adds, &mut added, &mut kept).map_err(|error| error.in_file(file))?;
         }
         added.sort();
-        let (file, before, text) = (file.display().to_string(), sha256(text.as_bytes()), document.to_string());
+        let (path, before, text) = (file.to_owned(), sha256(text.as_bytes()), document.to_string());
+        let file = file.display().to_string();
         policy::parse(&text)?;
-        Ok(Self { file, written: false, project, adds: added, kept, found: Vec::new(), text, before })
+        Ok(Self { file, written: false, project, adds: added, kept, found: Vec::new(), text, path, before })
     }
 
     fn places(&self) -> impl Iterator<Item = &[Addition]> {
@@ -186,7 +190,7 @@ impl Extended {
 
     /// Writes the policy, and records its hash in an entry.
     pub(crate) fn store(self, event: &'static str, context: &Context) -> Result<Self> {
-        write_whole(Path::new(&self.file), self.text.as_bytes())?;
+        write_whole(&self.path, self.text.as_bytes())?;
         let entry = Entry::new(event).with("project", &self.project).with("additions", &self.adds);
         let entry = entry.with("file", &self.file).with("sha256", &sha256(self.text.as_bytes()));
         let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;
