@@ -13,7 +13,6 @@ fn schemas_are_those_of_the_types() {
     same_or_update(here, "hook_changed", &schema_for!(crate::verbs::hook::install::Changed));
     same_or_update(here, "hook_answer", &schema_for!(crate::verbs::hook::answer::Answer));
     same_or_update(here, "policy", &schema_for!(crate::verbs::policy::Shown));
-    same_or_update(here, "policy_begun", &schema_for!(crate::verbs::policy::init::Begun));
-    same_or_update(here, "allowed", &schema_for!(crate::verbs::allow::Allowed));
+    same_or_update(here, "policy_changed", &schema_for!(crate::verbs::policy::additions::Extended));
     same_or_update(here, "run_undone", &schema_for!(crate::verbs::undo::Undone));
 }

@@ -96,10 +96,11 @@ fn policy_init_for_project_adds_only_its_names() {
     let exec = Exec::with_policy(Who::Me, "[exec]\nallowed_commands = [\"true\"]\n");
     exec.work.directory(".git");
     let asked = ["policy", "init", "--for", "."];
-    let done = exec.confirmed(&asked);
-    let allowed = done["allowed_commands"].as_array().unwrap();
-    assert!(["git", "true"].iter().all(|name| allowed.contains(&json!(name))), "{done}");
-    assert!(!["*", "ls", "python3"].iter().any(|name| allowed.contains(&json!(name))), "{done}");
+    exec.confirmed(&asked);
+    let policy = exec.ask(&["policy", "show"]).0["data"]["policy"].clone();
+    let allowed = policy["exec"]["allowed_commands"].as_array().unwrap();
+    assert!(["git", "true"].iter().all(|name| allowed.contains(&json!(name))), "{policy}");
+    assert!(!["*", "ls", "python3"].iter().any(|name| allowed.contains(&json!(name))), "{policy}");
 }
 
 #[test]
@@ -112,12 +113,12 @@ fn policy_init_adds_missing_values_after_confirmation() {
     let shown = exec.ask(&[&asked[..], &["--dry-run"]].concat()).0["data"].clone();
     let changes = shown["preview"]["changes"].as_array().unwrap();
     let execute = changes.iter().find(|change| change["resource"] == "paths.execute").unwrap();
-    assert_eq!((&execute["action"], &execute["id"]), (&json!("add"), &json!("\".\"")), "{shown}");
+    let line = format!("[project.\"{}\"] execute = [\".\"]", exec.work.display());
+    assert_eq!((&execute["action"], &execute["id"]), (&json!("add"), &json!(line)), "{shown}");
     let done = exec.confirmed(&asked);
     let after = policy_of(&exec);
     assert!(["# mine\n", "\"true\"", "# one\n"].iter().all(|kept| after.contains(kept)), "{after}");
-    let adds = done["found"].as_array().unwrap().iter().flat_map(|found| found["adds"].as_array().unwrap());
-    let added: Vec<&Value> = adds.collect();
+    let added = done["adds"].as_array().unwrap();
     assert!(added.iter().all(|one| changes.iter().any(|change| change["after"]["reason"] == one["reason"])), "{shown}");
     assert!(added.iter().all(|one| after.contains(one["reason"].as_str().unwrap())), "{after}");
     let (again, status) = exec.ask(&asked);
@@ -138,7 +139,7 @@ fn policy_init_copies_no_project_text() {
     }
     let begun = exec.command(&["policy", "init", "--for"]).arg(&below).run().success().data();
     assert_eq!(begun["found"][0]["evidence"], json!(["*.py"]), "{begun}");
-    assert!(begun["found"].as_array().unwrap().iter().all(|found| !found.to_string().contains("evil")), "{begun}");
+    assert!(!begun["found"].to_string().contains("evil") && !begun["adds"].to_string().contains("evil"), "{begun}");
     // The directory of the project is the name of its table.
     let mut policy = exec.ask(&["policy", "show"]).0["data"]["policy"].clone();
     let tables = policy.as_object_mut().unwrap().remove("project").unwrap();
@@ -146,14 +147,14 @@ fn policy_init_copies_no_project_text() {
     assert!(!policy.to_string().contains("evil"), "{policy}");
 }
 
-/// The findings of `--for` about Python in a project with this environment.
+/// The answer of `--for` about Python in a project with this environment.
 fn environment(make: impl Fn(&Path)) -> Value {
     let exec = Exec::without_policy();
     exec.write("main.py", "");
     exec.write(".venv/pyvenv.cfg", "home = /etc\n");
     exec.work.directory(".venv/bin");
     make(&exec.work);
-    exec.ask(&["policy", "init", "--for", "."]).0["data"]["found"][0].clone()
+    exec.ask(&["policy", "init", "--for", "."]).0["data"].clone()
 }
 
 #[test]
@@ -164,16 +165,16 @@ fn virtual_environment_requires_known_interpreter() {
         python(work);
         std::fs::write(work.join(".venv/bin/pytest"), "#!/x\n").unwrap();
     });
-    assert_eq!(sound["missing"], json!([]), "the control: {sound}");
+    assert_eq!(sound["found"][0]["missing"], json!([]), "the control: {sound}");
     assert!(!sound["adds"].to_string().contains(".venv"), "its programs run by their paths: {sound}");
-    assert!(!sound.to_string().contains("/etc"), "its own description is not trusted: {sound}");
+    assert!(!sound["adds"].to_string().contains("/etc"), "its own description is not trusted: {sound}");
 
     for target in ["/bin/sh", "/etc/passwd", "../../python3", "../../main.py"] {
         let hostile = environment(|work| {
             std::fs::write(work.join("python3"), "#!/bin/sh\n").unwrap();
             symlink(target, work.join(".venv/bin/python3")).unwrap();
         });
-        assert!(hostile["missing"][0].as_str().unwrap().contains(".venv"), "{target}: {hostile}");
+        assert!(hostile["found"][0]["missing"][0].as_str().unwrap().contains(".venv"), "{target}: {hostile}");
         assert!(!hostile["adds"].to_string().contains(".venv"), "{target}: {hostile}");
     }
     let outside = environment(|work| {

@@ -74,7 +74,7 @@ impl<'a> ProgramLookup<'a> {
         let error = Error::not_found(format!("program `{name}` not found on the policy's path"))
             .with("rule", "not_found")
             .with("path", looked);
-        Err(if on_own_path(name) { allowable(error, "program", name) } else { error })
+        Err(if on_own_path(name).is_some() { allowable(error, "program", name) } else { error })
     }
 
     /// The files that a name may mean, each with its path before and after links are resolved.
@@ -147,10 +147,10 @@ impl<'a> ProgramLookup<'a> {
     }
 }
 
-/// True if a shell outside finds a program.
-pub(crate) fn on_own_path(name: &str) -> bool {
+/// The file that a shell outside finds for the name of a program.
+pub(crate) fn on_own_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    !name.is_empty() && std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
 /// The interpreter that the first line of a script names, with its arguments; `None` for another file. `env NAME` and

@@ -8,20 +8,17 @@ use clap::ValueEnum as _;
 use cp_common::context::options::WriteOptions;
 use cp_common::home::resolved;
 use cp_common::output::{line_to_stderr, printable};
-use cp_common::program::confirm::{self, Change, Plan};
+use cp_common::program::confirm::{self, Plan};
 use cp_common::program::terminal::confirms;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Reply, quoted};
 use cp_common::{Context, Error, Result, words};
 use cp_egress::{Destination, Network};
-use cp_ledger::Entry;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde::Serialize;
 
-use super::policy::additions::{Addition, extend};
-use super::policy::{toolchains, write_policy};
-use crate::decision::{ProgramLookup, check_variables};
-use crate::digest::sha256;
+use super::policy::additions::{Addition, Extended};
+use super::policy::toolchains;
+use crate::decision::{ProgramLookup, check_variables, on_own_path};
 use crate::policy::{Access, Policy, check_directory, escaped, load};
 use crate::refusal::refuse;
 use crate::rules::escalation;
@@ -30,7 +27,7 @@ use crate::run::FinishedRun;
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "allow",
     class: Class::Write,
-    output: "allowed",
+    output: "policy_changed",
     also: &["preview"],
     examples: &["cp-exec policy init && {} allow network example.org --dry-run"],
     events: &["policy.allow"],
@@ -69,42 +66,15 @@ pub(super) enum Kind {
     Env,
 }
 
-/// The changed policy.
-#[derive(Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "allowed"))]
-pub(crate) struct Allowed {
-    /// The file of the policy.
-    file: String,
-    /// True if it was written now.
-    written: bool,
-    /// The directory of the project; null for every project.
-    project: Option<String>,
-    /// The values that were missing.
-    adds: Vec<Addition>,
-    /// The hash of the policy.
-    sha256: String,
-}
-
-impl Reply for Allowed {
-    fn text(&self) -> String {
-        if !self.written {
-            return format!("{} allows it already", self.file);
-        }
-        let lines = self.adds.iter().map(|one| one.line(self.project.as_deref()));
-        lines.chain([format!("wrote {}", self.file)]).collect::<Vec<_>>().join("\n")
-    }
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (file, base) = (context.home.policy_file(), context.base()?.canonicalize()?);
     let arguments = (&file, &base, args.kind, &args.values, args.everywhere);
     confirm::write(&DOC, &arguments, &args.write, context, |context| {
-        let grant = Grant::of(&file, args.kind, &args.values, args.everywhere, context)?;
-        if grant.allowed.adds.is_empty() {
-            return Plan::nothing(grant.allowed);
+        let granted = grant(&file, args.kind, &args.values, args.everywhere, context)?;
+        if granted.adds.is_empty() {
+            return Plan::nothing(granted);
         }
-        Plan::changes(grant.changes(), |context| grant.store(context))
+        Plan::changes(granted.changes(), |context| granted.store(DOC.events[0], context))
     })
 }
 
@@ -134,13 +104,13 @@ pub(super) fn refused(outcome: &Result<FinishedRun>) -> Vec<(Kind, String)> {
 pub(super) fn offer(refused: &[(Kind, String)], context: &mut Context) -> Result<()> {
     let (file, mut is_stored) = (context.home.policy_file(), false);
     for (kind, value) in refused.iter().take(QUESTIONS) {
-        let Ok(grant) = Grant::of(&file, *kind, std::slice::from_ref(value), false, context) else { continue };
+        let Ok(granted) = grant(&file, *kind, std::slice::from_ref(value), false, context) else { continue };
         let name = kind.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default();
         let question = format!("cp-exec: allow {name} {} for this project? [y/N] ", printable(&quoted(value)));
-        if grant.allowed.adds.is_empty() || confirms(&question)? != Some(true) {
+        if granted.adds.is_empty() || confirms(&question)? != Some(true) {
             continue;
         }
-        grant.store(context)?.text().lines().for_each(|line| line_to_stderr(&printable(line)));
+        granted.store(DOC.events[0], context)?.text().lines().for_each(|line| line_to_stderr(&printable(line)));
         is_stored = true;
     }
     if is_stored {
@@ -149,59 +119,19 @@ pub(super) fn offer(refused: &[(Kind, String)], context: &mut Context) -> Result
     Ok(())
 }
 
-/// Additions to the policy that are not written yet.
-struct Grant {
-    file: PathBuf,
-    before: String,
-    after: String,
-    allowed: Allowed,
-}
-
-impl Grant {
-    fn of(file: &Path, kind: Kind, values: &[String], everywhere: bool, context: &Context) -> Result<Self> {
-        let loaded = load(file)?;
-        if loaded.file.is_none() {
-            let hint = "`cp-exec policy init --for .` writes one for the programs of this machine and this project";
-            return Err(Error::not_found("there is no policy to add to").in_file(file).hint(hint));
-        }
-        let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
-        let policy = Policy::of_loaded(loaded, context, &[])?;
-        let project = if everywhere { None } else { Some(project_of(&policy)?) };
-        let mut additions = Vec::new();
-        for value in values {
-            additions.extend(kind.additions(&policy, value)?);
-        }
-        let extended = extend(&before, project.as_deref(), additions).map_err(|e| e.in_file(file))?;
-        crate::policy::parse(&extended.text)?;
-        let allowed = Allowed {
-            file: file.display().to_string(),
-            written: false,
-            project,
-            adds: extended.added,
-            sha256: sha256(extended.text.as_bytes()),
-        };
-        Ok(Self { file: file.to_owned(), before, after: extended.text, allowed })
+/// The policy with what lets commands use the values.
+fn grant(file: &Path, kind: Kind, values: &[String], everywhere: bool, context: &Context) -> Result<Extended> {
+    let loaded = load(file)?;
+    if loaded.file.is_none() {
+        let hint = "`cp-exec policy init --for .` writes one for the programs of this machine and this project";
+        return Err(Error::not_found("there is no policy to add to").in_file(file).hint(hint));
     }
-
-    fn changes(&self) -> Vec<Change> {
-        let change = |one: &Addition| Change {
-            after: json!({ "sha256": self.allowed.sha256 }),
-            ..Change::new(
-                "add",
-                "policy",
-                one.line(self.allowed.project.as_deref()),
-                json!({ "sha256": sha256(self.before.as_bytes()) }),
-            )
-        };
-        self.allowed.adds.iter().map(change).collect()
-    }
-
-    fn store(self, context: &mut Context) -> Result<Allowed> {
-        let Self { file, after, allowed, .. } = self;
-        let entry = Entry::new("policy.allow").with("project", &allowed.project).with("additions", &allowed.adds);
-        write_policy(&file, &after, entry, context)?;
-        Ok(Allowed { written: true, ..allowed })
-    }
+    let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
+    let policy = Policy::of_loaded(loaded, context, &[])?;
+    let project = if everywhere { None } else { Some(project_of(&policy)?) };
+    let additions = values.iter().map(|value| kind.additions(&policy, value)).collect::<Result<Vec<_>>>()?.concat();
+    let own = |one: Addition| if everywhere { one } else { one.of_project() };
+    Extended::of(file, &before, project, additions.into_iter().map(own).collect())
 }
 
 /// The directory of the project as the policy names it.
@@ -284,9 +214,7 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Addition>> {
         added.extend(program.additions(name));
         return Ok(added);
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file());
-    let found = found.ok_or_else(|| Error::not_found(format!("program `{name}` not found on PATH")))?;
+    let found = on_own_path(name).ok_or_else(|| Error::not_found(format!("program `{name}` not found on PATH")))?;
     let file = existing(policy, &found.to_string_lossy())?;
     check_directory(file.parent().unwrap_or(&file), policy.loaded.owner)?;
     if policy.bounds.lists(Access::Write, &file) || policy.bounds.lists(Access::Write, &found) {

@@ -19,7 +19,6 @@ use crate::refusal::with_members;
 use crate::request::{Command, Form, Request, of_line};
 use crate::rules::Risk;
 use crate::run::inside::{home, words_of};
-use crate::sandbox::plan::{Network, Profile};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "check",
@@ -66,22 +65,14 @@ pub(crate) struct Answer {
     pub reason: String,
     /// The hint.
     pub hint: Option<String>,
-    /// The command line, if it is one.
-    pub line: Option<String>,
     /// The harm that the command can do.
     pub risk: Option<Risk>,
     /// The error code of a run.
     pub code: Option<&'static str>,
-    /// The byte offset of the fault in the string.
-    pub offset: Option<u64>,
     /// The file that would be executed.
     pub exe: Option<Executable>,
     /// The working directory.
     pub cwd: Option<String>,
-    /// The profile of the run.
-    pub profile: Option<Profile>,
-    /// The network of the run.
-    pub network: Option<Network>,
     /// The token that confirms the command, if one is issued.
     pub confirm_token: Option<String>,
     /// When the token expires.
@@ -96,7 +87,7 @@ impl Answer {
     /// The decision without the secrets of the command, because it is shown and stored like a result.
     fn without_secrets(mut self) -> Self {
         let redactor = Redactor::from_environment();
-        for text in self.argv.iter_mut().flatten().chain(&mut self.line).chain([&mut self.reason]) {
+        for text in self.argv.iter_mut().flatten().chain([&mut self.reason]) {
             *text = redactor.redact_text(text).0;
         }
         self
@@ -133,11 +124,10 @@ pub(crate) fn run_inside(args: &Args, context: &mut Context) -> Result<()> {
     let decide = |command: Result<Command>| {
         let command = command?;
         command.check()?;
-        let line = if let Form::Line(line) = &command.form { Some(line.clone()) } else { None };
         let words = words_of(command.form)?.0;
         let reason = "the cp-exec outside decides about each program when it starts".to_owned();
         let (verdict, rule) = (Verdict::Allow, "inside".to_owned());
-        Ok(Answer { verdict, argv: Some(words), rule, reason, line, cwd: command.cwd, ..Answer::default() })
+        Ok(Answer { verdict, argv: Some(words), rule, reason, cwd: command.cwd, ..Answer::default() })
     };
     answer(args, home(), decide, context)
 }
@@ -180,11 +170,10 @@ impl<D: FnMut(Result<Command>) -> Result<Answer>> Filter for Requests<D> {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let (_, request) = of_line(body, &self.home)?;
-        let command = match request {
-            Ok(Request::Command(command)) => Ok(command),
-            Ok(_) => return Err(Error::validation(COMMANDS_ONLY)),
-            Err(error) => Err(error),
-        };
+        let command = request.and_then(|request| match request {
+            Request::Command(command) => Ok(command),
+            _ => Err(Error::validation(COMMANDS_ONLY)),
+        });
         context.out.record(Kind::Item, &(self.decide)(command)?)
     }
 }
@@ -209,26 +198,22 @@ pub(super) fn preview(policy: &Policy, hashes: &mut HashCache, command: &Command
 }
 
 fn decided(policy: &Policy, decision: Decision) -> Answer {
-    let exec = policy.exec();
     let asks = decision.question().is_some();
-    let hint = match exec.confirm {
+    let hint = match policy.exec().confirm {
         Confirm::Agent => confirm::CONFIRM_HINT,
         Confirm::Owner => "request it, then approve it with `cp-exec approve`",
     };
-    let Decision { argv, finding, pinned, cwd, notices, line, .. } = decision;
+    let Decision { argv, finding, pinned, cwd, notices, .. } = decision;
     Answer {
         verdict: finding.verdict,
         argv: Some(argv),
         rule: finding.rule,
         reason: finding.reason,
-        line,
         hint: asks.then(|| hint.to_owned()),
         risk: Some(finding.risk),
         code: asks.then_some(Code::ConfirmationRequired.row().name),
         exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256 }),
         cwd: Some(cwd.display().to_string()),
-        profile: Some(exec.profile),
-        network: Some((&exec.network).into()),
         policy: policy.sha256().to_owned(),
         notices,
         ..Answer::default()
@@ -238,8 +223,7 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
 
 /// The decision for a refusal. An invalid policy is an error.
 fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<Answer> {
-    let decided = matches!(error.code(), Code::Forbidden | Code::Validation | Code::NotFound);
-    if !decided || error.is_fatal() {
+    if error.is_fatal() || !matches!(error.code(), Code::Forbidden | Code::Validation | Code::NotFound) {
         return Err(error);
     }
     let details = error.details();
@@ -252,7 +236,6 @@ fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<A
         reason: error.message().to_owned(),
         hint: error.hint_text().map(str::to_owned),
         code: Some(error.code().row().name),
-        offset: details.get("offset").and_then(Value::as_u64),
         policy: policy.sha256().to_owned(),
         ..Answer::default()
     }

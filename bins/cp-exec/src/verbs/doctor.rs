@@ -20,9 +20,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
         let words = "this is inside a cp-exec sandbox: the supervisor outside decides, records and limits";
         return vec![Check::pass("sandbox", words)];
     }
-    let mut checks = Vec::new();
-    checks.push(policy_check(context));
-    checks.push(ledger_check(context));
+    let mut checks = vec![policy_check(context), ledger_check(context)];
     let wants_cgroup = policy::load(&context.home.policy_file()).is_ok_and(|loaded| {
         let exec = &loaded.settings.exec;
         exec.cgroup || exec.require.contains(&Layer::Cgroup)
@@ -101,58 +99,34 @@ fn plan_of_probe(wants_cgroup: bool, context: &Context) -> Result<Plan> {
 }
 
 fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>) {
-    let mut check = |name: &str, there: bool, found: String, fix: &str| {
-        checks.push(if there { Check::pass(name, found) } else { Check::not_fine(name, Status::Warn, found, fix) });
+    let mut check = |name: &str, there: bool, status: Status, found: String, fix: &str| {
+        checks.push(if there { Check::pass(name, found) } else { Check::not_fine(name, status, found, fix) });
     };
-    let (abi, landlock) = (sandbox::landlock_abi(), &enforcement.landlock);
-    check(
-        "landlock",
-        landlock.status == "full",
-        format!("interface {abi}, {}", landlock.status),
-        "use a kernel of 6.12 or later, with `landlock` in its list of security modules (lsm=)",
-    );
     let words = |there: bool| if there { "in force" } else { "absent" }.to_owned();
-    check("seccomp", enforcement.seccomp, words(enforcement.seccomp), "use a kernel with CONFIG_SECCOMP_FILTER");
-    check(
-        "listener",
-        enforcement.listener,
-        words(enforcement.listener),
-        "use a kernel of 5.5 or later, outside a container that filters seccomp",
-    );
-    check("no_new_privs", enforcement.no_new_privs, words(enforcement.no_new_privs), "use a kernel of 3.5 or later");
+    let Enforcement { landlock, seccomp, listener, cgroup, uid, .. } = enforcement;
+    let found = format!("interface {}, {}", sandbox::landlock_abi(), landlock.status);
+    let fix = "use a kernel of 6.12 or later, with `landlock` in its list of security modules (lsm=)";
+    check("landlock", landlock.status == "full", Status::Warn, found, fix);
+    check("seccomp", *seccomp, Status::Warn, words(*seccomp), "use a kernel with CONFIG_SECCOMP_FILTER");
+    let fix = "use a kernel of 5.5 or later, outside a container that filters seccomp";
+    check("listener", *listener, Status::Warn, words(*listener), fix);
     let refused = enforcement.missing.iter().find(|text| text.starts_with("namespaces"));
-    check(
-        "namespaces",
-        enforcement.is_private(),
-        refused.cloned().unwrap_or_else(|| enforcement.namespaces.join(", ")),
-        "allow user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root",
-    );
-    let group = enforcement.cgroup.starts_with("cgroup");
-    let unasked = format!("{}: the policy does not ask for a control group (exec.cgroup)", enforcement.cgroup);
-    check(
-        "cgroup",
-        group || !wants_cgroup,
-        if wants_cgroup { enforcement.cgroup.clone() } else { unasked },
-        "delegate a control group of version 2 with pids and memory to this user; without one each process has limits, but not all together",
-    );
-    if !enforcement.is_private() {
-        checks.push(Check::not_fine(
-            "confinement",
-            Status::Fail,
-            "without namespaces nothing runs unless the policy has degraded = \"allow\", and command lines never",
-            "allow user namespaces or run as root",
-        ));
-    }
-    if enforcement.uid == 0 {
-        checks.push(Check::not_fine(
-            "uid",
-            Status::Warn,
-            "commands keep uid 0, without any capability",
-            "set exec.run_as in the policy, or run cp-exec as an ordinary user",
-        ));
+    let found = refused.cloned().unwrap_or_else(|| enforcement.namespaces.join(", "));
+    let nothing = "nothing runs unless the policy has degraded = \"allow\", and command lines never";
+    let found = if enforcement.is_private() { found } else { format!("{found}: {nothing}") };
+    let fix = "allow user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root";
+    check("namespaces", enforcement.is_private(), Status::Fail, found, fix);
+    let unasked = if wants_cgroup { "" } else { ": the policy does not ask for a control group (exec.cgroup)" };
+    let fix = "delegate a control group of version 2 with pids and memory to this user; without one each process has \
+         limits, but not all together";
+    let is_there = cgroup.starts_with("cgroup") || !wants_cgroup;
+    check("cgroup", is_there, Status::Warn, format!("{cgroup}{unasked}"), fix);
+    let found = if *uid == 0 {
+        "commands keep uid 0, without any capability".to_owned()
     } else {
-        checks.push(Check::pass("uid", format!("commands run as {}", enforcement.uid)));
-    }
+        format!("commands run as {uid}")
+    };
+    check("uid", *uid != 0, Status::Warn, found, "set exec.run_as in the policy, or run cp-exec as an ordinary user");
 }
 
 /// Warns if the user who requests approvals can read the key that signs them, so that approvals are advisory.

@@ -21,7 +21,7 @@ use crate::changes::Store;
 use crate::git_dir::{Recovery, Snapshot};
 use crate::policy::Actor;
 use crate::run::{Engine, quoted};
-use crate::tools::filesystem::{Step, Undo};
+use crate::tools::filesystem::{CHANGED, Step, Undo};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "undo",
@@ -112,25 +112,26 @@ fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
     let history: Vec<String> =
         recoveries.iter().flat_map(Recovery::paths).map(|path| path.display().to_string()).collect();
     let undo = Undo::of(policy, files, args.write.dry_run)?;
-    if let Some(first) = undo.changed.first().filter(|_| !args.except_changed) {
-        let more =
-            if undo.changed.len() > 1 { format!(" (and {} more)", undo.changed.len() - 1) } else { String::new() };
-        return Err(Error::new(Code::Conflict, format!("{}{more} {CHANGED}", first.display()))
+    let by_others: Vec<String> = undo.left_out.iter().filter(|(_, reason)| *reason == CHANGED).map(shown).collect();
+    if let Some(first) = by_others.first().filter(|_| !args.except_changed) {
+        let more = if by_others.len() > 1 { format!(" (and {} more)", by_others.len() - 1) } else { String::new() };
+        return Err(Error::new(Code::Conflict, format!("{first}{more} {CHANGED}"))
             .with("reason", "changed")
-            .with("path", first.display().to_string())
-            .with("files", undo.changed.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())
+            .with("path", first.as_str())
+            .with("files", by_others)
             .hint(
                 "nothing was changed; undo first what was done later, or with --except-changed these files stay as they \
                  are and the others are put back",
             ));
     }
-    let by_others = undo.changed.iter().map(|path| (path, CHANGED));
-    let left_out = by_others.chain(undo.lost.iter().map(|(path, reason)| (path, *reason)));
-    let left_out: Vec<LeftOut> = left_out
-        .map(|(path, reason)| LeftOut { path: path.display().to_string(), reason: reason.to_owned() })
+    let left_out = undo.left_out.iter().map(|left| LeftOut { path: shown(left), reason: left.1.to_owned() });
+    let left_out: Vec<LeftOut> = left_out.collect();
+    let changes: Vec<Change> = undo
+        .steps
+        .iter()
+        .map(change)
+        .chain(history.iter().map(|path| Change::new("restore", "history", path, Value::Null)))
         .collect();
-    let changes: Vec<Change> =
-        undo.steps.iter().map(change).chain(history.iter().map(|path| change_of_history(path))).collect();
     let restored = |change: &Change| Restored { path: change.id.clone(), action: change.action.clone() };
     let files = changes.iter().map(restored).collect();
     let failed = left_out
@@ -149,17 +150,15 @@ fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
     })
 }
 
-const CHANGED: &str = "changed since";
+fn shown((path, _): &(PathBuf, &str)) -> String {
+    path.display().to_string()
+}
 
 fn change(step: &Step) -> Change {
     let state = |state| serde_json::to_value(state).unwrap_or_default();
     let action = if step.to.is_some() { "restore" } else { "remove" };
     let path = step.path.display().to_string();
     Change { after: state(&step.to), ..Change::new(action, "file", path, state(&step.from)) }
-}
-
-fn change_of_history(path: &str) -> Change {
-    Change::new("restore", "history", path, Value::Null)
 }
 
 /// What the ledger has of the runs and edits.

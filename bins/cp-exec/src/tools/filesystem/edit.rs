@@ -7,9 +7,9 @@ use crate::files::{After, Pending, Present};
 use cp_common::{Code, Error, Result};
 use serde_json::{Value, json};
 
-use super::form::{Action, FileChange, parse};
-use super::place::{Edited, inserted, patched, replaced};
-use super::{change, file_not_found, locked, present, unchanged, utf_8_only, writable_path};
+use super::patch::{Action, parse};
+use super::place::{Edited, PLACES, inserted, patched, replaced};
+use super::{change, described, file_not_found, locked, present, unchanged, utf_8_only, writable_path};
 use crate::policy::Policy;
 use crate::request::{EditFile, Replacement};
 use crate::run::Engine;
@@ -46,39 +46,21 @@ struct Draft {
     now: Option<Vec<u8>>,
     /// The new permissions, if they are not those of the file before.
     permissions: Option<u32>,
-    edited: Edited,
-}
-
-impl Draft {
-    /// Records the result of one edit.
-    fn update(&mut self, edited: Edited) {
-        self.now = Some(edited.bytes);
-        self.edited.lines.extend(edited.lines);
-        self.edited.count += edited.count;
-        self.edited.notes.extend(edited.notes);
-    }
+    /// The line of each change.
+    lines: Vec<usize>,
 }
 
 impl Drafts<'_> {
     fn apply(&mut self, edit: &EditFile) -> Result<()> {
-        let named = |path: &Option<String>| path.clone().or_else(|| edit.path.clone());
-        match (&edit.old, &edit.new, &edit.patch, edit.insert_line) {
-            (None, None, Some(patch), None) if !edit.all && edit.edits.is_empty() => {
-                self.patch(patch, edit.path.as_deref())
-            }
-            (None, None, None, None) if !edit.edits.is_empty() => {
-                edit.edits.iter().try_for_each(|one| self.replace(named(&one.path).as_deref(), one))
-            }
-            (Some(old), Some(new), None, None) if edit.edits.is_empty() => {
-                let one = Replacement { path: None, old: old.clone(), new: new.clone(), all: edit.all };
-                self.replace(edit.path.as_deref(), &one)
-            }
-            (None, Some(new), None, Some(after)) if edit.edits.is_empty() => {
-                let draft = self.existing(required(edit.path.as_deref())?)?;
-                let edited = inserted(draft.now.as_deref().unwrap_or_default(), after, new);
-                draft.update(edited.map_err(|error| at(error, draft))?);
-                Ok(())
-            }
+        let path = edit.path.as_deref();
+        match (&edit.old, &edit.new, &edit.patch, edit.insert_line, &edit.edits[..]) {
+            (None, None, Some(text), None, []) if !edit.all => self.patch(text, path),
+            (Some(old), Some(new), None, None, []) => self.replace(path, old, new, edit.all),
+            (None, Some(new), None, Some(after), []) => self.edit(required(path)?, |file| inserted(file, after, new)),
+            (None, None, None, None, [_, ..]) => edit.edits.iter().try_for_each(|one| {
+                let Replacement { path: own, old, new, all } = one;
+                self.replace(own.as_deref().or(path), old, new, *all)
+            }),
             _ => Err(Error::validation("give `old` and `new`, `edits`, `insert_line` and `new`, or `patch`")
                 .with("rule", "request")
                 .hint(r#"for example {"path":"a.py","old":"x = 1","new":"x = 2"}"#)),
@@ -86,50 +68,36 @@ impl Drafts<'_> {
     }
 
     /// Replaces text. An empty old text creates a file.
-    fn replace(&mut self, path: Option<&str>, one: &Replacement) -> Result<()> {
+    fn replace(&mut self, path: Option<&str>, old: &str, new: &str, all: bool) -> Result<()> {
         let path = required(path)?;
-        if one.old.is_empty() {
-            return self.create(path, &one.new);
-        }
-        let draft = self.existing(path)?;
-        let edited = replaced(draft.now.as_deref().unwrap_or_default(), &one.old, &one.new, one.all);
-        draft.update(edited.map_err(|error| at(error, draft))?);
-        Ok(())
+        if old.is_empty() { self.create(path, new) } else { self.edit(path, |file| replaced(file, old, new, all)) }
     }
 
     /// Applies a patch. The path of the request names the only file of a patch, or the directory of its files.
     fn patch(&mut self, text: &str, path: Option<&str>) -> Result<()> {
         let changes = parse(text)?;
-        let is_single = changes.iter().all(|change| change.path == changes[0].path);
+        let is_single = changes.iter().all(|(named, _)| *named == changes[0].0);
         let directory = path.filter(|path| self.policy.base.join(self.policy.expand(path)).is_dir());
-        for FileChange { path: named, action } in changes {
-            let asked = match (directory, path) {
-                (Some(directory), _) => format!("{directory}/{named}"),
-                (None, Some(path)) if is_single => path.to_owned(),
-                _ => named,
+        let below =
+            |named: &str| directory.map_or_else(|| named.to_owned(), |directory| format!("{directory}/{named}"));
+        for (named, action) in &changes {
+            let asked = match path {
+                Some(path) if is_single && directory.is_none() => path.to_owned(),
+                _ => below(named),
             };
             match action {
-                Action::Create { content } => self.create(&asked, &content)?,
-                Action::Remove => {
-                    let draft = self.existing(&asked)?;
-                    draft.now = None;
-                    draft.edited.count += 1;
-                }
+                Action::Create { content } => self.create(&asked, content)?,
+                Action::Remove => self.existing(&asked)?.now = None,
                 Action::Update { hunks, moved_to } => {
-                    let draft = self.existing(&asked)?;
                     if !hunks.is_empty() {
-                        let edited = patched(draft.now.as_deref().unwrap_or_default(), &hunks);
-                        draft.update(edited.map_err(|error| at(error, draft))?);
+                        self.edit(&asked, |file| patched(file, hunks))?;
                     }
-                    if let Some(to) = moved_to {
-                        let content = draft.now.take();
-                        let permissions =
-                            draft.permissions.or(draft.before.as_ref().map(|file| file.permissions & 0o777));
-                        let target = self
-                            .absent(&directory.map_or_else(|| to.clone(), |directory| format!("{directory}/{to}")))?;
-                        (target.now, target.permissions) = (content, permissions);
-                        target.edited.count += 1;
-                    }
+                    let Some(to) = moved_to else { continue };
+                    let draft = self.existing(&asked)?;
+                    let own = draft.before.as_ref().map(|file| file.permissions & 0o777);
+                    let moved = (draft.now.take(), draft.permissions.or(own));
+                    let target = self.absent(&below(to))?;
+                    (target.now, target.permissions) = moved;
                 }
             }
         }
@@ -138,7 +106,17 @@ impl Drafts<'_> {
 
     fn create(&mut self, path: &str, content: &str) -> Result<()> {
         let draft = self.absent(path)?;
-        draft.update(Edited { bytes: content.as_bytes().to_vec(), lines: vec![1], count: 1, notes: Vec::new() });
+        draft.now = Some(content.as_bytes().to_vec());
+        draft.lines.push(1);
+        Ok(())
+    }
+
+    fn edit(&mut self, path: &str, edit: impl FnOnce(&[u8]) -> Result<Edited>) -> Result<()> {
+        let draft = self.existing(path)?;
+        let edited = edit(draft.now.as_deref().unwrap_or_default())
+            .map_err(|error| error.in_file(&draft.path).with("path", draft.path.display().to_string()))?;
+        draft.now = Some(edited.bytes);
+        draft.lines.extend(edited.lines);
         Ok(())
     }
 
@@ -168,7 +146,7 @@ impl Drafts<'_> {
             unchanged(self.policy, &path, before, self.expected)?;
         }
         let now = before.as_ref().map(|before| before.bytes.clone());
-        self.files.push(Draft { path, before, now, permissions: None, edited: Edited::default() });
+        self.files.push(Draft { path, before, now, permissions: None, lines: Vec::new() });
         let last = self.files.len() - 1;
         Ok(&mut self.files[last])
     }
@@ -176,26 +154,15 @@ impl Drafts<'_> {
     /// The changes to make, and a description of each. Removals come last.
     fn finish(self) -> Result<(Vec<Pending>, Vec<Value>)> {
         let mut changes = Vec::new();
-        for Draft { path, before, now, permissions, edited } in self.files {
-            let is_same = before.as_ref().map(|before| &before.bytes) == now.as_ref();
-            if is_same {
+        for Draft { path, before, now, permissions, lines } in self.files {
+            if before.as_ref().map(|before| &before.bytes) == now.as_ref() {
                 continue;
             }
-            let after = now.map(|bytes| After::new(bytes, permissions));
-            let mut shown =
-                json!({ "path": path.display().to_string(), "changes": edited.count, "lines": edited.lines });
-            match &after {
-                Some(after) => {
-                    shown["bytes"] = after.bytes.len().into();
-                    shown["sha256"] = after.hash.to_string().into();
-                    shown["created"] = before.is_none().into();
-                }
-                None => shown["removed"] = true.into(),
-            }
-            if !edited.notes.is_empty() {
-                shown["notes"] = edited.notes.into();
-            }
-            changes.push((Pending { path, before, after }, shown));
+            let pending = Pending { path, before, after: now.map(|bytes| After::new(bytes, permissions)) };
+            let mut shown = described(&pending);
+            shown["changes"] = lines.len().max(1).into();
+            shown["lines"] = lines.into_iter().take(PLACES).collect();
+            changes.push((pending, shown));
         }
         if changes.is_empty() {
             return Err(Error::validation("the edit changes nothing")
@@ -212,11 +179,6 @@ fn required(path: Option<&str>) -> Result<&str> {
     path.ok_or_else(|| {
         Error::validation("the request names no file").with("rule", "path").hint("give the path of the file in `path`")
     })
-}
-
-/// The error of an edit, with the path of its file.
-fn at(error: Error, draft: &Draft) -> Error {
-    error.in_file(&draft.path).with("path", draft.path.display().to_string())
 }
 
 /// The error for a file that would be created and exists.

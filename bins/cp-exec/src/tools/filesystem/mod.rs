@@ -4,12 +4,10 @@
 //! that it changes.
 
 mod edit;
-mod form;
-mod hunk;
+mod patch;
 mod place;
 mod read;
 mod undo;
-mod view;
 mod write;
 
 use std::fs::File;
@@ -26,10 +24,9 @@ use cp_ledger::format::line::Hash;
 use memchr::memmem;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(crate) use self::undo::{Step, Undo};
+pub(crate) use self::undo::{CHANGED, Step, Undo};
 use super::Item;
 use crate::changes::{Store, changed};
 use crate::nofollow;
@@ -150,24 +147,16 @@ pub(super) fn change(
     let receipt = engine.journal.changes(operation, files, &more)?;
     // Several files change together, so a signal must not interrupt the changes.
     let _effect = signals::effect();
-    let mut created = 0;
-    let made = directories.iter().try_for_each(|path| {
-        nofollow::make_directory(path).map_err(|e| Error::io("cannot be created", e).in_file(path))?;
-        created += 1;
-        Ok(())
-    });
-    let mut applied = 0;
-    let outcome = made.and_then(|()| {
-        changes.iter().try_for_each(|pending| {
-            pending.carry_out()?;
-            applied += 1;
-            Ok(())
+    let outcome = directories
+        .iter()
+        .try_for_each(|path| {
+            nofollow::make_directory(path).map_err(|e| Error::io("cannot be created", e).in_file(path))
         })
-    });
+        .and_then(|()| changes.iter().try_for_each(Pending::carry_out));
     if outcome.is_err() {
-        changes[..applied].iter().rev().for_each(take_back);
-        // A directory that is no longer empty stays.
-        directories[..created].iter().rev().for_each(|path| _ = std::fs::remove_dir(path));
+        changes.iter().rev().for_each(take_back);
+        // A directory that is not empty stays.
+        directories.iter().rev().for_each(|path| _ = std::fs::remove_dir(path));
         // The entry above is not the last state of these files.
         let before = changes.iter().filter_map(|pending| Some((&pending.path, &pending.before.as_ref()?.hash)));
         let reads: Vec<Value> = before
@@ -206,6 +195,17 @@ fn state_of_directory(permissions: u32) -> FileState {
     FileState { kind: FileKind::Directory, permissions: format!("{permissions:o}"), sha256: None, target: None }
 }
 
+/// A change in an answer.
+pub(super) fn described(Pending { path, before, after }: &Pending) -> Value {
+    let path = path.display().to_string();
+    match after {
+        Some(After { bytes, hash, .. }) => json!({
+            "path": path, "bytes": bytes.len(), "sha256": hash.to_string(), "created": before.is_none(),
+        }),
+        None => json!({ "path": path, "removed": true }),
+    }
+}
+
 /// The difference of a change; one that does not exist is `/dev/null`.
 fn difference(Pending { path, before, after }: &Pending) -> String {
     let name = path.display().to_string();
@@ -233,8 +233,8 @@ fn missing_directories(changes: &[Pending]) -> Vec<PathBuf> {
     missing
 }
 
-/// Takes a change back, because a later change of the same request failed. A file that was changed by others since
-/// stays.
+/// Takes a change back if it was made, because another change of the same request failed. A file that was changed by
+/// others since stays.
 fn take_back(pending: &Pending) {
     let before = pending.before.as_ref();
     let after = before.map(|before| After::new(before.bytes.clone(), Some(before.permissions)));
@@ -256,29 +256,6 @@ pub(super) fn record(engine: &mut Engine, operation: &str, mut what: Value) -> R
 
 /// The most lines of the ledger that are searched backwards. Earlier reads and writes of the run do not count.
 const LINES: usize = 100_000;
-
-/// What an operation read, or changed.
-#[derive(Deserialize)]
-struct Data {
-    operation: Option<String>,
-    #[serde(default)]
-    what: Reads,
-    #[serde(default)]
-    files: Vec<FileChange>,
-}
-
-#[derive(Default, Deserialize)]
-struct Reads {
-    #[serde(default)]
-    reads: Vec<Read>,
-}
-
-#[derive(Deserialize)]
-struct Read {
-    path: String,
-    /// The hash of the whole file, if it is known.
-    file_sha256: Option<String>,
-}
 
 /// Refuses a file that differs from the hash that its caller expects, or that changed since this run last read or
 /// wrote it. True if the caller or the run knows its content.
@@ -326,19 +303,26 @@ fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
         {
             continue;
         }
-        let data = line.member("data").and_then(|data| serde_json::from_slice::<Data>(data).ok());
+        let data = line.member("data").and_then(|data| serde_json::from_slice::<Value>(data).ok()).unwrap_or_default();
         // What a command of the run made of a file is not known to the run.
-        let Some(Data { what, files, .. }) = data.filter(|data| data.operation.is_some()) else { continue };
-        if let Some(change) = files.into_iter().find(|change| change.path == path) {
-            return Ok(Some(change.after.and_then(|after| after.sha256).unwrap_or_default()));
+        if !data["operation"].is_string() {
+            continue;
         }
-        let mut reads = what.reads.into_iter().filter(|read| read.path == path);
-        if let Some(hash) = reads.find_map(|read| read.file_sha256) {
-            return Ok(Some(hash));
+        let of_path = |list: &Value| {
+            list.as_array().into_iter().flatten().filter(|one| one["path"] == path).cloned().collect::<Vec<_>>()
+        };
+        if let Some(change) = of_path(&data["files"]).first() {
+            return Ok(Some(change["after"]["sha256"].as_str().unwrap_or_default().to_owned()));
+        }
+        let reads = of_path(&data["what"]["reads"]);
+        // The hash of the whole file, if it is known.
+        if let Some(hash) = reads.iter().find_map(|read| read["file_sha256"].as_str()) {
+            return Ok(Some(hash.to_owned()));
         }
     }
     Ok(None)
 }
+
 /// The error for a file that does not exist.
 fn file_not_found(policy: &Policy, path: &Path) -> Error {
     let error = Error::not_found(format!("file not found: {}", path.display()));

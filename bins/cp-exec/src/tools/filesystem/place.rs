@@ -1,7 +1,7 @@
-//! Placement of edits: finds the text of an edit in a file, at the lowest tolerance that finds any, and replaces it.
+//! Placement of edits: finds the text of an edit in a file, and replaces it.
 //!
-//! A tolerant match ignores line endings and blanks at line ends. Unchanged lines of the text keep the bytes of the
-//! file, and new lines get the line ending of the file.
+//! Text that does not occur as it is given is searched with the other line endings, and then as whole lines without
+//! the blanks at their ends. Unchanged lines keep the bytes of the file, and new lines get its line ending.
 
 use std::time::{Duration, Instant};
 
@@ -9,98 +9,30 @@ use cp_common::{Error, Result};
 use memchr::memmem;
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
-use super::hunk::Hunk;
-use super::view::{PLACES, Tolerance, View};
-
-/// The largest file that is searched with tolerance, in bytes.
-const TOLERANT: usize = 16 << 20;
+/// The most occurrences that an answer lists.
+pub(super) const PLACES: usize = 10;
 /// Time after which the comparison of old and new text is less detailed.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The hint about text that does not occur.
+const COPY_IT: &str = "read the file, and copy the text exactly, with its blanks and ends of lines";
+
+/// Lines and their replacement.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Hunk {
+    /// Lines that precede the hunk, the outermost first.
+    pub anchors: Vec<String>,
+    pub old: String,
+    pub new: String,
+    /// True if the hunk is at the end of the file.
+    pub at_end: bool,
+}
 
 /// The result of an edit.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Edited {
     pub bytes: Vec<u8>,
     /// The line of each change in the old file, from 1.
     pub lines: Vec<usize>,
-    /// The number of changes.
-    pub count: usize,
-    /// Remarks about differences between the request and the file.
-    pub notes: Vec<String>,
-}
-
-/// The occurrences of a text in a file.
-struct Found {
-    tolerance: Tolerance,
-    file: View,
-    /// The old text in this tolerance, and the texts that the replacement compares.
-    view: View,
-    old: String,
-    new: String,
-    places: Vec<usize>,
-}
-
-impl Found {
-    /// Finds a text; `None` if it does not occur.
-    fn of(file: &[u8], old: &str, new: &str, whole_lines: bool, all: bool) -> Option<Self> {
-        Tolerance::ALL.into_iter().take(if file.len() > TOLERANT { 1 } else { 3 }).find_map(|tolerance| {
-            let normal = |text: &str| {
-                if tolerance == Tolerance::Exact { text.to_owned() } else { text.replace("\r\n", "\n") }
-            };
-            let (old, new) = (normal(old), normal(new));
-            let (view, content) = (View::of(old.as_bytes(), tolerance), View::of(file, tolerance));
-            let places = if view.text.trim_ascii().is_empty() && tolerance > Tolerance::LineEndings {
-                Vec::new()
-            } else {
-                content.occurrences(&view.text, whole_lines, all)
-            };
-            (!places.is_empty()).then_some(Self { tolerance, file: content, view, old, new, places })
-        })
-    }
-
-    /// The line of an occurrence, from 1.
-    fn line(&self, place: usize) -> usize {
-        1 + memchr::memchr_iter(b'\n', &self.file.text[..place]).count()
-    }
-
-    fn end(&self, place: usize) -> usize {
-        place + self.view.text.len()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.tolerance.note().map(str::to_owned).into_iter().collect()
-    }
-
-    /// The replacement of one occurrence.
-    fn splice(&self, place: usize, file: &[u8]) -> Splice {
-        let origin = |offset: usize| self.file.origin(place + self.view.position(offset));
-        let (from, to) = (self.file.origin(place), self.file.origin(self.end(place)));
-        if self.tolerance == Tolerance::Exact {
-            let (crlf, lf) = line_endings(file);
-            let keeps_crlf = crlf > 0 && lf == 0 && !self.new.contains("\r\n");
-            let text = if keeps_crlf { self.new.replace('\n', "\r\n") } else { self.new.clone() };
-            return Splice { from, to, text: text.into_bytes() };
-        }
-        let (old, new): (Vec<&str>, Vec<&str>) =
-            (self.old.split_inclusive('\n').collect(), self.new.split_inclusive('\n').collect());
-        let (mut text, mut offset) = (Vec::new(), 0);
-        for step in changes(&old, &new) {
-            let (removed, added) = (old[step.old_range()].concat(), new[step.new_range()].concat());
-            let end = offset + removed.len();
-            if matches!(step, DiffOp::Equal { .. }) {
-                text.extend_from_slice(&file[origin(offset)..origin(end)]);
-            } else {
-                text.extend_from_slice(&with_line_ending(&added, file));
-            }
-            offset = end;
-        }
-        Splice { from, to, text }
-    }
-}
-
-/// The steps from old to new lines.
-fn changes(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
-    capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(Instant::now() + PATIENCE))
 }
 
 /// A part of a file and its replacement.
@@ -111,183 +43,245 @@ struct Splice {
 }
 
 /// The file with the replacements, which are in order.
-fn spliced(file: &[u8], splices: &[Splice]) -> Vec<u8> {
-    let (mut bytes, mut end) = (Vec::with_capacity(file.len()), 0);
-    for splice in splices {
-        bytes.extend_from_slice(&file[end..splice.from]);
-        bytes.extend_from_slice(&splice.text);
-        end = splice.to;
+fn spliced(file: &[u8], splices: &[Splice]) -> Edited {
+    let mut edited = Edited { bytes: Vec::with_capacity(file.len()), lines: Vec::new() };
+    let (mut end, mut line) = (0, 1);
+    for Splice { from, to, text } in splices {
+        line += newlines(&file[end..*from]);
+        edited.lines.push(line);
+        line += newlines(&file[*from..*to]);
+        edited.bytes.extend_from_slice(&file[end..*from]);
+        edited.bytes.extend_from_slice(text);
+        end = *to;
     }
-    bytes.extend_from_slice(&file[end..]);
-    bytes
+    edited.bytes.extend_from_slice(&file[end..]);
+    edited
+}
+
+fn newlines(bytes: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', bytes).count()
 }
 
 /// The numbers of CRLF and of plain line feeds.
 fn line_endings(file: &[u8]) -> (usize, usize) {
     let crlf = memmem::find_iter(file, b"\r\n").count();
-    (crlf, memchr::memchr_iter(b'\n', file).count() - crlf)
+    (crlf, newlines(file) - crlf)
 }
 
-/// A text with the line ending that most lines of the file have.
-fn with_line_ending(text: &str, file: &[u8]) -> Vec<u8> {
-    let (crlf, lf) = line_endings(file);
+fn with_ending(text: &str, is_crlf: bool) -> String {
     let text = text.replace("\r\n", "\n");
-    if crlf > lf { text.replace('\n', "\r\n").into_bytes() } else { text.into_bytes() }
+    if is_crlf { text.replace('\n', "\r\n") } else { text }
 }
 
-/// Replaces one occurrence of a text, or all. If the edit is ambiguous, the error describes how to make it unique.
-pub(super) fn replaced(file: &[u8], old: &str, new: &str, all: bool) -> Result<Edited> {
-    let fault = |message: String| Error::validation(message).with("rule", "old");
-    if old == new {
-        return Err(fault("old and new are the same: nothing would change".to_owned()));
-    }
-    if old.ends_with('\n') && lacks_newline(file) {
-        return padded(file, |file| replaced(file, old, new, all));
-    }
-    let Some(found) = Found::of(file, old, new, false, all) else {
-        return Err(fault("the old text does not occur in the file".to_owned()).hint(COPY_IT));
-    };
-    let lines: Vec<usize> = found.places.iter().take(PLACES).map(|place| found.line(*place)).collect();
-    if found.places.len() > 1 && !all {
-        let times = if found.places.len() > PLACES { format!("more than {PLACES}") } else { lines.len().to_string() };
-        return Err(fault(format!(
-            "the old text occurs {times} times, at lines {}",
-            listed(&lines, found.places.len())
-        ))
-        .with("lines", lines)
-        .hint("give more of the surrounding text, or all=true to replace every occurrence"));
-    }
-    let splices: Vec<Splice> = found.places.iter().map(|place| found.splice(*place, file)).collect();
-    Ok(Edited { bytes: spliced(file, &splices), lines, count: splices.len(), notes: found.notes() })
+/// The lines of a file.
+struct Lines<'a> {
+    all: Vec<&'a [u8]>,
+    /// The offset of each line, and of the end.
+    starts: Vec<usize>,
+    /// True if most lines end with CRLF.
+    is_crlf: bool,
 }
 
-fn listed(lines: &[usize], count: usize) -> String {
-    let shown = lines.iter().take(PLACES).map(usize::to_string).collect::<Vec<_>>().join(", ");
-    if count > PLACES { shown + ", …" } else { shown }
+impl<'a> Lines<'a> {
+    fn of(file: &'a [u8]) -> Self {
+        let mut end = if file.starts_with("\u{feff}".as_bytes()) { 3 } else { 0 };
+        let lines: Vec<&[u8]> = file[end..].split_inclusive(|byte| *byte == b'\n').collect();
+        let mut starts = vec![end];
+        for line in &lines {
+            end += line.len();
+            starts.push(end);
+        }
+        let (crlf, lf) = line_endings(file);
+        Self { all: lines, starts, is_crlf: crlf > lf }
+    }
+
+    /// The places of successive lines, as they are but for the line endings, otherwise without blanks at their ends.
+    fn find(&self, old: &[&str]) -> Vec<usize> {
+        let is_blank = old.iter().all(|line| line.trim().is_empty());
+        let ignored = [&b"\r\n"[..], b" \t\r\n"].into_iter().take(if is_blank { 1 } else { 2 });
+        let places = |ignored: &[u8]| {
+            let old: Vec<&[u8]> = old.iter().map(|line| without_end(line.as_bytes(), ignored)).collect();
+            let is_here =
+                |at: &usize| self.all[*at..].iter().zip(&old).all(|(line, old)| without_end(line, ignored) == *old);
+            (0..(self.all.len() + 1).saturating_sub(old.len())).filter(is_here).collect()
+        };
+        ignored.map(places).find(|places: &Vec<usize>| !places.is_empty()).unwrap_or_default()
+    }
+
+    /// The line after the last anchor, each anchor after the one before it; `None` unless the first occurs once, and
+    /// all occur.
+    fn after(&self, anchors: &[String]) -> Option<usize> {
+        let mut from = 0;
+        for (index, anchor) in anchors.iter().enumerate() {
+            let is_anchor = |at: &usize| self.all[*at].trim_ascii() == anchor.trim().as_bytes();
+            let mut found = (from..self.all.len()).filter(is_anchor);
+            from = found.next()? + 1;
+            if index == 0 && found.next().is_some() {
+                return None;
+            }
+        }
+        (!anchors.is_empty()).then_some(from)
+    }
+
+    /// The replacement of lines at a place.
+    fn splice(&self, place: usize, old: &str, new: &str) -> Splice {
+        let (old, new): (Vec<&str>, Vec<&str>) =
+            (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
+        let mut text = Vec::new();
+        for step in capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(Instant::now() + PATIENCE)) {
+            if let DiffOp::Equal { old_index, len, .. } = step {
+                text.extend(self.all[place + old_index..][..len].concat());
+            } else {
+                text.extend(with_ending(&new[step.new_range()].concat(), self.is_crlf).into_bytes());
+            }
+        }
+        Splice { from: self.starts[place], to: self.starts[place + old.len()], text }
+    }
 }
 
-/// Inserts lines after a line; 0 is the beginning of the file.
-pub(super) fn inserted(file: &[u8], after: usize, text: &str) -> Result<Edited> {
-    let fault = |message: String| Error::validation(message).with("rule", "insert_line");
-    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
-    if after > lines.len() {
-        return Err(fault(format!("insert_line is {after}, and the file has {} lines", lines.len()))
-            .hint("0 inserts at the beginning, and the number of lines at the end"));
+fn without_end<'a>(mut line: &'a [u8], ignored: &[u8]) -> &'a [u8] {
+    while let Some((_, rest)) = line.split_last().filter(|(last, _)| ignored.contains(last)) {
+        line = rest;
     }
-    if text.is_empty() {
-        return Err(fault("new is empty: nothing would change".to_owned()));
-    }
-    let at = lines[..after].iter().map(|line| line.len()).sum();
-    let mut text = text.to_owned();
-    if !text.ends_with('\n') && (at < file.len() || file.ends_with(b"\n")) {
-        text.push('\n');
-    }
-    if at > 0 && file[at - 1] != b'\n' {
-        text.insert(0, '\n');
-    }
-    let splice = Splice { from: at, to: at, text: with_line_ending(&text, file) };
-    Ok(Edited { bytes: spliced(file, &[splice]), lines: vec![after + 1], count: 1, notes: Vec::new() })
+    line
 }
 
-fn lacks_newline(file: &[u8]) -> bool {
-    !file.is_empty() && !file.ends_with(b"\n")
-}
-
-/// The result of an edit whose text ends with a newline that the last line of the file lacks. The last line lacks it
-/// afterwards too.
-fn padded(file: &[u8], edit: impl FnOnce(&[u8]) -> Result<Edited>) -> Result<Edited> {
-    let padding = with_line_ending("\n", file);
-    let mut edited = edit(&[file, &padding].concat())?;
+/// The result of an edit of a file whose last line ends with a newline. If it lacks one, it lacks it afterwards too.
+fn whole_lines(file: &[u8], edit: impl FnOnce(&[u8]) -> Result<Vec<Splice>>) -> Result<Edited> {
+    if file.is_empty() || file.ends_with(b"\n") {
+        return Ok(spliced(file, &edit(file)?));
+    }
+    let (crlf, lf) = line_endings(file);
+    let padding = with_ending("\n", crlf > lf).into_bytes();
+    let padded = [file, &padding].concat();
+    let mut edited = spliced(&padded, &edit(&padded)?);
     if edited.bytes.ends_with(&padding) {
         edited.bytes.truncate(edited.bytes.len() - padding.len());
     }
     Ok(edited)
 }
 
-/// The file with the hunks of a patch applied, each where its lines are.
-pub(super) fn patched(file: &[u8], hunks: &[Hunk]) -> Result<Edited> {
-    if lacks_newline(file) {
-        return padded(file, |file| patched(file, hunks));
+/// Replaces one occurrence of a text, or all. If the edit is ambiguous, the error describes how to make it unique.
+pub(super) fn replaced(file: &[u8], old: &str, new: &str, all: bool) -> Result<Edited> {
+    let fault = |message: &str| Error::validation(message).with("rule", "old");
+    if old == new {
+        return Err(fault("old and new are the same: nothing would change"));
     }
-    let mut edited = Edited { count: hunks.len(), ..Edited::default() };
-    let mut splices = Vec::new();
-    for (number, hunk) in (1..).zip(hunks) {
-        let (splice, notes) = placed(file, hunk, number)?;
-        splices.push(splice);
-        for note in notes {
-            if !edited.notes.contains(&note) {
-                edited.notes.push(note);
-            }
+    whole_lines(file, |file| {
+        let splices = occurrences(file, old, new, all);
+        if splices.is_empty() {
+            return Err(fault("the old text does not occur in the file").hint(COPY_IT));
         }
-    }
-    splices.sort_by_key(|splice| splice.from);
-    if splices.windows(2).any(|pair| pair[1].from < pair[0].to) {
-        return Err(fault("two hunks of the patch change the same lines").hint("join them into one hunk"));
-    }
-    edited.lines = splices.iter().map(|splice| 1 + memchr::memchr_iter(b'\n', &file[..splice.from]).count()).collect();
-    edited.bytes = spliced(file, &splices);
-    Ok(edited)
-}
-
-/// Places one hunk where its lines occur once, after its anchor, or at the end of the file.
-fn placed(file: &[u8], hunk: &Hunk, number: usize) -> Result<(Splice, Vec<String>)> {
-    if hunk.old.is_empty() {
-        let at = insertion(file, hunk, number)?;
-        return Ok((Splice { from: at, to: at, text: with_line_ending(&hunk.new, file) }, Vec::new()));
-    }
-    let Some(found) = Found::of(file, &hunk.old, &hunk.new, true, false) else {
-        return Err(fault(format!("hunk {number} does not match the file")).hint(COPY_IT));
-    };
-    let after_anchor = || {
-        let from = found.file.position(anchored(file, &hunk.anchors)?);
-        found.places.iter().find(|place| **place >= from)
-    };
-    let at_end = || {
-        let rest = |place: &usize| found.file.text[found.end(*place)..].trim_ascii().is_empty();
-        found.places.iter().rev().find(|place| hunk.at_end && rest(place))
-    };
-    let only = found.places.first().filter(|_| found.places.len() == 1);
-    let Some(place) = only.or_else(after_anchor).or_else(at_end) else {
-        let lines: Vec<usize> = found.places.iter().map(|place| found.line(*place)).collect();
-        let places = listed(&lines, lines.len());
-        return Err(fault(format!("the lines of hunk {number} occur {} times, at lines {places}", lines.len()))
-            .with("lines", lines)
-            .hint("give more unchanged lines around the change, so that they occur once"));
-    };
-    Ok((found.splice(*place, file), found.notes()))
-}
-
-/// The offset at which a hunk without old lines inserts its lines.
-fn insertion(file: &[u8], hunk: &Hunk, number: usize) -> Result<usize> {
-    if file.is_empty() || hunk.at_end {
-        return Ok(file.len());
-    }
-    anchored(file, &hunk.anchors).ok_or_else(|| {
-        fault(match hunk.anchors.join("`, `") {
-            none if none.is_empty() => format!("hunk {number} has added lines only, and no place for them"),
-            anchors => format!("the line `{anchors}` of hunk {number} does not occur once"),
-        })
-        .hint("give the unchanged lines before them too, each with a blank in front, or use insert_line")
+        if splices.len() > 1 && !all {
+            let places = splices.iter().map(|splice| splice.from);
+            return Err(ambiguous("old", "the old text occurs", file, places)
+                .hint("give more of the surrounding text, or all=true to replace every occurrence"));
+        }
+        Ok(splices)
     })
 }
 
-/// The offset after the line that the last anchor names, each anchor after the one before it; `None` unless the first
-/// occurs once, and all occur.
-fn anchored(file: &[u8], anchors: &[String]) -> Option<usize> {
-    let mut from = 0;
-    for (index, anchor) in anchors.iter().enumerate() {
-        let (mut at, mut ends) = (from, Vec::new());
-        for line in file[from..].split_inclusive(|byte| *byte == b'\n') {
-            at += line.len();
-            ends.extend((line.trim_ascii() == anchor.trim().as_bytes()).then_some(at));
-        }
-        from = *ends.first().filter(|_| index > 0 || ends.len() == 1)?;
+/// The replacements of a text. Overlapping occurrences count unless all are replaced, because each of them would be a
+/// different edit.
+fn occurrences(file: &[u8], old: &str, new: &str, all: bool) -> Vec<Splice> {
+    let (crlf, lf) = line_endings(file);
+    let own = if crlf > 0 && lf == 0 { with_ending(new, true) } else { new.to_owned() };
+    let with = |is_crlf| (with_ending(old, is_crlf), with_ending(new, is_crlf));
+    let exact = |(old, new): (String, String)| {
+        let (finder, mut from) = (memmem::Finder::new(&old), 0);
+        let next = std::iter::from_fn(|| {
+            let at = from + finder.find(file.get(from..)?)?;
+            from = at + if all { old.len() } else { 1 };
+            Some(Splice { from: at, to: at + old.len(), text: new.clone().into_bytes() })
+        });
+        next.take(if all { usize::MAX } else { PLACES + 1 }).collect()
+    };
+    let forms = [(old.to_owned(), own), with(false), with(true)];
+    if let Some(splices) = forms.into_iter().map(exact).find(|splices: &Vec<Splice>| !splices.is_empty()) {
+        return splices;
     }
-    (!anchors.is_empty()).then_some(from)
+    let end = if old.ends_with('\n') { "" } else { "\n" };
+    let (old, new) = (format!("{old}{end}"), format!("{new}{end}"));
+    let lines = Lines::of(file);
+    let places = lines.find(&old.split_inclusive('\n').collect::<Vec<_>>());
+    let mut splices: Vec<Splice> = places.into_iter().map(|place| lines.splice(place, &old, &new)).collect();
+    splices.dedup_by(|next, last| all && next.from < last.to);
+    splices
 }
 
-/// The hint about text that does not occur.
-const COPY_IT: &str = "read the file, and copy the text exactly, with its blanks and ends of lines";
+/// The error for a text that occurs at several places.
+fn ambiguous(rule: &str, what: &str, file: &[u8], places: impl Iterator<Item = usize>) -> Error {
+    let lines: Vec<usize> = places.take(PLACES + 1).map(|place| 1 + newlines(&file[..place])).collect();
+    let times = if lines.len() > PLACES { format!("more than {PLACES}") } else { lines.len().to_string() };
+    let shown: Vec<String> = lines.iter().map(usize::to_string).collect();
+    Error::validation(format!("{what} {times} times, at lines {}", shown.join(", ")))
+        .with("rule", rule)
+        .with("lines", lines)
+}
+
+/// Inserts lines after a line; 0 is the beginning of the file.
+pub(super) fn inserted(file: &[u8], after: usize, text: &str) -> Result<Edited> {
+    let fault = |message: String| Error::validation(message).with("rule", "insert_line");
+    whole_lines(file, |file| {
+        let lines = Lines::of(file);
+        let count = lines.all.len();
+        if after > count {
+            return Err(fault(format!("insert_line is {after}, and the file has {count} lines"))
+                .hint("0 inserts at the beginning, and the number of lines at the end"));
+        }
+        if text.is_empty() {
+            return Err(fault("new is empty: nothing would change".to_owned()));
+        }
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        Ok(vec![lines.splice(after, "", &format!("{text}{end}"))])
+    })
+}
+
+/// The file with the hunks of a patch applied, each where its lines are.
+pub(super) fn patched(file: &[u8], hunks: &[Hunk]) -> Result<Edited> {
+    whole_lines(file, |file| {
+        let lines = Lines::of(file);
+        let splice = |(number, hunk): (usize, &Hunk)| {
+            let place = place_of(hunk, number, &lines, file)?;
+            Ok(lines.splice(place, &hunk.old, &hunk.new))
+        };
+        let mut splices = (1..).zip(hunks).map(splice).collect::<Result<Vec<_>>>()?;
+        splices.sort_by_key(|splice| splice.from);
+        if splices.windows(2).any(|pair| pair[1].from < pair[0].to) {
+            return Err(fault("two hunks of the patch change the same lines").hint("join them into one hunk"));
+        }
+        Ok(splices)
+    })
+}
+
+/// The line of a hunk: where its lines occur once, after its anchor, or at the end of the file.
+fn place_of(hunk: &Hunk, number: usize, lines: &Lines<'_>, file: &[u8]) -> Result<usize> {
+    let after = lines.after(&hunk.anchors);
+    if hunk.old.is_empty() {
+        let end = (file.is_empty() || hunk.at_end).then_some(lines.all.len());
+        return end.or(after).ok_or_else(|| {
+            fault(match hunk.anchors.join("`, `") {
+                none if none.is_empty() => format!("hunk {number} has added lines only, and no place for them"),
+                anchors => format!("the line `{anchors}` of hunk {number} does not occur once"),
+            })
+            .hint("give the unchanged lines before them too, each with a blank in front, or use insert_line")
+        });
+    }
+    let old: Vec<&str> = hunk.old.split_inclusive('\n').collect();
+    let places = lines.find(&old);
+    let is_at_end = |place: usize| lines.all[place + old.len()..].iter().all(|line| line.trim_ascii().is_empty());
+    let after_anchor = || places.iter().find(|place| after.is_some_and(|after| **place >= after));
+    let at_end = || places.iter().rev().find(|place| hunk.at_end && is_at_end(**place));
+    match &places[..] {
+        [] => Err(fault(format!("hunk {number} does not match the file")).hint(COPY_IT)),
+        [only] => Ok(*only),
+        all => after_anchor().or_else(at_end).copied().ok_or_else(|| {
+            let starts = all.iter().map(|place| lines.starts[*place]);
+            ambiguous("patch", &format!("the lines of hunk {number} occur"), file, starts)
+                .hint("give more unchanged lines around the change, so that they occur once")
+        }),
+    }
+}
 
 fn fault(message: impl Into<String>) -> Error {
     Error::validation(message).with("rule", "patch")

@@ -23,15 +23,16 @@ use crate::nofollow;
 use crate::policy::{Policy, writable};
 use crate::run::Engine;
 
+/// Why a path that others changed is not restored.
+pub(crate) const CHANGED: &str = "changed since";
+
 /// The paths that are restored, and those that are not.
 pub(crate) struct Undo {
     store: Store,
     /// In path order.
     pub steps: Vec<Step>,
-    /// Paths that others changed.
-    pub changed: Vec<PathBuf>,
-    /// Paths that cannot be restored, with the reason.
-    pub lost: Vec<(PathBuf, &'static str)>,
+    /// Paths that are not restored, with the reason.
+    pub left_out: Vec<(PathBuf, &'static str)>,
     /// Held until the end; a preview has none.
     lock: Option<fs::File>,
 }
@@ -50,7 +51,7 @@ impl Undo {
         policy.check_base()?;
         let store = Store::of_home(&policy.cp_home);
         let lock = if is_preview { None } else { Some(locked(policy)?) };
-        let mut undo = Self { store, steps: Vec::new(), changed: Vec::new(), lost: Vec::new(), lock };
+        let mut undo = Self { store, steps: Vec::new(), left_out: Vec::new(), lock };
         // In path order, so that a directory comes before its content.
         let mut paths: BTreeMap<OsString, Vec<FileChange>> = BTreeMap::new();
         for change in changes {
@@ -93,18 +94,15 @@ impl Undo {
         }
         let is_between =
             now.is_none() && before.is_some() && after.is_some() && kind_of(before.as_ref()) != kind_of(after.as_ref());
-        if !is_left || !is_known(&known, now.as_ref()) && !is_between {
-            self.changed.push(path);
-            return Ok(());
-        }
         let reason = match (&before, &now) {
+            _ if !is_left || !is_known(&known, now.as_ref()) && !is_between => Some(CHANGED),
             (Some(before), _) if !is_mode => self.reason(before),
             // Removed content must be content that the run wrote, so its hash must be known.
             (None, Some(FileState { kind: FileKind::File, sha256: None, .. })) => Some("its content was not recorded"),
             _ => None,
         };
         match reason {
-            Some(reason) => self.lost.push((path, reason)),
+            Some(reason) => self.left_out.push((path, reason)),
             None => self.steps.push(Step { path, from: now, to: before }),
         }
         Ok(())
@@ -137,14 +135,14 @@ impl Undo {
                 && !is_empty(path, &removed)
             {
                 removed.remove(path);
-                self.lost.push((path.clone(), "it holds other files"));
+                self.left_out.push((path.clone(), "it holds other files"));
             }
         }
     }
 
     /// Skips paths whose directory was removed or replaced by another program.
     fn retain_reachable(&mut self) {
-        let left_out: HashSet<PathBuf> = self.lost.iter().map(|(path, _)| path.clone()).collect();
+        let left_out: HashSet<PathBuf> = self.left_out.iter().map(|(path, _)| path.clone()).collect();
         let mut made = HashSet::new();
         for step in std::mem::take(&mut self.steps) {
             let parent = step.path.parent().unwrap_or(&step.path);
@@ -153,7 +151,7 @@ impl Undo {
                 continue;
             }
             if step.to.is_some() && !made.contains(parent) && !is_there() {
-                self.lost.push((step.path, "the directory that it was in is not there"));
+                self.left_out.push((step.path, "the directory that it was in is not there"));
                 continue;
             }
             if kind_of(step.to.as_ref()) == Some(FileKind::Directory) {

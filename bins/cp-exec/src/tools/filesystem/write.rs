@@ -6,12 +6,10 @@ use cp_common::program::grant::inspect;
 use cp_common::wire::Action;
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
-use serde_json::json;
 
 use super::edit::exists;
-use super::{change, file_not_found, locked, present, unchanged, utf_8_only, writable_path};
+use super::{change, described, file_not_found, locked, present, unchanged, utf_8_only, writable_path};
 use crate::decision::confirm::{approval_of_change, spend};
-use crate::digest::sha256;
 use crate::policy::Policy;
 use crate::request::{RemoveFile, WriteFile, WriteMode};
 use crate::run::Engine;
@@ -25,11 +23,8 @@ pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item>
     let pending = written(&engine.policy, write)?;
     let asks = (pending.before.is_some() && !is_undoable(&engine.policy, &pending)?) || write.confirm.is_some();
     let confirmed = if asks { Some(confirm_overwrite(engine, write, &pending)?) } else { None };
-    let created = pending.before.is_none();
-    let path = pending.path.display().to_string();
+    let value = described(&pending);
     let receipt = change(engine, "filesystem.write_file", vec![pending], confirmed.as_deref())?;
-    let hash = sha256(write.content.as_bytes());
-    let value = json!({ "path": path, "bytes": write.content.len(), "sha256": hash, "created": created });
     Ok(Item::new("filesystem.write_file", value, receipt, "/value"))
 }
 
@@ -79,9 +74,9 @@ fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) 
 pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
     let pending = removed(&engine.policy, remove)?;
-    let path = pending.path.display().to_string();
+    let value = described(&pending);
     let receipt = change(engine, "filesystem.remove_file", vec![pending], None)?;
-    Ok(Item::new("filesystem.remove_file", json!({ "path": path, "removed": true }), receipt, "/value"))
+    Ok(Item::new("filesystem.remove_file", value, receipt, "/value"))
 }
 
 /// The file of a removal. The request does not show that its caller knows the content, so the run must know it.

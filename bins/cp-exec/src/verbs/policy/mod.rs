@@ -1,20 +1,15 @@
 //! `cp-exec policy`: shows the policy in force, and writes a starter.
 
-pub(super) mod additions;
+pub(crate) mod additions;
 pub(crate) mod init;
 mod project;
 pub(super) mod toolchains;
 
-use std::path::Path;
-
-use cp_common::home::write_whole;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
-use cp_ledger::{Entry, effect_ledger};
 use serde::Serialize;
 
-use crate::digest::sha256;
 use crate::policy::load;
 use crate::rules::built_in;
 
@@ -38,15 +33,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Verb::Show => show(context),
         Verb::Init(args) => init::run(args, context),
     }
-}
-
-/// Writes the policy, and records its hash in an entry.
-pub(super) fn write_policy(file: &Path, text: &str, entry: Entry, context: &Context) -> Result<()> {
-    write_whole(file, text.as_bytes())?;
-    let entry = entry.with("file", &file.display().to_string()).with("sha256", &sha256(text.as_bytes()));
-    let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;
-    ledger.append(entry)?;
-    ledger.sync()
 }
 
 pub(crate) const SHOW: VerbDoc = VerbDoc {
@@ -74,23 +60,14 @@ pub(crate) struct Shown {
     policy: serde_json::Map<String, serde_json::Value>,
     /// The names of the built-in argument rules.
     built_in_rules: Vec<&'static str>,
+    /// The settings as TOML.
+    #[serde(skip)]
+    text: String,
 }
 
 impl Reply for Shown {
     fn text(&self) -> String {
-        let mut policy = serde_json::Value::Object(self.policy.clone());
-        remove_nulls(&mut policy);
-        toml::to_string(&policy).unwrap_or_default().trim_end().to_owned()
-    }
-}
-
-/// Removes the members without a value, for which TOML has no notation.
-fn remove_nulls(value: &mut serde_json::Value) {
-    if let Some(members) = value.as_object_mut() {
-        members.retain(|_, member| !member.is_null());
-        members.values_mut().for_each(remove_nulls);
-    } else if let Some(items) = value.as_array_mut() {
-        items.iter_mut().for_each(remove_nulls);
+        self.text.trim_end().to_owned()
     }
 }
 
@@ -99,7 +76,9 @@ fn show(context: &mut Context) -> Result<()> {
     let Ok(serde_json::Value::Object(policy)) = serde_json::to_value(&loaded.settings) else {
         return Err(Error::config("the policy cannot be shown"));
     };
+    let text = toml::to_string(&loaded.settings).map_err(|e| Error::config(e.to_string()))?;
     context.out.answer(&Shown {
+        text,
         file: loaded.file.map(|file| file.display().to_string()),
         sha256: loaded.sha256,
         owner: loaded.owner,

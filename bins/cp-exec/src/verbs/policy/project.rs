@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::Home;
 use cp_common::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-use super::additions::Addition;
+use super::additions::{Addition, Found};
 use super::toolchains::{self, CATALOGUE, Group, Program};
 use crate::glob::name_matches;
 use crate::policy::escaped;
@@ -19,23 +18,6 @@ const NAMES: usize = 10_000;
 
 /// The group of an interpreter that a virtual environment may replace.
 const PYTHON: &str = "python";
-
-/// A kind of project, with its evidence.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Found {
-    /// The kind of work: python, node, pnpm, cargo, go, java, ruby, c, make, just or git.
-    pub(super) kind: String,
-    /// The files that indicate this kind.
-    pub(super) evidence: Vec<String>,
-    /// The additions to the policy.
-    pub(super) adds: Vec<Addition>,
-    /// Names from which its programs download packages, for `cp-exec allow network`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) registries: Vec<String>,
-    /// Programs that are not installed or cannot be trusted.
-    pub(super) missing: Vec<String>,
-}
 
 /// The directory of a project, without links.
 pub(super) fn directory(given: &Path, home: &Path, cp_home: &Home) -> Result<PathBuf> {
@@ -85,11 +67,11 @@ pub(super) fn of_each_kind(home: &Path) -> Vec<Addition> {
 fn needs(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) -> Found {
     let mut found = Found { kind: group.name.clone(), evidence, ..Found::default() };
     found.programs(group, home);
-    let general = found.adds.len();
+    let general = std::mem::take(&mut found.adds);
     if group.name == PYTHON {
         found.environment(group, directory, home);
     }
-    if found.adds.is_empty() {
+    if general.is_empty() && found.adds.is_empty() {
         return found;
     }
     let Group { env, read, execute, registries, .. } = group;
@@ -98,8 +80,7 @@ fn needs(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) ->
     found.adds.extend(read.iter().map(|[path, why]| Addition::listed("paths.read", path, why)));
     let why = "scripts, tests and what is built run where they lie";
     found.adds.extend(execute.iter().map(|path| Addition::listed("paths.execute", path, why)));
-    let (general, own) = found.adds.split_at(general);
-    found.adds = general.iter().cloned().chain(own.iter().cloned().map(Addition::of_project)).collect();
+    found.adds = general.into_iter().chain(found.adds.into_iter().map(Addition::of_project)).collect();
     found
 }
 
