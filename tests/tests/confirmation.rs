@@ -139,7 +139,9 @@ fn token(place: &Place, command: &str) -> String {
 fn expired(place: &Place, token: &str) -> String {
     let mac = |key: &[u8], parts: &[&[u8]]| {
         let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
-        parts.iter().for_each(|part| mac.update(part));
+        for part in parts {
+            mac.update(part);
+        }
         mac.finalize().into_bytes()
     };
     let digits = (3..token.len()).step_by(2).map(|at| u8::from_str_radix(&token[at..at + 2], 16).unwrap());

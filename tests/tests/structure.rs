@@ -117,6 +117,9 @@ impl<'ast> Visit<'ast> for Named<'_> {
         self.tree(&item.tree, &mut Vec::new());
     }
 
+    /// `pub(super)` names a module, and uses nothing of it.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let words: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         self.path(&words);

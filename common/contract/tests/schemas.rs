@@ -40,7 +40,7 @@ fn schema_files_match_types() {
 }
 
 fn codes(core: bool) -> Value {
-    let rows = Code::ROWS.into_iter().filter(|row| row.core == core);
+    let rows = Code::ROWS.iter().filter(|row| row.core == core);
     Value::Object(
         rows.map(|row| (row.name.to_owned(), json!({"exit": row.exit, "retryable": row.retryable}))).collect(),
     )
@@ -96,7 +96,7 @@ fn extension_codes_redefine_no_core_code() {
 
 #[test]
 fn names_are_unique_and_every_exit_has_a_meaning() {
-    let mut names: Vec<&str> = Code::ROWS.into_iter().map(|row| row.name).collect();
+    let mut names: Vec<&str> = Code::ROWS.iter().map(|row| row.name).collect();
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), Code::ROWS.len());

@@ -70,7 +70,7 @@ impl Fields {
     pub fn lines(&self, json: &[u8]) -> Vec<u8> {
         let whole = self.project(json);
         match serde_json::from_slice::<Items<'_>>(&whole).ok().filter(|_| self.of_items) {
-            Some(page) => page.items.iter().map(|item| format!("{item}\n")).collect::<String>().into_bytes(),
+            Some(page) => page.items.iter().flat_map(|item| [item.get().as_bytes(), b"\n"].concat()).collect(),
             None => [&whole[..], b"\n"].concat(),
         }
     }

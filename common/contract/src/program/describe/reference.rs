@@ -147,7 +147,7 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
         schemas: schemas.collect(),
         exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
         error_codes: Code::ROWS
-            .into_iter()
+            .iter()
             .map(|row| (row.name, json!({"exit": row.exit, "retryable": row.retryable})))
             .collect(),
     })
