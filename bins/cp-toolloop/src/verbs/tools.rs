@@ -25,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "tools",
     // An MCP server that does not start, or does not answer.
     exits: &[7, 8],
-    sort: Some("tools by name, then built-in ones, servers, and what is left out"),
+    sort: Some("tools by name, then built-in tools, servers, and tools that are not offered"),
     examples: &["cp-toolloop tools", "cp-toolloop tools --allow system --fields name,origin,status"],
     ..VerbDoc::EMPTY
 };
