@@ -17,7 +17,7 @@ fn help_of_every_verb_has_its_usage_and_every_one_of_its_options() {
             let verb = verb.trim_end();
             let page = place.sh(&format!("{verb} --help")).success().stdout;
             assert!(page.lines().any(|line| line.starts_with(&format!("Usage: {verb} [OPTIONS]"))), "{verb}: {page}");
-            assert!(page.contains("\nExamples:\n"), "{verb}");
+            assert!(page.contains("\nExamples:\n  "), "{verb}");
             for name in command["params"].as_array().unwrap().iter().map(|param| param["name"].as_str().unwrap()) {
                 let shown = page.lines().any(|line| {
                     line.starts_with("  ") && line.split([' ', ',', '<', '>', '[', ']']).any(|word| word == name)
@@ -55,6 +55,7 @@ fn short_help_is_about_one_screen_and_long_help_begins_with_main_options() {
         let widest = page.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{program}: {widest:?}\n{page}");
         assert!(page.contains("text at a terminal and JSON elsewhere"), "{program}: {page}");
+        assert!(page.contains("\nExamples:\n  "), "{program}: {page}");
     }
     let begin = Place::new().sh("cp-llm --help | head -50").stdout;
     for words in ["cp-llm [OPTIONS] [TEXT]", "-s, --system", "-m, --model", "--backend", "-- hello"] {

@@ -11,6 +11,7 @@ mod contract;
 mod cp_ask;
 mod doors;
 mod endpoints;
+mod first_lines;
 mod help;
 mod home;
 mod hooks;

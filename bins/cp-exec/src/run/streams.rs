@@ -177,7 +177,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// A buffer for the screen of a terminal, and the capture of what is shown there.
+    /// A buffer for the screen of a terminal, and the capture of its text.
     pub(super) fn screen(&mut self) -> (&mut [u8], &mut Capture) {
         (&mut self.buffer, &mut self.pipes[0].capture)
     }

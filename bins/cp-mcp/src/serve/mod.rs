@@ -21,7 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "item",
     also: &["summary"],
     examples: &[
-        r#"echo '{"jsonrpc":"2.0","id":1,"method":"server/discover"}' | {} serve --json"#,
+        r#"echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | {} serve --json"#,
         r#"echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | {} serve --only cp_read,cp_check >lines"#,
     ],
     input: &[Input::Bytes],

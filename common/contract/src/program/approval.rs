@@ -173,11 +173,11 @@ impl Verdict {
     }
 }
 
-/// The first exit status that is no answer, because shells use it and higher ones for a program that could not run or
-/// was killed.
+/// Exit statuses from this one on carry no verdict, because shells use them for a program that could not run or was
+/// killed.
 const NO_ANSWER: i32 = 126;
 
-/// Runs an approver and waits until `until` for its answer: exit status 0 approves, and else its output is the reason.
+/// Runs an approver and waits until `until` for its answer: exit status 0 approves, otherwise its output is the reason.
 /// A signal to this process is an error, not an answer.
 pub fn ask(argv: &[String], approval: &Approval, until: Option<Instant>) -> Result<Verdict> {
     /// Maximum length of a reason, in characters.

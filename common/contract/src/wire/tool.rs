@@ -14,7 +14,8 @@ pub struct ToolSpec {
     /// The description for the model.
     #[serde(default)]
     pub description: String,
-    /// The JSON Schema of its arguments. Other programs have other names for it.
+    /// The JSON Schema of its arguments.
+    // Other programs have other names for it.
     #[serde(alias = "parameters", alias = "inputSchema")]
     pub input_schema: Box<RawValue>,
 }
