@@ -52,12 +52,23 @@ fn a_page_describes_the_options_of_its_program_and_no_others() {
     }
 }
 
-/// The variables of the items under ENVIRONMENT.
+/// The variables of the items under ENVIRONMENT: the words after `Ev`, up to the next macro of a word.
 fn variables(page: &str) -> BTreeSet<String> {
     let section = page.split(".Sh ENVIRONMENT\n").nth(1).unwrap_or_default().split("\n.Sh ").next().unwrap();
-    let items = section.lines().filter_map(|line| line.strip_prefix(".It Ev "));
-    let names = items.map(|line| line.split(" Ta ").next().unwrap());
-    names.flat_map(|line| line.split(" , ").map(str::to_owned).collect::<Vec<_>>()).collect()
+    let mut names = BTreeSet::new();
+    for line in section.lines().filter(|line| line.starts_with(".It ")) {
+        let mut is_name = false;
+        for word in line.split_whitespace() {
+            match word {
+                "Ev" => is_name = true,
+                "Ta" | "No" | "Fl" => is_name = false,
+                "," => {}
+                name if is_name => drop(names.insert(name.to_owned())),
+                _ => {}
+            }
+        }
+    }
+    names
 }
 
 #[test]
