@@ -1,5 +1,5 @@
 //! Coprocesses: locating a program, starting it without a shell, exchanging records with it, converting its failures,
-//! and stopping it within a grace period. Every program that runs another uses this module; [`cmd`] runs a program
+//! and stopping it within a grace period. Every program that runs another uses this module; [`cmd()`] runs a program
 //! of another maker until it exits.
 
 mod answer;
