@@ -86,8 +86,10 @@ impl Shared {
 
     /// Gives the lock back.
     pub(crate) fn unlock(&self) {
-        // Closing would release it too; there is nothing to do about a failure.
-        let _ = flock(&self.file, FlockOperation::Unlock);
+        // A file system on a network can fail. A lock that stayed would block other writers until this process ends.
+        if flock(&self.file, FlockOperation::Unlock).is_err() {
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
     }
 
     /// Appends in one write, whole or not at all. The lock is held, and the file has `size` bytes.
