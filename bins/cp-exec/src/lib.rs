@@ -7,9 +7,10 @@
 //!
 //! Dependencies: `verbs -> tools -> run -> decision -> guard -> {git_dir, rules} -> policy -> {names, sandbox, request,
 //! refusal} -> files -> nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may
-//! use `digest` and `glob`.
+//! use `data`, `digest` and `glob`.
 
 mod changes;
+mod data;
 mod decision;
 mod digest;
 mod exec_result;

@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use crate::data::parsed;
+
 #[derive(Deserialize)]
 pub(crate) struct GitData {
     pub hooks: Vec<String>,
@@ -27,10 +29,7 @@ pub(crate) struct Settings {
     pub owner: Vec<String>,
 }
 
-pub(crate) static GIT: LazyLock<GitData> = LazyLock::new(|| match toml::from_str(include_str!("git.toml")) {
-    Ok(data) => data,
-    Err(error) => unreachable!("git.toml: {error}"),
-});
+pub(crate) static GIT: LazyLock<GitData> = LazyLock::new(|| parsed(include_str!("git.toml")));
 
 /// True if a list has a word.
 pub(crate) fn has(list: &[String], word: impl AsRef<std::ffi::OsStr>) -> bool {

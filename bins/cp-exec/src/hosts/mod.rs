@@ -67,9 +67,7 @@ impl Host {
     }
 
     pub(crate) fn facts(self) -> &'static Facts {
-        static FACTS: LazyLock<[Facts; 5]> = LazyLock::new(|| {
-            TABLES.map(|(name, text)| toml::from_str(text).unwrap_or_else(|error| unreachable!("{name}.toml: {error}")))
-        });
+        static FACTS: LazyLock<[Facts; 5]> = LazyLock::new(|| TABLES.map(|(_, text)| crate::data::parsed(text)));
         &FACTS[self as usize]
     }
 

@@ -58,10 +58,7 @@ struct Names {
     packages: Vec<String>,
 }
 
-static NAMES: LazyLock<Names> = LazyLock::new(|| match toml::from_str(include_str!("names.toml")) {
-    Ok(table) => Names::of(table),
-    Err(error) => unreachable!("names.toml: {error}"),
-});
+static NAMES: LazyLock<Names> = LazyLock::new(|| Names::of(crate::data::parsed(include_str!("names.toml"))));
 
 impl Names {
     fn of(table: Table) -> Self {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+
+use crate::data::parsed;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,9 +23,4 @@ pub(crate) struct BuiltIn {
 pub(crate) fn built_in() -> &'static BuiltIn {
     static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| parsed(include_str!("built_in.toml")));
     &BUILT_IN
-}
-
-/// Parses data that is part of this program.
-pub(crate) fn parsed<T: DeserializeOwned>(text: &str) -> T {
-    toml::from_str(text).unwrap_or_else(|error| unreachable!("built-in data: {error}"))
 }

@@ -25,7 +25,7 @@ use cp_egress::Network;
 
 pub(crate) use self::bounds::Access;
 use self::bounds::{Bounds, Governed, Module, check_links, modules, patterns};
-pub(crate) use self::built_in::{built_in, parsed};
+pub(crate) use self::built_in::built_in;
 use self::file::Exec;
 pub(crate) use self::file::{
     Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Verdict, load, parse,

@@ -11,8 +11,9 @@ use std::sync::{LazyLock, OnceLock};
 
 use serde::Deserialize;
 
+use crate::data::parsed;
 use crate::glob::name_matches;
-use crate::policy::{Verdict, parsed};
+use crate::policy::Verdict;
 
 const TEXTS: [&str; 12] = [
     include_str!("data/cargo.toml"),

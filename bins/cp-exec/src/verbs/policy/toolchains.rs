@@ -65,7 +65,7 @@ struct Installed {
 
 /// The known programs.
 pub(in crate::verbs) static CATALOGUE: LazyLock<Catalogue> =
-    LazyLock::new(|| toml::from_str(include_str!("programs.toml")).unwrap_or_default());
+    LazyLock::new(|| crate::data::parsed(include_str!("programs.toml")));
 
 /// A program of this machine, and its needs. A program on the path of the system needs nothing.
 #[derive(Clone, Debug, Default)]
