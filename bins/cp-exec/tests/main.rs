@@ -43,6 +43,7 @@ mod run;
 mod said;
 mod session_tmp;
 mod starts;
+mod stdio;
 mod survivors;
 mod system;
 mod told;
