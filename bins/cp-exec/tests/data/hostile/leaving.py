@@ -42,10 +42,13 @@ for name, layers, f in [
 
 # What was written is not executed.
 def copied(directory):
-    name = directory + "/" + fresh("true")
+    # Random, because another user's run may have left a file with the same process id.
+    name = "%s/%s-%s" % (directory, fresh("true"), os.urandom(8).hex())
     subprocess.check_call(["cp", "/bin/true", name]); os.chmod(name, 0o755); return name
 
-def executes(words): subprocess.check_call(words, stderr=-3)
+def executes(words):
+    try: subprocess.check_call(words, stderr=-3)
+    finally: os.remove(words[-1])
 
 def script():
     name = fresh("script"); open(name, "w").write("#!/bin/sh\nexit 0\n"); os.chmod(name, 0o755); return os.path.abspath(name)
