@@ -2,7 +2,7 @@
 
 use cp_testkit::Terminal;
 use rustix::process::{Pid, Signal};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::exec::{Exec, POLICY, Who, alive, everyone, program, soon};
 
@@ -210,13 +210,19 @@ fn state_of_host_is_private_and_gets_no_settings_that_execute() {
         let script = "cat $CLAUDE_CONFIG_DIR/settings.json; ls -A $CLAUDE_CONFIG_DIR; echo kept >$CLAUDE_CONFIG_DIR/mine; cat USER/.claude/settings.json 2>&1";
         let script = script.replace("USER", &exec.user.display().to_string());
         let first = host("claude", &script).stdout;
-        assert!(first.contains("Bash(rm:*)") && !first.contains("hooks") && !first.contains("secret"), "{first}");
+        assert!(
+            first.contains("Bash(rm:*)") && !first.contains("apiKeyHelper") && !first.contains("secret"),
+            "{first}"
+        );
         assert!(!first.contains(".credentials.json") && first.contains("No such file"), "{first}");
-        let again = host("claude", "cat $CLAUDE_CONFIG_DIR/mine").stdout;
-        assert_eq!(again, "kept\n", "{who:?}");
+        // It is that of every project.
+        let second = exec.root.directory("second");
+        let again = exec.command(&["--base", &second.display().to_string(), "agent", "claude"]);
+        let again = again.args(["--", "sh", "-c", "cat $CLAUDE_CONFIG_DIR/mine"]).run();
+        assert_eq!(again.stdout, "kept\n", "{who:?}: {again:?}");
         // Another host, and an ordinary run, do not see it.
         let directory = format!("{}/hosts", exec.home.display());
-        let other = host("codex", &format!("ls {directory}/claude-*; ls {directory}"));
+        let other = host("codex", &format!("ls {directory}/claude; ls {directory}"));
         assert!(!other.stdout.contains("mine") && !other.stdout.contains("claude"), "{other:?}");
         assert!(!exec.inside(&format!("ls {directory}/*"))["stdout"].as_str().unwrap().contains("mine"));
         // The control: it is there.
@@ -277,6 +283,41 @@ fn hook_inside_of_agent_is_recorded_by_supervisor() {
         let script = format!("{} hook install claude", program().display());
         let ran = exec.command(&["agent", "--", "sh", "-c", &script]).run();
         assert!(ran.stdout.contains("not available inside"), "{ran:?}");
+    }
+}
+
+#[test]
+fn hook_of_state_counts_tool_calls_and_outlives_what_agent_does_to_it() {
+    for who in everyone() {
+        for (host, file) in [("claude", "settings.json"), ("codex", "hooks.json")] {
+            let exec = Exec::with_policy(who, POLICY);
+            let agent = |script: &str, input: &str| {
+                exec.command(&["agent", host, "--", "sh", "-c", script]).stdin(input).run().success()
+            };
+            let place = exec.home.join("hosts").join(host).join(file);
+            let line = || {
+                let settings: Value = serde_json::from_slice(&std::fs::read(&place).unwrap()).unwrap();
+                assert!(settings.get("env").is_none(), "{settings}");
+                settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"].as_str().unwrap().to_owned()
+            };
+            agent("true", "");
+            let call = json!({"hook_event_name": "PreToolUse", "session_id": "s", "tool_use_id": "c", "tool_name": "Bash",
+                "tool_input": {"command": "id"}});
+            let ran = agent(&line(), &call.to_string());
+            assert!(ran.stderr.contains("1 tool call (0 refused)"), "{who:?} {host}: {ran:?}");
+            // A link of the agent is not followed, and a file that it broke is reported.
+            let other = exec.root.write("other.json", "{\"secret\":1}");
+            agent(
+                &format!("cd {}; rm {file}; ln -s {} {file}", place.parent().unwrap().display(), other.display()),
+                "",
+            );
+            let ran = agent("true", "");
+            assert!(ran.stderr.contains("the hook is missing"), "{who:?} {host}: {ran:?}");
+            assert_eq!(std::fs::read_to_string(&other).unwrap(), "{\"secret\":1}");
+            agent(&format!("cd {}; rm {file}", place.parent().unwrap().display()), "");
+            agent("true", "");
+            assert!(line().contains(&format!("hook {host}")), "it is put back");
+        }
     }
 }
 

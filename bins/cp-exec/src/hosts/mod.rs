@@ -121,6 +121,8 @@ pub(crate) struct Command<'a> {
     pub host: Host,
     pub program: &'a str,
     pub home: &'a str,
+    /// True inside of the agent's sandbox, where each line of its shell is decided about anyway.
+    pub is_inside: bool,
 }
 
 impl Command<'_> {
@@ -139,7 +141,7 @@ impl Command<'_> {
         let groups = json!([{"matcher": "*", "hooks": [handler]}]);
         let lists = hook.events.iter().map(|event| (event.clone(), groups.clone()));
         let mut all = json!({ "hooks": lists.collect::<Map<_, _>>() });
-        if self.host == Host::Claude {
+        if self.host == Host::Claude && !self.is_inside {
             all["env"] = json!({ SHELL_PREFIX: shell::file(Path::new(self.home)) });
         }
         all

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Command, Host, SHELL_PREFIX, add_hook, lasting, lines_in as lines, remove_hook};
 
 fn command(host: Host, program: &str) -> Command<'_> {
-    Command { host, program, home: "/the/home" }
+    Command { host, program, home: "/the/home", is_inside: false }
 }
 
 fn leaf() -> impl Strategy<Value = String> {

@@ -127,7 +127,7 @@ impl Args {
         let mut state = real("--state", &self.state, policy)?;
         if let Some(host) = self.host() {
             let own = state::State::of(host, policy);
-            say(context, "state", own.create(policy)?);
+            say(context, "state", own.create(policy, context)?);
             env.extend(own.variables()?);
             state.push(own.directory);
         }

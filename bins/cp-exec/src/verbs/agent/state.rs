@@ -1,39 +1,42 @@
-//! The private state of an agent: one directory for each host and project in the home of the cp programs. A new state
-//! gets the settings of the user that hold no credentials and run no programs.
+//! The private state of an agent: one directory for each host in the home of the cp programs, so that its user logs in
+//! once. A new state gets the settings of the user that hold no credentials and run no programs, and the hook, with
+//! which the supervisor records tool calls.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use cp_common::home::{make_directory, write_whole};
-use cp_common::{Error, Result};
+use cp_common::{Context, Error, Result};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde_json::{Map, Value};
 
-use crate::digest::sha256;
 use crate::hosts::facts::Seed;
-use crate::hosts::{Host, person, text_of};
+use crate::hosts::{Command, Host, add_hook, own, person, text_of};
+use crate::nofollow::open_with;
 use crate::policy::Policy;
+
+/// The longest configuration with hooks that is read.
+const LONGEST: u64 = 1 << 20;
 
 /// The most names of a message.
 const NAMED: usize = 8;
 
-/// The state of a host for one project.
+/// The state of a host.
 pub(super) struct State {
     host: Host,
     pub directory: PathBuf,
 }
 
 impl State {
-    /// The state of a host for the project of a policy.
     pub(super) fn of(host: Host, policy: &Policy) -> Self {
-        let project = sha256(policy.base.as_os_str().as_encoded_bytes());
-        let project = project.trim_start_matches("sha256:").get(..16).unwrap_or_default();
-        Self { host, directory: policy.cp_home.path("hosts").join(format!("{}-{project}", host.name())) }
+        Self { host, directory: policy.cp_home.path("hosts").join(host.name()) }
     }
 
     /// Creates what is missing. Returns messages about settings that could not be copied,
     /// and at the first start about those that never are.
-    pub(super) fn create(&self, policy: &Policy) -> Result<Vec<String>> {
+    pub(super) fn create(&self, policy: &Policy, context: &Context) -> Result<Vec<String>> {
         let (facts, is_new) = (&self.host.facts().agent, !self.directory.exists());
         make_directory(&self.directory)?;
         for below in facts.state.values() {
@@ -53,10 +56,29 @@ impl State {
                 Err(why) => notes.push(format!("{} was not copied to the agent's state: {why}", from.display())),
             }
         }
+        let hooked = if Host::HOOKED.contains(&self.host) { self.add_hook(context) } else { Ok(()) };
+        notes.extend(hooked.err().map(|why| format!("tool calls are not counted, because the hook is missing: {why}")));
         if is_new {
             notes.extend(facts.left_out.iter().filter_map(|part| left_out(&own, part)));
         }
         Ok(notes)
+    }
+
+    /// Puts the hook into the configuration in the state, which the agent may have changed.
+    fn add_hook(&self, context: &Context) -> Result<()> {
+        let (program, home) = own(context)?;
+        let command = Command { host: self.host, program: &program, home: &home, is_inside: true };
+        let file = self.directory.join(&self.host.facts().hook.file);
+        // A link of the agent would lead to a file that it must not read.
+        let before = match open_with(&file, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK) {
+            Err(Errno::NOENT) => None,
+            opened => {
+                let opened = opened.map_err(|e| Error::io("cannot be read", e).in_file(&file))?;
+                Some(std::io::read_to_string(File::from(opened).take(LONGEST))?)
+            }
+        };
+        let after = add_hook(&command, before.as_deref()).map_err(|error| error.in_file(&file))?;
+        if before.as_ref() == Some(&after) { Ok(()) } else { write_whole(&file, after.as_bytes()) }
     }
 
     /// True if the directory of a file is in the state, and is not behind a link that the agent made.

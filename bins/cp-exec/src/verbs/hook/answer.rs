@@ -166,7 +166,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
     let handed_on = handed_on.collect::<std::result::Result<Vec<_>, _>>();
     let handed_on = handed_on.map_err(|word| Error::validation(format!("{} is not UTF-8", word.display())))?;
     let (program, home) = own(context)?;
-    let command = hosts::Command { host: named, program: &program, home: &home };
+    let command = hosts::Command { host: named, program: &program, home: &home, is_inside: false };
     let asking = Question {
         tool,
         cwd,

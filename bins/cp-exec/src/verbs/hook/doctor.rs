@@ -129,7 +129,7 @@ fn configured(host: Host, file: &Path, context: &Context) -> Option<Result<()>> 
         return None;
     }
     Some(found.and_then(|_| own(context)).and_then(|(program, home)| {
-        let command = Command { host, program: &program, home: &home };
+        let command = Command { host, program: &program, home: &home, is_inside: false };
         Err(Error::config(if host == Host::Claude && !shell::is_written(&command) {
             "the program of CLAUDE_CODE_SHELL_PREFIX is missing or changed, so no command runs"
         } else if add_hook(&command, Some(&text))? != text {

@@ -90,7 +90,12 @@ impl Reply for Changed {
 
 pub(super) fn install(InstallArgs { args, no_check }: &InstallArgs, context: &mut Context) -> Result<()> {
     let (program, home) = own(context)?;
-    change(args, Some(&Command { host: args.host, program: &program, home: &home }), !no_check, context)
+    change(
+        args,
+        Some(&Command { host: args.host, program: &program, home: &home, is_inside: false }),
+        !no_check,
+        context,
+    )
 }
 
 pub(super) fn remove(args: &EditArgs, context: &mut Context) -> Result<()> {

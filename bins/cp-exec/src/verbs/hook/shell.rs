@@ -50,7 +50,7 @@ const LONGEST: u64 = 4096;
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (program, home) = own(context)?;
-    let ours = hosts::Command { host: args.host, program: &program, home: &home };
+    let ours = hosts::Command { host: args.host, program: &program, home: &home, is_inside: false };
     if args.line == ours.line() {
         return Err(replace_by("/bin/sh".as_ref(), &["-c", &args.line]));
     }
