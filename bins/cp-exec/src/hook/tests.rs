@@ -93,6 +93,20 @@ fn decode_unclear_question_fails() {
 }
 
 #[test]
+fn known_tool_with_other_path_is_judged_like_unknown_one() {
+    for host in Host::HOOKED {
+        for row in &host.facts().tool {
+            for (input, _) in &row.examples {
+                let mut input: Value = serde_json::from_str(input).unwrap();
+                input["other_paths"] = json!(["/home/me/.ssh"]);
+                let found = effects(host, &row.names[0], &input);
+                assert!(found[0].starts_with("unknown") || found == ["refused"], "{host:?} {input}: {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn effects_of_tools_are_those_of_the_tables() {
     for host in Host::HOOKED {
         let facts = host.facts();
@@ -112,7 +126,7 @@ fn effects_of_tools_are_those_of_the_tables() {
 #[test]
 fn effect_of_unclear_tool_is_refused() {
     for (host, name, input) in [
-        (Host::Claude, "Read", json!({"file":"a"})),
+        (Host::Claude, "Read", json!({"content":"a"})),
         (Host::Claude, "Write", json!({"content":"a"})),
         (Host::Codex, "apply_patch", json!({"command":"no marks"})),
         (Host::Claude, "Bash", json!({"command":["bash","-c","id"]})),

@@ -37,8 +37,12 @@ const CODE_MEMBERS: [&str; 2] = ["script", "code"];
 /// Parts of the names of members that hold paths.
 const PATH_PARTS: [&str; 5] = ["path", "file", "dir", "folder", "cwd"];
 
+/// The row of a tool; none if its input has a member that may name a path and that the row does not have.
 fn row_of(tool: &Tool) -> Option<&'static ToolRow> {
-    tool.host.facts().tool(&tool.name)
+    let row = tool.host.facts().tool(&tool.name)?;
+    let known = [&row.command, &row.paths, &row.patterns, &row.directory];
+    let is_known = |member: &String| known.iter().any(|members| members.contains(member));
+    tool.input.keys().all(|member| is_known(member) || !is_path_member(member)).then_some(row)
 }
 
 /// The command line that a tool would run.
