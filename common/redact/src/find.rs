@@ -5,7 +5,7 @@ use std::ops::Range;
 use cp_json as json;
 
 use crate::shapes::key::{KEYS, Key};
-use crate::{Redactor, shapes};
+use crate::{Redactor, Secret};
 
 /// A secret in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,20 +23,15 @@ impl Redactor {
     pub fn find(&self, text: &str) -> Vec<Found> {
         let mut quoted = Vec::with_capacity(text.len() + text.len() / 16 + 2);
         json::string(text, &mut quoted);
-        let mut found = self.own.find(text);
         let mut place = Place { quoted: &quoted, at: 1, plain: 0 };
-        for secret in shapes(&quoted) {
-            let start = place.plain_of(secret.at.start);
-            let at = start..place.plain_of(secret.at.end);
-            if found.iter().any(|own| own.at.start < at.end && at.start < own.at.end) {
-                continue;
-            }
-            let value = &quoted[secret.at];
-            let key = KEYS.iter().find(|key| key.rule == secret.rule && value.starts_with(key.prefix().as_bytes()));
-            found.push(Found { at, rule: secret.rule, prefix: key.map_or("", Key::prefix) });
-        }
-        found.sort_by_key(|found| found.at.start);
-        found
+        let secrets = self.secrets(&quoted).into_iter();
+        let found = secrets.map(|Secret { at, rule }| {
+            let value = &quoted[at.clone()];
+            let key = KEYS.iter().find(|key| key.rule == rule && value.starts_with(key.prefix().as_bytes()));
+            let at = place.plain_of(at.start)..place.plain_of(at.end);
+            Found { at, rule, prefix: key.map_or("", Key::prefix) }
+        });
+        found.collect()
     }
 }
 

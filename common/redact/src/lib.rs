@@ -56,7 +56,7 @@ use cp_json as json;
 
 pub use self::find::Cut;
 pub use self::find::Found;
-pub use self::own::MARK_START;
+pub use self::mark::MARK_START;
 
 use self::own::Own;
 use self::shapes::token;
@@ -100,10 +100,9 @@ impl Redactor {
     /// replacements. Only the content of strings changes; structure, numbers and names are kept, except names that are
     /// secrets by their form.
     pub fn redact(&self, text: &mut Vec<u8>, from: usize) -> u32 {
-        let mut count = self.own.redact(text, from);
+        let mut count = 0;
         for _ in 0..ROUNDS {
-            let mut found = shapes(&text[from..]);
-            mark::keep_within_strings(&text[from..], &mut found);
+            let found = self.secrets(&text[from..]);
             if found.is_empty() {
                 break;
             }
@@ -113,6 +112,14 @@ impl Redactor {
             text.extend_from_slice(&clean);
         }
         count
+    }
+
+    /// Returns the secrets in the strings of JSON, in order and without overlap.
+    fn secrets(&self, text: &[u8]) -> Vec<Secret> {
+        let (mut own, mut found) = (joined(self.own.find(text)), shapes(text));
+        mark::keep_within_strings(text, &mut own);
+        mark::keep_within_strings(text, &mut found);
+        joined([own, found].into_iter().flatten().collect())
     }
 
     /// Like [`Redactor::redact`], for text that is not JSON.
@@ -126,14 +133,8 @@ impl Redactor {
     }
 }
 
-/// Returns the secrets in a text and in its decoded view, in order and without overlap.
-fn shapes(text: &[u8]) -> Vec<Secret> {
-    let mut found = plain_shapes(text);
-    let Some(view) = View::of(text) else { return found };
-    found.extend(plain_shapes(&view.text).into_iter().filter_map(|Secret { at, rule }| {
-        let at = view.origin(&at)?;
-        (!mark::is_marked(text, &at)).then_some(Secret { at, rule })
-    }));
+/// Orders secrets, and joins those that overlap.
+fn joined(mut found: Vec<Secret>) -> Vec<Secret> {
     found.sort_by_key(|secret| secret.at.start);
     found.dedup_by(|next, last| {
         let overlaps = next.at.start < last.at.end;
@@ -141,6 +142,17 @@ fn shapes(text: &[u8]) -> Vec<Secret> {
         overlaps
     });
     found
+}
+
+/// Returns the secrets of known forms in a text and in its decoded view.
+fn shapes(text: &[u8]) -> Vec<Secret> {
+    let mut found = plain_shapes(text);
+    let Some(view) = View::of(text) else { return found };
+    found.extend(plain_shapes(&view.text).into_iter().filter_map(|Secret { at, rule }| {
+        let at = view.origin(&at)?;
+        (!mark::is_marked(text, &at)).then_some(Secret { at, rule })
+    }));
+    joined(found)
 }
 
 /// Returns the secrets in a text, in order and without overlap.

@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use memchr::memmem;
+use memchr::{memchr, memchr2, memmem};
 
-use crate::Secret;
-use crate::own::{MARK_START, mark_length, string_end};
+use crate::{Secret, own};
+
+/// The beginning of every mark.
+pub const MARK_START: &str = "[REDACTED:";
 
 /// Returns the text with a mark for each secret. In member names the marks are numbered if two names would become
 /// equal.
@@ -55,22 +57,68 @@ fn name_rest(text: &[u8], at: usize, until: usize) -> Option<&[u8]> {
     (text.get(end) == Some(&b':')).then(|| &text[at..=end])
 }
 
-/// Keeps only matches within one JSON string, because no rule may change numbers or structure.
+/// Keeps only matches within one JSON string, because no rule may change numbers or structure. A secret of this process
+/// may be the name of a member, or stand in a member that the ledger itself writes.
 pub(crate) fn keep_within_strings(text: &[u8], found: &mut Vec<Secret>) {
-    let mut string = 0..0;
+    let members = usize::from(text.first() == Some(&b'{'));
+    let mut strings = Strings { text, at: 0, depth: 0, members, is_reserved: false };
+    let (mut string, mut is_value) = (0..0, false);
     found.retain(|secret| {
         while string.end < secret.at.end {
-            let Some(quote) = text.get(string.end..).and_then(|rest| memchr::memchr(b'"', rest)) else { return false };
-            let start = string.end + quote + 1;
-            let Some(end) = string_end(text, start) else { return false };
-            if start > secret.at.start {
-                // It begins between two strings; the next match may begin within this one.
-                return false;
-            }
-            string = start..end;
+            let Some(next) = strings.next() else { return false };
+            (string, is_value) = next;
         }
-        string.start <= secret.at.start && secret.at.end < string.end
+        string.start <= secret.at.start && (is_value || secret.rule != own::RULE)
     });
+}
+
+/// Members of a line that the ledger, not its user, writes: names, times and hashes.
+const RESERVED: [&[u8]; 9] = [b"event", b"ts", b"agent", b"session", b"run", b"role", b"prev", b"hash", b"seq"];
+
+/// Iterates over the contents of JSON strings, and tells those that are values, except of reserved members.
+struct Strings<'a> {
+    text: &'a [u8],
+    at: usize,
+    depth: usize,
+    /// The depth of a line's members: 0 if the text is members without braces.
+    members: usize,
+    /// The last string was the name of a reserved member.
+    is_reserved: bool,
+}
+
+impl Iterator for Strings<'_> {
+    type Item = (Range<usize>, bool);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = self.at + memchr(b'"', self.text.get(self.at..)?)?;
+        for byte in &self.text[self.at..start] {
+            match byte {
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                // The value was not a string.
+                b',' => self.is_reserved = false,
+                _ => {}
+            }
+        }
+        self.at = string_end(self.text, start + 1)?;
+        let string = start + 1..self.at - 1;
+        let (is_name, is_member) = (self.text.get(self.at) == Some(&b':'), self.depth == self.members);
+        let is_value = !is_name && !(self.is_reserved && is_member);
+        self.is_reserved = is_name && is_member && RESERVED.contains(&&self.text[string.clone()]);
+        Some((string, is_value))
+    }
+}
+
+/// Returns the offset after the closing quote of the string whose content starts at `from`.
+pub(crate) fn string_end(text: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        at += memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
 }
 
 /// True if a match consists of marks, or begins or ends within a mark.
@@ -93,4 +141,12 @@ pub(crate) fn is_marked(text: &[u8], at: &Range<usize>) -> bool {
         outside -= length;
     }
     outside == 0
+}
+
+/// Returns the length of the mark that begins here.
+fn mark_length(text: &[u8]) -> Option<usize> {
+    let name = text.strip_prefix(MARK_START.as_bytes())?;
+    let name = &name[..name.len().min(64)];
+    let length = name.iter().position(|byte| !matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'#'))?;
+    (length > 0 && name[length] == b']').then_some(MARK_START.len() + length + 1)
 }
