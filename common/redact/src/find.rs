@@ -23,37 +23,26 @@ impl Redactor {
     pub fn find(&self, text: &str) -> Vec<Found> {
         let mut quoted = Vec::with_capacity(text.len() + text.len() / 16 + 2);
         json::string(text, &mut quoted);
-        let mut place = Place { quoted: &quoted, at: 1, plain: 0 };
+        let (mut spelt, mut plain) = (1, 0);
+        let mut plain_of = |offset: usize| {
+            while spelt < offset {
+                spelt += match (quoted[spelt], quoted[spelt + 1]) {
+                    (b'\\', b'u') => 6,
+                    (b'\\', _) => 2,
+                    _ => 1,
+                };
+                plain += 1;
+            }
+            plain
+        };
         let secrets = self.secrets(&quoted).into_iter();
         let found = secrets.map(|Secret { at, rule }| {
             let value = &quoted[at.clone()];
             let key = KEYS.iter().find(|key| key.rule == rule && value.starts_with(key.prefix().as_bytes()));
-            let at = place.plain_of(at.start)..place.plain_of(at.end);
+            let at = plain_of(at.start)..plain_of(at.end);
             Found { at, rule, prefix: key.map_or("", Key::prefix) }
         });
         found.collect()
-    }
-}
-
-/// A position in a text and in its encoding as a JSON string. It only moves forward.
-struct Place<'a> {
-    quoted: &'a [u8],
-    at: usize,
-    plain: usize,
-}
-
-impl Place<'_> {
-    /// Converts an offset in the encoding to an offset in the text.
-    fn plain_of(&mut self, spelt: usize) -> usize {
-        while self.at < spelt.min(self.quoted.len() - 1) {
-            self.at += match (self.quoted[self.at], self.quoted[self.at + 1]) {
-                (b'\\', b'u') => 6,
-                (b'\\', _) => 2,
-                _ => 1,
-            };
-            self.plain += 1;
-        }
-        self.plain
     }
 }
 

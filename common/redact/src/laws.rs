@@ -169,6 +169,7 @@ fn own_secrets_in_numbers_names_escapes_and_reserved_members_are_kept() {
     for (secret, text) in [
         ("123456789012", r#"{"event":"log","data":{"account":123456789012}}"#),
         ("nothing12345", r#"{"message":"a\nothing12345"}"#),
+        ("001b[1mnothing", r#"{"message":"a\u001b[1mnothing"}"#),
         ("session_turn", r#"{"event":"session_turn","data":{"session_turn":1}}"#),
         ("session_turn", r#",\"event\":\"session_turn\""#),
         ("session_turn", r#","event":"session_turn","agent":"session_turn""#),

@@ -170,20 +170,9 @@ fn plain_shapes(text: &[u8]) -> Vec<Secret> {
             found.push(secret);
         }
     }
-    let (known, mut next) = (found.len(), 0);
-    for at in token::all(text) {
-        while next < known && found[next].at.end <= at.start {
-            next += 1;
-        }
-        let is_known = next < known && found[next].at.start < at.end;
-        if !is_known && !mark::is_marked(text, &at) {
-            found.push(Secret { at, rule: "token" });
-        }
-    }
-    if found.len() > known {
-        found.sort_by_key(|secret| secret.at.start);
-    }
-    found
+    let tokens = token::all(text).filter(|at| !mark::is_marked(text, at));
+    found.extend(tokens.map(|at| Secret { at, rule: "token" }));
+    joined(found)
 }
 
 #[cfg(test)]

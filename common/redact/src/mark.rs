@@ -1,6 +1,5 @@
 //! Marks, which replace secrets.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use memchr::{memchr, memchr2, memmem};
@@ -10,51 +9,26 @@ use crate::{Secret, own};
 /// The beginning of every mark.
 pub const MARK_START: &str = "[REDACTED:";
 
-/// Returns the text with a mark for each secret. In member names the marks are numbered if two names would become
+/// Returns the text with a mark for each secret. The marks in member names are numbered, because no two names may become
 /// equal.
 pub(crate) fn replaced(text: &[u8], found: &[Secret]) -> Vec<u8> {
     let mut clean = Vec::with_capacity(text.len());
-    let mut names = HashSet::new();
-    let mut at = 0;
-    let mut secrets = found.iter().peekable();
-    while let Some(secret) = secrets.next() {
-        clean.extend_from_slice(&text[at..secret.at.start]);
-        at = secret.at.end;
-        let until = secrets.peek().map_or(text.len(), |next| next.at.start);
-        match name_rest(text, at, until) {
-            None => mark(secret.rule, 1, &mut clean),
-            Some(rest) => {
-                let name = clean.iter().rposition(|byte| *byte == b'"').unwrap_or(0);
-                let start = clean.len();
-                for number in 1_u32.. {
-                    clean.truncate(start);
-                    mark(secret.rule, number, &mut clean);
-                    let whole = [&clean[name..], rest].concat();
-                    if memmem::find(text, &whole).is_none() && names.insert(whole) {
-                        break;
-                    }
-                }
-            }
-        }
+    let (mut at, mut names) = (0, 1_u32..);
+    for Secret { at: secret, rule } in found {
+        clean.extend_from_slice(&text[at..secret.start]);
+        at = secret.end;
+        let is_name = string_end(text, at).is_some_and(|end| text.get(end) == Some(&b':'));
+        let numbered = |number| if number == 1 { marked(rule) } else { marked(&format!("{rule}#{number}")) };
+        let is_new = |mark: &String| memmem::find(text, mark.as_bytes()).is_none();
+        let mark = if is_name { names.by_ref().map(numbered).find(is_new) } else { None };
+        clean.extend_from_slice(mark.unwrap_or_else(|| marked(rule)).as_bytes());
     }
     clean.extend_from_slice(&text[at..]);
     clean
 }
 
-fn mark(rule: &str, number: u32, out: &mut Vec<u8>) {
-    out.extend_from_slice(MARK_START.as_bytes());
-    out.extend_from_slice(rule.as_bytes());
-    if number > 1 {
-        out.extend_from_slice(format!("#{number}").as_bytes());
-    }
-    out.push(b']');
-}
-
-/// Returns the rest of the member name in which a secret ends here, with its quote and colon; `None` outside of names,
-/// and if the same name contains another secret.
-fn name_rest(text: &[u8], at: usize, until: usize) -> Option<&[u8]> {
-    let end = string_end(&text[..until], at)?;
-    (text.get(end) == Some(&b':')).then(|| &text[at..=end])
+fn marked(rule: &str) -> String {
+    format!("{MARK_START}{rule}]")
 }
 
 /// Keeps only matches within one JSON string, because no rule may change numbers or structure. A secret of this process
@@ -103,7 +77,7 @@ impl Iterator for Strings<'_> {
         self.at = string_end(self.text, start + 1)?;
         let string = start + 1..self.at - 1;
         let (is_name, is_member) = (self.text.get(self.at) == Some(&b':'), self.depth == self.members);
-        let is_value = !is_name && !(self.is_reserved && is_member);
+        let is_value = !(is_name || self.is_reserved && is_member);
         self.is_reserved = is_name && is_member && RESERVED.contains(&&self.text[string.clone()]);
         Some((string, is_value))
     }

@@ -30,15 +30,21 @@ impl Own {
             let mut from = 0;
             while let Some(offset) = needle.find(&text[from..]) {
                 let at = from + offset..from + offset + needle.needle().len();
-                // After an odd number of backslashes the first byte is the letter of an escape.
-                let slashes = text[..at.start].iter().rev().take_while(|byte| **byte == b'\\').count();
-                let is_secret = slashes % 2 == 0 && !is_marked(text, &at);
+                let is_secret = !is_in_escape(text, at.start) && !is_marked(text, &at);
                 from = if is_secret { at.end } else { at.start + 1 };
                 found.extend(is_secret.then_some(Secret { at, rule: RULE }));
             }
         }
         found
     }
+}
+
+/// True if an escape begins before this offset and ends after it.
+fn is_in_escape(text: &[u8], at: usize) -> bool {
+    let near = at.saturating_sub(5);
+    let Some(slash) = memchr::memrchr(b'\\', &text[near..at]).map(|slash| near + slash) else { return false };
+    let slashes = text[..=slash].iter().rev().take_while(|byte| **byte == b'\\').count();
+    slashes % 2 == 1 && at < slash + if text[slash + 1] == b'u' { 6 } else { 2 }
 }
 
 fn spelt(text: &str) -> String {
