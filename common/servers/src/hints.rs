@@ -44,21 +44,32 @@ fn install(runner: &str, started: &Started<'_>) -> String {
     format!("install the package: `{command} {named}`; then start \"$({directory})/{program}\" instead")
 }
 
+/// The hint for a server that failed with this message: it may name a file that the sandbox hides.
+fn hint(spec: &Spec, table: &Table, message: &str) -> Option<String> {
+    let place = format!("in [mcp.{}] of the policy", spec.name);
+    if message.contains("in time") {
+        return Some(format!("start_timeout = 120 {place} gives it more time"));
+    }
+    let is_refused =
+        ["Permission denied", "No such file", "EACCES", "ENOENT"].iter().any(|what| message.contains(what));
+    let words = message.split(|sign: char| sign.is_whitespace() || "'\"`:,;()[]".contains(sign));
+    let mut paths =
+        words.filter(|word| word.starts_with('/') && spec.argv.first().is_none_or(|program| program != word));
+    let hidden = paths.find(|path| is_refused && Path::new(path).exists());
+    let needed = hidden.map_or_else(
+        || format!("what it needs in the sandbox is read, write, env or network {place}"),
+        |path| format!("the sandbox hides that file: read = [\"{path}\"] {place}"),
+    );
+    (table.sandbox == Sandbox::Tool).then_some(needed)
+}
+
 /// The error of a required server, with a hint.
 pub fn unavailable(error: &Error, spec: &Spec, table: &Table) -> Error {
     let code = if error.code() == Code::Io { Code::Server } else { error.code() };
     let failed =
         Error::new(code, error.message()).with("server", spec.name.as_str()).with("command", spec.argv.clone());
     let own = error.hint_text().map(ToOwned::to_owned);
-    let (name, is_inside) = (&spec.name, table.sandbox == Sandbox::Tool);
-    let hint = own.or_else(|| {
-        if error.message().contains("in time") {
-            return Some(format!("start_timeout = 120 in [mcp.{name}] of the policy gives it more time"));
-        }
-        is_inside.then(|| {
-            format!("what it needs in the sandbox is read, write, env or network in [mcp.{name}] of the policy")
-        })
-    });
+    let hint = own.or_else(|| hint(spec, table, error.message()));
     hint.into_iter().fold(failed, Error::hint)
 }
 
@@ -94,7 +105,9 @@ mod tests {
             unavailable(&Error::new(Code::Server, message), &spec, &table).hint_text().map(ToOwned::to_owned)
         };
         assert!(hinted("it did not answer in time", Sandbox::None).unwrap().contains("start_timeout = 120 in [mcp.s]"));
-        assert!(hinted("it ended", Sandbox::Tool).unwrap().contains("network in [mcp.s]"));
+        let hidden = hinted("open '/etc/passwd': Permission denied", Sandbox::Tool).unwrap();
+        assert!(hidden.contains("read = [\"/etc/passwd\"] in [mcp.s]"), "{hidden}");
+        assert!(hinted("/etc/passwd is strange", Sandbox::Tool).unwrap().contains("network in [mcp.s]"));
         assert_eq!(hinted("it ended", Sandbox::None), None);
     }
 }
