@@ -4,11 +4,10 @@ use cp_json as json;
 use memchr::memmem::Finder;
 
 use crate::Secret;
-use crate::mark::is_marked;
+use crate::mark::{OWN, is_marked};
 
 /// Minimum length of a secret, because shorter values would redact ordinary words.
 const SHORTEST: usize = 12;
-pub(crate) const RULE: &str = "own_secret";
 
 /// The spellings of the secrets in a JSON string, and in JSON that is itself the content of a string.
 #[derive(Debug, Default)]
@@ -32,7 +31,7 @@ impl Own {
                 let at = from + offset..from + offset + needle.needle().len();
                 let is_secret = !is_in_escape(text, at.start) && !is_marked(text, &at);
                 from = if is_secret { at.end } else { at.start + 1 };
-                found.extend(is_secret.then_some(Secret { at, rule: RULE }));
+                found.extend(is_secret.then_some(Secret { at, rule: OWN }));
             }
         }
         found
