@@ -319,9 +319,9 @@ impl Members {
 /// other things.
 fn lift(entry: &mut Entry, object: &[u8], all: bool) -> Result<()> {
     let mut text = Vec::with_capacity(object.len());
-    let normal = json::normalize(object, &mut text)
+    let replaced = json::normalize(object, &mut text)
         .map_err(|fault| Error::validation(format!("not valid JSON: {fault}")).with("offset", fault.offset))?;
-    entry.count_replaced(normal.replaced);
+    entry.count_replaced(replaced);
     match inside(&text) {
         Some(members) if all => entry.lift(members),
         Some(members) => entry.lift_named(members, &["role", "content"]),

@@ -136,7 +136,7 @@ fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
         check_id(&prompt_id)?;
         let text = read(&source).map_err(|e| e.hint("write the text to this file, then register it"))?;
         let (file, hash) = (prompts.file(&prompt_id), hash_of(&text));
-        let row = prompts.table().rows().find(|row| row.get("prompt_id") == prompt_id);
+        let row = prompts.table.rows().find(|row| row.get("prompt_id") == prompt_id);
         let old = read(&file).ok();
         let is_so = |row: Row<'_>| row.get("status") == "active" && is_hash(row.get("hash"), &hash);
         if row.is_some_and(is_so) && old.as_ref() == Some(&text) {
@@ -173,7 +173,7 @@ fn register(items: Vec<Item>, context: &mut Context) -> Result<Registered> {
         lock(&directory)?;
         let prompts = Prompts::below(context.home.root())?;
         let day = clock::now().get(..10).unwrap_or_default().to_owned();
-        let (mut table, mut registry) = (prompts.table().clone(), String::new());
+        let (mut table, mut registry) = (prompts.table.clone(), String::new());
         for Item { prompt_id, file, hash, text, before, .. } in &items {
             write_whole(Path::new(file), text.as_bytes())?;
             let mut cells =
@@ -184,7 +184,7 @@ fn register(items: Vec<Item>, context: &mut Context) -> Result<Registered> {
             registry = table.with(&cells);
             table = Table::parse(&registry)?;
         }
-        write_whole(prompts.registry(), registry.as_bytes())?;
+        write_whole(&prompts.registry, registry.as_bytes())?;
         for Item { prompt_id, hash, .. } in &items {
             let entry = Entry::new("prompt.registered").message(prompt_id).with("prompt_id", prompt_id);
             receipt = Some(ledger.append(entry.with("hash", hash))?);

@@ -22,12 +22,9 @@ pub struct Parser {
     event: Event,
     has_data: bool,
     after_cr: bool,
-    /// The number of bytes of a byte order mark so far.
-    mark: Option<usize>,
+    /// A line was read, which may begin with a byte order mark.
     started: bool,
 }
-
-const MARK: [u8; 3] = [0xEF, 0xBB, 0xBF];
 
 impl Parser {
     /// A parser at the start of a stream.
@@ -37,9 +34,6 @@ impl Parser {
 
     /// Takes the next bytes, and passes on each event that they complete.
     pub fn push(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event) -> Result<()>) -> Result<()> {
-        while !self.started && !bytes.is_empty() {
-            bytes = self.skip_mark(bytes);
-        }
         while !bytes.is_empty() {
             if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
                 bytes = &bytes[1..];
@@ -66,19 +60,6 @@ impl Parser {
         last.or_else(|| self.end_line())
     }
 
-    /// Skips a byte order mark at the start, which may arrive in pieces.
-    fn skip_mark<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let seen = self.mark.unwrap_or(0);
-        if bytes[0] == MARK[seen] {
-            self.mark = Some(seen + 1);
-            self.started = seen + 1 == MARK.len();
-            return &bytes[1..];
-        }
-        self.line.extend_from_slice(&MARK[..seen]);
-        self.started = true;
-        bytes
-    }
-
     fn bounded(&self) -> Result<()> {
         if self.line.len() + self.event.data.len() <= LIMIT {
             return Ok(());
@@ -89,13 +70,15 @@ impl Parser {
     /// Handles a complete line. A blank line completes the event.
     fn end_line(&mut self) -> Option<Event> {
         let line = std::mem::take(&mut self.line);
+        let is_first = !std::mem::replace(&mut self.started, true);
+        let line = line.strip_prefix(b"\xEF\xBB\xBF").filter(|_| is_first).unwrap_or(&line);
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
             return std::mem::take(&mut self.has_data).then_some(event);
         }
-        let (name, value) = match memchr::memchr(b':', &line) {
+        let (name, value) = match memchr::memchr(b':', line) {
             Some(at) => (&line[..at], line[at + 1..].strip_prefix(b" ").unwrap_or(&line[at + 1..])),
-            None => (&line[..], &b""[..]),
+            None => (line, &b""[..]),
         };
         match name {
             b"data" => {

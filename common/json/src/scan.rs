@@ -1,25 +1,49 @@
 //! The scanner: one pass over the bytes of one value, which go into a buffer.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::ops::Range;
 
-use crate::{MAX_DEPTH, Normal};
+use crate::MAX_DEPTH;
+use crate::spelling::{escaped, plain, plain_run};
 
-use crate::spelling::{escaped, hex4, plain_run, short_escape};
-use std::fmt;
-
-pub(crate) fn scan(input: &[u8], out: &mut Vec<u8>) -> Result<Normal, Fault> {
+/// Appends the normal form of the one JSON value in `input` to `out`, and returns how many lone surrogates became U+FFFD.
+///
+/// On a fault `out` is as long as it was before.
+// Not inlined: the scanner must be compiled with this crate, which is built for speed, not with its callers.
+#[inline(never)]
+pub fn normalize(input: &[u8], out: &mut Vec<u8>) -> Result<u32, Fault> {
     if let Err(e) = std::str::from_utf8(input) {
-        return Err(Fault { offset: e.valid_up_to(), reason: Reason::Utf8 });
+        return Err(Fault { offset: e.valid_up_to(), reason: "not UTF-8" });
     }
+    let start = out.len();
     let mut scanner = Scanner { input, at: 0, out, names: Vec::new(), replaced: 0 };
-    scanner.value(MAX_DEPTH)?;
-    scanner.space();
-    if scanner.at < input.len() {
-        return Err(scanner.fault(Reason::Follow));
+    let result = scanner.whole();
+    if result.is_err() {
+        scanner.out.truncate(start);
     }
-    Ok(Normal { replaced: scanner.replaced })
+    result.map(|()| scanner.replaced)
 }
+
+/// Why some bytes are not JSON, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The offset of the first byte that is wrong.
+    pub offset: usize,
+    /// The description of the fault.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.reason, self.offset)
+    }
+}
+
+/// The input ends inside a value.
+pub(crate) const END: &str = "ends inside a value";
+/// A value is followed by something that does not belong there.
+pub(crate) const FOLLOW: &str = "unexpected bytes after a value";
 
 struct Scanner<'a> {
     input: &'a [u8],
@@ -27,14 +51,14 @@ struct Scanner<'a> {
     out: &'a mut Vec<u8>,
     /// The member names of all open objects, as ranges of the output.
     names: Vec<Range<usize>>,
+    /// Lone surrogates that became U+FFFD.
     replaced: u32,
 }
 
 impl Scanner<'_> {
-    fn fault(&self, reason: Reason) -> Fault {
+    fn fault(&self, reason: &'static str) -> Fault {
         // Whatever was expected, at the end of the input that is what is wrong.
-        let reason = if self.at >= self.input.len() { Reason::End } else { reason };
-        Fault { offset: self.at, reason }
+        Fault { offset: self.at, reason: if self.at >= self.input.len() { END } else { reason } }
     }
 
     #[inline]
@@ -55,114 +79,94 @@ impl Scanner<'_> {
         }
     }
 
+    fn whole(&mut self) -> Result<(), Fault> {
+        self.value(MAX_DEPTH)?;
+        self.space();
+        if self.at < self.input.len() { Err(self.fault(FOLLOW)) } else { Ok(()) }
+    }
+
     fn value(&mut self, depth: usize) -> Result<(), Fault> {
         self.space();
         match self.peek() {
             Some(b'"') => self.string(),
             Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b'{') if depth > 0 => self.object(depth - 1),
-            Some(b'[') if depth > 0 => self.array(depth - 1),
-            Some(b'{' | b'[') => Err(self.fault(Reason::Depth)),
-            Some(b't') => self.literal(b"true"),
-            Some(b'f') => self.literal(b"false"),
-            Some(b'n') => self.literal(b"null"),
-            _ => Err(self.fault(Reason::Value)),
-        }
-    }
-
-    fn literal(&mut self, word: &[u8]) -> Result<(), Fault> {
-        if !self.input[self.at..].starts_with(word) {
-            return Err(self.fault(Reason::Value));
-        }
-        self.keep(word.len());
-        Ok(())
-    }
-
-    fn array(&mut self, depth: usize) -> Result<(), Fault> {
-        self.keep(1);
-        self.space();
-        if self.peek() == Some(b']') {
-            self.keep(1);
-            return Ok(());
-        }
-        loop {
-            self.value(depth)?;
-            if self.closes(b']')? {
-                return Ok(());
+            Some(b'{' | b'[') if depth == 0 => Err(self.fault("nested too deep")),
+            Some(b'{') => self.elements(b'}', depth - 1),
+            Some(b'[') => self.elements(b']', depth - 1),
+            _ => {
+                let rest = &self.input[self.at..];
+                let word = ["true", "false", "null"].into_iter().find(|word| rest.starts_with(word.as_bytes()));
+                self.keep(word.ok_or_else(|| self.fault("expected a value"))?.len());
+                Ok(())
             }
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<(), Fault> {
+    /// The elements of an array or the members of an object, up to the bracket that closes it.
+    fn elements(&mut self, bracket: u8, depth: usize) -> Result<(), Fault> {
         self.keep(1);
         self.space();
-        if self.peek() == Some(b'}') {
+        if self.peek() == Some(bracket) {
             self.keep(1);
             return Ok(());
         }
         let mut names = Names { base: self.names.len(), seen: 0, many: None };
         loop {
-            self.space();
-            if self.peek() != Some(b'"') {
-                return Err(self.fault(Reason::Name));
+            if bracket == b'}' {
+                self.name(&mut names)?;
             }
-            let (offset, start) = (self.at, self.out.len());
-            self.string()?;
-            let name = start + 1..self.out.len() - 1;
-            if !names.insert(name, &mut self.names, self.out) {
-                return Err(Fault { offset, reason: Reason::Duplicate });
-            }
-            self.space();
-            if self.peek() != Some(b':') {
-                return Err(self.fault(Reason::Colon));
-            }
-            self.keep(1);
             self.value(depth)?;
-            if self.closes(b'}')? {
-                self.names.truncate(names.base);
-                return Ok(());
+            self.space();
+            match self.peek() {
+                Some(b',') => self.keep(1),
+                Some(byte) if byte == bracket => {
+                    self.keep(1);
+                    self.names.truncate(names.base);
+                    return Ok(());
+                }
+                _ => return Err(self.fault(FOLLOW)),
             }
         }
     }
 
-    /// Passes the closing bracket, or the comma before the next element.
-    #[inline]
-    fn closes(&mut self, bracket: u8) -> Result<bool, Fault> {
+    fn name(&mut self, names: &mut Names) -> Result<(), Fault> {
         self.space();
-        match self.peek() {
-            Some(b',') => {
-                self.keep(1);
-                Ok(false)
-            }
-            Some(byte) if byte == bracket => {
-                self.keep(1);
-                Ok(true)
-            }
-            _ => Err(self.fault(Reason::Follow)),
+        if self.peek() != Some(b'"') {
+            return Err(self.fault("expected a member name in quotes"));
         }
+        let (offset, start) = (self.at, self.out.len());
+        self.string()?;
+        let name = start + 1..self.out.len() - 1;
+        if !names.insert(name, &mut self.names, self.out) {
+            return Err(Fault { offset, reason: "duplicate member name" });
+        }
+        self.space();
+        if self.peek() != Some(b':') {
+            return Err(self.fault("expected a colon after the member name"));
+        }
+        self.keep(1);
+        Ok(())
     }
 
     fn number(&mut self) -> Result<(), Fault> {
         let rest = &self.input[self.at..];
         let sign = usize::from(rest[0] == b'-');
-        let mut end = sign + digits(&rest[sign..]);
-        let whole = end - sign;
+        let whole = digits(&rest[sign..]);
+        let mut end = sign + whole;
         let mut good = whole == 1 || (whole > 1 && rest[sign] != b'0');
-        if good && rest.get(end) == Some(&b'.') {
-            let fraction = digits(&rest[end + 1..]);
-            good = fraction > 0;
-            end += 1 + fraction;
-        }
-        if good && matches!(rest.get(end), Some(b'e' | b'E')) {
-            let sign = usize::from(matches!(rest.get(end + 1), Some(b'+' | b'-')));
-            let exponent = rest.get(end + 1 + sign..).map_or(0, digits);
-            good = exponent > 0;
-            end += 1 + sign + exponent;
+        for marks in [&b"."[..], b"eE"] {
+            if good && rest.get(end).is_some_and(|mark| marks.contains(mark)) {
+                end += 1;
+                end += usize::from(marks.len() > 1 && matches!(rest.get(end), Some(b'+' | b'-')));
+                let more = digits(&rest[end..]);
+                good = more > 0;
+                end += more;
+            }
         }
         if !good {
-            let at = self.at + end.min(rest.len());
-            let reason = if at == self.input.len() && whole < 2 { Reason::End } else { Reason::Number };
-            return Err(Fault { offset: at, reason });
+            let offset = self.at + end;
+            let reason = if offset == self.input.len() && whole < 2 { END } else { "not a JSON number" };
+            return Err(Fault { offset, reason });
         }
         self.keep(end);
         Ok(())
@@ -183,18 +187,29 @@ impl Scanner<'_> {
                     self.escape()?;
                     end = self.at;
                 }
-                Some(_) => return Err(Fault { offset: end, reason: Reason::Control }),
-                None => return Err(Fault { offset: opening, reason: Reason::End }),
+                Some(_) => return Err(Fault { offset: end, reason: "control character in a string" }),
+                None => return Err(Fault { offset: opening, reason: END }),
             }
         }
     }
 
+    /// An escape; both halves of a pair of surrogates at once.
     fn escape(&mut self) -> Result<(), Fault> {
         let rest = &self.input[self.at..];
-        let (length, character) = match rest.get(1) {
-            Some(b'u') => self.unicode(rest)?,
-            Some(&byte) => (2, short_escape(byte).ok_or(Fault { offset: self.at, reason: Reason::Escape })?),
-            None => return Err(Fault { offset: self.input.len(), reason: Reason::End }),
+        let bad = Fault { offset: self.at, reason: "unknown escape" };
+        let unit = |at: usize| {
+            let digits = rest.get(at..at + 6)?.strip_prefix(b"\\u")?;
+            let unit = digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?))?;
+            u16::try_from(unit).ok()
+        };
+        let (length, character) = if rest.get(1) == Some(&b'u') {
+            let character = char::decode_utf16([unit(0).ok_or(bad)?].into_iter().chain(unit(6))).next();
+            let character = character.and_then(Result::ok);
+            self.replaced = self.replaced.saturating_add(u32::from(character.is_none()));
+            character.map_or((6, char::REPLACEMENT_CHARACTER), |character| (6 * character.len_utf16(), character))
+        } else {
+            let letter = rest.get(1).ok_or(Fault { offset: self.input.len(), reason: END })?;
+            (2, char::from(plain(*letter).ok_or(bad)?))
         };
         match character {
             '"' | '\\' | '\0'..='\x1f' => escaped(character as u8, self.out),
@@ -203,24 +218,6 @@ impl Scanner<'_> {
         self.at += length;
         Ok(())
     }
-
-    /// The length and the character of a `\u` escape, both halves of a pair at once.
-    fn unicode(&mut self, rest: &[u8]) -> Result<(usize, char), Fault> {
-        let bad = Fault { offset: self.at, reason: Reason::Escape };
-        let unit = hex4(rest.get(2..6)).ok_or(bad)?;
-        if let Some(character) = char::from_u32(unit) {
-            return Ok((6, character));
-        }
-        if unit < 0xdc00
-            && rest.get(6..8) == Some(b"\\u")
-            && let Some(low @ 0xdc00..=0xdfff) = hex4(rest.get(8..12))
-        {
-            let pair = 0x1_0000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
-            return Ok((12, char::from_u32(pair).unwrap_or(char::REPLACEMENT_CHARACTER)));
-        }
-        self.replaced = self.replaced.saturating_add(1);
-        Ok((6, char::REPLACEMENT_CHARACTER))
-    }
 }
 
 #[inline]
@@ -228,14 +225,12 @@ fn digits(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(bytes.len())
 }
 
-/// From this many members on, an object's names are kept in a hash set.
-const MANY_MEMBERS: usize = 24;
-
 /// The member names of one object.
 struct Names {
     base: usize,
     /// One bit for each (length, last byte) met, so that most new names need no comparison.
     seen: u64,
+    /// All names of an object with many members.
     many: Option<HashSet<Box<[u8]>>>,
 }
 
@@ -253,75 +248,11 @@ impl Names {
             return false;
         }
         self.seen |= bit;
-        if open.len() == MANY_MEMBERS {
-            let mut many: HashSet<Box<[u8]>> = open.iter().map(|other| out[other.clone()].into()).collect();
-            many.insert(text.into());
-            self.many = Some(many);
+        if open.len() == 24 {
+            self.many = Some(open.iter().chain([&name]).map(|name| out[name.clone()].into()).collect());
         } else {
             all.push(name);
         }
         true
     }
 }
-
-/// Why some bytes are not JSON, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The offset of the first byte that is wrong.
-    pub offset: usize,
-    /// The description of the fault.
-    pub reason: Reason,
-}
-
-/// A kind of [`Fault`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// The input ends inside a value.
-    End,
-    /// No value starts here.
-    Value,
-    /// A value is followed by something that does not belong there.
-    Follow,
-    /// An object's member does not start with a string.
-    Name,
-    /// A member name is not followed by a colon.
-    Colon,
-    /// A number that JSON does not know, such as `01` or `1.`.
-    Number,
-    /// A backslash before a character that needs none.
-    Escape,
-    /// A control character inside a string.
-    Control,
-    /// Not UTF-8.
-    Utf8,
-    /// A member name that the object already has.
-    Duplicate,
-    /// Nested too deep.
-    Depth,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::End => "ends inside a value",
-            Self::Value => "expected a value",
-            Self::Follow => "unexpected bytes after a value",
-            Self::Name => "expected a member name in quotes",
-            Self::Colon => "expected a colon after the member name",
-            Self::Number => "not a JSON number",
-            Self::Escape => "unknown escape",
-            Self::Control => "control character in a string",
-            Self::Utf8 => "not UTF-8",
-            Self::Duplicate => "duplicate member name",
-            Self::Depth => "nested too deep",
-        })
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at byte {}", self.reason, self.offset)
-    }
-}
-
-impl std::error::Error for Fault {}

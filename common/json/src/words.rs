@@ -22,118 +22,20 @@ impl Words {
     #[must_use]
     pub fn with_home(mut self, home: &str) -> Vec<String> {
         for &at in &self.tildes {
-            self.argv[at].replace_range(..1, home.trim_end_matches('/'));
-            if self.argv[at].is_empty() {
-                "/".clone_into(&mut self.argv[at]);
-            }
+            self.argv[at].replace_range(..1, home);
         }
         self.argv
-    }
-}
-
-/// Which rule of the tokenizer a string broke.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// A quote that is never closed.
-    UnterminatedQuote,
-    /// A backslash with nothing after it.
-    TrailingBackslash,
-    /// A NUL byte, which no argument can hold.
-    NulByte,
-    /// A control character other than a tab, or a newline inside quotes.
-    ControlChar,
-    /// `; & | < > ( )` or a newline, outside quotes.
-    ShellOperator,
-    /// A backquote or `$(`.
-    CommandSubstitution,
-    /// A `$` outside single quotes, or a `~` that a shell would expand.
-    Expansion,
-    /// `NAME=value` before the command.
-    AssignmentPrefix,
-    /// A `#` that begins a word.
-    Comment,
-    /// A command that begins with `~`.
-    TildeCommand,
-    /// A word that is syntax to a shell, such as `if` or `!`, where the command should be.
-    ShellKeyword,
-    /// No word at all.
-    Empty,
-}
-
-impl Rule {
-    /// The name on the wire, what is wrong, and the spelling to use instead.
-    const fn row(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::UnterminatedQuote => {
-                ("unterminated_quote", "the quote opened here is never closed", "close the quote")
-            }
-            Self::TrailingBackslash => {
-                ("trailing_backslash", "the backslash has nothing after it", "double it for a literal backslash")
-            }
-            Self::NulByte => ("nul_byte", "a NUL byte ends an argument", "leave the byte out"),
-            Self::ControlChar => {
-                ("control_char", "a control character", "leave it out, or give the argument through `argv`")
-            }
-            Self::ShellOperator => (
-                "shell_operator",
-                "pipelines, redirections, lists and groups need a shell",
-                "send one command with its `stdin`, or the line to the tool `bash`, or as cp-exec -c LINE",
-            ),
-            Self::CommandSubstitution => (
-                "command_substitution",
-                "a shell would run a command here",
-                "run that command first, and write its output; or quote it in single quotes",
-            ),
-            Self::Expansion => (
-                "expansion",
-                "a shell would put a value or a home directory here",
-                "write the value itself, `~/…` as a word, or quote it in single quotes",
-            ),
-            Self::AssignmentPrefix => (
-                "assignment_prefix",
-                "a shell would take this for an assignment",
-                "send variables in `env`, or with --env; quote the word if a program has this name",
-            ),
-            Self::Comment => ("comment", "a shell would drop everything from `#` on", "quote the word: '#…'"),
-            Self::TildeCommand => {
-                ("tilde_command", "the command begins with `~`", "name the program, or write its whole path")
-            }
-            Self::ShellKeyword => (
-                "shell_keyword",
-                "a shell would take this for its own syntax",
-                "send one command; quote the word, or write the whole path, if a program has this name",
-            ),
-            Self::Empty => ("empty", "the command is empty", "write the command and its arguments"),
-        }
-    }
-
-    /// The name on the wire.
-    pub const fn name(self) -> &'static str {
-        self.row().0
-    }
-
-    /// True if the string is broken rather than asking for a shell.
-    pub const fn is_malformed(self) -> bool {
-        matches!(
-            self,
-            Self::UnterminatedQuote | Self::TrailingBackslash | Self::NulByte | Self::ControlChar | Self::Empty
-        )
-    }
-
-    const fn at(self, offset: usize) -> Refusal {
-        let (_, reason, hint) = self.row();
-        Refusal { rule: self, offset, reason, hint }
     }
 }
 
 /// Why a string is not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The rule it broke.
-    pub rule: Rule,
+    /// The rule that it broke, by its name on the wire.
+    pub rule: &'static str,
     /// Where, in bytes from the start.
     pub offset: usize,
-    /// The description of the fault.
+    /// What is wrong.
     pub reason: &'static str,
     /// The spelling to use instead.
     pub hint: &'static str,
@@ -145,25 +47,76 @@ impl fmt::Display for Refusal {
     }
 }
 
+impl Refusal {
+    const fn new(rule: &'static str, reason: &'static str, hint: &'static str) -> Self {
+        Self { rule, offset: 0, reason, hint }
+    }
+
+    const fn at(self, offset: usize) -> Self {
+        Self { offset, ..self }
+    }
+
+    /// True if the string is broken rather than asking for a shell.
+    pub fn is_malformed(self) -> bool {
+        [UNTERMINATED_QUOTE, TRAILING_BACKSLASH, NUL_BYTE, CONTROL_CHAR, EMPTY].contains(&self.at(0))
+    }
+}
+
+const UNTERMINATED_QUOTE: Refusal =
+    Refusal::new("unterminated_quote", "the quote opened here is never closed", "close the quote");
+const TRAILING_BACKSLASH: Refusal =
+    Refusal::new("trailing_backslash", "the backslash has nothing after it", "double it for a literal backslash");
+const NUL_BYTE: Refusal = Refusal::new("nul_byte", "a NUL byte ends an argument", "leave the byte out");
+/// A control character other than a tab, or a newline inside quotes.
+const CONTROL_CHAR: Refusal =
+    Refusal::new("control_char", "a control character", "leave it out, or give the argument through `argv`");
+const SHELL_OPERATOR: Refusal = Refusal::new(
+    "shell_operator",
+    "pipelines, redirections, lists and groups need a shell",
+    "send one command with its `stdin`, or the line to the tool `bash`, or as cp-exec -c LINE",
+);
+const COMMAND_SUBSTITUTION: Refusal = Refusal::new(
+    "command_substitution",
+    "a shell would run a command here",
+    "run that command first, and write its output; or quote it in single quotes",
+);
+/// A `$` outside single quotes, or a `~` that a shell would expand.
+const EXPANSION: Refusal = Refusal::new(
+    "expansion",
+    "a shell would put a value or a home directory here",
+    "write the value itself, `~/…` as a word, or quote it in single quotes",
+);
+const ASSIGNMENT_PREFIX: Refusal = Refusal::new(
+    "assignment_prefix",
+    "a shell would take this for an assignment",
+    "send variables in `env`, or with --env; quote the word if a program has this name",
+);
+const COMMENT: Refusal = Refusal::new("comment", "a shell would drop everything from `#` on", "quote the word: '#…'");
+const TILDE_COMMAND: Refusal =
+    Refusal::new("tilde_command", "the command begins with `~`", "name the program, or write its whole path");
+const SHELL_KEYWORD: Refusal = Refusal::new(
+    "shell_keyword",
+    "a shell would take this for its own syntax",
+    "send one command; quote the word, or write the whole path, if a program has this name",
+);
+const EMPTY: Refusal = Refusal::new("empty", "the command is empty", "write the command and its arguments");
+
+/// Words a shell takes as syntax where a command should be.
+const KEYWORDS: &str =
+    "! { } [[ ]] if then else elif fi case esac for select while until do done time function coproc in";
+
 /// Splits a command string into words.
 pub fn split(text: &str) -> Result<Words, Refusal> {
-    let is_refused = |c: char| c.is_control() && c != '\t' && c != '\n';
-    if let Some((at, c)) = text.char_indices().find(|(_, c)| is_refused(*c)) {
-        return Err(if c == '\0' { Rule::NulByte } else { Rule::ControlChar }.at(at));
+    if let Some((at, c)) = text.char_indices().find(|(_, c)| c.is_control() && *c != '\t' && *c != '\n') {
+        return Err(if c == '\0' { NUL_BYTE } else { CONTROL_CHAR }.at(at));
     }
     let mut splitter = Splitter { text, at: 0, words: Words::default(), word: None };
     while let Some(c) = splitter.next() {
         splitter.take(c, splitter.at - c.len_utf8())?;
     }
     splitter.end_word()?;
-    if splitter.words.argv.is_empty() { Err(Rule::Empty.at(0)) } else { Ok(splitter.words) }
+    if splitter.words.argv.is_empty() { Err(EMPTY.at(0)) } else { Ok(splitter.words) }
 }
-
-/// Words a shell takes as syntax where a command should be.
-const KEYWORDS: [&str; 22] = [
-    "!", "{", "}", "[[", "]]", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until",
-    "do", "done", "time", "function", "coproc", "in",
-];
 
 /// The word being built.
 struct Word {
@@ -207,18 +160,18 @@ impl Splitter<'_> {
             ' ' | '\t' => return self.end_word(),
             '\'' => {
                 let body = &self.text[self.at..];
-                let length = body.find('\'').ok_or(Rule::UnterminatedQuote.at(start))?;
+                let length = body.find('\'').ok_or(UNTERMINATED_QUOTE.at(start))?;
                 self.at += length + 1;
                 self.quoted(start).push_str(&body[..length]);
             }
             '"' => return self.double_quoted(start),
-            '\\' => match self.next().ok_or(Rule::TrailingBackslash.at(start))? {
+            '\\' => match self.next().ok_or(TRAILING_BACKSLASH.at(start))? {
                 '\n' => {}
                 c => self.quoted(start).push(c),
             },
             '$' | '`' => return Err(self.expansion(c, start)),
-            ';' | '&' | '|' | '<' | '>' | '(' | ')' | '\n' => return Err(Rule::ShellOperator.at(start)),
-            '#' if self.word.is_none() => return Err(Rule::Comment.at(start)),
+            ';' | '&' | '|' | '<' | '>' | '(' | ')' | '\n' => return Err(SHELL_OPERATOR.at(start)),
+            '#' if self.word.is_none() => return Err(COMMENT.at(start)),
             '~' => self.tilde(start)?,
             _ => self.plain(c, start)?,
         }
@@ -229,7 +182,7 @@ impl Splitter<'_> {
         self.quoted(start);
         loop {
             let at = self.at;
-            match self.next().ok_or(Rule::UnterminatedQuote.at(start))? {
+            match self.next().ok_or(UNTERMINATED_QUOTE.at(start))? {
                 '"' => return Ok(()),
                 c @ ('$' | '`') => return Err(self.expansion(c, at)),
                 '\\' => match self.peek() {
@@ -250,17 +203,17 @@ impl Splitter<'_> {
         if let Some(word) = &mut self.word {
             // A shell expands it in the value of an assignment.
             if word.text.ends_with(['=', ':']) && is_assignment(&word.text) {
-                return Err(Rule::Expansion.at(start));
+                return Err(EXPANSION.at(start));
             }
             word.text.push('~');
             return Ok(());
         }
         if self.words.argv.is_empty() {
-            return Err(Rule::TildeCommand.at(start));
+            return Err(TILDE_COMMAND.at(start));
         }
         // The directory of another user, or a stack of directories.
         if !matches!(self.peek(), None | Some(' ' | '\t' | '/')) {
-            return Err(Rule::Expansion.at(start));
+            return Err(EXPANSION.at(start));
         }
         self.words.tildes.push(self.words.argv.len());
         self.word(start).text.push('~');
@@ -276,7 +229,7 @@ impl Splitter<'_> {
         // After a bracket a shell reads on to the one that closes, over blanks and quotes.
         let assigns = |text: &str| is_variable(if c == '=' { text.strip_suffix('+').unwrap_or(text) } else { text });
         if matches!(c, '[' | '=') && is_command && word.bare && assigns(&word.text) {
-            return Err(Rule::AssignmentPrefix.at(word.start));
+            return Err(ASSIGNMENT_PREFIX.at(word.start));
         }
         word.text.push(c);
         Ok(())
@@ -293,9 +246,9 @@ impl Splitter<'_> {
     fn end_word(&mut self) -> Result<(), Refusal> {
         let Some(word) = self.word.take() else { return Ok(()) };
         // A shell takes `%` for one of its jobs, also where it is quoted.
-        let is_syntax = word.bare && KEYWORDS.contains(&word.text.as_str()) || word.text.starts_with('%');
+        let is_syntax = word.bare && KEYWORDS.split(' ').any(|known| known == word.text) || word.text.starts_with('%');
         if is_syntax && self.words.argv.is_empty() {
-            return Err(Rule::ShellKeyword.at(word.start));
+            return Err(SHELL_KEYWORD.at(word.start));
         }
         self.words.argv.push(word.text);
         Ok(())
@@ -303,14 +256,13 @@ impl Splitter<'_> {
 
     fn expansion(&self, c: char, at: usize) -> Refusal {
         let is_command = c == '`' || self.text[at + 1..].starts_with('(');
-        if is_command { Rule::CommandSubstitution.at(at) } else { Rule::Expansion.at(at) }
+        if is_command { COMMAND_SUBSTITUTION.at(at) } else { EXPANSION.at(at) }
     }
 }
 
 /// True if a word, up to its first `=`, is one that a shell may assign to.
 fn is_assignment(word: &str) -> bool {
-    let name = word.split('=').next().unwrap_or_default();
-    is_variable(name.split('[').next().unwrap_or_default().trim_end_matches('+'))
+    is_variable(word.split(['=', '[']).next().unwrap_or_default().trim_end_matches('+'))
 }
 
 /// True if a shell could have a variable of this name.

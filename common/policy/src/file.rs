@@ -5,7 +5,8 @@ use std::io::ErrorKind;
 use cp_common::home::Home;
 use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
-use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::de::DeserializeOwned;
+use toml::de::{DeTable, ValueDeserializer};
 
 /// Returns a table of the policy. A missing file or table gives the default; a malformed one is an error, so that it
 /// never grants permissions.
@@ -19,42 +20,11 @@ pub fn table<T: DeserializeOwned + Default>(home: &Home, name: &str) -> Result<T
 }
 
 pub(crate) fn parse<T: DeserializeOwned + Default>(text: &str, name: &str) -> Result<T> {
-    let table = Named { name, value: std::marker::PhantomData };
-    toml::Deserializer::parse(text).and_then(|reader| table.deserialize(reader)).map_err(|e| explain(text, &e))
-}
-
-/// Deserializes one table of a file and ignores the others.
-struct Named<'a, T> {
-    name: &'a str,
-    value: std::marker::PhantomData<T>,
-}
-
-impl<'de, T: DeserializeOwned + Default> DeserializeSeed<'de> for Named<'_, T> {
-    type Value = T;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> std::result::Result<T, D::Error> {
-        reader.deserialize_map(self)
-    }
-}
-
-impl<'de, T: DeserializeOwned + Default> Visitor<'de> for Named<'_, T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a table")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<T, A::Error> {
-        let mut found = None;
-        while let Some(key) = map.next_key::<String>()? {
-            if key == self.name {
-                found = Some(map.next_value()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(found.unwrap_or_default())
-    }
+    let found = DeTable::parse(text).and_then(|whole| match whole.into_inner().remove(name) {
+        Some(table) => T::deserialize(ValueDeserializer::from(table)),
+        None => Ok(T::default()),
+    });
+    found.map_err(|e| explain(text, &e))
 }
 
 /// Converts a parser's error: the line, the unknown word, and the nearest known key or value.

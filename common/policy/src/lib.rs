@@ -10,5 +10,5 @@ pub mod template;
 
 pub use self::file::{explain, table};
 pub use self::llm::{GovernedPrompts, Llm, Network, Redact};
-pub use self::paths::{GOVERNED_ROOTS, PathClass, check_writable, classify, governed_roots};
+pub use self::paths::{PathClass, check_writable, classify, default_roots, governed_roots};
 pub use self::registry::{Row, Table};

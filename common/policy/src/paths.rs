@@ -6,20 +6,8 @@ use cp_common::home::{Home, resolved, resolved_below};
 use cp_common::{Code, Error, Result};
 
 /// The governed roots of a tree without `config/governed_roots.json`.
-pub const GOVERNED_ROOTS: [&str; 12] = [
-    "lib",
-    "scripts",
-    "frameworks",
-    "schemas",
-    "policies",
-    "registries",
-    "modules",
-    "tests",
-    "specs",
-    "config",
-    "docs",
-    "governed_prompts",
-];
+const GOVERNED_ROOTS: &str =
+    "lib scripts frameworks schemas policies registries modules tests specs config docs governed_prompts";
 
 /// The class of a path, which determines the permitted operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +72,11 @@ impl PathClass {
     }
 }
 
+/// Returns the governed roots of a tree without a list.
+pub fn default_roots() -> Vec<String> {
+    GOVERNED_ROOTS.split(' ').map(str::to_owned).collect()
+}
+
 /// The file that lists the governed roots of a tree.
 const LIST: &str = "config/governed_roots.json";
 
@@ -94,7 +87,7 @@ pub fn governed_roots(root: &Path) -> Vec<String> {
         let list: serde_json::Value = serde_json::from_slice(&std::fs::read(root.join(LIST)).ok()?).ok()?;
         list.get("governed_roots")?.as_array()?.iter().map(|prefix| prefix.as_str().map(str::to_owned)).collect()
     };
-    listed().unwrap_or_else(|| GOVERNED_ROOTS.map(str::to_owned).to_vec())
+    listed().unwrap_or_else(default_roots)
 }
 
 /// Fails if `path` is pristine for `home`, or for a tree above it that lists its governed roots. Every option that names
@@ -122,8 +115,7 @@ mod tests {
     use super::*;
 
     fn class(path: &str) -> PathClass {
-        let roots: Vec<String> = GOVERNED_ROOTS.iter().map(|r| (*r).to_owned()).collect();
-        classify(Path::new("/nowhere/root"), Path::new(path), &roots).0
+        classify(Path::new("/nowhere/root"), Path::new(path), &default_roots()).0
     }
 
     #[test]

@@ -13,9 +13,11 @@ const REGISTRY: &str = "registries/prompts_registry.csv";
 
 /// The registered prompts of a home, or of a tree that governs.
 pub struct Prompts {
-    registry: PathBuf,
+    /// The file of the registry.
+    pub registry: PathBuf,
     texts: PathBuf,
-    table: Table,
+    /// The registry.
+    pub table: Table,
 }
 
 impl Prompts {
@@ -86,16 +88,6 @@ impl Prompts {
         let texts: Vec<String> = self.table.rows().filter_map(|row| self.text(row.get("prompt_id")).ok()).collect();
         system.is_empty()
             || made_of(system, &texts.into_iter().filter(|text| !text.trim_end().is_empty()).collect::<Vec<_>>())
-    }
-
-    /// Returns the registry.
-    pub fn table(&self) -> &Table {
-        &self.table
-    }
-
-    /// Returns the file of the registry.
-    pub fn registry(&self) -> &Path {
-        &self.registry
     }
 
     fn unknown(&self, id: &str) -> Error {

@@ -49,18 +49,8 @@ impl Table {
     }
 
     /// Returns the rows in order.
-    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
         self.rows.iter().map(|cells| Row { columns: &self.columns, cells })
-    }
-
-    /// Returns the number of rows.
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// True if there are no rows.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
     }
 
     /// Returns the table as text, with these cells set in the row that matches the first of them, else in a new row.
@@ -99,7 +89,7 @@ mod tests {
         let cells: Vec<_> =
             table.rows().map(|row| ["id", "title", "status"].map(|name| row.get(name).to_owned())).collect();
         assert_eq!(cells, [["A", "x, \"y\"\nz", "active"], ["B", "", ""]]);
-        assert_eq!(table.len(), 2);
+        assert_eq!(table.rows().len(), 2);
         assert_eq!(table.rows().next().unwrap().get("none"), "");
         assert_eq!(table.counts("status")["active"], 1);
         let text = table.with(&[("id", "B"), ("status", "a,b")]);

@@ -4,29 +4,19 @@ use std::collections::BTreeMap;
 
 use cp_common::{Error, Result};
 
-/// A piece of a template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Piece<'a> {
-    /// Literal text, including other braces.
-    Text(&'a str),
-    /// The name between two braces, and its offset.
-    Variable(&'a str, usize),
-}
-
 /// Replaces each variable of a template by its value. A variable without a value is an error that names its line.
 pub fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
     let mut filled = String::with_capacity(template.len());
-    for piece in pieces(template) {
-        filled.push_str(match piece {
-            Piece::Text(text) => text,
-            Piece::Variable(name, at) => values.get(name).ok_or_else(|| {
-                let line = template[..at].matches('\n').count() as u64 + 1;
-                Error::validation(format!("the variable `{name}` has no value"))
-                    .at_line(line)
-                    .with("variable", name)
-                    .hint(format!("add --var {name}=VALUE"))
-            })?,
-        });
+    for (text, variable) in pieces(template) {
+        filled.push_str(text);
+        let Some((name, at)) = variable else { continue };
+        filled.push_str(values.get(name).ok_or_else(|| {
+            let line = template[..at].matches('\n').count() as u64 + 1;
+            Error::validation(format!("the variable `{name}` has no value"))
+                .at_line(line)
+                .with("variable", name)
+                .hint(format!("add --var {name}=VALUE"))
+        })?);
     }
     Ok(filled)
 }
@@ -34,10 +24,8 @@ pub fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String>
 /// Returns the names of the variables, each once, in order.
 pub fn variables(template: &str) -> Vec<&str> {
     let mut names = Vec::new();
-    for piece in pieces(template) {
-        if let Piece::Variable(name, _) = piece
-            && !names.contains(&name)
-        {
+    for (name, _) in pieces(template).into_iter().filter_map(|(_, variable)| variable) {
+        if !names.contains(&name) {
             names.push(name);
         }
     }
@@ -46,38 +34,31 @@ pub fn variables(template: &str) -> Vec<&str> {
 
 /// True if `text` begins with `template`, whose variables match any text.
 pub fn begins_with(text: &str, template: &str) -> bool {
-    let (mut rest, mut after_variable, mut has_variables) = (text, false, false);
-    for piece in pieces(template) {
-        match piece {
-            Piece::Variable(..) => (after_variable, has_variables) = (true, true),
-            Piece::Text(literal) if std::mem::take(&mut after_variable) => {
-                // The first match is sufficient, because it leaves the most text for the rest.
-                let Some(at) = rest.find(literal) else { return false };
-                rest = &rest[at + literal.len()..];
-            }
-            Piece::Text(literal) => {
-                let Some(left) = rest.strip_prefix(literal) else { return false };
-                rest = left;
-            }
-        }
+    let (pieces, mut rest, mut is_after_variable) = (pieces(template), text, false);
+    for (literal, variable) in &pieces {
+        // After a variable the first match is sufficient, because it leaves the most text for the rest.
+        let at = if is_after_variable { rest.find(literal) } else { rest.starts_with(literal).then_some(0) };
+        let Some(at) = at else { return false };
+        rest = &rest[at + literal.len()..];
+        is_after_variable = variable.is_some();
     }
     // Without variables the end of the template is known: a blank line and another part follow, or nothing.
-    has_variables || rest.is_empty() || rest.starts_with("\n\n")
+    pieces.len() > 1 || rest.is_empty() || rest.starts_with("\n\n")
 }
 
-fn pieces(template: &str) -> Vec<Piece<'_>> {
+/// The literal texts of a template, including other braces, each with the name and the offset of the variable after it.
+fn pieces(template: &str) -> Vec<(&str, Option<(&str, usize)>)> {
     let (mut pieces, mut from, mut at) = (Vec::new(), 0, 0);
     while let Some(open) = template[at..].find('{').map(|open| at + open) {
         at = open + 1;
         let name = template[at..].find('}').map(|length| &template[at..at + length]).filter(|name| is_variable(name));
         if let Some(name) = name {
-            pieces.extend([Piece::Text(&template[from..open]), Piece::Variable(name, at)]);
+            pieces.push((&template[from..open], Some((name, at))));
             at += name.len() + 1;
             from = at;
         }
     }
-    pieces.push(Piece::Text(&template[from..]));
-    pieces.retain(|piece| *piece != Piece::Text(""));
+    pieces.push((&template[from..], None));
     pieces
 }
 

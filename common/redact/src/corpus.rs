@@ -1,6 +1,7 @@
 //! Precision and recall over the corpus in `corpus/`: texts as in logs, files and chats, each line a JSON string.
 //! `keys` are secrets that are recognized in all `places`, `named` are secrets that are recognized by their context,
-//! `lines` are commands, code and sentences with a secret, and `harmless` texts only resemble secrets.
+//! `lines` are commands, code and sentences with a secret, `harmless` texts only resemble secrets, and `pieces` are what
+//! other tests build documents of.
 //!
 //! The secrets are generated here, so that no scanner reports the corpus as a leak: `«A36»` stands for 36 letters and
 //! digits; see [`Draw::fill`] for the other placeholders.
@@ -92,7 +93,7 @@ fn alphabet(class: &str) -> String {
 }
 
 /// Returns the texts of a corpus file.
-fn texts(lines: &str) -> Vec<String> {
+pub(crate) fn texts(lines: &str) -> Vec<String> {
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use cp_json as json;
 
 use crate::shapes::key::{KEYS, Key};
-use crate::{Redactor, shapes};
+use crate::{Redactor, Secret};
 
 /// A secret in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,42 +23,26 @@ impl Redactor {
     pub fn find(&self, text: &str) -> Vec<Found> {
         let mut quoted = Vec::with_capacity(text.len() + text.len() / 16 + 2);
         json::string(text, &mut quoted);
-        let mut found = self.own.find(text);
-        let mut place = Place { quoted: &quoted, at: 1, plain: 0 };
-        for secret in shapes(&quoted) {
-            let start = place.plain_of(secret.at.start);
-            let at = start..place.plain_of(secret.at.end);
-            if found.iter().any(|own| own.at.start < at.end && at.start < own.at.end) {
-                continue;
+        let (mut spelt, mut plain) = (1, 0);
+        let mut plain_of = |offset: usize| {
+            while spelt < offset {
+                spelt += match (quoted[spelt], quoted[spelt + 1]) {
+                    (b'\\', b'u') => 6,
+                    (b'\\', _) => 2,
+                    _ => 1,
+                };
+                plain += 1;
             }
-            let value = &quoted[secret.at];
-            let key = KEYS.iter().find(|key| key.rule == secret.rule && value.starts_with(key.prefix().as_bytes()));
-            found.push(Found { at, rule: secret.rule, prefix: key.map_or("", Key::prefix) });
-        }
-        found.sort_by_key(|found| found.at.start);
-        found
-    }
-}
-
-/// A position in a text and in its encoding as a JSON string. It only moves forward.
-struct Place<'a> {
-    quoted: &'a [u8],
-    at: usize,
-    plain: usize,
-}
-
-impl Place<'_> {
-    /// Converts an offset in the encoding to an offset in the text.
-    fn plain_of(&mut self, spelt: usize) -> usize {
-        while self.at < spelt.min(self.quoted.len() - 1) {
-            self.at += match (self.quoted[self.at], self.quoted[self.at + 1]) {
-                (b'\\', b'u') => 6,
-                (b'\\', _) => 2,
-                _ => 1,
-            };
-            self.plain += 1;
-        }
-        self.plain
+            plain
+        };
+        let secrets = self.secrets(&quoted).into_iter();
+        let found = secrets.map(|Secret { at, rule }| {
+            let value = &quoted[at.clone()];
+            let key = KEYS.iter().find(|key| key.rule == rule && value.starts_with(key.prefix().as_bytes()));
+            let at = plain_of(at.start)..plain_of(at.end);
+            Found { at, rule, prefix: key.map_or("", Key::prefix) }
+        });
+        found.collect()
     }
 }
 

@@ -1,76 +1,100 @@
 //! Marks, which replace secrets.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
-use memchr::memmem;
+use memchr::{memchr, memchr2, memmem};
 
 use crate::Secret;
-use crate::own::{MARK_START, mark_length, string_end};
 
-/// Returns the text with a mark for each secret. In member names the marks are numbered if two names would become
+/// The rule of the secrets of this process.
+pub(crate) const OWN: &str = "own_secret";
+/// The beginning of every mark.
+pub const MARK_START: &str = "[REDACTED:";
+
+/// Returns the text with a mark for each secret. The marks in member names are numbered, because no two names may become
 /// equal.
 pub(crate) fn replaced(text: &[u8], found: &[Secret]) -> Vec<u8> {
     let mut clean = Vec::with_capacity(text.len());
-    let mut names = HashSet::new();
-    let mut at = 0;
-    let mut secrets = found.iter().peekable();
-    while let Some(secret) = secrets.next() {
-        clean.extend_from_slice(&text[at..secret.at.start]);
-        at = secret.at.end;
-        let until = secrets.peek().map_or(text.len(), |next| next.at.start);
-        match name_rest(text, at, until) {
-            None => mark(secret.rule, 1, &mut clean),
-            Some(rest) => {
-                let name = clean.iter().rposition(|byte| *byte == b'"').unwrap_or(0);
-                let start = clean.len();
-                for number in 1_u32.. {
-                    clean.truncate(start);
-                    mark(secret.rule, number, &mut clean);
-                    let whole = [&clean[name..], rest].concat();
-                    if memmem::find(text, &whole).is_none() && names.insert(whole) {
-                        break;
-                    }
-                }
-            }
-        }
+    let (mut at, mut names) = (0, 1_u32..);
+    for Secret { at: secret, rule } in found {
+        clean.extend_from_slice(&text[at..secret.start]);
+        at = secret.end;
+        let is_name = string_end(text, at).is_some_and(|end| text.get(end) == Some(&b':'));
+        let numbered = |number| if number == 1 { marked(rule) } else { marked(&format!("{rule}#{number}")) };
+        let is_new = |mark: &String| memmem::find(text, mark.as_bytes()).is_none();
+        let mark = if is_name { names.by_ref().map(numbered).find(is_new) } else { None };
+        clean.extend_from_slice(mark.unwrap_or_else(|| marked(rule)).as_bytes());
     }
     clean.extend_from_slice(&text[at..]);
     clean
 }
 
-fn mark(rule: &str, number: u32, out: &mut Vec<u8>) {
-    out.extend_from_slice(MARK_START.as_bytes());
-    out.extend_from_slice(rule.as_bytes());
-    if number > 1 {
-        out.extend_from_slice(format!("#{number}").as_bytes());
-    }
-    out.push(b']');
+fn marked(rule: &str) -> String {
+    format!("{MARK_START}{rule}]")
 }
 
-/// Returns the rest of the member name in which a secret ends here, with its quote and colon; `None` outside of names,
-/// and if the same name contains another secret.
-fn name_rest(text: &[u8], at: usize, until: usize) -> Option<&[u8]> {
-    let end = string_end(&text[..until], at)?;
-    (text.get(end) == Some(&b':')).then(|| &text[at..=end])
-}
-
-/// Keeps only matches within one JSON string, because no rule may change numbers or structure.
+/// Keeps only matches within one JSON string, because no rule may change numbers or structure. A secret of this process
+/// may be the name of a member, or stand in a member that the ledger itself writes.
 pub(crate) fn keep_within_strings(text: &[u8], found: &mut Vec<Secret>) {
-    let mut string = 0..0;
+    let members = usize::from(text.first() == Some(&b'{'));
+    let mut strings = Strings { text, at: 0, depth: 0, members, is_reserved: false };
+    let (mut string, mut is_value) = (0..0, false);
     found.retain(|secret| {
         while string.end < secret.at.end {
-            let Some(quote) = text.get(string.end..).and_then(|rest| memchr::memchr(b'"', rest)) else { return false };
-            let start = string.end + quote + 1;
-            let Some(end) = string_end(text, start) else { return false };
-            if start > secret.at.start {
-                // It begins between two strings; the next match may begin within this one.
-                return false;
-            }
-            string = start..end;
+            let Some(next) = strings.next() else { return false };
+            (string, is_value) = next;
         }
-        string.start <= secret.at.start && secret.at.end < string.end
+        string.start <= secret.at.start && (is_value || secret.rule != OWN)
     });
+}
+
+/// Members of a line that the ledger, not its user, writes: names, times and hashes.
+const RESERVED: [&[u8]; 9] = [b"event", b"ts", b"agent", b"session", b"run", b"role", b"prev", b"hash", b"seq"];
+
+/// Iterates over the contents of JSON strings, and tells those that are values, except of reserved members.
+struct Strings<'a> {
+    text: &'a [u8],
+    at: usize,
+    depth: usize,
+    /// The depth of a line's members: 0 if the text is members without braces.
+    members: usize,
+    /// The last string was the name of a reserved member.
+    is_reserved: bool,
+}
+
+impl Iterator for Strings<'_> {
+    type Item = (Range<usize>, bool);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = self.at + memchr(b'"', self.text.get(self.at..)?)?;
+        for byte in &self.text[self.at..start] {
+            match byte {
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                // The value was not a string.
+                b',' => self.is_reserved = false,
+                _ => {}
+            }
+        }
+        self.at = string_end(self.text, start + 1)?;
+        let string = start + 1..self.at - 1;
+        let (is_name, is_member) = (self.text.get(self.at) == Some(&b':'), self.depth == self.members);
+        let is_value = !(is_name || self.is_reserved && is_member);
+        self.is_reserved = is_name && is_member && RESERVED.contains(&&self.text[string.clone()]);
+        Some((string, is_value))
+    }
+}
+
+/// Returns the offset after the closing quote of the string whose content starts at `from`.
+pub(crate) fn string_end(text: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        at += memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
 }
 
 /// True if a match consists of marks, or begins or ends within a mark.
@@ -93,4 +117,12 @@ pub(crate) fn is_marked(text: &[u8], at: &Range<usize>) -> bool {
         outside -= length;
     }
     outside == 0
+}
+
+/// Returns the length of the mark that begins here.
+fn mark_length(text: &[u8]) -> Option<usize> {
+    let name = text.strip_prefix(MARK_START.as_bytes())?;
+    let name = &name[..name.len().min(64)];
+    let length = name.iter().position(|byte| !matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'#'))?;
+    (length > 0 && name[length] == b']').then_some(MARK_START.len() + length + 1)
 }

@@ -8,8 +8,9 @@ use std::ops::Range;
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::Engine as _;
-use memchr::{memchr2, memmem, memrchr};
+use memchr::{memchr2, memmem};
 
+use crate::mark::string_end;
 use crate::words::scan::{is_base64, run, slashes};
 
 /// Maximum number of bytes that are searched for the ends of a line.
@@ -161,33 +162,13 @@ fn line_around(text: &[u8], at: usize, from: usize) -> Range<usize> {
     let first = from.max(at.saturating_sub(REACH));
     let near = &text[first..at];
     let feed = memmem::rfind(near, b"\\n").map_or(0, |feed| feed + 2);
-    let quote = unescaped_quote(near).map_or(0, |quote| quote + 1);
-    let start = first + feed.max(quote);
-    let last = text.len().min(at + REACH);
-    let mut end = at;
-    loop {
-        let Some(found) = memchr2(b'"', b'\\', &text[end..last]) else { return start..last };
-        end += found;
-        let slashes = slashes(&text[..last], end);
-        match text.get(end + slashes) {
-            Some(b'"') if slashes.is_multiple_of(2) => return start..end + slashes,
-            Some(b'n') if slashes == 1 => return start..end,
-            _ => end = last.min(end + slashes + 1),
-        }
-    }
-}
-
-/// Returns the offset of the last quote that ends or begins a JSON string.
-fn unescaped_quote(text: &[u8]) -> Option<usize> {
-    let mut end = text.len();
-    loop {
-        let quote = memrchr(b'"', &text[..end])?;
-        let before = text[..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
-        if before % 2 == 0 {
-            return Some(quote);
-        }
-        end = quote - before;
-    }
+    let is_end = |quote: &usize| near[..*quote].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 0;
+    let quote = memchr::memrchr_iter(b'"', near).find(is_end).map_or(0, |quote| quote + 1);
+    let rest = &text[at..text.len().min(at + REACH)];
+    let is_feed = |feed: &usize| !text[..at + feed].ends_with(b"\\");
+    let end = memmem::find_iter(rest, b"\\n").find(is_feed).unwrap_or(rest.len());
+    let end = string_end(&rest[..end], 0).map_or(end, |after| after - 1);
+    first + feed.max(quote)..at + end
 }
 
 /// Returns the next long run of base64 that decodes to text.

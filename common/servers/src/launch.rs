@@ -109,8 +109,7 @@ impl Launcher {
         tool: &str,
         is_destructive: bool,
     ) -> Option<(&'static str, String)> {
-        let listed = self.policy.tools.get("approve").and_then(toml::Value::as_array);
-        let mut patterns = listed.into_iter().flatten().filter_map(toml::Value::as_str);
+        let mut patterns = self.policy.list("tools", "approve");
         // cp-toolloop offers it by the second name if another tool has the first one.
         if patterns.any(|pattern| matches(pattern, tool) || matches(pattern, &format!("{server}_{tool}"))) {
             return Some(("tools.approve", format!("tools.approve of the policy lists `{tool}`")));
@@ -157,8 +156,7 @@ impl Launcher {
             // A resumed run may be in another directory.
             Some(coprocess::find(&self.base.join(&*program).display().to_string())?)
         } else {
-            let listed = self.policy.exec.get("path").and_then(toml::Value::as_array);
-            let mut listed = listed.into_iter().flatten().filter_map(toml::Value::as_str);
+            let mut listed = self.policy.list("exec", "path");
             let ours = program.starts_with("cp-").then(|| coprocess::find(program).ok()).flatten();
             ours.or_else(|| coprocess::on_path(program))
                 .or_else(|| listed.find_map(|directory| coprocess::find(&format!("{directory}/{program}")).ok()))

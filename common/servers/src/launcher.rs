@@ -1,6 +1,5 @@
 //! Programs that start a server, such as interpreters and fetchers of packages: what they start names the server.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -8,9 +7,14 @@ use serde::Deserialize;
 
 use crate::spec::{LONGEST_NAME, is_in_names};
 
+#[derive(Deserialize)]
+struct Starters {
+    launcher: Vec<Starter>,
+}
+
 /// Programs that start another one, as `launchers.toml` describes them.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Starter {
     names: Vec<String>,
     verbs: Vec<String>,
@@ -20,8 +24,9 @@ struct Starter {
     fetches: bool,
 }
 
-static STARTERS: LazyLock<BTreeMap<String, Vec<Starter>>> =
-    LazyLock::new(|| toml::from_str(include_str!("launchers.toml")).unwrap_or_default());
+static STARTERS: LazyLock<Starters> = LazyLock::new(|| {
+    toml::from_str(include_str!("launchers.toml")).unwrap_or_else(|error| unreachable!("data of this program: {error}"))
+});
 
 /// What a command starts.
 pub(crate) struct Started<'a> {
@@ -39,7 +44,7 @@ pub(crate) fn started(argv: &[String]) -> Option<Started<'_>> {
     let called = Path::new(program).file_name()?.to_str()?;
     let bare = called.trim_end_matches(|sign: char| sign.is_ascii_digit() || sign == '.');
     let is_named = |starter: &&Starter| starter.names.iter().any(|name| [called, bare].contains(&name.as_str()));
-    let starter = STARTERS.values().flatten().find(is_named)?;
+    let starter = STARTERS.launcher.iter().find(is_named)?;
     let is_in = |list: &[String], word: &str| list.iter().any(|listed| listed == word);
     let (mut words, mut named, mut operand) = (arguments.iter().map(String::as_str), None, None);
     while let Some(word) = words.next() {

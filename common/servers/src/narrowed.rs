@@ -1,8 +1,10 @@
 //! The policy of one server: the policy of the home, with its command, and the network and variables of its table.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::{Home, resolved};
+use serde::de::DeserializeOwned;
 
 use crate::policy::{Policy, Table};
 use crate::spec::Spec;
@@ -11,55 +13,42 @@ use crate::spec::Spec;
 /// starts run in its sandbox.
 pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Home) -> String {
     let program = spec.argv.first().cloned().unwrap_or_default();
-    let whole = toml::Table::from_iter([
-        ("exec".to_owned(), toml::Value::Table(exec(policy, table, spec, &program))),
-        ("paths".to_owned(), toml::Value::Table(paths(policy, table, &spec.argv, &program, home))),
-        ("project".to_owned(), toml::Value::Table(projects(policy))),
-    ]);
-    toml::to_string(&whole).unwrap_or_default()
-}
-
-fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Table {
-    let mut exec = policy.exec.clone();
+    let [mut exec, mut paths, mut projects] = ["exec", "paths", "project"].map(|name| policy.other(name));
     exec.remove("env_allow");
-    let mut env = exec.remove("env_set").and_then(|set| set.try_into::<toml::Table>().ok()).unwrap_or_default();
-    let variables = table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into())));
-    env.extend(variables);
+    let mut env: toml::Table = taken(&mut exec, "env_set").unwrap_or_default();
+    env.extend(table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into()))));
     env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone().into())));
-    let allowed = exec.remove("allowed_commands").and_then(|list| list.try_into::<Vec<String>>().ok());
-    let own: [(&str, toml::Value); 4] = [
-        ("allowed_commands", [allowed.unwrap_or_default(), vec![program.to_owned()]].concat().into()),
-        ("network", toml::Value::try_from(&table.network).unwrap_or_else(|_| toml::Value::Array(Vec::new()))),
-        ("intent", "off".into()),
-        ("env_set", expanded(policy, toml::Value::Table(env))),
-    ];
+    let mut allowed: Vec<String> = taken(&mut exec, "allowed_commands").unwrap_or_default();
+    allowed.push(program.clone());
+    let network = toml::Value::try_from(&table.network).unwrap_or_else(|_| toml::Value::Array(Vec::new()));
+    let own = [("network", network), ("intent", "off".into()), ("allowed_commands", allowed.into())];
     exec.extend(own.map(|(key, value)| (key.to_owned(), value)));
-    exec
-}
+    exec.insert("env_set".to_owned(), expanded(policy, toml::Value::Table(env)));
 
-/// The grants for projects, less their networks, because a server has its own.
-fn projects(policy: &Policy) -> toml::Table {
-    let mut projects = policy.project.clone();
+    let its_own = spec.argv.iter().filter_map(|word| program_files(word, home));
+    let read = table.read.iter().chain(&table.write).cloned().chain(its_own).collect();
+    let forbidden = home.private().map(|part| format!("{}/**", part.display())).collect();
+    for (key, absent, more) in [
+        ("read", Some("."), read),
+        ("write", Some("."), table.write.clone()),
+        ("execute", None, vec![program]),
+        ("forbidden", None, forbidden),
+    ] {
+        let listed: Option<Vec<String>> = taken(&mut paths, key);
+        let mut all = listed.unwrap_or_else(|| absent.map(str::to_owned).into_iter().collect());
+        all.extend(more);
+        paths.insert(key.to_owned(), expanded(policy, all.into()));
+    }
+    // A server has a network of its own.
     for (_, project) in &mut projects {
         project.as_table_mut().and_then(|project| project.remove("network"));
     }
-    projects
+    let whole = [("exec", exec), ("paths", paths), ("project", projects)];
+    toml::to_string(&BTreeMap::from(whole)).unwrap_or_default()
 }
 
-fn paths(policy: &Policy, table: &Table, argv: &[String], program: &str, home: &Home) -> toml::Table {
-    let mut paths = policy.paths.clone();
-    let mut add = |key: &str, absent: &[&str], more: Vec<String>| {
-        let listed = paths.remove(key).and_then(|list| list.try_into::<Vec<String>>().ok());
-        let mut all = listed.unwrap_or_else(|| absent.iter().map(|&path| path.to_owned()).collect());
-        all.extend(more);
-        paths.insert(key.to_owned(), expanded(policy, toml::Value::from(all)));
-    };
-    let its_own = argv.iter().filter_map(|word| program_files(word, home)).collect::<Vec<_>>();
-    add("read", &["."], [table.read.clone(), table.write.clone(), its_own].concat());
-    add("write", &["."], table.write.clone());
-    add("execute", &[], vec![program.to_owned()]);
-    add("forbidden", &[], home.private().map(|part| format!("{}/**", part.display())).collect());
-    paths
+fn taken<T: DeserializeOwned>(table: &mut toml::Table, key: &str) -> Option<T> {
+    table.remove(key)?.try_into().ok()
 }
 
 /// Expands each leading `~`, because it would later mean the home of another user.

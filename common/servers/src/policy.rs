@@ -91,14 +91,14 @@ pub enum Sandbox {
     None,
 }
 
+/// The tables of other programs that servers need.
+const OTHERS: [&str; 4] = ["exec", "paths", "project", "tools"];
+
 /// The part of the policy that concerns servers. The tables of other programs are copied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
     servers: BTreeMap<String, Table>,
-    pub(crate) exec: toml::Table,
-    pub(crate) paths: toml::Table,
-    pub(crate) project: toml::Table,
-    pub(crate) tools: toml::Table,
+    others: BTreeMap<&'static str, toml::Table>,
     /// The home directory of the policy's owner, if another user runs this program.
     pub(crate) tilde: Option<String>,
 }
@@ -111,8 +111,8 @@ impl Policy {
         for (name, table) in &servers {
             table.check(name).map_err(|e| e.in_file(&file).fatal())?;
         }
-        let [exec, paths, project, tools] = ["exec", "paths", "project", "tools"].map(|name| table(home, name));
-        let mut policy = Self { servers, exec: exec?, paths: paths?, project: project?, tools: tools?, tilde: None };
+        let others = OTHERS.into_iter().map(|name| Ok((name, table(home, name)?))).collect::<Result<_>>()?;
+        let mut policy = Self { servers, others, tilde: None };
         let Ok(meta) = file.metadata() else { return Ok(policy) };
         let owner = meta.uid();
         // A group with the number of the owner is the owner's private group.
@@ -130,9 +130,19 @@ impl Policy {
     pub(crate) fn of_text(text: &str) -> Self {
         let mut whole: toml::Table = toml::from_str(text).unwrap();
         let servers = whole.remove("mcp").and_then(|table| table.try_into().ok()).unwrap_or_default();
-        let mut part = |name: &str| whole.remove(name).and_then(|table| table.try_into().ok()).unwrap_or_default();
-        let [exec, paths, project, tools] = ["exec", "paths", "project", "tools"].map(&mut part);
-        Self { servers, exec, paths, project, tools, tilde: None }
+        let others = OTHERS.into_iter().filter_map(|name| Some((name, whole.remove(name)?.try_into().ok()?)));
+        Self { servers, others: others.collect(), tilde: None }
+    }
+
+    /// A table of another program.
+    pub(crate) fn other(&self, name: &str) -> toml::Table {
+        self.others.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The texts of a list of another program.
+    pub(crate) fn list(&self, name: &str, key: &str) -> impl Iterator<Item = &str> {
+        let list = self.others.get(name).and_then(|table| table.get(key)?.as_array());
+        list.into_iter().flatten().filter_map(toml::Value::as_str)
     }
 
     /// The table of a server. The default is the sandbox, without a name of the network.

@@ -209,7 +209,7 @@ pub(super) fn listed_prompts(context: &Context) -> Result<Value> {
         Err(error) if error.code() == Code::NotFound => return Ok(json!({ "prompts": prompts })),
         Err(error) => return Err(error),
     };
-    for row in registered.table().rows() {
+    for row in registered.table.rows() {
         let id = row.get("prompt_id");
         // A prompt that cannot be used is not offered.
         let Ok(text) = registered.text(id) else { continue };

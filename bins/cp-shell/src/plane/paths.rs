@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use cp_common::home::resolved_below;
-use cp_policy::{GOVERNED_ROOTS, PathClass, classify};
+use cp_policy::{PathClass, classify, default_roots};
 use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
@@ -28,7 +28,7 @@ fn roots(plane: &Plane) -> Result<Vec<String>, Failure> {
             .and_then(|roots| roots.iter().map(|root| root.as_str().map(str::to_owned)).collect())
             .ok_or_else(|| "`governed_roots` is not a list of strings".to_owned())
     })?;
-    Ok(roots.unwrap_or_else(|| GOVERNED_ROOTS.map(str::to_owned).to_vec()))
+    Ok(roots.unwrap_or_else(default_roots))
 }
 
 /// `explain_path`
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn class(root: &Path, path: &str) -> &'static str {
-        classify(root, Path::new(path), &GOVERNED_ROOTS.map(str::to_owned)).0.name()
+        classify(root, Path::new(path), &default_roots()).0.name()
     }
 
     #[test]

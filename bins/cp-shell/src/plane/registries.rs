@@ -67,8 +67,8 @@ pub(super) fn stats(plane: &Plane) -> Result<Value, Failure> {
         }
         let table = plane.table(std::path::Path::new("registries").join(&name))?;
         registries += 1;
-        total += table.len();
-        by_registry.insert(name, table.len());
+        total += table.rows().len();
+        by_registry.insert(name, table.rows().len());
         for (status, count) in table.counts("status") {
             let status = if status.is_empty() { "unknown".to_owned() } else { status };
             *by_status.entry(status).or_default() += count;

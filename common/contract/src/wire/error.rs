@@ -375,9 +375,9 @@ impl From<rustix::io::Errno> for Error {
 impl From<Refusal> for Error {
     /// A string that needs a shell is forbidden; a malformed string is invalid.
     fn from(refusal: Refusal) -> Self {
-        let code = if refusal.rule.is_malformed() { Code::Validation } else { Code::Forbidden };
+        let code = if refusal.is_malformed() { Code::Validation } else { Code::Forbidden };
         Self::new(code, refusal.to_string())
-            .with("rule", refusal.rule.name())
+            .with("rule", refusal.rule)
             .with("offset", refusal.offset)
             .with("reason", refusal.reason)
             .hint(refusal.hint)

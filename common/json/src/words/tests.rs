@@ -8,11 +8,6 @@ fn argv(text: &str) -> Vec<String> {
     split(text).unwrap().argv
 }
 
-fn rule(text: &str) -> (Rule, usize) {
-    let refusal = split(text).unwrap_err();
-    (refusal.rule, refusal.offset)
-}
-
 /// The words that bash makes, without the expansions that are documented as literal here.
 fn bash(text: &str) -> Option<Vec<String>> {
     let script = format!("set -f +B; printf '%s\\0' {text}");
@@ -42,29 +37,33 @@ fn quotes_and_backslashes_are_removed() {
 
 #[test]
 fn shell_syntax_is_refused_with_its_place() {
-    assert_eq!(rule("ls; rm x"), (Rule::ShellOperator, 2));
-    assert_eq!(rule("ls\nrm x"), (Rule::ShellOperator, 2));
-    assert_eq!(rule("echo `id`"), (Rule::CommandSubstitution, 5));
-    assert_eq!(rule("echo \"$(id)\""), (Rule::CommandSubstitution, 6));
-    assert_eq!(rule("cat$IFS/etc"), (Rule::Expansion, 3));
-    assert_eq!(rule("A=1 ls"), (Rule::AssignmentPrefix, 0));
-    assert_eq!(rule(" a[\"x\"]=1 ls"), (Rule::AssignmentPrefix, 1));
-    assert_eq!(rule("A+=1 ls"), (Rule::AssignmentPrefix, 0));
-    assert_eq!(rule("ls # x"), (Rule::Comment, 3));
-    assert_eq!(rule("~/x"), (Rule::TildeCommand, 0));
-    assert_eq!(rule("ls ~root"), (Rule::Expansion, 3));
-    assert_eq!(rule("ls a=x:~/y"), (Rule::Expansion, 7));
-    assert_eq!(rule("! ls"), (Rule::ShellKeyword, 0));
-    assert_eq!(rule("time ls"), (Rule::ShellKeyword, 0));
-    assert_eq!(rule("coproc ls"), (Rule::ShellKeyword, 0));
-    assert_eq!(rule("%1 x"), (Rule::ShellKeyword, 0));
-    assert_eq!(rule("'%1' x"), (Rule::ShellKeyword, 0));
-    assert_eq!(rule("a[ b ]x"), (Rule::AssignmentPrefix, 0));
-    assert_eq!(rule("echo 'x"), (Rule::UnterminatedQuote, 5));
-    assert_eq!(rule("echo \\"), (Rule::TrailingBackslash, 5));
-    assert_eq!(rule("echo 'a\0'"), (Rule::NulByte, 7));
-    assert_eq!(rule("echo a\r"), (Rule::ControlChar, 6));
-    assert_eq!(rule(" \t"), (Rule::Empty, 0));
+    for (text, expected) in [
+        ("ls; rm x", SHELL_OPERATOR.at(2)),
+        ("ls\nrm x", SHELL_OPERATOR.at(2)),
+        ("echo `id`", COMMAND_SUBSTITUTION.at(5)),
+        ("echo \"$(id)\"", COMMAND_SUBSTITUTION.at(6)),
+        ("cat$IFS/etc", EXPANSION.at(3)),
+        ("A=1 ls", ASSIGNMENT_PREFIX.at(0)),
+        (" a[\"x\"]=1 ls", ASSIGNMENT_PREFIX.at(1)),
+        ("A+=1 ls", ASSIGNMENT_PREFIX.at(0)),
+        ("ls # x", COMMENT.at(3)),
+        ("~/x", TILDE_COMMAND.at(0)),
+        ("ls ~root", EXPANSION.at(3)),
+        ("ls a=x:~/y", EXPANSION.at(7)),
+        ("! ls", SHELL_KEYWORD.at(0)),
+        ("time ls", SHELL_KEYWORD.at(0)),
+        ("coproc ls", SHELL_KEYWORD.at(0)),
+        ("%1 x", SHELL_KEYWORD.at(0)),
+        ("'%1' x", SHELL_KEYWORD.at(0)),
+        ("a[ b ]x", ASSIGNMENT_PREFIX.at(0)),
+        ("echo 'x", UNTERMINATED_QUOTE.at(5)),
+        ("echo \\", TRAILING_BACKSLASH.at(5)),
+        ("echo 'a\0'", NUL_BYTE.at(7)),
+        ("echo a\r", CONTROL_CHAR.at(6)),
+        (" \t", EMPTY.at(0)),
+    ] {
+        assert_eq!(split(text), Err(expected), "{text}");
+    }
 }
 
 #[test]

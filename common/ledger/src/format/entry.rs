@@ -133,9 +133,9 @@ impl Entry {
     /// Adds the members of an object that came as JSON text: strict, in any spelling.
     pub fn data_json(mut self, object: &[u8]) -> Result<Self> {
         let mut text = Vec::with_capacity(object.len());
-        let normal = json::normalize(object, &mut text)
+        let replaced = json::normalize(object, &mut text)
             .map_err(|fault| Error::validation(format!("data is not JSON: {fault}")).with("offset", fault.offset))?;
-        self.replaced += u64::from(normal.replaced);
+        self.replaced += u64::from(replaced);
         let text = inside(&text).ok_or_else(|| Error::validation("data must be a JSON object"))?;
         self.add(text);
         Ok(self)
@@ -308,7 +308,7 @@ fn normal(value: &(impl Serialize + ?Sized)) -> Result<(Vec<u8>, u64)> {
         serde_json::to_vec(value).map_err(|e| Error::validation(format!("entry cannot be written as JSON: {e}")))?;
     let mut out = Vec::with_capacity(text.len());
     match json::normalize(&text, &mut out) {
-        Ok(normal) => Ok((out, u64::from(normal.replaced))),
+        Ok(replaced) => Ok((out, u64::from(replaced))),
         Err(fault) => Err(Error::validation(format!("entry cannot be written: {fault}"))),
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
     if name.kind == Kind::Key && !is_near(text, name.at.end) {
         return None;
     }
-    let forms = [assigned, element, paired, declared, posted, called, listed, stated, quoted, typed, fallback];
+    let forms = [assigned, element, paired, declared, called, listed, stated, quoted, typed, fallback];
     let value = forms
         .iter()
         .find_map(|form| form(text, &name))
@@ -215,14 +215,7 @@ fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if !named.iter().any(|known| text[at..at + word].eq_ignore_ascii_case(known)) {
         return None;
     }
-    at += word;
-    at += Quote::at(text, at).map_or(0, Quote::length);
-    at += blanks(text, at);
-    if !matches!(text.get(at), Some(b':' | b'=')) {
-        return None;
-    }
-    at += 1;
-    at += blanks(text, at);
+    at = behind_sign(text, at + word)?;
     if Quote::at(text, at).is_some() {
         return in_quotes(text, at, name);
     }
@@ -232,6 +225,13 @@ fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
     }
     let value = bare(text, at, true, name.kind);
     (is_bare_secret(&text[value.clone()], name.kind, None) && is_line_end(text, value.end)).then_some(value)
+}
+
+/// Returns the offset behind `:` or `=`, and the blanks and the closing quote around it.
+fn behind_sign(text: &[u8], at: usize) -> Option<usize> {
+    let at = at + Quote::at(text, at).map_or(0, Quote::length);
+    let at = at + blanks(text, at);
+    matches!(text.get(at), Some(b':' | b'=')).then(|| at + 1 + blanks(text, at + 1))
 }
 
 /// `variable "name" { … default = "value" }`, `{"name":"…","type":"…","value":"…"}`: a member of the same block.
@@ -245,26 +245,8 @@ fn declared(text: &[u8], name: &Name) -> Option<Range<usize>> {
     }
     let block = &near[..near.iter().position(|byte| *byte == b'}').unwrap_or(near.len())];
     let words: &[&[u8]] = if opens { &[b"default"] } else { &[b"value", b"Value"] };
-    let mut at = from + words.iter().find_map(|word| Some(memchr::memmem::find(block, word)? + word.len()))?;
-    at += Quote::at(text, at).map_or(0, Quote::length);
-    at += blanks(text, at);
-    matches!(text.get(at), Some(b':' | b'=')).then_some(())?;
-    at += 1;
-    in_quotes(text, at + blanks(text, at), name)
-}
-
-/// A field of a form: `name="…"`, the rest of its head, an empty line, and the value on its own line.
-fn posted(text: &[u8], name: &Name) -> Option<Range<usize>> {
-    let head = line_before(text, name.at.start);
-    memchr::memmem::find(head, b"form-data")?;
-    let quote = Quote::at(text, name.at.end).filter(|quote| !quote.is_of_json())?;
-    let from = name.at.end + quote.length();
-    let near = &text[from..text.len().min(from + 240)];
-    let ends = [&b"\\r\\n\\r\\n"[..], b"\\n\\n"];
-    let start = from + ends.iter().find_map(|end| Some(memchr::memmem::find(near, end)? + end.len()))?;
-    let value = start..start + run(text, start, |byte| !matches!(byte, b'"' | b'\\'));
-    let secret = &text[value.clone()];
-    (is_line_end(text, value.end) && is_quoted_secret(secret, name.kind)).then_some(value)
+    let at = from + words.iter().find_map(|word| Some(memchr::memmem::find(block, word)? + word.len()))?;
+    in_quotes(text, behind_sign(text, at)?, name)
 }
 
 /// `setPassword("value")`, `password('value')`.

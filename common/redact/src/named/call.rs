@@ -1,7 +1,5 @@
 //! Function calls with a secret at a known position among their arguments.
 
-use std::ops::Range;
-
 use crate::Secret;
 use crate::words::extent;
 use crate::words::scan::{Quote, is_token, run, white};
@@ -21,40 +19,27 @@ pub(crate) fn at(text: &[u8], start: usize, index: usize) -> Option<Secret> {
         return None;
     }
     let mut at = start + call.len();
-    let mut first = 0;
-    let mut level = None;
-    loop {
+    for argument in 0..=number {
         at += white(text, at);
         // `b"…"`, `Some("…"`, `String::from("…"`
-        at += run(text, at, |byte| byte.is_ascii_alphabetic() || matches!(byte, b':' | b'&' | b'@' | b'(' | b'_'))
-            .min(20);
-        let Some(quote) = Quote::at(text, at) else {
+        at += run(text, at, |byte| byte.is_ascii_alphabetic() || b":&@(_".contains(&byte)).min(20);
+        let quote = Quote::at(text, at);
+        let value = match quote {
+            Some(quote) if quote.is_of_json() || text[at] == b'`' => return None,
+            Some(_) => extent::quoted(text, at)?,
             // A variable, whose value is elsewhere.
-            let length = run(&text[..text.len().min(at + 120)], at, |byte| {
-                is_token(byte) || matches!(byte, b'.' | b'(' | b')' | b'[' | b']' | b'$' | b'>')
-            });
-            at += length;
-            if first == number || text.get(at) != Some(&b',') {
-                return None;
-            }
-            (at, first) = (at + 1, first + 1);
-            continue;
+            None => at..at + run(text, at, |byte| is_token(byte) || b".()[]$>".contains(&byte)),
         };
-        if quote.is_of_json() || level.is_some_and(|level| level != quote) && first > number {
-            return None;
+        if argument == number {
+            let secret = &text[value.clone()];
+            let fits = secret.len() >= 4 && !is_placeholder(secret) && !is_prose(secret) && !secret.contains(&b' ');
+            return (quote.is_some() && fits).then_some(Secret { at: value, rule: "assignment" });
         }
-        level = Some(quote);
-        let Range { start: from, end } = extent::quoted(text, at)?;
-        if first == number {
-            let value = &text[from..end];
-            let fits = value.len() >= 4 && !is_placeholder(value) && !is_prose(value) && !value.contains(&b' ');
-            return fits.then_some(Secret { at: from..end, rule: "assignment" });
-        }
-        at = end + quote.length();
-        at += run(text, at, |byte| matches!(byte, b')' | b'.' | b'(') || byte.is_ascii_alphabetic() || byte == b'_')
-            .min(20);
+        at = value.end + quote.map_or(0, Quote::length);
+        at += run(text, at, |byte| byte.is_ascii_alphabetic() || b").(_".contains(&byte)).min(20);
         at += white(text, at);
         (text.get(at) == Some(&b',')).then_some(())?;
-        (at, first) = (at + 1, first + 1);
+        at += 1;
     }
+    None
 }

@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use crate::Secret;
 use crate::shapes::header::is_name_and_password;
 use crate::words::name::{Kind, Name};
 use crate::words::random::is_random;
 use crate::words::scan::{Quote, blanks, is_line_start, line_before, piece_before, run, white, word_before};
-use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
+use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret};
 use crate::words::{extent, tables};
 
 /// Returns the operand after a name: `--password value`, `setx NAME value`, `login ada password value`, `requirepass
@@ -107,24 +106,6 @@ pub(crate) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
     }
     let secret = &text[value.clone()];
     (value.end <= offset + pipe && secret.len() >= 3 && !is_placeholder(secret)).then_some(value)
-}
-
-/// Returns the value in `IDENTIFIED BY 'value'` of SQL. `blank` is the offset of the blank before `BY`.
-pub(crate) fn identified(text: &[u8], blank: usize) -> Option<Secret> {
-    let start = blank.checked_sub(10)?;
-    if !text.get(start..blank + 4)?.eq_ignore_ascii_case(b"identified by ") {
-        return None;
-    }
-    let mut at = blank + 4;
-    if text.get(at..at + 9).is_some_and(|word| word.eq_ignore_ascii_case(b"password ")) {
-        at += 9;
-    }
-    let quote = Quote::at(text, at).filter(|quote| text[at] != b'`' && !quote.is_of_json())?;
-    let value = at + quote.length()..quote.closing(text, at + quote.length())?;
-    let secret = &text[value.clone()];
-    let fits =
-        is_quoted_secret(secret, Kind::Password) || secret.len() >= 3 && is_wordy(secret) && !is_placeholder(secret);
-    fits.then_some(Secret { at: value, rule: "assignment" })
 }
 
 /// Returns the value in quotes that begins here, if it is the announced secret. If the name is a JSON string, so is the

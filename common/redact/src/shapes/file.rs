@@ -1,11 +1,10 @@
 //! Private key blocks, also in base64.
 
-use std::ops::Range;
-
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 
 use crate::Secret;
-use crate::words::scan::{Quote, is_base64, run, white};
+use crate::mark::string_end;
+use crate::words::scan::{is_base64, run, white};
 
 /// Returns a private key block that is encoded in base64 as a whole. `start` is the offset of `LS0tLS1CRUdJTi`.
 pub(crate) fn encoded_block(text: &[u8], start: usize) -> Option<Secret> {
@@ -44,7 +43,7 @@ fn end_line(text: &[u8], body: usize) -> Option<usize> {
     let end = body + memchr::memmem::find(near, b"-----END ")? + 9;
     let dashes = run(text, end, |byte| byte != b'-' && byte != b'"' && byte != b'\\');
     let end = end + dashes + run(text, end + dashes, |byte| byte == b'-');
-    string_end(text, body..end).is_none().then_some(end)
+    string_end(&text[..end], body).is_none().then_some(end)
 }
 
 /// Returns the offset after the lines of a block without an end line; `None` if it has no lines.
@@ -62,17 +61,5 @@ fn cut_off(text: &[u8], body: usize) -> Option<usize> {
         if text[..end].ends_with(b":") {
             end += run(text, end, |byte| byte == b' ' || is_base64(byte) || byte == b',');
         }
-    }
-}
-
-/// Returns the end of the JSON string, if it is within the range.
-fn string_end(text: &[u8], within: Range<usize>) -> Option<usize> {
-    let mut at = within.start;
-    loop {
-        at += memchr::memchr2(b'"', b'\\', text.get(at..within.end)?)?;
-        if Quote::at(text, at).is_some_and(Quote::is_of_json) {
-            return Some(at);
-        }
-        at += 1 + usize::from(text[at] == b'\\');
     }
 }

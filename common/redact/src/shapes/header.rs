@@ -1,5 +1,7 @@
 //! Credentials in HTTP headers.
 
+use std::ops::Range;
+
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 
 use crate::Secret;
@@ -19,26 +21,39 @@ fn is_word(text: &[u8], start: usize, word: &[u8]) -> bool {
     text.get(start..start + word.len()).is_some_and(|here| here.eq_ignore_ascii_case(word))
 }
 
+/// Returns the bytes after a scheme that begins here.
+fn after(text: &[u8], start: usize, scheme: &[u8], of: impl Fn(u8) -> bool) -> Option<Range<usize>> {
+    let at = start + scheme.len();
+    (is_word(text, start, scheme) && is_word_start(text, start)).then(|| at..at + run(text, at, of))
+}
+
 /// Returns the credentials after `Bearer`.
 pub(crate) fn bearer(text: &[u8], start: usize) -> Option<Secret> {
-    if !is_word(text, start, b"bearer ") || !is_word_start(text, start) {
-        return None;
-    }
-    let start = start + 7;
-    let length = run(text, start, |byte| is_credential(byte) || byte == b'%');
-    let token = &text[start..start + length];
-    let drawn = length >= 16 && token.iter().any(u8::is_ascii_digit) || is_random(token);
-    drawn.then(|| Secret { at: start..start + length, rule: "bearer" })
+    let at = after(text, start, b"bearer ", |byte| is_credential(byte) || byte == b'%')?;
+    let token = &text[at.clone()];
+    let drawn = token.len() >= 16 && token.iter().any(u8::is_ascii_digit) || is_random(token);
+    drawn.then_some(Secret { at, rule: "bearer" })
 }
 
 /// Returns the credentials after `Basic`: a name and a password in base64.
 pub(crate) fn basic(text: &[u8], start: usize) -> Option<Secret> {
-    if !is_word(text, start, b"basic ") || !is_word_start(text, start) {
+    let at = after(text, start, b"basic ", is_base64)?;
+    is_name_and_password(&text[at.clone()]).then_some(Secret { at, rule: "basic" })
+}
+
+/// Returns the offset of the value of the header that begins here.
+fn value(text: &[u8], start: usize, name: &[u8], signs: &[u8]) -> Option<usize> {
+    let mut at = start + name.len();
+    let quote = Quote::at(text, at);
+    at += quote.map_or(0, Quote::length);
+    at += run(text, at, |byte| byte == b' ');
+    if !is_word(text, start, name) || !signs.contains(text.get(at)?) {
         return None;
     }
-    let start = start + 6;
-    let at = start..start + run(text, start, is_base64);
-    is_name_and_password(&text[at.clone()]).then_some(Secret { at, rule: "basic" })
+    at += 1 + usize::from(text[at..].starts_with(b"=>"));
+    at += run(text, at, |byte| byte == b' ');
+    let opening = Quote::at(text, at);
+    Quote::are_of_one_level(quote, opening).then(|| at + opening.map_or(0, Quote::length))
 }
 
 /// True if this is `name:password` in base64.
@@ -60,24 +75,7 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
 
 /// Returns the credentials in an `Authorization` header of any scheme.
 pub(crate) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
-    const NAME: &[u8] = b"authorization";
-    if !is_word(text, start, NAME) {
-        return None;
-    }
-    let mut at = start + NAME.len();
-    let quote = Quote::at(text, at);
-    at += quote.map_or(0, Quote::length);
-    at += run(text, at, |byte| byte == b' ');
-    if !matches!(text.get(at), Some(b':' | b'=' | b',')) {
-        return None;
-    }
-    at += 1 + usize::from(text[at..].starts_with(b"=>"));
-    at += run(text, at, |byte| byte == b' ');
-    let opening = Quote::at(text, at);
-    if !Quote::are_of_one_level(quote, opening) {
-        return None;
-    }
-    at += opening.map_or(0, Quote::length);
+    let mut at = value(text, start, b"authorization", b":=,")?;
     let scheme = run(text, at, |byte| byte.is_ascii_alphabetic() || byte == b'-');
     let mut rule = "authorization";
     if text.get(at + scheme) == Some(&b' ') {
@@ -103,23 +101,7 @@ pub(crate) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
 
 /// Returns the cookies of a request or a response if one of them is random. `inside` is the offset of `kie`.
 pub(crate) fn cookie(text: &[u8], inside: usize) -> Option<Secret> {
-    let start = inside.checked_sub(3)?;
-    if !is_word(text, start, b"cookie") {
-        return None;
-    }
-    let mut at = start + 6;
-    let quote = Quote::at(text, at);
-    at += quote.map_or(0, Quote::length);
-    if text.get(at) != Some(&b':') {
-        return None;
-    }
-    at += 1;
-    at += run(text, at, |byte| byte == b' ');
-    let opening = Quote::at(text, at);
-    if !Quote::are_of_one_level(quote, opening) {
-        return None;
-    }
-    at += opening.map_or(0, Quote::length);
+    let at = value(text, inside.checked_sub(3)?, b"cookie", b":")?;
     let near = &text[..text.len().min(at + LONGEST_COOKIE)];
     let at = at..at + run(near, at, |byte| !matches!(byte, b'"' | b'\\' | b'\'' | b'`'));
     text[at.clone()].split(|byte| *byte == b';').any(is_session).then_some(Secret { at, rule: "cookie" })

@@ -13,23 +13,13 @@ const MOST: usize = 400;
 /// The longest word before a body.
 const LONGEST_WORD: usize = 12;
 
-/// The bytes of a token.
-static IS_TOKEN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0_u8;
-    while byte < 128 {
-        table[byte as usize] = byte.is_ascii_alphanumeric() || is_separator(&byte);
-        byte += 1;
-    }
-    table
-};
-
 /// Returns the tokens in a text, in order.
 pub(crate) fn all(text: &[u8]) -> impl Iterator<Item = Range<usize>> + use<'_> {
     // Each run that is long enough covers the byte that comes as far behind the one before it.
     let (mut behind, mut probe) = (0, LEAST - 1);
     std::iter::from_fn(move || {
-        let is_token = |at: usize| text.get(at).is_some_and(|byte| IS_TOKEN[usize::from(*byte)]);
+        let is_outside = |byte: &u8| !byte.is_ascii_alphanumeric() && !is_separator(byte);
+        let is_token = |at: usize| text.get(at).is_some_and(|byte| !is_outside(byte));
         while probe < text.len() {
             // Such a run has nine bytes on one side.
             let is_long = is_token(probe)
@@ -39,7 +29,6 @@ pub(crate) fn all(text: &[u8]) -> impl Iterator<Item = Range<usize>> + use<'_> {
                 probe += LEAST;
                 continue;
             }
-            let is_outside = |byte: &u8| !IS_TOKEN[usize::from(*byte)];
             let start = text[behind..probe].iter().rposition(is_outside).map_or(behind, |before| behind + before + 1);
             let end = text[probe..].iter().position(is_outside).map_or(text.len(), |length| probe + length);
             let token = token(text, start, end);

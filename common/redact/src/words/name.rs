@@ -32,59 +32,37 @@ pub(crate) struct Name {
 /// Words for a password in which other words end too: `DB_PASS` and `dbPass` match, `bypass` does not.
 const PASSWORD_WORDS: [&str; 4] = ["pass", "pwd", "psk", "pw"];
 
-/// A normalized name: lower-case letters and digits, without a trailing number.
-struct Plain {
-    bytes: [u8; 96],
-    length: usize,
-}
-
-impl Plain {
-    fn of(name: &[u8], rest: &[u8]) -> Option<Self> {
-        let mut plain = Self { bytes: [0; 96], length: 0 };
-        for byte in name.iter().chain(rest).filter(|byte| byte.is_ascii_alphanumeric()) {
-            *plain.bytes.get_mut(plain.length)? = byte.to_ascii_lowercase();
-            plain.length += 1;
-        }
-        while plain.length > 0 && plain.bytes[plain.length - 1].is_ascii_digit() {
-            plain.length -= 1;
-        }
-        Some(plain)
-    }
-
-    fn text(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    fn ends(&self, words: &[&str]) -> bool {
-        words.iter().any(|word| self.text().ends_with(word.as_bytes()))
-    }
+/// A name in lower-case letters and digits, without a trailing number.
+fn plain(name: &[u8]) -> Vec<u8> {
+    let mut plain: Vec<u8> = name.iter().filter(|byte| byte.is_ascii_alphanumeric()).copied().collect();
+    plain.make_ascii_lowercase();
+    let digits = plain.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    plain.truncate(plain.len() - digits);
+    plain
 }
 
 /// Returns the kind of secret that a name announces; `None` for an ordinary name.
 pub(crate) fn kind_of(name: &[u8]) -> Option<Kind> {
-    kind(name, b"")
+    kind(&plain(name), name)
 }
 
-fn kind(qualifier: &[u8], name: &[u8]) -> Option<Kind> {
-    let plain = Plain::of(qualifier, name)?;
-    if plain.ends(tables::NAMES_WITHOUT_SECRET) {
+/// Returns the kind of a name, whose plain text may begin with the word before it.
+fn kind(plain: &[u8], name: &[u8]) -> Option<Kind> {
+    let ends = |words: &[&str]| words.iter().any(|word| plain.ends_with(word.as_bytes()));
+    if ends(tables::NAMES_WITHOUT_SECRET) {
         None
-    } else if plain.ends(tables::PASSWORD_NAMES) || ends_in_word(name_of(qualifier, name), &PASSWORD_WORDS) {
+    } else if ends(tables::PASSWORD_NAMES) || ends_in_word(name, &PASSWORD_WORDS) {
         Some(Kind::Password)
-    } else if plain.ends(tables::SECRET_NAMES) {
+    } else if ends(tables::SECRET_NAMES) {
         Some(Kind::Secret)
-    } else if plain.ends(tables::TOKEN_NAMES) {
+    } else if ends(tables::TOKEN_NAMES) {
         Some(Kind::Token)
-    } else if ends_in_word(name_of(qualifier, name), &["auth"]) {
+    } else if ends_in_word(name, &["auth"]) {
         Some(Kind::Basic)
     } else {
-        let open = tables::PUBLIC_KEY_PREFIXES.iter().any(|word| plain.text().starts_with(word.as_bytes()));
-        (ends_in_word(name_of(qualifier, name), &["key"]) && !open).then_some(Kind::Key)
+        let is_open = tables::PUBLIC_KEY_PREFIXES.iter().any(|word| plain.starts_with(word.as_bytes()));
+        (ends_in_word(name, &["key"]) && !is_open).then_some(Kind::Key)
     }
-}
-
-fn name_of<'a>(qualifier: &'a [u8], name: &'a [u8]) -> &'a [u8] {
-    if name.is_empty() { qualifier } else { name }
 }
 
 /// True if a name ends in one of these as a separate word: after `_`, `-`, or at a capital letter.
@@ -113,8 +91,10 @@ fn is_account(head: &[u8]) -> bool {
 pub(crate) fn is_the_word(value: &[u8]) -> bool {
     const WORDS: [&str; 10] =
         ["password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "apikey", "key", "auth"];
-    let Some(plain) = Plain::of(value, b"") else { return false };
-    let text = plain.text();
+    if value.len() > 96 {
+        return false;
+    }
+    let text = &plain(value)[..];
     let text = ["my", "your", "the", "new", "old", "user", "db"]
         .iter()
         .find_map(|head| text.strip_prefix(head.as_bytes()).filter(|rest| !rest.is_empty()))
@@ -127,8 +107,8 @@ impl Name {
     pub(crate) fn around(text: &[u8], inside: usize) -> Option<Self> {
         let at = word_around(text, inside)?;
         let word = &text[at.clone()];
-        let kind =
-            if word.eq_ignore_ascii_case(b"key") { kind(word_before(text, at.start), word) } else { kind_of(word) }?;
+        let before = if word.eq_ignore_ascii_case(b"key") { word_before(text, at.start) } else { b"" };
+        let kind = kind(&plain(&[before, word].concat()), word)?;
         Some(Self { at, kind })
     }
 }

@@ -71,21 +71,11 @@ fn entropy(text: &[u8]) -> f64 {
     if all == 0 { 0.0 } else { binary_logarithm(all) - known.sum::<f64>() / f64::from(all) }
 }
 
-/// Returns the binary logarithm of a positive number, accurate to a few millionths. The standard library's function
-/// would load the system's math library into every program.
+/// Returns the binary logarithm of a positive number, at most 0.09 too small. The standard library's function would load
+/// the system's math library into every program.
 fn binary_logarithm(number: u32) -> f64 {
     let whole = number.ilog2();
-    let mut rest = f64::from(number) / f64::from(1_u32 << whole);
-    let (mut sum, mut bit) = (f64::from(whole), 0.5);
-    for _ in 0..20 {
-        rest *= rest;
-        if rest >= 2.0 {
-            rest /= 2.0;
-            sum += bit;
-        }
-        bit /= 2.0;
-    }
-    sum
+    f64::from(whole) + f64::from(number) / f64::from(1_u32 << whole) - 1.0
 }
 
 #[cfg(test)]
@@ -95,7 +85,7 @@ mod tests {
     #[test]
     fn binary_logarithm_matches_standard_library() {
         for number in (1..2000).chain([1 << 20, u32::MAX]) {
-            assert!((binary_logarithm(number) - f64::from(number).log2()).abs() < 1e-5, "{number}");
+            assert!((0.0..0.09).contains(&(f64::from(number).log2() - binary_logarithm(number))), "{number}");
         }
     }
 
