@@ -129,6 +129,11 @@ impl Reply for Verified {
 pub(crate) const UNSIGNED: &str =
     "there is no checkpoint, so last lines may have been removed: cp-log checkpoint signs one";
 
+/// A count, and what is counted.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// What is well, in one line for a person.
 #[derive(Default)]
 pub(crate) struct Sum {
@@ -157,7 +162,6 @@ impl Sum {
 
     /// One line, and one for each property that could not be proved.
     pub(crate) fn text(&self) -> String {
-        let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let (ledgers, lines) = (counted(self.ledgers, "ledger"), counted(self.lines, "line"));
         let result = if self.faults == 0 { "intact".to_owned() } else { counted(self.faults, "fault") };
         let mut sum = format!("{ledgers}, {lines}: {result}.");

@@ -15,7 +15,7 @@ use cp_ledger::proof::{Fault, Kind, NotProved};
 use cp_ledger::read::segments;
 use cp_ledger::read::source::is_stdin;
 
-use crate::reading::{Group, Origins, Target, await_input, to_prove};
+use crate::reading::{Group, Origins, Target, await_input, by_ledger, to_prove};
 use crate::verified::{Sum, UNSIGNED, Verified};
 
 /// The entry of this verb in `reference`.
@@ -137,8 +137,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let targets = to_prove(&args.files, context)?;
     let options = Options { json: !args.no_json, closed: args.closed };
     let keys = args.keys.iter().map(|key| Verifier::load(key)).collect::<Result<_>>()?;
-    let groups = Group::all(&targets);
     Origins::of(&targets, context);
+    let groups = by_ledger(targets);
     let requirements = Requirements { checkpoint: args.checkpoint.clone(), keys };
     if let [group] = &groups[..]
         && let [only] = &group.files[..]

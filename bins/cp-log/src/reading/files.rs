@@ -33,11 +33,18 @@ pub(crate) struct Target {
     bundle: Option<Arc<Unpacked>>,
 }
 
-/// A ledger with its files, the oldest first; in the order of operands, then of paths.
+/// The place of a ledger in the order of operands, then of paths.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Rank {
     pub(crate) operand: usize,
     pub(crate) ledger: PathBuf,
+}
+
+/// The files of one ledger, the oldest first.
+pub(crate) struct Group {
+    pub(crate) rank: Rank,
+    pub(crate) ledger: PathBuf,
+    pub(crate) files: Vec<Target>,
 }
 
 impl Target {
@@ -94,13 +101,36 @@ pub(crate) fn without_mark(entry: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The files of each ledger, the oldest first.
-pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<(Rank, Vec<Target>)> {
-    let mut ledgers = std::collections::BTreeMap::<Rank, Vec<Target>>::new();
+/// The files of each ledger, each file once.
+pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<Group> {
+    let (mut groups, mut places) = (Vec::<Group>::new(), HashMap::new());
     for target in targets {
-        ledgers.entry(target.rank()).or_default().push(target);
+        let ledger = ledger_of(&target.path);
+        let place = *places.entry(ledger.clone()).or_insert_with(|| {
+            groups.push(Group { rank: target.rank(), ledger, files: Vec::new() });
+            groups.len() - 1
+        });
+        let files = &mut groups[place].files;
+        if !files.iter().any(|file| file.path == target.path) {
+            files.push(target);
+        }
     }
-    ledgers.into_iter().collect()
+    for group in &mut groups {
+        // Digits sort before letters, so the file that goes on comes last.
+        group.files.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+    groups.sort_by(|a, b| a.rank.cmp(&b.rank));
+    groups
+}
+
+/// The ledgers to prove, without files of other programs. A file that was named must be one.
+pub(crate) fn ledgers(operands: &[PathBuf], context: &Context) -> Result<Vec<Group>> {
+    let mut groups = Vec::new();
+    for group in by_ledger(to_prove(operands, context)?) {
+        let are_ledgers: Vec<bool> = group.files.iter().map(is_ledger).collect::<Result<_>>()?;
+        groups.extend(are_ledgers.contains(&true).then_some(group));
+    }
+    Ok(groups)
 }
 
 /// The files to read for a proof. Fails if there are none, because nothing would be proved, and if a directory has what
@@ -179,7 +209,7 @@ fn found(operands: &[PathBuf], context: &Context) -> Result<Operands> {
 }
 
 /// True if a file is a ledger. One that was named has to be.
-pub(crate) fn is_ledger(target: &Target) -> Result<bool> {
+fn is_ledger(target: &Target) -> Result<bool> {
     let path = &target.path;
     if is_stdin(path) {
         return Err(Error::validation("what belongs to a ledger lies beside it, and standard input is not a bundle")
@@ -298,38 +328,10 @@ fn is_lines(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().ends_with(b".jsonl"))
 }
 
-/// The files of one ledger, the oldest first.
-pub(crate) struct Group {
-    pub(crate) ledger: PathBuf,
-    pub(crate) files: Vec<Target>,
-}
-
 impl Group {
     /// True if only closed segments were named, so that other segments are not expected.
     pub(crate) fn is_part(&self) -> bool {
         self.files.iter().all(|file| file.named && segments::is_closed(&file.path))
-    }
-
-    /// The files of each ledger, in the order in which the ledgers were named or found.
-    pub(crate) fn all(targets: &[Target]) -> Vec<Self> {
-        let mut groups: Vec<Self> = Vec::new();
-        let mut places = HashMap::new();
-        for target in targets {
-            let ledger = segments::ledger_of(&target.path);
-            let place = *places.entry(ledger.clone()).or_insert_with(|| {
-                groups.push(Self { ledger, files: Vec::new() });
-                groups.len() - 1
-            });
-            let files = &mut groups[place].files;
-            if !files.iter().any(|file| file.path == target.path) {
-                files.push(target.clone());
-            }
-        }
-        for group in &mut groups {
-            // Digits sort before letters, so the file that goes on comes last.
-            group.files.sort_by(|a, b| a.path.cmp(&b.path));
-        }
-        groups
     }
 }
 

@@ -20,7 +20,7 @@ use cp_ledger::proof::leaves::head_of;
 use cp_ledger::read::source::is_stdin;
 
 pub(crate) use self::files::{
-    Group, Rank, Target, await_input, by_ledger, is_ledger, refuse_waiting_input, to_prove, to_read, without_mark,
+    Group, Rank, Target, await_input, by_ledger, ledgers, refuse_waiting_input, to_prove, to_read, without_mark,
 };
 pub(crate) use self::merge::{Head, Merge, Place};
 pub(crate) use self::printer::Printer;

@@ -20,7 +20,7 @@ use crate::proof::{Fault, Kind, NotProved};
 use crate::read::segments::{is_closed, number_in};
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
-use crate::store::blob::{self, Flaw};
+use crate::store::blob;
 
 /// The most blobs that are remembered as verified.
 const BLOBS_REMEMBERED: usize = 1 << 16;
@@ -323,8 +323,7 @@ impl Whole {
             }
             match blob::flaw(&self.ledger, &hash)? {
                 None => self.proved("blobs"),
-                Some(Flaw::Missing) => self.fault(place, Kind::Blob, format!("blob {hash} is missing")),
-                Some(Flaw::Changed) => self.fault(place, Kind::Blob, format!("blob {hash} was changed")),
+                Some(flaw) => self.fault(place, Kind::Blob, format!("blob {hash} {flaw}")),
             }
             if self.blobs.len() >= BLOBS_REMEMBERED {
                 self.blobs.clear();

@@ -60,21 +60,12 @@ pub fn load(ledger: &Path, hash: &Hash) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Why a blob is not what a line refers to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    /// There is no such file.
-    Missing,
-    /// Its bytes are others.
-    Changed,
-}
-
-/// The flaw of a blob, if it has one. The blob is read in pieces.
-pub fn flaw(ledger: &Path, hash: &Hash) -> Result<Option<Flaw>> {
+/// What is wrong with a blob that a line refers to, if anything is. The blob is read in pieces.
+pub fn flaw(ledger: &Path, hash: &Hash) -> Result<Option<&'static str>> {
     let file = path(ledger, hash);
     match digest(&file).map_err(|e| Error::io("cannot read the blob", e).in_file(&file))? {
-        None => Ok(Some(Flaw::Missing)),
-        Some((found, _)) => Ok((found != *hash).then_some(Flaw::Changed)),
+        None => Ok(Some("is missing")),
+        Some((found, _)) => Ok((found != *hash).then_some("was changed")),
     }
 }
 
