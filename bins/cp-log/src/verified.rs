@@ -31,8 +31,6 @@ pub(crate) struct Verified {
     hash: Option<String>,
     /// How the file ends: complete, or `in_flight` with bytes of a line that is not whole.
     tail: &'static str,
-    /// How often a writer's clock was behind that of the line before. A time is a claim, so this is not a fault.
-    clock_backwards: u64,
     /// How many faults there are.
     fault_count: u64,
     /// The first hundred of them.
@@ -58,7 +56,6 @@ impl Verified {
             last_seq: report.last.map(|(seq, _)| seq),
             hash: report.last.map(|(_, hash)| hash.to_string()),
             tail: if report.in_flight { "in_flight" } else { "complete" },
-            clock_backwards: report.clock_backwards,
             fault_count: report.fault_count,
             faults: report.faults,
             proved: found.proved,

@@ -86,15 +86,15 @@ const FORMULAS: [Formula; 6] = [
 /// Judges the hash that an entry proves by itself.
 pub(super) fn judge(entry: &Entry, claims: &mut Claims<'_>) -> Result<()> {
     for (_, member, claim, formula, is_here) in FORMULAS.iter().filter(|(event, ..)| *event == entry.event) {
+        let has_secret = entry.text("command_hmac").is_some() || entry.is_redacted();
         let verdict = match (entry.text(member), formula(entry)) {
             (Some(said), Some(hash)) if hash == said => Verdict::Holds,
             (Some(said), Some(hash)) => Verdict::Broken(format!("the hash is {said}, what it is over has {hash}")),
             (Some(_), None) if *is_here => Verdict::Broken("what its hash is over is not in the line".to_owned()),
-            (None, _) if *member != "command_hash" => continue,
-            (None, _) if entry.text("command_hmac").is_some() || entry.is_redacted() => {
+            (None, _) if *member == "command_hash" && has_secret => {
                 Verdict::Unknown("a secret was taken out of what the hash is over".to_owned())
             }
-            (None, _) => Verdict::Broken("the command has no hash".to_owned()),
+            (None, _) if *member == "command_hash" => Verdict::Broken("the command has no hash".to_owned()),
             _ => continue,
         };
         claims.record(entry.place, claim, verdict)?;

@@ -10,7 +10,6 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result, json, signals};
-use cp_ledger::format::line::Hash;
 use cp_ledger::proof::leaves::origin_of;
 use cp_ledger::proof::verifier::{Options, verify};
 use cp_ledger::read::End;
@@ -52,8 +51,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut claims = Claims { context, ledgers: Vec::new(), held: 0, doubtful: Vec::new() };
     let mut fold = Fold::default();
     for group in groups {
-        let (name, origin) = (group.rank.ledger.display().to_string(), origin_of(&group.files[0].path)?);
-        claims.ledgers.push((name, origin));
+        claims.ledgers.push((group.rank.ledger.display().to_string(), origin_of(&group.files[0].path)?));
         let mut before = None;
         for target in group.files {
             let report = verify(&target.path, before, &Options { json: true, closed: false }, &mut |_, _| {})?;
@@ -78,8 +76,7 @@ fn entries(file: &Path, fold: &mut Fold, claims: &mut Claims<'_>) -> Result<()> 
         }
         let Some(line) = raw.stored().filter(|line| json::check(line.bytes()).is_ok()) else { continue };
         let place = Place { ledger: claims.ledgers.len() - 1, seq: Some(line.seq()) };
-        let blobs: Vec<Hash> = blob::references(line.body()).collect();
-        for hash in blobs {
+        for hash in blob::references(line.body()) {
             let flaw = blob::flaw(&ledger, &hash)?.map(|flaw| format!("the large value {hash} {flaw}"));
             claims.record(place, "blob", flaw.map_or(Verdict::Holds, Verdict::Broken))?;
         }
@@ -107,17 +104,10 @@ pub(crate) struct Judged {
     why: Option<String>,
 }
 
-impl Judged {
-    /// The claim in words, without its ledger.
-    fn words(&self) -> String {
-        let seq = self.seq.map_or(String::new(), |seq| format!("line {seq}, "));
-        format!("{seq}{}: {}", self.claim, self.why.as_deref().unwrap_or("it holds"))
-    }
-}
-
 impl Reply for Judged {
     fn text(&self) -> String {
-        format!("{}: {}", self.ledger, self.words())
+        let seq = self.seq.map_or(String::new(), |seq| format!("line {seq}, "));
+        format!("{}: {seq}{}: {}", self.ledger, self.claim, self.why.as_deref().unwrap_or("it holds"))
     }
 }
 
@@ -195,15 +185,14 @@ impl Claims<'_> {
                         ledger = &judged.ledger;
                         out.piece(&format!("{title}  {ledger}\n"))?;
                     }
-                    out.piece(&format!("    {}\n", judged.words()))?;
+                    out.piece(&format!("    {}\n", &judged.text()[ledger.len() + 2..]))?;
                 }
             }
             out.piece(&format!("Nothing wrong: {} of {}\n", counted(self.held, "claim"), counted(ledgers, "ledger")))?;
         }
         let Some(first) = first else { return Ok(()) };
         let all = self.held + broken + unknown;
-        let message = format!("{broken} of {all} claims contradicted; the first: {first}");
-        Err(Error::new(Code::Integrity, message)
-            .hint("each is a record with `holds` false; cp-ledger(5) has every formula"))
+        let error = Error::new(Code::Integrity, format!("{broken} of {all} claims contradicted; the first: {first}"));
+        Err(error.hint("each is a record with `holds` false; cp-ledger(5) has every formula"))
     }
 }

@@ -12,12 +12,12 @@ use cp_common::stream::unread;
 use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::home::session_directory;
 use cp_ledger::proof::checkpoint::checkpoint_path;
-use cp_ledger::read::segments::{self, ledger_of, segments_of};
+use cp_ledger::read::segments::{ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
-use cp_ledger::read::tail::is_ledger_file;
 use cp_ledger::sessions::Session;
 use rustix::fs::FileType;
 
+use super::reader::is_ledger_or_empty;
 use super::runs::{ledger_of_run, run_ledger};
 use super::unpacked::Unpacked;
 
@@ -65,16 +65,12 @@ impl Target {
 
     /// The name of its ledger.
     fn name(&self) -> PathBuf {
-        self.named_in_bundle(&ledger_of(&self.path))
+        name_in(self.bundle.as_deref(), &ledger_of(&self.path))
     }
 
     /// The name of the file for people: its path, and in a bundle its name there.
     pub(crate) fn shown(&self) -> PathBuf {
-        self.named_in_bundle(&self.path)
-    }
-
-    fn named_in_bundle(&self, file: &Path) -> PathBuf {
-        self.bundle.as_ref().map_or_else(|| file.to_owned(), |bundle| bundle.name_of(file))
+        name_in(self.bundle.as_deref(), &self.path)
     }
 
     /// The members that are appended to an entry to say where it was found. A path that is not UTF-8 is printed twice,
@@ -99,6 +95,10 @@ pub(crate) fn without_mark(entry: &[u8]) -> Vec<u8> {
         Some(at) => [&entry[..at], b"}"].concat(),
         None => entry.to_vec(),
     }
+}
+
+fn name_in(bundle: Option<&Unpacked>, file: &Path) -> PathBuf {
+    bundle.map_or_else(|| file.to_owned(), |bundle| bundle.name_of(file))
 }
 
 /// The files of each ledger, each file once.
@@ -149,6 +149,15 @@ pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Ta
         return Err(Error::new(Code::Integrity, message)
             .with("kind", "rollback")
             .hint("put the ledger back, or move this file away if you removed the ledger"));
+    }
+    let is_alone = |part: &&Target| {
+        let ledger = ledger_of(&part.path);
+        part.named && ledger != part.path && !targets.iter().any(|target| target.path == ledger)
+    };
+    if let Some(part) = targets.iter().find(is_alone) {
+        let hint =
+            format!("name {}; cp-log verify - reads the lines of a segment alone", ledger_of(&part.path).display());
+        return Err(Error::usage("a closed segment is proved with its ledger").in_file(&part.path).hint(hint));
     }
     if !targets.is_empty() {
         return Ok(targets);
@@ -218,13 +227,8 @@ fn is_ledger(target: &Target) -> Result<bool> {
     if !path.is_file() {
         return Err(Error::not_found("no such ledger").in_file(path));
     }
-    if is_ledger_file(&cp_ledger::read::open(path)?) {
-        return Ok(true);
-    }
-    if target.must_be_ledger() {
-        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(&target.shown()));
-    }
-    Ok(false)
+    // An empty file is not one.
+    is_ledger_or_empty(&cp_ledger::read::open(path)?, u64::MAX, target)
 }
 
 /// How long a program before a pipe has to send its first bytes.
@@ -294,10 +298,7 @@ impl Operands {
         paths.sort();
         for path in paths {
             if self.lost.is_none() {
-                let shown = |path: &Path| match &self.bundle {
-                    Some(bundle) => bundle.name_of(path),
-                    None => path.to_owned(),
-                };
+                let shown = |path: &Path| name_in(self.bundle.as_deref(), path);
                 let lost =
                     ledger_beside(&path).filter(|ledger| !ledger.exists() && !ledger.with_extension("").exists());
                 self.lost = lost.map(|ledger| (shown(&path), shown(&ledger)));
@@ -326,13 +327,6 @@ fn ledger_beside(part: &Path) -> Option<PathBuf> {
 /// True if the name of a file says that it holds lines of JSON.
 fn is_lines(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().ends_with(b".jsonl"))
-}
-
-impl Group {
-    /// True if only closed segments were named, so that other segments are not expected.
-    pub(crate) fn is_part(&self) -> bool {
-        self.files.iter().all(|file| file.named && segments::is_closed(&file.path))
-    }
 }
 
 #[cfg(test)]
