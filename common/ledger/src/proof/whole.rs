@@ -71,8 +71,7 @@ struct Beginning {
 #[derive(Deserialize)]
 struct Seal {
     size: u64,
-    #[serde(default)]
-    root: String,
+    root: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -234,7 +233,8 @@ impl Whole {
 
     fn event(&mut self, line: &Line<'_>, place: &Place) -> Result<()> {
         if let Some(seal) = seal_of(line) {
-            self.root(place, "seals", seal.size, &seal.root);
+            // Without a root it proves nothing, and is only an entry of that name.
+            seal.root.iter().for_each(|root| self.root(place, "seals", seal.size, root));
         } else if let Some(signed) = data_of::<Signed>(line, CHECKPOINT) {
             self.root(place, "checkpoint_entries", signed.size, &signed.root);
             // Any key may sign a ledger that names none, or whose beginning is not here.
