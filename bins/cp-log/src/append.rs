@@ -109,7 +109,7 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
         }
     };
     if args.append.dry_run {
-        let entry = raw(&planned(&make(context)?)?)?;
+        let entry = planned(&make(context)?)?;
         unread::note(READ_INPUT, context);
         return context.out.answer(&Planned {
             dry_run: true,
@@ -130,7 +130,7 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
 }
 
 /// The members that the line would have, as an object.
-fn planned(entry: &Entry) -> Result<Vec<u8>> {
+fn planned(entry: &Entry) -> Result<Box<RawValue>> {
     entry.check()?;
     let mut object = vec![b'{'];
     entry.compose(&mut object);
@@ -140,11 +140,7 @@ fn planned(entry: &Entry) -> Result<Vec<u8>> {
         object.remove(1);
     }
     object.push(b'}');
-    Ok(object)
-}
-
-fn raw(text: &[u8]) -> Result<Box<RawValue>> {
-    serde_json::from_slice(text)
+    serde_json::from_slice(&object)
         .map_err(|e| Error::new(Code::Unknown, format!("a composed entry is not valid JSON: {e}")))
 }
 
@@ -171,12 +167,8 @@ impl<'a> Stream<'a> {
         let Some(ledger) = &mut self.ledger else { return Ok(()) };
         match ledger.commit() {
             Ok(committed) => {
-                if let Some(hash) = committed.hashes.first() {
-                    self.first.get_or_insert((committed.first, *hash));
-                }
-                if let Some(hash) = committed.hashes.last() {
-                    self.last = Some((committed.first + committed.hashes.len() as u64 - 1, *hash));
-                }
+                self.first = self.first.or(committed.first().copied());
+                self.last = committed.last().copied().or(self.last);
                 Ok(())
             }
             Err(e) => {

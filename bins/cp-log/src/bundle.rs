@@ -14,7 +14,7 @@ use cp_ledger::store::blob;
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
-use crate::reading::{Group, Part, Start, is_ledger, line_of, to_prove};
+use crate::reading::{Group, Part, Start, ledgers, line_of};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -90,19 +90,15 @@ pub(crate) struct Item {
 impl Plan {
     /// Finds the ledgers. An operand that is not a ledger is an error before anything is written.
     pub(crate) fn new(subjects: &[PathBuf], context: &Context) -> Result<Self> {
-        let mut groups = Vec::new();
-        for group in Group::all(&to_prove(subjects, context)?) {
-            let are_ledgers: Vec<bool> = group.files.iter().map(is_ledger).collect::<Result<_>>()?;
-            groups.extend(are_ledgers.contains(&true).then_some(group));
-        }
+        let groups = ledgers(subjects, context)?;
         if groups.is_empty() {
             return Err(Error::not_found("no ledger is there").hint("name a run, a session or a ledger"));
         }
         let mut plan = Self { groups: Vec::new(), items: Vec::new() };
-        let ledgers: Vec<PathBuf> =
+        let paths: Vec<PathBuf> =
             groups.iter().map(|group| std::path::absolute(&group.ledger)).collect::<std::io::Result<_>>()?;
-        let base = common_directory(&ledgers);
-        for (group, ledger) in groups.iter().zip(&ledgers) {
+        let base = common_directory(&paths);
+        for (group, ledger) in groups.iter().zip(&paths) {
             plan.add_ledger(group, &name_below(&base, ledger))?;
         }
         plan.groups = groups;

@@ -17,7 +17,7 @@ use cp_ledger::proof::note::{Checkpoint, Signer, is_key_name};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::LedgerOption;
+use crate::ledger::{LedgerOption, Named as _};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -122,12 +122,12 @@ fn answer_of(ledger: &Path, checkpoint: &Checkpoint) -> Signed {
 fn checkpoint_of(ledger: &Path, held: &HeldCheckpoint, signer: &Signer) -> Result<Checkpoint> {
     let (newest, own) = (held.newest(), signer.verifier());
     let mut root_of_newest = None;
-    let (walked, tree) = grow(&files_of(ledger)?, |tree| {
+    let (origin, signer_in_line_0, tree) = grow(&files_of(ledger)?, |tree| {
         if newest.is_some_and(|(_, newest)| newest.size == tree.size()) {
             root_of_newest = Some(tree.root());
         }
     })?;
-    let checkpoint = Checkpoint { origin: walked.origin, size: tree.size(), root: tree.root() };
+    let checkpoint = Checkpoint { origin, size: tree.size(), root: tree.root() };
     if let Some((_, newest)) = newest
         && (newest.origin != checkpoint.origin || root_of_newest != Some(newest.root))
     {
@@ -138,7 +138,7 @@ fn checkpoint_of(ledger: &Path, held: &HeldCheckpoint, signer: &Signer) -> Resul
             .hint("cp-log verify shows whether it was rolled back or forked"));
     }
     // A program that verifies the ledger knows only the key that line 0 names.
-    if let Some(named) = walked.signer.map(|named| named.to_text()).filter(|named| *named != own.to_text()) {
+    if let Some(named) = signer_in_line_0.map(|named| named.to_text()).filter(|named| *named != own.to_text()) {
         let message = format!("the signer of the ledger is {named}, not {}", own.to_text());
         return Err(Error::new(Code::Forbidden, message)
             .in_file(ledger)

@@ -1,7 +1,6 @@
 //! `cp-log follow`: print entries as they are appended, across rotation.
 
 use std::fs::File;
-use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,14 +8,12 @@ use std::time::Duration;
 use cp_common::output::has_lost_reader;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result, signals};
-use cp_ledger::read::source::{Source, is_stdin, open_source};
+use cp_ledger::read::source::is_stdin;
 use cp_ledger::read::{End, Lines, backward, open};
 use cp_ledger::sessions::Session;
 
-use crate::ledger::LedgerOperand;
-use crate::reading::{
-    Direction, Filters, Printer, Reader, Select, Step, Target, is_ledger_or_empty, refuse_waiting_input, step,
-};
+use crate::ledger::{LedgerOperand, Named as _};
+use crate::reading::{Filters, Printer, Select, Step, Target, is_ledger_or_empty, refuse_waiting_input, step};
 
 /// How often a file is looked at.
 const POLL: Duration = Duration::from_millis(100);
@@ -48,13 +45,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    if !args.ledger.is_named() {
+    if !args.ledger.file().is_some() {
         refuse_waiting_input()?;
     }
     let path = args.ledger.path(context)?;
     let session = context.options.session.clone();
     // No line of a session that does not exist will ever come.
-    if let Some(named) = session.as_deref().filter(|_| !args.ledger.is_named()) {
+    if let Some(named) = session.as_deref().filter(|_| !args.ledger.file().is_some()) {
         Session::find(named, &context.home)?;
     }
     let select = Select::of(&args.filters, session.as_deref(), context)?;
@@ -65,20 +62,16 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
-    if is_stdin(path) || matches!(open_source(path)?, Source::Stream(_)) {
-        if last > 0 {
-            return Err(Error::usage("--last needs a file that grows")
-                .hint("cp-log query --reverse --limit N shows the last lines of a stream"));
-        }
-        return follow_stream(path, select, printer, context);
+    if is_stdin(path) || path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(Error::usage("only a file grows").hint("cp-log query - prints the lines of a stream as they come"));
     }
     let mut position = Position::open(path, last)?;
     context.out.streaming()?;
-    while !printer.is_full() {
+    loop {
         position.read(select, printer, context)?;
         context.out.flush()?;
         if printer.is_full() {
-            break;
+            return Ok(());
         }
         // Without appended lines nothing is written, so a closed reader must be detected.
         if has_lost_reader() {
@@ -87,31 +80,6 @@ fn follow(path: &Path, last: u64, select: &Select, printer: &mut Printer, contex
         std::thread::sleep(POLL);
         signals::check()?;
     }
-    Ok(())
-}
-
-/// Prints what comes from a stream until it ends.
-fn follow_stream(path: &Path, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
-    context.out.streaming()?;
-    let target = Target::named(path);
-    Reader::open(&target, Direction::Forward, None)?.each(select, &mut |step| {
-        match step {
-            Step::Wait => {
-                context.out.flush()?;
-                while is_stdin(path) && !signals::wait_readable(rustix::stdio::stdin(), Some(POLL))? {
-                    if has_lost_reader() {
-                        return Err(Error::reader_gone());
-                    }
-                }
-            }
-            Step::Fault(e) => context.out.item_failed(e)?,
-            Step::Entry(view) => {
-                printer.print(&target, &view, context)?;
-            }
-        }
-        Ok(if printer.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    Ok(())
 }
 
 /// How far which file was read.

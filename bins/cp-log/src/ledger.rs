@@ -6,8 +6,7 @@ use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::wire::{Reply, quoted};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Line;
-use cp_ledger::read::tail::{Last, Tail};
-use cp_ledger::read::{End, backward, open};
+use cp_ledger::read::{End, backward};
 use serde::Serialize;
 
 use crate::reading::ledger_of_run;
@@ -20,17 +19,13 @@ pub(crate) struct LedgerOption {
     file: Option<PathBuf>,
 }
 
+impl Named for LedgerOption {
+    fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+}
+
 impl LedgerOption {
-    /// The path of the ledger.
-    pub(crate) fn path(&self, context: &Context) -> Result<PathBuf> {
-        path_or_run(self.file.as_deref(), context)
-    }
-
-    /// The absolute path of the ledger, if it may be written.
-    pub(crate) fn writable_path(&self, context: &Context) -> Result<PathBuf> {
-        writable(&self.path(context)?, context)
-    }
-
     /// The absolute path of the ledger to append to, where `--run` is a member of the entry. Directories are created
     /// only inside the home, because elsewhere a missing one is a mistyped name.
     pub(crate) fn append_path(&self, context: &Context) -> Result<PathBuf> {
@@ -53,33 +48,35 @@ pub(crate) struct LedgerOperand {
     file: Option<PathBuf>,
 }
 
+impl Named for LedgerOperand {
+    fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+}
+
 impl LedgerOperand {
-    /// True if the command line says which file.
-    pub(crate) fn is_named(&self) -> bool {
-        self.file.is_some()
-    }
-
-    /// The path of the ledger.
-    pub(crate) fn path(&self, context: &Context) -> Result<PathBuf> {
-        path_or_run(self.file.as_deref(), context)
-    }
-
-    /// The absolute path of the ledger, if it may be written.
-    pub(crate) fn writable_path(&self, context: &Context) -> Result<PathBuf> {
-        writable(&self.path(context)?, context)
-    }
-
     /// The absolute path of the ledger to append to, where `--run` is a member of the entry.
     pub(crate) fn append_path(&self, context: &Context) -> Result<PathBuf> {
         writable(&path_of(self.file.as_deref(), context), context)
     }
 }
 
-/// The same as [`path_of`], but without a named file it is the ledger of the run that `--run` names.
-fn path_or_run(file: Option<&Path>, context: &Context) -> Result<PathBuf> {
-    match &context.options.run {
-        Some(run) if file.is_none() && context.options.ledger.is_none() => ledger_of_run(run, context),
-        _ => Ok(path_of(file, context)),
+/// What names a ledger.
+pub(crate) trait Named {
+    /// The file that the verb names.
+    fn file(&self) -> Option<&Path>;
+
+    /// The path of the ledger. Without a named file it is that of the run that `--run` names.
+    fn path(&self, context: &Context) -> Result<PathBuf> {
+        match &context.options.run {
+            Some(run) if self.file().is_none() && context.options.ledger.is_none() => ledger_of_run(run, context),
+            _ => Ok(path_of(self.file(), context)),
+        }
+    }
+
+    /// The absolute path of the ledger, if it may be written.
+    fn writable_path(&self, context: &Context) -> Result<PathBuf> {
+        writable(&self.path(context)?, context)
     }
 }
 
@@ -103,23 +100,12 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     if !path.exists() {
         return vec![Check::pass("ledger", format!("{shown} will be created by the first append"))];
     }
-    let state = open(&path).and_then(|file| {
-        let size = file.metadata().map_err(|e| Error::io("cannot read the size", e))?.len();
-        Ok(Tail::read(&file, size)?)
-    });
-    vec![match state {
-        Ok(Tail { last: Last::Intact { seq, .. }, .. }) => {
-            Check::pass("ledger", format!("{shown} ends with line {seq}"))
+    vec![match tip_of(&path) {
+        Ok(tip) => Check::pass("ledger", format!("{shown} ends with line {}", tip.seq)),
+        Err(e) => {
+            let hint = "cp-log verify shows what is wrong, cp-log repair --tail moves damaged last lines aside";
+            Check::not_fine("ledger", Status::Fail, format!("{shown}: {}", e.message()), hint)
         }
-        Ok(Tail { last: Last::Damaged, .. }) => {
-            let hint = "cp-log verify shows where, cp-log repair --tail moves it aside";
-            Check::not_fine("ledger", Status::Fail, format!("the last line of {shown} is damaged"), hint)
-        }
-        Ok(Tail { last: Last::None, .. }) => {
-            let hint = "name another file with --ledger or CP_LEDGER";
-            Check::not_fine("ledger", Status::Warn, format!("{shown} has no complete line"), hint)
-        }
-        Err(e) => Check::not_fine("ledger", Status::Fail, e.message(), "make the file readable"),
     }]
 }
 
@@ -164,8 +150,12 @@ impl Reply for Tip {
 }
 
 pub(crate) fn tip(args: &TipArgs, context: &mut Context) -> Result<()> {
-    let path = args.ledger.path(context)?;
-    let mut reader = backward(&path)?;
+    let tip = tip_of(&args.ledger.path(context)?)?;
+    context.out.answer(&tip)
+}
+
+fn tip_of(path: &Path) -> Result<Tip> {
+    let mut reader = backward(path)?;
     let mut tail = "complete";
     while let Some(raw) = reader.next()? {
         if raw.end == End::File {
@@ -175,12 +165,12 @@ pub(crate) fn tip(args: &TipArgs, context: &mut Context) -> Result<()> {
         let Some(line) = raw.stored().filter(Line::is_intact) else {
             return Err(Error::new(Code::Integrity, format!("the last line is damaged, at byte {}", raw.offset))
                 .with("offset", raw.offset)
-                .in_file(&path)
+                .in_file(path)
                 .hint("run cp-log verify for details"));
         };
         let size = raw.offset + line.bytes().len() as u64 + 1;
         let (seq, hash, ts) = (line.seq(), line.hash().to_string(), line.ts().to_owned());
-        return context.out.answer(&Tip { ledger: path.display().to_string(), seq, hash, ts, size, tail });
+        return Ok(Tip { ledger: path.display().to_string(), seq, hash, ts, size, tail });
     }
-    Err(Error::not_found("the ledger has no complete line").in_file(&path))
+    Err(Error::not_found("the ledger has no complete line").in_file(path))
 }

@@ -55,7 +55,7 @@ pub static PROGRAM: Program = Program {
     ],
     environment: &[
         ("CP_LEDGER", "The ledger, where none is named"),
-        ("TMPDIR", "The directory of temporary files, which bundles and --reverse need"),
+        ("TMPDIR", "The directory of temporary files, which bundles need"),
         ("CP_SESSION", "The session, where none is named"),
         ("TZ", "The zone of today and yesterday"),
     ],

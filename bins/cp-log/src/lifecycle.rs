@@ -12,11 +12,12 @@ use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::append::Birth;
 use cp_ledger::proof::note::{Verifier, is_key_name};
+use cp_ledger::read::segments::name_of;
 use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::ledger::LedgerOperand;
+use crate::ledger::{LedgerOperand, Named as _};
 
 /// The longest name of a ledger, in bytes.
 const LONGEST: usize = 255;
@@ -75,24 +76,17 @@ pub(crate) fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
     let verifier = args.key.as_deref().map(Verifier::load).transpose()?;
     let birth = Birth { origin: args.name.clone(), verifier: verifier.map(|verifier| verifier.to_text()) };
     let arguments = ("create", &path, &birth.origin, &birth.verifier);
-    idempotency::answer(&args.append, &arguments, context, || preview(&path, &birth), |_| create_ledger(&path, &birth))
-}
-
-fn preview(path: &Path, birth: &Birth) -> Result<Begun> {
-    if Ledger::is_there(path)? { Err(taken(path)) } else { Ok(begun(path, birth.origin.clone(), birth, true)) }
-}
-
-fn create_ledger(path: &Path, birth: &Birth) -> Result<Begun> {
-    let origin = Ledger::create(path, birth)?.ok_or_else(|| taken(path))?;
-    Ok(begun(path, Some(origin), birth, false))
-}
-
-fn begun(path: &Path, origin: Option<String>, birth: &Birth, dry_run: bool) -> Begun {
-    Begun { ledger: path.display().to_string(), origin, verifier: birth.verifier.clone(), dry_run }
-}
-
-fn taken(path: &Path) -> Error {
-    Error::new(Code::Conflict, "the file exists").in_file(path).hint("choose another name, or append to the file")
+    let taken = || {
+        Error::new(Code::Conflict, "the file exists").in_file(&path).hint("choose another name, or append to the file")
+    };
+    let begun = |origin: Option<String>, dry_run| {
+        Ok(Begun { ledger: path.display().to_string(), origin, verifier: birth.verifier.clone(), dry_run })
+    };
+    let is_there = || path.metadata().is_ok_and(|found| !found.is_file() || found.len() > 0);
+    let preview = || if is_there() { Err(taken()) } else { begun(birth.origin.clone(), true) };
+    idempotency::answer(&args.append, &arguments, context, preview, |_| {
+        begun(Some(Ledger::create(&path, &birth)?.ok_or_else(taken)?), false)
+    })
 }
 
 /// The entry of this verb in `reference`.
@@ -135,18 +129,13 @@ impl Reply for Rotated {
 
 pub(crate) fn rotate(args: &RotateArgs, context: &mut Context) -> Result<()> {
     let path = args.ledger.writable_path(context)?;
-    let there = || {
-        if path.exists() { Ok(()) } else { Err(Error::not_found("no such ledger").in_file(&path)) }
-    };
     let ledger = path.display().to_string();
     let preview = || {
-        there()?;
-        let segment = Ledger::open(&path, Sync::Line)?.segment_path()?.display().to_string();
+        let segment = name_of(&path)?.display().to_string();
         Ok(Rotated { ledger: ledger.clone(), segment, dry_run: true })
     };
     idempotency::answer(&args.append, &("rotate", &path), context, preview, |_| {
-        there()?;
-        let segment = Ledger::open(&path, Sync::Line)?.rotate()?.display().to_string();
+        let segment = Ledger::open_existing(&path, Sync::Line)?.rotate()?.display().to_string();
         Ok(Rotated { ledger: ledger.clone(), segment, dry_run: false })
     })
 }
@@ -202,9 +191,6 @@ pub(crate) fn repair(args: &RepairArgs, context: &mut Context) -> Result<()> {
     cp_policy::check_writable(&context.home, &path)?;
     let what = if args.rollback { "rollback" } else { "tail" };
     confirm::write(&REPAIR_DOC, &(what, &path), &args.write, context, |_| {
-        if !path.exists() {
-            return Err(Error::not_found("no such ledger").in_file(&path));
-        }
         if args.rollback { rollback(&path) } else { tail(&path) }
     })
 }

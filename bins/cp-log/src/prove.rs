@@ -1,5 +1,5 @@
-//! `cp-log prove`: the proof that a line is in a ledger, or that a ledger goes on from an earlier size, for those who
-//! have neither. And `check-proof`, which needs the proof and the public key, not the ledger.
+//! `cp-log prove`: the proof that a line is in a ledger, for those who do not have it. And `check-proof`, which needs
+//! the proof and the public key, not the ledger.
 
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use cp_ledger::format::line::Line;
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::leaves::{each_line, files_of};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
-use cp_ledger::proof::tree::{Node, Ranges, Tree, consistency, inclusion, leaf, parse_node, root_of_inclusion};
+use cp_ledger::proof::tree::{Node, Ranges, Tree, inclusion, leaf, parse_node, root_of_inclusion};
 use serde::Serialize;
 
-use crate::ledger::LedgerOption;
+use crate::ledger::{LedgerOption, Named as _};
 use crate::reading::without_mark;
 
 /// The entry of this verb in `reference`.
@@ -30,17 +30,14 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Prove a line, or the growth of the ledger, against the newest checkpoint
+/// Prove a line against the newest checkpoint
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     ledger: LedgerOption,
-    /// Prove that the ledger goes on where it ended with so many lines
-    #[arg(long, value_name = "M", conflicts_with = "seq")]
-    consistency: Option<u64>,
     /// The number of the line
-    #[arg(value_name = "SEQ", required_unless_present = "consistency")]
-    seq: Option<u64>,
+    #[arg(value_name = "SEQ")]
+    seq: u64,
 }
 
 /// The proved line and its proof.
@@ -51,7 +48,7 @@ pub(crate) struct Proved {
     origin: String,
     /// How many lines the checkpoint covers.
     size: u64,
-    /// The number of the line, or how many lines there were.
+    /// The number of the line.
     of: u64,
     /// The proof itself, with the checkpoint: what `--format raw` prints.
     proof: String,
@@ -72,12 +69,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let path = checkpoint_path(&ledger);
     let (note, checkpoint) = read_checkpoint(&path)?
         .ok_or_else(|| Error::not_found("no such checkpoint").in_file(&path).hint("make one with cp-log checkpoint"))?;
-    let (of, proof) = match (args.consistency, args.seq) {
-        (Some(old), _) => (old, growth_proof(&ledger, &note, &checkpoint, old)?),
-        (None, Some(seq)) => (seq, line_proof(&ledger, &note, &checkpoint, seq)?),
-        (None, None) => return Err(Error::usage("give the number of a line, or --consistency")),
-    };
-    context.out.answer(&Proved { origin: checkpoint.origin, size: checkpoint.size, of, proof })
+    let proof = line_proof(&ledger, &note, &checkpoint, args.seq)?;
+    context.out.answer(&Proved { origin: checkpoint.origin, size: checkpoint.size, of: args.seq, proof })
 }
 
 /// The first line of a proof.
@@ -95,21 +88,8 @@ fn line_proof(ledger: &Path, note: &Note, checkpoint: &Checkpoint, seq: u64) -> 
 
 /// The text of a proof that a line is in the tree of a signed checkpoint.
 fn proof_text(seq: u64, hashes: &[Node], signed: &str) -> String {
-    format!("{PROOF}\nindex {seq}\n{}\n{signed}", lines_of(hashes))
-}
-
-/// The proof that a ledger's newest checkpoint goes on from `old` lines, in the format of a request to a witness
-/// (c2sp.org/tlog-witness).
-fn growth_proof(ledger: &Path, note: &Note, checkpoint: &Checkpoint, old: u64) -> Result<String> {
-    if old > checkpoint.size {
-        return Err(Error::validation(format!("{old} is more than the {} lines of the checkpoint", checkpoint.size)));
-    }
-    let hashes = hashes(ledger, checkpoint, consistency(old, checkpoint.size))?;
-    Ok(format!("old {old}\n{}\n{note}", lines_of(&hashes)))
-}
-
-fn lines_of(hashes: &[Node]) -> String {
-    hashes.iter().map(|hash| BASE64.encode(hash) + "\n").collect()
+    let hashes: String = hashes.iter().map(|hash| BASE64.encode(hash) + "\n").collect();
+    format!("{PROOF}\nindex {seq}\n{hashes}\n{signed}")
 }
 
 /// The hashes of ranges of a ledger's leaves, after proving that the ledger has the checkpoint's root.
@@ -170,8 +150,6 @@ pub(crate) struct Checked {
     origin: String,
     /// Why not.
     reason: Option<&'static str>,
-    /// The names in signatures that were not required, and are not verified.
-    not_looked_at: Vec<String>,
 }
 
 impl Reply for Checked {
@@ -188,9 +166,8 @@ pub(crate) fn check_proof(args: &CheckArgs, context: &mut Context) -> Result<()>
     })?;
     let proof = Proof::parse(&text).ok_or_else(|| Error::validation("not a proof").in_file(&args.proof))?;
     proof.validate(&key, args.name.as_deref()).map_err(|e| e.in_file(&args.proof))?;
-    let not_looked_at = proof.note.others(&[&key]);
     filter::run(
-        &mut Check { proof, not_looked_at, strict: args.stream.strict_exit, objection: None, has_proved: false },
+        &mut Check { proof, strict: args.stream.strict_exit, objection: None, has_proved: false },
         Source::Input,
         args.stream,
         context,
@@ -250,7 +227,6 @@ impl Proof {
 
 struct Check {
     proof: Proof,
-    not_looked_at: Vec<String>,
     strict: bool,
     /// Why the last line is not the one that is proved, until one is.
     objection: Option<&'static str>,
@@ -282,24 +258,16 @@ impl Filter for Check {
         }
         self.objection = reason;
         let proof = &self.proof;
-        let checked = Checked {
-            proved: reason.is_none(),
-            seq: proof.index,
-            origin: proof.checkpoint.origin.clone(),
-            reason,
-            not_looked_at: self.not_looked_at.clone(),
-        };
+        let checked =
+            Checked { proved: reason.is_none(), seq: proof.index, origin: proof.checkpoint.origin.clone(), reason };
         context.out.record(Kind::Item, &checked)
     }
 
     /// Fails if no line of the input is proved.
     fn finish(&mut self, _: &mut Context) -> Result<()> {
-        match self.objection {
-            Some(reason) if !self.has_proved => {
-                Err(Error::new(Code::Integrity, format!("no line is proved: {reason}")))
-            }
-            _ => Ok(()),
-        }
+        let missed = self.objection.filter(|_| !self.has_proved);
+        let fails = |reason| Err(Error::new(Code::Integrity, format!("no line is proved: {reason}")));
+        missed.map_or(Ok(()), fails)
     }
 }
 

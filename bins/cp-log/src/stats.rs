@@ -11,7 +11,7 @@ use cp_ledger::usage::{UsageTotals, lenient};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::reading::{Filters, LeftOut, Origins, Select, View, check_run, each_entry, to_read};
+use crate::reading::{Filters, Origins, Select, View, check_run, each_entry, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -36,12 +36,8 @@ pub(crate) struct Args {
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Stats {
-    /// How many files were read.
+    /// How many files were read to their ends.
     files: u64,
-    /// Files that could not be read completely.
-    unread: Vec<Unread>,
-    /// Damaged lines, which are not counted.
-    left_out: Vec<Unread>,
     /// How many lines were counted.
     entries: u64,
     /// How many entries were left out because a copy of their ledger was read, too.
@@ -60,18 +56,6 @@ pub(crate) struct Stats {
     by_model: Vec<Row>,
     /// By session.
     by_session: Vec<Row>,
-}
-
-/// A file that could not be read completely, or a damaged line of it.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Unread {
-    /// The file.
-    file: String,
-    /// The code of the error.
-    code: &'static str,
-    /// The message of the error.
-    message: String,
 }
 
 /// One row of the sums.
@@ -113,7 +97,7 @@ struct Data<'a> {
     model: Option<String>,
     #[serde(default, borrow)]
     usage: Option<&'a RawValue>,
-    #[serde(default, alias = "latency_ms", deserialize_with = "lenient")]
+    #[serde(default, deserialize_with = "lenient")]
     duration_ms: Option<f64>,
 }
 
@@ -123,7 +107,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut sums = Sums::default();
     let mut stats = Stats::default();
     let mut origins = Origins::of(&targets, context);
-    let mut each = |view: &View<'_>, _: Option<&str>| {
+    let mut each = |view: &View<'_>| {
         let Ok(line) = serde_json::from_slice::<Line<'_>>(view.written) else { return Ok(()) };
         stats.entries += 1;
         if line.ts.is_some_and(|ts| stats.from.as_deref().is_none_or(|from| ts < from)) {
@@ -136,29 +120,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Ok(())
     };
     let mut failures = Vec::new();
-    each_entry(&targets, &mut origins, &select, &mut each, &mut |target, part, error| {
-        failures.push((target.shown().display().to_string(), part, error));
-    })?;
+    let read = each_entry(&targets, &mut origins, &select, &mut each, &mut failures)?;
     if stats.entries == 0 && failures.is_empty() {
         check_run(context)?;
     }
     stats.repeated = origins.repeated;
-    for (file, part, error) in &failures {
-        let (code, message) = (error.code().row().name, error.message().to_owned());
-        let list = if *part == LeftOut::Line { &mut stats.left_out } else { &mut stats.unread };
-        list.push(Unread { file: file.clone(), code, message });
-    }
-    stats.files = (targets.len() - stats.unread.len()) as u64;
+    stats.files = read;
     stats.total = sums.total.row(None);
-    stats.by_event = rows(sums.event);
-    stats.by_agent = rows(sums.agent);
-    stats.by_model = rows(sums.model);
-    stats.by_session = rows(sums.session);
+    [stats.by_event, stats.by_agent, stats.by_model, stats.by_session] = sums.by.map(rows);
     if failures.is_empty() {
         return context.out.answer(&stats);
     }
     context.out.streaming()?;
-    failures.into_iter().try_for_each(|(_, _, error)| context.out.item_failed(error))?;
+    failures.into_iter().try_for_each(|error| context.out.item_failed(error))?;
     if stats.files > 0 {
         context.out.record(Kind::Item, &stats)?;
         context.out.item_succeeded();
@@ -169,10 +143,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 #[derive(Default)]
 struct Sums {
     total: Sum,
-    event: BTreeMap<Option<String>, Sum>,
-    agent: BTreeMap<Option<String>, Sum>,
-    model: BTreeMap<Option<String>, Sum>,
-    session: BTreeMap<Option<String>, Sum>,
+    /// By event, agent, model and session.
+    by: [BTreeMap<Option<String>, Sum>; 4],
 }
 
 #[derive(Default)]
@@ -190,11 +162,11 @@ impl Sums {
         let event = line.event.as_deref().unwrap_or_default();
         let usage = usage.and_then(|usage| UsageTotals::of_entry(event, usage.get().as_bytes())).unwrap_or_default();
         self.total.add(&usage, took);
-        self.event.entry(line.event).or_default().add(&usage, took);
-        self.agent.entry(line.agent).or_default().add(&usage, took);
-        self.session.entry(line.session).or_default().add(&usage, took);
-        if model.is_some() {
-            self.model.entry(model).or_default().add(&usage, took);
+        let has_model = model.is_some();
+        for (at, name) in [line.event, line.agent, model, line.session].into_iter().enumerate() {
+            if at != 2 || has_model {
+                self.by[at].entry(name).or_default().add(&usage, took);
+            }
         }
     }
 }
@@ -327,6 +299,6 @@ mod tests {
         let line = r#"{"ts":"t","data":{"model":7,"usage":"none","duration_ms":"long","x":1}}"#;
         let mut sums = Sums::default();
         sums.add(serde_json::from_str(line).unwrap());
-        assert_eq!((sums.total.count, sums.total.times.len(), sums.model.len()), (1, 0, 0));
+        assert_eq!((sums.total.count, sums.total.times.len(), sums.by[2].len()), (1, 0, 0));
     }
 }

@@ -8,7 +8,7 @@ use cp_ledger::format::line::Hash;
 use cp_ledger::store;
 use serde::Serialize;
 
-use crate::ledger::LedgerOption;
+use crate::ledger::{LedgerOption, Named as _};
 
 /// The entry of this verb in `reference`.
 pub(crate) const BLOB_DOC: VerbDoc = VerbDoc {
@@ -64,8 +64,7 @@ impl Reply for Found {
 }
 
 pub(crate) fn blob(args: &Args, context: &mut Context) -> Result<()> {
-    let not_a_hash = || Error::usage(format!("`{}` is not a hash", args.hash));
-    let hash = Hash::parse(&args.hash).ok_or_else(not_a_hash)?;
+    let hash = Hash::parse(&args.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", args.hash)))?;
     let bytes = store::blob::load(&args.ledger.path(context)?, &hash)?;
     let text = String::from_utf8(bytes.clone()).ok();
     let base64 = text.is_none().then(|| BASE64.encode(&bytes));

@@ -31,8 +31,6 @@ pub(crate) struct Verified {
     hash: Option<String>,
     /// How the file ends: complete, or `in_flight` with bytes of a line that is not whole.
     tail: &'static str,
-    /// How often a writer's clock was behind that of the line before. A time is a claim, so this is not a fault.
-    clock_backwards: u64,
     /// How many faults there are.
     fault_count: u64,
     /// The first hundred of them.
@@ -58,7 +56,6 @@ impl Verified {
             last_seq: report.last.map(|(seq, _)| seq),
             hash: report.last.map(|(_, hash)| hash.to_string()),
             tail: if report.in_flight { "in_flight" } else { "complete" },
-            clock_backwards: report.clock_backwards,
             fault_count: report.fault_count,
             faults: report.faults,
             proved: found.proved,
@@ -129,6 +126,11 @@ impl Reply for Verified {
 pub(crate) const UNSIGNED: &str =
     "there is no checkpoint, so last lines may have been removed: cp-log checkpoint signs one";
 
+/// A count, and what is counted.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// What is well, in one line for a person.
 #[derive(Default)]
 pub(crate) struct Sum {
@@ -157,7 +159,6 @@ impl Sum {
 
     /// One line, and one for each property that could not be proved.
     pub(crate) fn text(&self) -> String {
-        let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let (ledgers, lines) = (counted(self.ledgers, "ledger"), counted(self.lines, "line"));
         let result = if self.faults == 0 { "intact".to_owned() } else { counted(self.faults, "fault") };
         let mut sum = format!("{ledgers}, {lines}: {result}.");

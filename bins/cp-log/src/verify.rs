@@ -15,7 +15,7 @@ use cp_ledger::proof::{Fault, Kind, NotProved};
 use cp_ledger::read::segments;
 use cp_ledger::read::source::is_stdin;
 
-use crate::reading::{Group, Origins, Target, await_input, to_prove};
+use crate::reading::{Group, Origins, Target, await_input, by_ledger, to_prove};
 use crate::verified::{Sum, UNSIGNED, Verified};
 
 /// The entry of this verb in `reference`.
@@ -55,11 +55,6 @@ struct Requirements {
 }
 
 impl Requirements {
-    /// True if something outside its lines is demanded of each ledger.
-    fn is_any(&self) -> bool {
-        self.checkpoint.is_some() || !self.keys.is_empty()
-    }
-
     /// The checkpoint that a ledger has to go on from.
     fn checkpoint_of(&self, ledger: &Path) -> Result<Option<(Note, Checkpoint)>> {
         let file = self.checkpoint.clone().unwrap_or_else(|| checkpoint_path(ledger));
@@ -137,8 +132,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let targets = to_prove(&args.files, context)?;
     let options = Options { json: !args.no_json, closed: args.closed };
     let keys = args.keys.iter().map(|key| Verifier::load(key)).collect::<Result<_>>()?;
-    let groups = Group::all(&targets);
     Origins::of(&targets, context);
+    let groups = by_ledger(targets);
     let requirements = Requirements { checkpoint: args.checkpoint.clone(), keys };
     if let [group] = &groups[..]
         && let [only] = &group.files[..]
@@ -225,14 +220,10 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn of(group: &'a Group, options: &'a Options, requirements: &'a Requirements) -> Result<Self> {
-        if group.is_part() && requirements.is_any() {
-            return Err(Error::usage("a checkpoint is about a whole ledger, and only closed segments were named")
-                .hint(format!("name {}", group.ledger.display())));
-        }
         // A stream has no path, so no file lies beside it.
         let signed = if is_stdin(&group.ledger) { None } else { requirements.checkpoint_of(&group.ledger)? };
         let wanted = signed.as_ref().map(|(_, checkpoint)| checkpoint.size);
-        let whole = Whole::new(&group.ledger, group.is_part(), wanted);
+        let whole = Whole::new(&group.ledger, wanted);
         Ok(Self { group, options, requirements, signed, whole, before: None })
     }
 
@@ -242,7 +233,7 @@ impl<'a> Walk<'a> {
         let mut report = self.lines(path, context)?;
         let mut found = Findings::default();
         if !can_be_read_twice {
-            if self.requirements.is_any() {
+            if self.requirements.checkpoint.is_some() || !self.requirements.keys.is_empty() {
                 return Err(Error::usage("standard input can be read only once, and a checkpoint needs a second time")
                     .hint("name the file instead of -"));
             }
@@ -290,7 +281,6 @@ impl<'a> Walk<'a> {
         let last = report.last.map(|(seq, _)| seq);
         // A file without an intact line has faults already; an emptied file has none.
         if (report.intact > 0 || report.lines == 0)
-            && !self.group.is_part()
             && let Some((kind, message)) = self.requirements.compare(&self.whole, self.signed.as_ref(), last, found)
         {
             found.faults.push(Fault { line: report.lines, offset: report.bytes, seq: last, kind, message });

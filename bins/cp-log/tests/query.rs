@@ -100,10 +100,7 @@ fn eleven_hundred_ledgers_are_all_read_with_few_open_files() {
         assert_eq!(done.closing()["meta"]["notices"], serde_json::Value::Null, "{words}");
     }
     let sums = place.sh("ulimit -n 64; exec cp-log stats shards").success().data();
-    assert_eq!(
-        (&sums["entries"], &sums["files"], &sums["unread"]),
-        (&1100.into(), &1100.into(), &serde_json::json!([]))
-    );
+    assert_eq!((&sums["entries"], &sums["files"]), (&1100.into(), &1100.into()));
     // The order is that of time, also of ledgers whose files were closed in between.
     for (at, n) in ["7", "1099", "500"].iter().enumerate() {
         let file = format!("shards/{n}.jsonl");

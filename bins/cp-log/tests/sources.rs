@@ -19,8 +19,7 @@ fn standard_input_is_read_if_named() {
     let ledger = String::from_utf8(place.work.bytes("l.jsonl")).unwrap();
     let found = entries(&place, &["-", "--event", "tick"], &ledger);
     assert_eq!((found.len(), &found[0]["ledger"], &found[0]["seq"]), (3, &json!("-"), &json!(1)));
-    let newest = entries(&place, &["-", "--reverse", "--limit", "1"], &ledger);
-    assert_eq!(newest[0]["seq"], 3);
+    place.closing(&["query", "-", "--reverse"], &ledger, 2);
     assert_eq!(place.closing(&["stats", "-"], &ledger, 0)["data"]["entries"], 4);
     let verified = place.closing(&["verify", "-"], &ledger, 0)["data"].take();
     assert_eq!(
@@ -29,12 +28,11 @@ fn standard_input_is_read_if_named() {
     );
     let changed = ledger.replace("line 2", "line 9");
     assert_eq!(place.closing(&["verify", "-"], &changed, 1)["error"]["details"]["kind"], "hash");
-    assert_eq!(place.lines(&["follow", "-", "--event", "tick"], &ledger).len(), 4);
     let mut child = place.subject().args(["query", "-"]).start();
     child.write(ledger.split_inclusive('\n').next().unwrap());
     assert_eq!(child.record()["data"]["event"], "ledger.open", "before the input ends");
     child.finish().success();
-    place.closing(&["follow", "-", "--last", "1"], &ledger, 2);
+    place.closing(&["follow", "-"], &ledger, 2);
     place.closing(&["query", "-", "-"], &ledger, 2);
 }
 
@@ -145,7 +143,6 @@ fn stats_reports_sums_and_unreadable_files() {
     let records = place.run(&["stats", "l.jsonl", "none.jsonl"]).code(1).records();
     let stats = &records[1]["data"];
     assert_eq!((&stats["entries"], &stats["files"]), (&json!(3), &json!(1)));
-    assert_eq!(stats["unread"][0]["code"], "E_NOT_FOUND");
     assert_eq!(
         (&records[0]["error"]["code"], &records[2]["error"]["code"]),
         (&json!("E_NOT_FOUND"), &json!("E_PARTIAL"))

@@ -153,7 +153,7 @@ pub(crate) fn clear(args: &Args, context: &mut Context) -> Result<()> {
     let preview = |session: &Session| {
         let file = session.file();
         transcript::must_be_open(&file)?;
-        let archive = Ledger::open_existing(&file, Sync::Line)?.segment_path()?.display().to_string();
+        let archive = cp_ledger::read::segments::name_of(&file)?.display().to_string();
         Ok(Changed {
             turns: Some(transcript::count(&file)?),
             archive: Some(archive),

@@ -28,11 +28,6 @@ impl UsageTotals {
         Some(Self { input_tokens: input, output_tokens: output.unwrap_or_default(), cost_usd })
     }
 
-    /// The cost as far as it is known.
-    pub fn dollars(&self) -> f64 {
-        self.cost_usd.unwrap_or(0.0)
-    }
-
     /// Adds other totals to these.
     pub fn add(&mut self, other: &Self) {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);

@@ -10,8 +10,8 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Line;
+use cp_ledger::read::backward;
 use cp_ledger::read::segments::segments_of;
-use cp_ledger::read::source::backward_of;
 use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -248,7 +248,7 @@ fn walk(ledger: &Path, events: &[&str], mut each: impl FnMut(&Line<'_>, &Data<'_
     let mut segments = segments_of(ledger)?;
     segments.extend(ledger.exists().then(|| ledger.to_owned()));
     for segment in segments.iter().rev() {
-        let mut lines = backward_of(segment)?;
+        let mut lines = backward(segment)?;
         while let Some(raw) = lines.next()? {
             let is_meant = |line: &Line<'_>| events.iter().any(|event| line.is_event(event));
             let Some(line) = raw.stored().filter(is_meant) else { continue };

@@ -1,16 +1,15 @@
 //! The claims of entries about each other: each end has one start, a reference leads to its line, and a grant is used
-//! once. The entries may have any order, and texts are not compared, so that a run has no false claim wherever it
-//! was stopped.
+//! once. Texts are not compared, so that a run has no false claim wherever it was stopped.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 
 use cp_common::Result;
 use cp_common::wire::Receipt;
 use serde_json::Value;
 
-use super::claims::{Claims, Place, Verdict};
 use super::entry::Entry;
-use super::receipts::Receipts;
+use super::{Claims, Place, Verdict};
 
 /// What it is, the events of its start and of its end, and the members that name it in each.
 type Pair = (&'static str, &'static str, &'static str, &'static [&'static str], &'static [&'static str]);
@@ -33,83 +32,90 @@ struct Open {
     ended: Option<u64>,
 }
 
-/// A use of a grant.
-struct Use {
+/// What an entry names, which must be on a ledger.
+struct Reference {
     place: Place,
-    id: String,
+    claim: &'static str,
+    named: Named,
+    /// True if the ledger that must have it was read; else a receipt says which one it is.
+    is_read: bool,
     receipt: Option<Receipt>,
-    call: Option<String>,
 }
 
-/// An effect that required confirmation, or has it.
-struct Effect {
-    place: Place,
-    run: String,
-    call: Option<String>,
-    is_command: bool,
-    is_confirmed: bool,
-    /// The effect before it that had its token.
-    before: Option<Place>,
-}
+/// A thing that entries name, in words, and the ledger that it belongs to, if the words mean others elsewhere.
+type Named = (Option<usize>, String);
 
 /// The entries of all ledgers so far.
 #[derive(Default)]
 pub(super) struct Fold {
     pairs: BTreeMap<(usize, &'static str, String), Open>,
-    commands: HashSet<Place>,
-    /// What names a command: its place, and that of the command.
-    parts: Vec<(Place, Place)>,
+    /// Keyed hashes of what is there, because each line is.
+    there: HashSet<u64>,
+    key: RandomState,
+    references: Vec<Reference>,
     /// The ledgers on which a run began, with its name.
     runs: HashSet<(usize, String)>,
-    /// The requests for approval, and the places of each.
-    asked: HashMap<String, Vec<Place>>,
-    /// Entries that name a request.
-    answers: Vec<(Place, String)>,
-    /// The ids of grants by the hashes of their lines.
-    granted: HashMap<String, String>,
-    spent: Vec<Use>,
-    effects: Vec<Effect>,
+    /// The requests for approval.
+    asked: Vec<(Place, String)>,
+    /// The last use of each grant, by the hash of its line, and the call that used it.
+    spent: HashMap<String, (Place, Option<String>)>,
+    /// The calls of each ledger for which a grant was used.
+    approved: HashSet<(usize, String)>,
     /// The tokens that were used, each with what it was used for: a token may cover a set, but each member of it once.
     tokens: HashMap<String, Place>,
-    receipts: Receipts,
 }
 
 impl Fold {
     /// Takes an entry.
     pub(super) fn add(&mut self, entry: &Entry, claims: &mut Claims<'_>) -> Result<()> {
-        self.receipts.gather(entry);
         self.pair(entry, claims)?;
-        let id = || entry.text("id").unwrap_or_default().to_owned();
-        let place = entry.place;
+        let (place, id) = (entry.place, entry.text("id").unwrap_or_default());
+        let seq = place.seq.unwrap_or_default();
+        self.has((None, format!("line {seq} with {}", entry.hash)));
+        // The receipts that a program put there, never what a model or a tool said.
+        let calls = entry.at("data/external_calls").and_then(Value::as_array).into_iter().flatten();
+        let receipts = calls.filter_map(|call| call.get("receipt")).chain(entry.at("data/receipt"));
+        for receipt in receipts.filter_map(|receipt| serde_json::from_value::<Receipt>(receipt.clone()).ok()) {
+            let line = format!("line {} with {}", receipt.seq, receipt.hash);
+            self.name(place, "receipt", (None, line), false, Some(receipt));
+        }
         match entry.event.as_str() {
             "run_start" => drop(self.runs.insert((place.ledger, run_of(entry)))),
-            "approval.asked" => self.asked.entry(id()).or_default().push(place),
+            "approval.asked" => {
+                self.has((None, format!("request {id}")));
+                self.asked.push((place, id.to_owned()));
+            }
             "approval.granted" => {
-                self.granted.insert(entry.hash.clone(), id());
-                self.answers.push((place, id()));
+                self.has((None, format!("grant {} of {id}", entry.hash)));
+                self.answer(place, id);
             }
-            "approval.denied" => self.answers.push((place, id())),
-            "approval.spent" => {
-                let receipt = entry.at("data/receipt").cloned().and_then(|value| serde_json::from_value(value).ok());
-                self.spent.push(Use { place, id: id(), receipt, call: entry.text("call").map(str::to_owned) });
-            }
-            "exec.step" => self.step(entry, claims)?,
+            "approval.denied" => self.answer(place, id),
+            "approval.spent" => self.spend(entry, id, claims)?,
+            "exec.step" => match (entry.text("decision"), entry.text("approval")) {
+                (Some("allow" | "deny"), None) => {}
+                (Some("ask"), Some(id)) => self.answer(place, id),
+                _ => claims.broken(place, "approval", "its decision and its approval contradict each other")?,
+            },
             "exec.intent" => {
-                self.commands.insert(place);
-                self.effect(entry, entry.at("data/requires").is_some(), entry.text("confirmed"));
+                self.has((Some(place.ledger), format!("command in line {seq}")));
+                self.effect(entry, entry.at("data/requires").is_some(), claims)?;
             }
             "exec.changes" if entry.text("operation") == Some("filesystem.write_file") => {
                 let file = entry.at("data/files").and_then(|files| files.as_array()?.last());
-                let is_new = file.is_none_or(|file| file["change"] == "created");
-                self.effect(entry, !is_new, entry.text("confirmed"));
+                // A run overwrites the files that it can restore.
+                let is_in_run = self.runs.contains(&(place.ledger, run_of(entry)));
+                let requires = file.is_some_and(|file| file["change"] != "created") && !is_in_run;
+                self.effect(entry, requires, claims)?;
             }
             _ => {}
         }
         // An edit or an undo has no command.
-        let is_part = ["exec.step", "exec.evidence"].contains(&entry.event.as_str())
-            || entry.event == "exec.changes" && entry.number("intent").is_some();
-        if is_part {
-            self.parts.push((place, Place { seq: entry.number("intent"), ..place }));
+        let intent = entry.at("data/intent");
+        if ["exec.step", "exec.evidence"].contains(&entry.event.as_str())
+            || entry.event == "exec.changes" && intent.is_some()
+        {
+            let command = format!("command in line {}", intent.unwrap_or(&Value::Null));
+            self.name(place, "step", (Some(place.ledger), command), true, None);
         }
         Ok(())
     }
@@ -141,130 +147,88 @@ impl Fold {
         claims.record(end, "finished", Verdict::Holds)
     }
 
-    /// Takes the decision about a step, which names an approval exactly if it required one.
-    fn step(&mut self, entry: &Entry, claims: &mut Claims<'_>) -> Result<()> {
-        let why = match (entry.text("decision"), entry.text("approval")) {
-            (Some("allow" | "deny"), None) => return Ok(()),
-            (Some("ask"), Some(id)) => {
-                self.answers.push((entry.place, id.to_owned()));
-                return Ok(());
-            }
-            (Some("ask"), None) => "it required approval, and names none".to_owned(),
-            (decision, approval) => {
-                let [decision, approval] = [decision, approval].map(|text| text.unwrap_or("none"));
-                format!("the decision {decision} and the approval {approval} contradict each other")
-            }
-        };
-        claims.record(entry.place, "approval", Verdict::Broken(why))
+    fn has(&mut self, named: Named) {
+        self.there.insert(self.key.hash_one(named));
     }
 
-    fn effect(&mut self, entry: &Entry, requires: bool, token: Option<&str>) {
-        if token.is_none() && !requires {
-            return;
+    fn name(&mut self, place: Place, claim: &'static str, named: Named, is_read: bool, receipt: Option<Receipt>) {
+        self.references.push(Reference { place, claim, named, is_read, receipt });
+    }
+
+    /// Takes an entry that names a request for approval. Those of a run are on its ledger.
+    fn answer(&mut self, place: Place, id: &str) {
+        let is_read = self.runs.iter().any(|(ledger, _)| *ledger == place.ledger);
+        self.name(place, "approval", (None, format!("request {id}")), is_read, None);
+    }
+
+    /// Takes a use of a grant: its receipt leads to the grant, and no other use has it.
+    fn spend(&mut self, entry: &Entry, id: &str, claims: &mut Claims<'_>) -> Result<()> {
+        let (place, call) = (entry.place, entry.text("call").map(str::to_owned));
+        self.approved.extend(call.iter().map(|call| (place.ledger, call.clone())));
+        let Some(receipt) = entry.data::<Receipt>("receipt") else {
+            return claims.broken(place, "approval", "it names no grant");
+        };
+        let named = (None, format!("grant {} of {id}", receipt.hash));
+        if let Some((before, of)) = self.spent.insert(receipt.hash.clone(), (place, call.clone())) {
+            // What waited for another answer in the meantime is begun again, and uses its grants again.
+            let is_between = |(asked, other): &(Place, String)| *other != id && (before..place).contains(asked);
+            if of != call || !self.asked.iter().any(is_between) {
+                let (line, (ledger, _)) = (before.seq.unwrap_or_default(), &claims.ledgers[before.ledger]);
+                return claims.broken(place, "approval", format!("line {line} of {ledger} used its grant before"));
+            }
         }
+        self.name(place, "approval", named, false, Some(receipt));
+        Ok(())
+    }
+
+    /// Judges an effect that required confirmation, or has it.
+    fn effect(&mut self, entry: &Entry, requires: bool, claims: &mut Claims<'_>) -> Result<()> {
+        let place = entry.place;
+        let Some(token) = entry.text("confirmed") else {
+            let why = "it required confirmation, and ran without it";
+            return if requires { claims.broken(place, "approval", why) } else { Ok(()) };
+        };
         let hash = ["command_hash", "command_hmac"].iter().find_map(|name| entry.text(name)).map(str::to_owned);
         let what = hash.or_else(|| entry.at("data/files").map(Value::to_string)).unwrap_or_default();
-        let stage = entry.number("stage").unwrap_or_default();
-        let call = entry.text("call").map(str::to_owned);
-        let before = token.and_then(|token| self.tokens.insert(format!("{token}\n{stage}\n{what}"), entry.place));
-        let (is_command, is_confirmed) = (entry.event == "exec.intent", token.is_some());
-        self.effects.push(Effect { place: entry.place, run: run_of(entry), call, is_command, is_confirmed, before });
+        let stage: u64 = entry.data("stage").unwrap_or_default();
+        if let Some(before) = self.tokens.insert(format!("{token}\n{stage}\n{what}"), place) {
+            let line = before.seq.unwrap_or_default();
+            return claims.broken(place, "approval", format!("line {line} used its token before"));
+        }
+        // A model cannot obtain a token, so that its call has an approval.
+        let is_in_run = self.runs.contains(&(place.ledger, run_of(entry)));
+        match entry.text("call").filter(|call| is_in_run && !self.approved.contains(&(place.ledger, (*call).into()))) {
+            Some(call) => claims.broken(place, "approval", format!("no approval of {call} was used for it")),
+            None => claims.record(place, "approval", Verdict::Holds),
+        }
     }
 
     /// Judges what could not be before all entries were seen.
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
         for ((_, kind, name), open) in &self.pairs {
             for place in &open.starts {
-                claims.record(
-                    *place,
-                    "finished",
-                    Verdict::Unknown(format!("the {kind} is unfinished: it has no end")),
-                )?;
+                let verdict = Verdict::Unknown(format!("the {kind} is unfinished: it has no end"));
+                claims.record(*place, "finished", verdict)?;
             }
             for place in &open.ends {
                 let why = match open.ended {
                     Some(line) => format!("the {kind} ended in line {line} already"),
                     None => format!("the {kind} that it ends ({name}) was not begun"),
                 };
-                claims.record(*place, "finished", Verdict::Broken(why))?;
+                claims.broken(*place, "finished", why)?;
             }
         }
-        for (place, command) in &self.parts {
-            let why =
-                || format!("line {} has no command", command.seq.map_or("null".to_owned(), |seq| seq.to_string()));
-            let verdict = if self.commands.contains(command) { Verdict::Holds } else { Verdict::Broken(why()) };
-            claims.record(*place, "step", verdict)?;
+        for Reference { place, claim, named, is_read, receipt } in self.references {
+            let verdict = if self.there.contains(&self.key.hash_one(&named)) {
+                Verdict::Holds
+            } else if is_read || receipt.is_some_and(|receipt| claims.have_read(&receipt)) {
+                Verdict::Broken(format!("the ledger has no {}", named.1))
+            } else {
+                Verdict::Unknown(format!("the {} is on no ledger that was read", named.1))
+            };
+            claims.record(place, claim, verdict)?;
         }
-        for (place, id) in &self.answers {
-            claims.record(*place, "approval", self.answer(*place, id))?;
-        }
-        let mut used = HashMap::new();
-        for one in &self.spent {
-            claims.record(one.place, "approval", self.used(one, &mut used, claims))?;
-        }
-        for effect in &self.effects {
-            if let Some(verdict) = self.confirmed(effect) {
-                claims.record(effect.place, "approval", verdict)?;
-            }
-        }
-        self.receipts.finish(claims)
-    }
-
-    fn answer(&self, place: Place, id: &str) -> Verdict {
-        if self.asked.contains_key(id) {
-            Verdict::Holds
-        } else if self.runs.iter().any(|(ledger, _)| *ledger == place.ledger) {
-            Verdict::Broken(format!("the ledger has no request {id}"))
-        } else {
-            Verdict::Unknown(format!("the request {id} is on no ledger that was read"))
-        }
-    }
-
-    /// The verdict on a use of a grant: its receipt leads to the grant, and no other use has it.
-    fn used<'a>(&self, one: &'a Use, used: &mut HashMap<&'a str, &'a Use>, claims: &Claims<'_>) -> Verdict {
-        let Some(receipt) = &one.receipt else { return Verdict::Broken("it names no grant".to_owned()) };
-        if let Some(before) = used.insert(&receipt.hash, one)
-            && !self.is_begun_again(before, one)
-        {
-            let line = before.place.seq.unwrap_or_default();
-            return Verdict::Broken(format!("line {line} of {} used its grant before", claims.name(before.place)));
-        }
-        match self.granted.get(&receipt.hash) {
-            Some(id) if *id == one.id => Verdict::Holds,
-            Some(id) => Verdict::Broken(format!("it is a use of {}, and the grant that it names is of {id}", one.id)),
-            None if claims.has(&receipt.ledger) => {
-                Verdict::Broken(format!("line {} of {} is not a grant", receipt.seq, receipt.ledger))
-            }
-            None => Verdict::Unknown("the grant is on a ledger that was not read".to_owned()),
-        }
-    }
-
-    /// True if what used a grant waited for another answer in the meantime: it is begun again, and uses its grants
-    /// again.
-    fn is_begun_again(&self, before: &Use, one: &Use) -> bool {
-        let mut others = self.asked.iter().filter(|(id, _)| **id != one.id).flat_map(|(_, places)| places);
-        before.call == one.call && others.any(|other| (before.place..one.place).contains(other))
-    }
-
-    /// The verdict on an effect. None if it may need no confirmation: a run overwrites the files that it can restore.
-    fn confirmed(&self, effect: &Effect) -> Option<Verdict> {
-        let is_in_run = self.runs.contains(&(effect.place.ledger, effect.run.clone()));
-        if !effect.is_confirmed {
-            let must_be = effect.is_command || !is_in_run;
-            return must_be.then(|| Verdict::Broken("it required confirmation, and ran without it".to_owned()));
-        }
-        if let Some(before) = effect.before {
-            let line = before.seq.unwrap_or_default();
-            return Some(Verdict::Broken(format!("line {line} used its token before")));
-        }
-        // A model cannot obtain a token, so that its call has an approval.
-        let is_approved = |call: &String| {
-            self.spent.iter().any(|one| one.place.ledger == effect.place.ledger && one.call.as_ref() == Some(call))
-        };
-        let unapproved = effect.call.as_ref().filter(|call| is_in_run && !is_approved(call));
-        Some(
-            unapproved.map_or(Verdict::Holds, |call| Verdict::Broken(format!("no approval of {call} was used for it"))),
-        )
+        Ok(())
     }
 }
 

@@ -12,12 +12,12 @@ use cp_common::stream::unread;
 use cp_common::{Code, Context, Error, Result, json, signals};
 use cp_ledger::home::session_directory;
 use cp_ledger::proof::checkpoint::checkpoint_path;
-use cp_ledger::read::segments::{self, ledger_of, segments_of};
+use cp_ledger::read::segments::{ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
-use cp_ledger::read::tail::is_ledger_file;
 use cp_ledger::sessions::Session;
 use rustix::fs::FileType;
 
+use super::reader::is_ledger_or_empty;
 use super::runs::{ledger_of_run, run_ledger};
 use super::unpacked::Unpacked;
 
@@ -33,11 +33,18 @@ pub(crate) struct Target {
     bundle: Option<Arc<Unpacked>>,
 }
 
-/// A ledger with its files, the oldest first; in the order of operands, then of paths.
+/// The place of a ledger in the order of operands, then of paths.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Rank {
     pub(crate) operand: usize,
     pub(crate) ledger: PathBuf,
+}
+
+/// The files of one ledger, the oldest first.
+pub(crate) struct Group {
+    pub(crate) rank: Rank,
+    pub(crate) ledger: PathBuf,
+    pub(crate) files: Vec<Target>,
 }
 
 impl Target {
@@ -58,16 +65,12 @@ impl Target {
 
     /// The name of its ledger.
     fn name(&self) -> PathBuf {
-        self.named_in_bundle(&ledger_of(&self.path))
+        name_in(self.bundle.as_deref(), &ledger_of(&self.path))
     }
 
     /// The name of the file for people: its path, and in a bundle its name there.
     pub(crate) fn shown(&self) -> PathBuf {
-        self.named_in_bundle(&self.path)
-    }
-
-    fn named_in_bundle(&self, file: &Path) -> PathBuf {
-        self.bundle.as_ref().map_or_else(|| file.to_owned(), |bundle| bundle.name_of(file))
+        name_in(self.bundle.as_deref(), &self.path)
     }
 
     /// The members that are appended to an entry to say where it was found. A path that is not UTF-8 is printed twice,
@@ -94,13 +97,40 @@ pub(crate) fn without_mark(entry: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The files of each ledger, the oldest first.
-pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<(Rank, Vec<Target>)> {
-    let mut ledgers = std::collections::BTreeMap::<Rank, Vec<Target>>::new();
+fn name_in(bundle: Option<&Unpacked>, file: &Path) -> PathBuf {
+    bundle.map_or_else(|| file.to_owned(), |bundle| bundle.name_of(file))
+}
+
+/// The files of each ledger, each file once.
+pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<Group> {
+    let (mut groups, mut places) = (Vec::<Group>::new(), HashMap::new());
     for target in targets {
-        ledgers.entry(target.rank()).or_default().push(target);
+        let ledger = ledger_of(&target.path);
+        let place = *places.entry(ledger.clone()).or_insert_with(|| {
+            groups.push(Group { rank: target.rank(), ledger, files: Vec::new() });
+            groups.len() - 1
+        });
+        let files = &mut groups[place].files;
+        if !files.iter().any(|file| file.path == target.path) {
+            files.push(target);
+        }
     }
-    ledgers.into_iter().collect()
+    for group in &mut groups {
+        // Digits sort before letters, so the file that goes on comes last.
+        group.files.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+    groups.sort_by(|a, b| a.rank.cmp(&b.rank));
+    groups
+}
+
+/// The ledgers to prove, without files of other programs. A file that was named must be one.
+pub(crate) fn ledgers(operands: &[PathBuf], context: &Context) -> Result<Vec<Group>> {
+    let mut groups = Vec::new();
+    for group in by_ledger(to_prove(operands, context)?) {
+        let are_ledgers: Vec<bool> = group.files.iter().map(is_ledger).collect::<Result<_>>()?;
+        groups.extend(are_ledgers.contains(&true).then_some(group));
+    }
+    Ok(groups)
 }
 
 /// The files to read for a proof. Fails if there are none, because nothing would be proved, and if a directory has what
@@ -119,6 +149,15 @@ pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Ta
         return Err(Error::new(Code::Integrity, message)
             .with("kind", "rollback")
             .hint("put the ledger back, or move this file away if you removed the ledger"));
+    }
+    let is_alone = |part: &&Target| {
+        let ledger = ledger_of(&part.path);
+        part.named && ledger != part.path && !targets.iter().any(|target| target.path == ledger)
+    };
+    if let Some(part) = targets.iter().find(is_alone) {
+        let hint =
+            format!("name {}; cp-log verify - reads the lines of a segment alone", ledger_of(&part.path).display());
+        return Err(Error::usage("a closed segment is proved with its ledger").in_file(&part.path).hint(hint));
     }
     if !targets.is_empty() {
         return Ok(targets);
@@ -179,7 +218,7 @@ fn found(operands: &[PathBuf], context: &Context) -> Result<Operands> {
 }
 
 /// True if a file is a ledger. One that was named has to be.
-pub(crate) fn is_ledger(target: &Target) -> Result<bool> {
+fn is_ledger(target: &Target) -> Result<bool> {
     let path = &target.path;
     if is_stdin(path) {
         return Err(Error::validation("what belongs to a ledger lies beside it, and standard input is not a bundle")
@@ -188,13 +227,8 @@ pub(crate) fn is_ledger(target: &Target) -> Result<bool> {
     if !path.is_file() {
         return Err(Error::not_found("no such ledger").in_file(path));
     }
-    if is_ledger_file(&cp_ledger::read::open(path)?) {
-        return Ok(true);
-    }
-    if target.must_be_ledger() {
-        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(&target.shown()));
-    }
-    Ok(false)
+    // An empty file is not one.
+    is_ledger_or_empty(&cp_ledger::read::open(path)?, u64::MAX, target)
 }
 
 /// How long a program before a pipe has to send its first bytes.
@@ -264,10 +298,7 @@ impl Operands {
         paths.sort();
         for path in paths {
             if self.lost.is_none() {
-                let shown = |path: &Path| match &self.bundle {
-                    Some(bundle) => bundle.name_of(path),
-                    None => path.to_owned(),
-                };
+                let shown = |path: &Path| name_in(self.bundle.as_deref(), path);
                 let lost =
                     ledger_beside(&path).filter(|ledger| !ledger.exists() && !ledger.with_extension("").exists());
                 self.lost = lost.map(|ledger| (shown(&path), shown(&ledger)));
@@ -296,41 +327,6 @@ fn ledger_beside(part: &Path) -> Option<PathBuf> {
 /// True if the name of a file says that it holds lines of JSON.
 fn is_lines(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().ends_with(b".jsonl"))
-}
-
-/// The files of one ledger, the oldest first.
-pub(crate) struct Group {
-    pub(crate) ledger: PathBuf,
-    pub(crate) files: Vec<Target>,
-}
-
-impl Group {
-    /// True if only closed segments were named, so that other segments are not expected.
-    pub(crate) fn is_part(&self) -> bool {
-        self.files.iter().all(|file| file.named && segments::is_closed(&file.path))
-    }
-
-    /// The files of each ledger, in the order in which the ledgers were named or found.
-    pub(crate) fn all(targets: &[Target]) -> Vec<Self> {
-        let mut groups: Vec<Self> = Vec::new();
-        let mut places = HashMap::new();
-        for target in targets {
-            let ledger = segments::ledger_of(&target.path);
-            let place = *places.entry(ledger.clone()).or_insert_with(|| {
-                groups.push(Self { ledger, files: Vec::new() });
-                groups.len() - 1
-            });
-            let files = &mut groups[place].files;
-            if !files.iter().any(|file| file.path == target.path) {
-                files.push(target.clone());
-            }
-        }
-        for group in &mut groups {
-            // Digits sort before letters, so the file that goes on comes last.
-            group.files.sort_by(|a, b| a.path.cmp(&b.path));
-        }
-        groups
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use cp_ledger::format::line::Line;
 use serde::{Deserialize, Serialize};
 
 use crate::reading::reader::Position;
-use crate::reading::{Direction, Rank, Reader, Select, Step, Target, View};
+use crate::reading::{Direction, Group, Rank, Reader, Select, Step, Target, View};
 
 /// How many files are kept open.
 const OPEN: usize = 32;
@@ -44,7 +44,7 @@ impl Head {
 
 /// Ledgers that are merged.
 pub(crate) struct Merge<'a> {
-    ledgers: Vec<(Rank, Vec<Target>)>,
+    ledgers: Vec<Group>,
     select: &'a Select,
     direction: Direction,
     /// The heads by their time and their ledger.
@@ -58,21 +58,21 @@ pub(crate) struct Merge<'a> {
 impl<'a> Merge<'a> {
     /// Begins behind `after`, or at the end where `direction` begins.
     pub(crate) fn new(
-        mut ledgers: Vec<(Rank, Vec<Target>)>,
+        mut ledgers: Vec<Group>,
         select: &'a Select,
         direction: Direction,
         after: Option<&Place>,
         context: &mut Context,
     ) -> Result<Self> {
         if direction == Direction::Backward {
-            for (_, files) in &mut ledgers {
-                files.reverse();
+            for ledger in &mut ledgers {
+                ledger.files.reverse();
             }
         }
         let reached = after.map(|after| after.time.clone());
         let mut merge = Self { ledgers, select, direction, heads: BTreeMap::new(), open: Vec::new(), reached };
         for index in 0..merge.ledgers.len() {
-            let order = after.map(|after| merge.ledgers[index].0.cmp_place(after));
+            let order = after.map(|after| merge.ledgers[index].rank.cmp_place(after));
             let is_passed = |view: &View<'_>| {
                 let (Some(after), Some(order)) = (after, order) else { return false };
                 // A ledger's numbers are its order. Else of equal times the order of ledgers decides.
@@ -99,7 +99,7 @@ impl<'a> Merge<'a> {
 
     /// The file that an entry is in.
     pub(crate) fn target(&self, head: &Head) -> &Target {
-        &self.ledgers[head.index].1[head.file]
+        &self.ledgers[head.index].files[head.file]
     }
 
     /// The place behind an entry that was printed.
@@ -112,7 +112,7 @@ impl<'a> Merge<'a> {
         if self.reached.as_ref().is_none_or(is_further) {
             self.reached = Some(ts.to_owned());
         }
-        let (rank, _) = &self.ledgers[head.index];
+        let rank = &self.ledgers[head.index].rank;
         let (time, ledger) = (self.reached.clone().unwrap_or_default(), rank.ledger.as_os_str().as_bytes().to_vec());
         Place { time, operand: rank.operand, ledger, seq: head.seq }
     }
@@ -129,7 +129,7 @@ impl<'a> Merge<'a> {
         let kept = self.open.iter().position(|(of, _)| *of == index);
         let mut kept = kept.map(|kept| self.open.remove(kept).1);
         let mut is_skipping = true;
-        while let Some(target) = self.ledgers[index].1.get(file) {
+        while let Some(target) = self.ledgers[index].files.get(file) {
             let mut found: Option<(String, Head)> = None;
             let mut step = |step: Step<'_>| {
                 match step {

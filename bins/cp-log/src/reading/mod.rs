@@ -20,7 +20,7 @@ use cp_ledger::proof::leaves::head_of;
 use cp_ledger::read::source::is_stdin;
 
 pub(crate) use self::files::{
-    Group, Rank, Target, await_input, by_ledger, is_ledger, refuse_waiting_input, to_prove, to_read, without_mark,
+    Group, Rank, Target, await_input, by_ledger, ledgers, refuse_waiting_input, to_prove, to_read, without_mark,
 };
 pub(crate) use self::merge::{Head, Merge, Place};
 pub(crate) use self::printer::Printer;
@@ -29,24 +29,17 @@ pub(crate) use self::runs::{check_run, ledger_of_run};
 pub(crate) use self::select::{Filters, Select};
 pub(crate) use self::unpacked::{Part, Start, line_of};
 
-/// A part of the input that was left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeftOut {
-    /// A damaged line.
-    Line,
-    /// The rest of a file that cannot be read.
-    File,
-}
-
-/// Calls `each` with every matching entry and the name of its ledger, file after file, and `failed` with each part that
-/// cannot be read. An entry that copies of a ledger have is passed once.
+/// Calls `each` with every matching entry, file after file, and adds a failure for each damaged line and for each file
+/// that cannot be read. An entry that copies of a ledger have is passed once. Returns how many files were read to their
+/// ends.
 pub(crate) fn each_entry(
     targets: &[Target],
     origins: &mut Origins,
     select: &Select,
-    each: &mut dyn FnMut(&View<'_>, Option<&str>) -> Result<()>,
-    failed: &mut dyn FnMut(&Target, LeftOut, Error),
-) -> Result<()> {
+    each: &mut dyn FnMut(&View<'_>) -> Result<()>,
+    failures: &mut Vec<Error>,
+) -> Result<u64> {
+    let mut files = 0;
     for target in targets {
         let beginning = origins.files.get(&target.path);
         let from = beginning.and_then(|beginning| origins.read.get(beginning)).copied().unwrap_or_default();
@@ -56,9 +49,9 @@ pub(crate) fn each_entry(
                 Step::Entry(view) if view.seq < from => repeated += 1,
                 Step::Entry(view) => {
                     to = view.seq.saturating_add(1);
-                    each(&view, beginning.map(|(origin, _)| origin.as_str()))?;
+                    each(&view)?;
                 }
-                Step::Fault(error) => failed(target, LeftOut::Line, error),
+                Step::Fault(error) => failures.push(error),
                 Step::Wait => {}
             }
             Ok(ControlFlow::Continue(()))
@@ -70,12 +63,12 @@ pub(crate) fn each_entry(
             origins.read.insert(beginning.clone(), to);
         }
         match outcome {
-            Ok(_) => {}
+            Ok(_) => files += 1,
             Err(e) if e.is_fatal() => return Err(e),
-            Err(e) => failed(target, LeftOut::File, e),
+            Err(e) => failures.push(e),
         }
     }
-    Ok(())
+    Ok(files)
 }
 
 /// The most copies that are reported one by one.

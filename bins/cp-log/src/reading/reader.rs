@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use cp_common::{Code, Error, Result, json};
 use cp_ledger::format::line::{Line, member};
-use cp_ledger::read::source::{Source, is_stdin, open_source, seekable};
+use cp_ledger::read::source::{Source, open_source};
 use cp_ledger::read::tail::is_ledger_file;
 use cp_ledger::read::{Backward, End, Lines, Raw};
 
@@ -81,10 +81,6 @@ impl Reader {
     /// Opens a file at its beginning or end, or where an earlier reader of it stood.
     pub(crate) fn open(target: &Target, direction: Direction, at: Option<Position>) -> Result<Self> {
         let path = &target.path;
-        let source = match direction {
-            Direction::Forward => open_source(path)?,
-            Direction::Backward => seekable(path).map(|(file, size)| Source::File(file, size))?,
-        };
         let reader = |input, is_passed_over, size, file| Self {
             target: target.clone(),
             input,
@@ -93,8 +89,11 @@ impl Reader {
             size,
             file,
         };
-        let (file, size) = match source {
+        let (file, size) = match open_source(path)? {
             Source::File(file, size) => (file, size),
+            Source::Stream(_) if direction == Direction::Backward => {
+                return Err(Error::usage("a stream has no end to begin with").in_file(path).hint("name a file"));
+            }
             Source::Stream(stream) => {
                 return Ok(reader(Input::Forward(Lines::of_stream(stream, path)), false, 0, None));
             }
@@ -105,14 +104,12 @@ impl Reader {
         if at.is_some_and(|at| at.file != own) {
             return Err(Error::new(Code::Conflict, "the file was replaced while it was read").in_file(path));
         }
-        // A copy that has no name cannot be opened again.
-        let can_be_reopened = !is_stdin(path) && std::fs::metadata(path).map(id).is_ok_and(|named| named == own);
         let size = at.map_or(size, |at| at.size);
         let input = match direction {
             Direction::Forward => Input::Forward(Lines::new(file, path, at.map_or(0, |at| at.offset), size)),
             Direction::Backward => Input::Backward(Backward::new(file, path, at.map_or(size, |at| at.offset))),
         };
-        Ok(reader(input, is_passed_over, size, can_be_reopened.then_some(own)))
+        Ok(reader(input, is_passed_over, size, Some(own)))
     }
 
     /// The position, if the file can be opened again there.

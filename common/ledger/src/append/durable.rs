@@ -45,7 +45,8 @@ impl Durable {
 
     /// Fails once it is unknown what the disk has.
     pub(super) fn certain(&self, path: &Path) -> Result<()> {
-        if self.doubtful { Err(doubt(path)) } else { Ok(()) }
+        let doubt = || Error::new(Code::Io, "sync failed: durability unknown").in_file(path).fatal();
+        if self.doubtful { Err(doubt()) } else { Ok(()) }
     }
 
     /// Takes note of bytes that were written, and gets them to the disk as [`Sync`] says.
@@ -107,8 +108,4 @@ impl Durable {
         self.doubtful |= synced.is_err();
         self.certain(path)
     }
-}
-
-fn doubt(path: &Path) -> Error {
-    Error::new(Code::Io, "sync failed: durability unknown").in_file(path).fatal()
 }

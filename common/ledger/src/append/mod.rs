@@ -6,7 +6,6 @@ mod ready;
 mod segment;
 
 use std::cell::OnceCell;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use cp_common::wire::Receipt;
@@ -29,15 +28,6 @@ use crate::read::tail::{self, Asks, Last};
 pub const FORMAT: &str = "cp-ledger/1";
 /// The most bytes that a line adds to its body.
 const FRAME: usize = 32 + TS_LEN + PREV_LEN + TAIL_LEN;
-
-/// The lines that one [`Ledger::commit`] wrote.
-#[derive(Clone, Debug)]
-pub struct Committed {
-    /// The place of the first.
-    pub first: u64,
-    /// The hash of each, in order.
-    pub hashes: Vec<Hash>,
-}
 
 /// A ledger that is open for appending.
 #[derive(Debug)]
@@ -127,15 +117,6 @@ impl Ledger {
         created
     }
 
-    /// True if there is a file that holds something.
-    pub fn is_there(path: &Path) -> Result<bool> {
-        match std::fs::metadata(path) {
-            Ok(found) => Ok(!found.is_file() || found.len() > 0),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::io("cannot read its metadata", e).in_file(path)),
-        }
-    }
-
     /// The file, which may be empty or foreign.
     fn opened(path: &Path, sync: Sync, absent: Absent) -> Result<Self> {
         // A receipt must still point at the ledger when it is read in another directory.
@@ -173,42 +154,21 @@ impl Ledger {
     #[expect(clippy::needless_pass_by_value, reason = "an entry is appended once")]
     pub fn append(&mut self, entry: Entry) -> Result<Receipt> {
         self.stage(&entry)?;
-        let committed = self.commit()?;
-        let hash = committed.hashes.last().ok_or_else(|| Error::new(Code::Unknown, "nothing was appended"))?;
-        Ok(self.receipt(committed.first, hash))
+        let (seq, hash) = self.commit()?.pop().ok_or_else(|| Error::new(Code::Unknown, "nothing was appended"))?;
+        Ok(self.receipt(seq, &hash))
     }
 
     /// Appends entries in one write: all of them or none.
-    #[expect(clippy::needless_pass_by_value, reason = "an entry is appended once")]
     pub fn append_all(&mut self, entries: Vec<Entry>) -> Result<Vec<Receipt>> {
-        for entry in &entries {
-            if let Err(e) = self.stage(entry) {
-                self.discard();
-                return Err(e);
-            }
-        }
-        let committed = self.commit()?;
-        Ok((committed.first..).zip(&committed.hashes).map(|(seq, hash)| self.receipt(seq, hash)).collect())
+        self.append_placed(|_| Ok(entries))
     }
 
     /// Appends entries that name each other's places: `entries` gets, under the lock, the place that the first of them
     /// will have. All of them in one write, or none.
     pub fn append_placed(&mut self, entries: impl FnOnce(u64) -> Result<Vec<Entry>>) -> Result<Vec<Receipt>> {
-        self.durable.certain(&self.path)?;
         self.discard();
-        let written = self.ready().and_then(|known| {
-            for entry in entries(known.next)? {
-                self.stage(&entry)?;
-            }
-            if self.ends.is_empty() {
-                return Ok(Committed { first: known.next, hashes: Vec::new() });
-            }
-            self.write_staged(known)
-        });
-        self.unlock();
-        self.discard();
-        let committed = self.acknowledged(written)?;
-        Ok((committed.first..).zip(&committed.hashes).map(|(seq, hash)| self.receipt(seq, hash)).collect())
+        let lines = self.write(|ledger, next| entries(next)?.iter().try_for_each(|entry| ledger.stage(entry)))?;
+        Ok(lines.iter().map(|(seq, hash)| self.receipt(*seq, hash)).collect())
     }
 
     /// The proof of a line that this ledger wrote.
@@ -243,22 +203,23 @@ impl Ledger {
         self.ends.clear();
     }
 
-    /// Writes everything that was staged, in one write.
-    pub fn commit(&mut self) -> Result<Committed> {
-        if self.ends.is_empty() {
-            return Ok(Committed { first: 0, hashes: Vec::new() });
-        }
-        self.durable.certain(&self.path)?;
-        let written = self.ready().and_then(|known| self.write_staged(known));
-        self.unlock();
-        self.discard();
-        self.acknowledged(written)
+    /// Writes everything that was staged, in one write. Returns the places and the hashes of the lines.
+    pub fn commit(&mut self) -> Result<Vec<(u64, Hash)>> {
+        if self.ends.is_empty() { Ok(Vec::new()) } else { self.write(|_, _| Ok(())) }
     }
 
-    /// The lines that were written, after the sync that [`Sync`] requires.
-    fn acknowledged(&mut self, written: Result<Committed>) -> Result<Committed> {
+    /// Writes what is staged after `stage` was called, under the lock, with the place of the next line. The disk then has
+    /// it as [`Sync`] requires.
+    fn write(&mut self, stage: impl FnOnce(&mut Self, u64) -> Result<()>) -> Result<Vec<(u64, Hash)>> {
+        self.durable.certain(&self.path)?;
+        let written = self.ready().and_then(|known| {
+            stage(self, known.next)?;
+            self.write_staged(known)
+        });
+        self.unlock();
+        self.discard();
         let committed = written?;
-        if !committed.hashes.is_empty() {
+        if !committed.is_empty() {
             self.durable.written(self.lines.len(), self.file.file(), &self.path)?;
         }
         Ok(committed)
@@ -276,18 +237,21 @@ impl Ledger {
         self.durable.noticed(&self.path).is_ok()
     }
 
-    fn write_staged(&mut self, known: Known) -> Result<Committed> {
+    fn write_staged(&mut self, known: Known) -> Result<Vec<(u64, Hash)>> {
+        if self.ends.is_empty() {
+            return Ok(Vec::new());
+        }
         let now = clock::now();
         self.lines.clear();
         let (mut start, mut prev) = (0, known.hash);
-        let mut hashes = Vec::with_capacity(self.ends.len());
+        let mut written = Vec::with_capacity(self.ends.len());
         for (seq, &end) in (known.next..).zip(&self.ends) {
             prev = line::compose(seq, &now, &self.staged[start..end], &prev, &mut self.lines)?;
-            hashes.push(prev);
+            written.push((seq, prev));
             start = end;
         }
-        self.write_lines(known, known.size, known.next + hashes.len() as u64, prev)?;
-        Ok(Committed { first: known.next, hashes })
+        self.write_lines(known, known.size, known.next + written.len() as u64, prev)?;
+        Ok(written)
     }
 
     /// Writes `lines` behind the known end, whole or not at all, and moves the known end. Where the file has more bytes
@@ -304,11 +268,6 @@ impl Ledger {
         }
         self.known = Some(Known { size: known.size + self.lines.len() as u64, next, hash, ..known });
         Ok(())
-    }
-
-    /// The name that the file gets when it is closed.
-    pub fn segment_path(&self) -> Result<PathBuf> {
-        name_of(&self.path)
     }
 
     /// Closes the file as a segment and goes on in a new one. Returns the segment's file.

@@ -33,12 +33,9 @@ impl Ledger {
         self.file.unlock();
     }
 
-    pub(super) fn metadata(&self) -> Result<std::fs::Metadata> {
-        self.file.file().metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(&self.path).fatal())
-    }
-
     pub(super) fn size(&self) -> Result<u64> {
-        Ok(self.metadata()?.len())
+        let metadata = self.file.file().metadata();
+        Ok(metadata.map_err(|e| Error::io("cannot read its metadata", e).in_file(&self.path).fatal())?.len())
     }
 
     /// Takes the lock and prepares the file for the next line: creates it, recovers its tail, and completes a rotation.
@@ -69,7 +66,7 @@ impl Ledger {
             }
             Last::Intact { seq, hash, .. } => (seq + 1, hash),
             Last::Damaged => return Err(damaged(&self.path, tail.start)),
-            Last::None if size > 0 && !self.is_torn_creation(size)? => return Err(not_a_ledger(&self.path)),
+            Last::None if size > 0 && !self.is_torn_creation()? => return Err(not_a_ledger(&self.path)),
             Last::None => (0, Hash::of(b"")),
         };
         if let Some(signed) = self.signed_beyond(tail.last)? {
@@ -174,37 +171,35 @@ impl Ledger {
         self.known.ok_or_else(|| Error::new(Code::Unknown, "the end of the ledger is unknown"))
     }
 
-    /// Refuses a file whose first line is not the beginning of a ledger, unless its last line proves that it is one.
+    /// Refuses a file that does not begin as a ledger, unless its last line proves that it is one.
     pub(super) fn refuse_other_format(&self) -> Result<()> {
-        let mut head = vec![0; 4096];
-        let read =
-            read_at(self.file.file(), &mut head, 0).map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
-        let first = head[..read].split(|byte| *byte == b'\n').next().and_then(Line::parse);
-        if let Some(first) = &first {
-            if first.is_event("segment.open") {
-                segment::close_named_segment(&self.path, first);
-                return Ok(());
-            }
-            if first.is_event("ledger.open") {
-                return Ok(());
-            }
+        let head = self.head()?;
+        let first = head.split(|byte| *byte == b'\n').next().and_then(Line::parse);
+        match &first {
+            Some(first) if first.is_event("segment.open") => segment::close_named_segment(&self.path, first),
+            Some(first) if first.is_event("ledger.open") => {}
+            _ => match self.tail(self.size()?)?.last {
+                Last::Intact { .. } => {}
+                Last::None if self.is_torn_creation()? => {}
+                Last::None | Last::Damaged => return Err(not_a_ledger(&self.path)),
+            },
         }
-        let size = self.size()?;
-        match self.tail(size)?.last {
-            Last::Intact { .. } => Ok(()),
-            Last::None if self.is_torn_creation(size)? => Ok(()),
-            Last::None | Last::Damaged => Err(not_a_ledger(&self.path)),
-        }
+        Ok(())
     }
 
     /// True if a file without a whole line is what a crash left of a new ledger.
-    pub(super) fn is_torn_creation(&self, size: u64) -> Result<bool> {
+    fn is_torn_creation(&self) -> Result<bool> {
         const START: &[u8] = b"{\"seq\":0,\"ts\":\"";
-        let mut head = [0; START.len()];
-        let read =
-            read_at(self.file.file(), &mut head, 0).map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
-        let head = &head[..read];
-        Ok(size == 0 || START.starts_with(head) || head.iter().all(|byte| *byte == 0))
+        let head = self.head()?;
+        let head = &head[..head.len().min(START.len())];
+        Ok(START.starts_with(head) || head.iter().all(|byte| *byte == 0))
+    }
+
+    fn head(&self) -> Result<Vec<u8>> {
+        let mut head = vec![0; 4096];
+        let read = read_at(self.file.file(), &mut head, 0);
+        head.truncate(read.map_err(|e| Error::io("cannot read", e).in_file(&self.path))?);
+        Ok(head)
     }
 }
 

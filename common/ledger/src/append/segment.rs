@@ -15,19 +15,13 @@ use crate::file::sync_directory;
 use crate::format::Entry;
 use crate::format::line::{self, Line};
 use crate::proof::leaves::{files_of, grow, origin_of};
-use crate::read::segments::{first_seq, is_closed, name_of};
+use crate::read::segments::{is_closed, name_of};
 use crate::read::tail::{Last, Tail, hash_of};
 
 /// The entry that closes a segment.
 pub(super) fn seal(path: &Path) -> Result<Entry> {
-    let first = first_seq(path)?;
-    let (_, tree) = grow(&files_of(path)?, |_| ())?;
-    Ok(Entry::new("segment.seal")
-        .with("count", &(tree.size() - first))
-        .with("first", &first)
-        .with("last", &tree.size().saturating_sub(1))
-        .with("root", &BASE64.encode(tree.root()))
-        .with("size", &tree.size()))
+    let (_, _, tree) = grow(&files_of(path)?, |_| ())?;
+    Ok(Entry::new("segment.seal").with("size", &tree.size()).with("root", &BASE64.encode(tree.root())))
 }
 
 /// Gives a sealed file its own name and replaces it by a new one, which begins with what it follows. The caller holds

@@ -80,13 +80,7 @@ impl Entry {
     /// Sets the content: any JSON value, usually a string or a list of blocks.
     #[must_use]
     pub fn content(mut self, content: &(impl Serialize + ?Sized)) -> Self {
-        match normal(content) {
-            Ok((text, replaced)) => {
-                self.content = Some(text);
-                self.replaced += replaced;
-            }
-            Err(e) => self.fault = Some(e),
-        }
+        self.content = self.normal(content).or(self.content);
         self
     }
 
@@ -100,15 +94,11 @@ impl Entry {
     /// Adds the members of something that serializes as an object.
     #[must_use]
     pub fn data(mut self, data: &(impl Serialize + ?Sized)) -> Self {
-        match normal(data) {
-            Ok((text, replaced)) => {
-                self.replaced += replaced;
-                match inside(&text) {
-                    Some(text) => self.add(text),
-                    None => self.fault = Some(Error::validation("data must be a JSON object")),
-                }
-            }
-            Err(e) => self.fault = Some(e),
+        let text = self.normal(data);
+        match text.as_deref().map(inside) {
+            Some(Some(text)) => self.add(text),
+            Some(None) => self.fault = Some(Error::validation("data must be a JSON object")),
+            None => {}
         }
         self
     }
@@ -116,16 +106,12 @@ impl Entry {
     /// Adds one member to the data.
     #[must_use]
     pub fn with(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Self {
-        match normal(value) {
-            Ok((value, replaced)) => {
-                self.replaced += replaced;
-                let mut text = Vec::with_capacity(name.len() + value.len() + 3);
-                json::string(name, &mut text);
-                text.push(b':');
-                text.extend_from_slice(&value);
-                self.add(&text);
-            }
-            Err(e) => self.fault = Some(e),
+        if let Some(value) = self.normal(value) {
+            let mut text = Vec::with_capacity(name.len() + value.len() + 3);
+            json::string(name, &mut text);
+            text.push(b':');
+            text.extend_from_slice(&value);
+            self.add(&text);
         }
         self
     }
@@ -211,6 +197,17 @@ impl Entry {
     /// Counts characters that were lost before the entry was made.
     pub fn count_replaced(&mut self, replaced: u32) {
         self.replaced += u64::from(replaced);
+    }
+
+    /// The normal form of something serializable, whose replaced characters are counted. A failure is kept.
+    fn normal(&mut self, value: &(impl Serialize + ?Sized)) -> Option<Vec<u8>> {
+        let text = serde_json::to_vec(value).map_err(|e| e.to_string());
+        let mut out = Vec::new();
+        let normal = text.and_then(|text| json::normalize(&text, &mut out).map_err(|fault| fault.to_string()));
+        let failed = |e| Error::validation(format!("entry cannot be written as JSON: {e}"));
+        let replaced = normal.map_err(|e| self.fault = Some(failed(e))).ok()?;
+        self.count_replaced(replaced);
+        Some(out)
     }
 
     /// Adds members in normal form to the data. The same name twice is a fault. All members are added in one call,
@@ -300,17 +297,6 @@ fn push_member(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 
 fn parsed(number: &[u8]) -> Option<u64> {
     std::str::from_utf8(number).ok()?.parse().ok()
-}
-
-/// The normal form of something serializable, and how many characters of it were replaced.
-fn normal(value: &(impl Serialize + ?Sized)) -> Result<(Vec<u8>, u64)> {
-    let text =
-        serde_json::to_vec(value).map_err(|e| Error::validation(format!("entry cannot be written as JSON: {e}")))?;
-    let mut out = Vec::with_capacity(text.len());
-    match json::normalize(&text, &mut out) {
-        Ok(replaced) => Ok((out, u64::from(replaced))),
-        Err(fault) => Err(Error::validation(format!("entry cannot be written: {fault}"))),
-    }
 }
 
 #[cfg(test)]

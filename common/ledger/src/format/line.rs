@@ -177,11 +177,6 @@ impl<'a> Line<'a> {
         rest.and_then(|rest| rest.strip_prefix(event.as_bytes())).is_some_and(|rest| rest.starts_with(b"\""))
     }
 
-    /// The members between `ts` and `prev`.
-    pub fn members(&self) -> Members<'a> {
-        members(self.body())
-    }
-
     /// The value of a member between `ts` and `prev`, as JSON.
     pub fn member(&self, name: &str) -> Option<&'a [u8]> {
         member(self.body(), name)

@@ -10,9 +10,6 @@ use super::note::{Checkpoint, Note, Verifier};
 use crate::file::{Absent, Shared};
 use crate::format::line::Line;
 
-/// The event of an entry about a checkpoint.
-pub(super) const CHECKPOINT: &str = "ledger.checkpoint";
-
 /// The data of an entry about a checkpoint.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Signed {
@@ -22,23 +19,6 @@ pub struct Signed {
     pub root: String,
     /// The public key of the signer.
     pub verifier: String,
-}
-
-impl Signed {
-    /// The data of a line; `None` if the line is not an entry about a checkpoint.
-    pub fn of(line: &Line<'_>) -> Option<Self> {
-        line.is_event(CHECKPOINT).then(|| serde_json::from_slice(line.member("data")?).ok())?
-    }
-
-    /// Fails if line 0 names another key. Any key may sign a ledger that names none.
-    pub fn check_signer(&self, named: Option<&Verifier>) -> std::result::Result<(), String> {
-        match named.map(Verifier::to_text) {
-            Some(named) if named != self.verifier => {
-                Err(format!("signed by {}, but line 0 names {named}", self.verifier))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// The key that line 0 says signs the checkpoints.
@@ -90,15 +70,8 @@ impl HeldCheckpoint {
         self.newest.as_ref()
     }
 
-    /// Replaces it, so that the new text appears whole and is on disk. An older one than is there is refused.
+    /// Replaces it, so that the new text appears whole and is on disk.
     pub fn replace(self, note: &Note) -> Result<()> {
-        let size = Checkpoint::parse(&note.text).map(|checkpoint| checkpoint.size);
-        if let Some((_, newest)) = &self.newest
-            && size.is_none_or(|size| size < newest.size)
-        {
-            let message = format!("a checkpoint of {} lines is there already", newest.size);
-            return Err(Error::new(Code::Conflict, message).in_file(&self.path));
-        }
         write_whole(&self.path, note.to_string().as_bytes())
     }
 }

@@ -3,28 +3,45 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, json, signals};
+use serde::Deserialize;
 
 use crate::format::line::{Hash, Line};
 use crate::proof::checkpoint::signer_in;
 use crate::proof::note::Verifier;
-use crate::proof::opening::Opening;
 use crate::proof::tree::{Tree, leaf};
 use crate::read::End;
-use crate::read::segments::segments_of;
+use crate::read::segments::{number_in, segments_of};
 use crate::read::source::lines_of;
 
-/// The name and the signer of a ledger that was read.
-pub struct Walked {
-    /// The ledger's name.
-    pub origin: String,
-    /// The key that line 0 says signs its checkpoints.
-    pub signer: Option<Verifier>,
+/// The first line of a file that goes on from a closed one.
+#[derive(Debug, Deserialize)]
+pub struct Opening {
+    /// The name of the file before it.
+    pub file: String,
+    /// The length of that file.
+    pub len: u64,
+    /// The hash of its bytes.
+    pub sha256: String,
 }
 
-/// The tree of a ledger's lines, shown to `each` whenever it has grown.
-pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, Tree)> {
+impl Opening {
+    /// Parses a line, if it is an opening.
+    pub fn of(line: &Line<'_>) -> Option<Self> {
+        let data = line.member("data").filter(|_| line.is_event("segment.open"))?;
+        serde_json::from_slice(data).ok()
+    }
+
+    /// True if a file is the one before it. The stem may be another: a ledger may be copied under another name as a
+    /// whole.
+    pub fn follows(&self, name: &str) -> bool {
+        number_in(name).map(|(_, number)| number) == number_in(&self.file).map(|(_, number)| number)
+    }
+}
+
+/// The name of a ledger, the key that line 0 says signs its checkpoints, and the tree of its lines, which is shown to
+/// `each` whenever it has grown.
+pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(String, Option<Verifier>, Tree)> {
     let (mut tree, mut origin, mut signer) = (Tree::default(), None, None);
     each(&tree);
     each_line(files, |line| {
@@ -36,7 +53,7 @@ pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, T
         Ok(ControlFlow::Continue(()))
     })?;
     let no_beginning = || Error::validation("not a ledger: it has no opening line").in_file(&files[files.len() - 1]);
-    Ok((Walked { origin: origin.ok_or_else(no_beginning)?, signer }, tree))
+    Ok((origin.ok_or_else(no_beginning)?, signer, tree))
 }
 
 /// The files of a ledger, the oldest first.
@@ -49,12 +66,6 @@ pub fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
 /// The name that the first line of a file gives to a ledger, if it is a stored line that gives one.
 pub fn origin_of(first: &Path) -> Result<Option<String>> {
     Ok(head_of(first)?.and_then(|(_, origin)| origin))
-}
-
-/// The receipt of a line, as its writer got it.
-pub fn receipt_of(ledger: &Path, line: &Line<'_>) -> Receipt {
-    let origin = origin_of(ledger).ok().flatten();
-    Receipt::new(ledger, origin, line.seq(), line.hash().to_string())
 }
 
 /// The number of the first line of a file, and the name that it gives to the ledger; `None` if it is not a stored line.

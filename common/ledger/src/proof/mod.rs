@@ -3,7 +3,6 @@
 pub mod checkpoint;
 pub mod leaves;
 pub mod note;
-pub mod opening;
 pub mod tree;
 pub mod verifier;
 pub mod whole;
@@ -11,6 +10,11 @@ use serde::Serialize;
 
 /// How many faults are listed one by one; the others are counted.
 pub const FAULTS_LISTED: usize = 100;
+
+/// The events of the ledger's own entries that refer to other lines or to files beside the ledger.
+const SEAL: &str = "segment.seal";
+const CHECKPOINT: &str = "ledger.checkpoint";
+const RECOVERED: &str = "ledger.recovered";
 
 /// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

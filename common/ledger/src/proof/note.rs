@@ -66,14 +66,9 @@ impl Signer {
 
     /// The note with this text, which must end with a line feed.
     pub fn sign(&self, text: &str) -> Note {
-        let signature = self.sign_bytes(text.as_bytes());
+        let signature = self.key.sign(text.as_bytes()).to_bytes();
         let signature = BASE64.encode([&self.verifier().id()[..], &signature].concat());
         Note { text: text.to_owned(), signatures: vec![format!("— {} {signature}", self.name)] }
-    }
-
-    /// The bare signature of bytes in another format. They must not be the text of a note.
-    pub fn sign_bytes(&self, bytes: &[u8]) -> [u8; 64] {
-        self.key.sign(bytes).to_bytes()
     }
 }
 
@@ -179,13 +174,6 @@ impl Note {
     pub fn is_signed_by(&self, verifier: &Verifier) -> Option<bool> {
         let lines = self.signatures.iter().filter_map(|line| SignatureLine::parse(line));
         lines.filter_map(|line| verifier.verifies(&self.text, &line)).reduce(|all, one| all && one)
-    }
-
-    /// The names in signature lines that are by none of these keys.
-    pub fn others(&self, known: &[&Verifier]) -> Vec<String> {
-        let lines = self.signatures.iter().filter_map(|line| SignatureLine::parse(line));
-        let is_known = |line: &SignatureLine| known.iter().any(|key| key.name == line.name && key.id() == line.id);
-        lines.filter(|line| !is_known(line)).map(|line| line.name).collect()
     }
 }
 

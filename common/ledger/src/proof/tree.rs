@@ -81,31 +81,6 @@ pub fn inclusion(index: u64, size: u64) -> Vec<Range<u64>> {
     ranges
 }
 
-/// The ranges of leaves below the hashes of the proof that a tree of `size` continues a tree of `old` leaves.
-pub fn consistency(old: u64, size: u64) -> Vec<Range<u64>> {
-    let mut ranges = Vec::new();
-    if old == 0 || old >= size {
-        return ranges;
-    }
-    let (mut start, mut end) = (0, size);
-    while old != end {
-        let middle = start + split(end - start);
-        if old <= middle {
-            ranges.push(middle..end);
-            end = middle;
-        } else {
-            ranges.push(start..middle);
-            start = middle;
-        }
-    }
-    // The old root itself is known to who checks.
-    if start > 0 {
-        ranges.push(start..end);
-    }
-    ranges.reverse();
-    ranges
-}
-
 /// Hashes of ranges of leaves that do not overlap, taken while the leaves pass by in order.
 pub struct Ranges {
     parts: Vec<(Range<u64>, Tree)>,
@@ -143,34 +118,6 @@ pub fn root_of_inclusion(leaf: Node, index: u64, size: u64, proof: &[Node]) -> O
         if range.start > index { parent(&node, sibling) } else { parent(sibling, &node) }
     };
     Some(ranges.iter().zip(proof).fold(leaf, join))
-}
-
-/// True if a proof shows that the tree with `root` goes on where the tree with `old_root` ended.
-pub fn is_consistent(old: u64, old_root: &Node, size: u64, root: &Node, proof: &[Node]) -> bool {
-    if old == size {
-        return proof.is_empty() && old_root == root;
-    }
-    if old == 0 {
-        return proof.is_empty();
-    }
-    let ranges = consistency(old, size);
-    if ranges.len() != proof.len() {
-        return false;
-    }
-    let mut parts = ranges.iter().zip(proof);
-    // If the old tree is a full subtree of the new one, its root is the first hash and is left out of the proof.
-    let first = if old.is_power_of_two() { Some(*old_root) } else { parts.next().map(|(_, node)| *node) };
-    let Some(first) = first else { return false };
-    let (mut before, mut now) = (first, first);
-    for (range, node) in parts {
-        if range.start >= old {
-            now = parent(&now, node);
-        } else {
-            before = parent(node, &before);
-            now = parent(node, &now);
-        }
-    }
-    before == *old_root && now == *root
 }
 
 #[cfg(test)]
@@ -236,12 +183,6 @@ mod tests {
                 assert_eq!(proof.concat(), there.as_bytes());
                 assert_eq!(root_of_inclusion(leaf(&data(index)), index, size, &proof), Some(tree.root()));
             }
-            for old in 1..size {
-                let proof = hashes(consistency(old, size), size);
-                let there = oracle.prove_consistency(usize::try_from(size - old).unwrap());
-                assert_eq!(proof.concat(), there.as_bytes(), "{old} {size}");
-                assert!(is_consistent(old, &ours(old).root(), size, &tree.root(), &proof));
-            }
         }
     }
 
@@ -255,14 +196,6 @@ mod tests {
             prop_assert_ne!(root_of_inclusion(leaf(&data(index)), index, size, &proof), Some(ours(size).root()));
             proof.pop();
             prop_assert_eq!(root_of_inclusion(leaf(&data(index)), index, size, &proof), None);
-            let old = index.max(1);
-            let mut proof = hashes(consistency(old, size), size);
-            let root = ours(size).root();
-            if old < size && !proof.is_empty() {
-                let at = at % proof.len();
-                proof[at][bit / 8] ^= 1 << (bit % 8);
-                prop_assert!(!is_consistent(old, &ours(old).root(), size, &root, &proof));
-            }
         }
     }
 }

@@ -7,10 +7,10 @@ use cp_common::{Result, json, signals};
 
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
 use crate::proof::leaves::origin_in;
-use crate::proof::opening::refers;
-use crate::proof::{FAULTS_LISTED, Fault, Kind};
+use crate::proof::{CHECKPOINT, FAULTS_LISTED, Fault, Kind, RECOVERED, SEAL};
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
+use crate::store::blob;
 
 /// How much of a file is proved between two reports of progress.
 const STRIDE: u64 = 4 << 20;
@@ -56,8 +56,6 @@ pub struct Report {
     pub in_flight: bool,
     /// True if a line refers to the lines before it or to files beside the ledger.
     pub refers: bool,
-    /// How often a writer's clock was behind that of the line before.
-    pub clock_backwards: u64,
     /// The first faults.
     pub faults: Vec<Fault>,
     /// How many faults there are.
@@ -85,7 +83,7 @@ pub fn verify(
 ) -> Result<Report> {
     let mut lines = lines_of(path)?;
     let report = Report { end: before.unwrap_or_default(), ..Report::default() };
-    let mut pass = Pass { report, begins: before.is_none(), last_ts: String::new(), json: options.json };
+    let mut pass = Pass { report, begins: before.is_none(), json: options.json };
     let (size, mut told) = (lines.size(), 0);
     while let Some(raw) = lines.next()? {
         if raw.offset >= told {
@@ -112,7 +110,6 @@ struct Pass {
     report: Report,
     /// True if no file comes before this one.
     begins: bool,
-    last_ts: String,
     json: bool,
 }
 
@@ -141,9 +138,6 @@ impl Pass {
         if let Some((kind, what)) = if is_first { misbegun(&line) } else { misfit(&end, seq, line.prev_hex()) } {
             self.fault(raw, Some(seq), kind, &what);
         }
-        self.report.clock_backwards += u64::from(line.ts() < self.last_ts.as_str());
-        self.last_ts.clear();
-        self.last_ts.push_str(line.ts());
         if self.json && !json::is_normal(line.bytes()) {
             match json::check(line.bytes()) {
                 Ok(()) => self.fault(raw, Some(seq), Kind::NormalForm, "JSON, but not in normal form"),
@@ -160,6 +154,11 @@ impl Pass {
         let (line, message) = (self.report.lines, message.to_owned());
         self.report.add(Fault { line, offset: raw.offset, seq, kind, message });
     }
+}
+
+/// True if a line refers to other lines or to files beside the ledger.
+fn refers(line: &Line<'_>) -> bool {
+    [SEAL, CHECKPOINT, RECOVERED].iter().any(|event| line.is_event(event)) || blob::is_referred_to(line.body())
 }
 
 /// True if a line is a JSON object without a hash: a line of another program, rather than one of ours that was damaged.

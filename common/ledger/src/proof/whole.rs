@@ -12,27 +12,25 @@ use sha2::{Digest, Sha256};
 
 use crate::format::line::{Hash, Line};
 use crate::proof::checkpoint::Signed;
+use crate::proof::leaves::Opening;
 use crate::proof::note::{Checkpoint, Verifier};
-use crate::proof::opening::{Opening, RECOVERED, SEAL};
 use crate::proof::tree::{Node, Tree, leaf};
 use crate::proof::verifier::Report;
-use crate::proof::{Fault, Kind, NotProved};
+use crate::proof::{CHECKPOINT, Fault, Kind, NotProved, RECOVERED, SEAL};
 use crate::read::segments::{is_closed, number_in};
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
-use crate::store::blob::{self, Flaw};
+use crate::store::blob;
 
 /// The most blobs that are remembered as verified.
 const BLOBS_REMEMBERED: usize = 1 << 16;
 
 /// One ledger, file after file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Whole {
     ledger: PathBuf,
-    /// True if only some closed segments were named, so that others are not missed.
-    is_part: bool,
-    /// The data of line 0.
-    begun: Option<Beginning>,
+    /// The name that line 0 gives.
+    origin: Option<String>,
     /// The key that line 0 names.
     signer: Option<Verifier>,
     /// There from line 0 on, as long as nothing is damaged.
@@ -64,7 +62,7 @@ pub struct Findings {
     pub not_proved: Vec<NotProved>,
 }
 
-#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[derive(Deserialize)]
 struct Beginning {
     origin: String,
     verifier: Option<String>,
@@ -72,16 +70,8 @@ struct Beginning {
 
 #[derive(Deserialize)]
 struct Seal {
-    count: u64,
-    first: u64,
-    last: u64,
-    root: String,
     size: u64,
-}
-
-#[derive(Deserialize)]
-struct Closing {
-    size: u64,
+    root: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -93,18 +83,8 @@ struct Recovered {
 
 impl Whole {
     /// A ledger before its first file. `wanted` is the size whose root is needed afterwards.
-    pub fn new(ledger: &Path, is_part: bool, wanted: Option<u64>) -> Self {
-        Self {
-            ledger: ledger.to_owned(),
-            is_part,
-            begun: None,
-            signer: None,
-            tree: None,
-            wanted: wanted.map(|size| (size, None)),
-            before: None,
-            blobs: HashSet::new(),
-            found: Findings::default(),
-        }
+    pub fn new(ledger: &Path, wanted: Option<u64>) -> Self {
+        Self { ledger: ledger.to_owned(), wanted: wanted.map(|size| (size, None)), ..Self::default() }
     }
 
     /// The key that line 0 says signs its checkpoints, after the first file.
@@ -115,7 +95,7 @@ impl Whole {
     /// How the lines differ from those that a checkpoint covers. The error says why that cannot be known.
     pub fn deviation(&self, checkpoint: &Checkpoint, last: Option<u64>) -> Result<Option<(Kind, String)>, String> {
         let lines = last.map_or(0, |last| last + 1);
-        if let Some(Beginning { origin, .. }) = self.begun.as_ref().filter(|begun| begun.origin != checkpoint.origin) {
+        if let Some(origin) = self.origin.as_ref().filter(|origin| **origin != checkpoint.origin) {
             return Ok(Some((Kind::Fork, format!("the checkpoint is about {}, not {origin}", checkpoint.origin))));
         }
         if lines < checkpoint.size {
@@ -161,7 +141,7 @@ impl Whole {
                     break;
                 }
             }
-            if let Some(seal) = sealed.replace(is_seal(&line).then_some(raw.number)).flatten()
+            if let Some(seal) = sealed.replace(seal_of(&line).map(|_| raw.number)).flatten()
                 && is_closed
             {
                 self.fault(&place, Kind::Seal, format!("lines follow the seal in line {seal}"));
@@ -189,7 +169,6 @@ impl Whole {
     pub fn end(&mut self, report: &Report) -> Findings {
         if let Some(before) = &self.before
             && before.is_closed
-            && !self.is_part
         {
             let missing = self.ledger.file_name().unwrap_or_default().to_string_lossy();
             let message = format!("{missing}, which goes on from {}, is missing", before.name);
@@ -220,7 +199,11 @@ impl Whole {
         if let Some(begun) =
             data_of::<Beginning>(line, "ledger.open").filter(|_| line.seq() == 0 && self.before.is_none())
         {
-            self.begin(begun);
+            self.signer = begun.verifier.as_deref().and_then(Verifier::from_text);
+            if begun.verifier.is_some() && self.signer.is_none() {
+                self.not_proved("signature", "the key that line 0 names cannot be read".to_owned());
+            }
+            (self.origin, self.tree) = (Some(begun.origin), Some(Tree::default()));
             return self.proved("beginning");
         }
         let Some(opening) = Opening::of(line) else {
@@ -230,17 +213,12 @@ impl Whole {
             }
             return;
         };
+        let is_closed = |before: &Before| before.len == opening.len && before.sha256.hex() == opening.sha256;
         match &self.before {
+            Some(before) if opening.follows(&before.name) && is_closed(before) => self.proved("segments"),
             Some(before) if opening.follows(&before.name) => {
-                if before.len == opening.len && before.sha256.hex() == opening.sha256 {
-                    self.proved("segments");
-                } else {
-                    let message = format!("{} is not the file of {} bytes that was closed", before.name, opening.len);
-                    self.fault(place, Kind::Segment, message);
-                }
-            }
-            None if self.is_part => {
-                self.not_proved("beginning", format!("{} and the files before it were not named", opening.file));
+                let message = format!("{} is not the file of {} bytes that was closed", before.name, opening.len);
+                self.fault(place, Kind::Segment, message);
             }
             before => {
                 let told = before.as_ref().map_or(String::new(), |before| format!(" ({} is there)", before.name));
@@ -253,25 +231,16 @@ impl Whole {
         }
     }
 
-    /// Begins with line 0.
-    fn begin(&mut self, begun: Beginning) {
-        self.signer = begun.verifier.as_deref().and_then(Verifier::from_text);
-        if begun.verifier.is_some() && self.signer.is_none() {
-            self.not_proved("signature", "the key that line 0 names cannot be read".to_owned());
-        }
-        self.begun = Some(begun);
-        self.tree = Some(Tree::default());
-    }
-
     fn event(&mut self, line: &Line<'_>, place: &Place) -> Result<()> {
-        if let Some(seal) = data_of::<Seal>(line, SEAL).filter(|_| is_seal(line)) {
-            let fits =
-                seal.last == seal.size.saturating_sub(1) && seal.first.checked_add(seal.count) == Some(seal.size);
-            self.root(place, "seals", seal.size, &seal.root, fits);
-        } else if let Some(signed) = Signed::of(line) {
-            self.root(place, "checkpoint_entries", signed.size, &signed.root, signed.size == line.seq());
-            // Without the beginning the key of this line is not known, and any may sign.
-            if let Err(why) = signed.check_signer(self.signer.as_ref()) {
+        if let Some(seal) = seal_of(line) {
+            // Without a root it proves nothing, and is only an entry of that name.
+            seal.root.iter().for_each(|root| self.root(place, "seals", seal.size, root));
+        } else if let Some(signed) = data_of::<Signed>(line, CHECKPOINT) {
+            self.root(place, "checkpoint_entries", signed.size, &signed.root);
+            // Any key may sign a ledger that names none, or whose beginning is not here.
+            let named = self.signer.as_ref().map(Verifier::to_text);
+            if let Some(named) = named.filter(|named| *named != signed.verifier) {
+                let why = format!("signed by {}, but line 0 names {named}", signed.verifier);
                 self.fault(place, Kind::Signature, why);
             }
         } else if let Some(recovered) = data_of::<Recovered>(line, RECOVERED) {
@@ -281,12 +250,12 @@ impl Whole {
     }
 
     /// Compares the root in a line with the root of the lines before it.
-    fn root(&mut self, place: &Place, what: &'static str, size: u64, root: &str, fits: bool) {
+    fn root(&mut self, place: &Place, what: &'static str, size: u64, root: &str) {
         let line = place.seq.unwrap_or_default();
         let Some(tree) = &self.tree else {
             return self.not_proved(what, format!("line {line}: lines before it are damaged or not here"));
         };
-        if !fits || tree.size() != size {
+        if tree.size() != size {
             self.fault(place, Kind::Seal, format!("does not fit the {size} lines before it"));
         } else if BASE64.encode(tree.root()) == root {
             self.proved(what);
@@ -323,8 +292,7 @@ impl Whole {
             }
             match blob::flaw(&self.ledger, &hash)? {
                 None => self.proved("blobs"),
-                Some(Flaw::Missing) => self.fault(place, Kind::Blob, format!("blob {hash} is missing")),
-                Some(Flaw::Changed) => self.fault(place, Kind::Blob, format!("blob {hash} was changed")),
+                Some(flaw) => self.fault(place, Kind::Blob, format!("blob {hash} {flaw}")),
             }
             if self.blobs.len() >= BLOBS_REMEMBERED {
                 self.blobs.clear();
@@ -357,9 +325,9 @@ impl Place {
     }
 }
 
-/// True if a line is a seal: it says that all lines before it are closed. Anybody may write an entry of that name.
-fn is_seal(line: &Line<'_>) -> bool {
-    data_of::<Closing>(line, SEAL).is_some_and(|closing| closing.size == line.seq())
+/// The seal in a line: it says that all lines before it are closed. Anybody may write an entry of that name.
+fn seal_of(line: &Line<'_>) -> Option<Seal> {
+    data_of::<Seal>(line, SEAL).filter(|seal| seal.size == line.seq())
 }
 
 /// The data of an entry with this event; `None` if the line has another event, or data of another type.

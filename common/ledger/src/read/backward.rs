@@ -39,11 +39,6 @@ impl Backward {
         self.end
     }
 
-    /// The file that is read.
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
     /// The line before the one given out last.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend its buffer, and can fail")]
     pub fn next(&mut self) -> Result<Option<Raw<'_>>> {

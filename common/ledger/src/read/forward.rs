@@ -47,15 +47,20 @@ impl<'a> Raw<'a> {
 
 /// Opens a file for reading, with errors that name it.
 pub fn open(path: &Path) -> Result<File> {
-    let file = File::open(path).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Error::not_found("no such file").in_file(path),
-        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(path),
-        _ => Error::io("cannot open", e).in_file(path),
-    })?;
+    let file = File::open(path).map_err(|e| cannot_open(path, e))?;
     if file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.is_file() {
         Ok(file)
     } else {
         Err(Error::validation("not a regular file").in_file(path))
+    }
+}
+
+/// The error of a file that cannot be opened.
+pub(super) fn cannot_open(path: &Path, e: io::Error) -> Error {
+    match e.kind() {
+        ErrorKind::NotFound => Error::not_found("no such file").in_file(path),
+        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(path),
+        _ => Error::io("cannot open", e).in_file(path),
     }
 }
 
@@ -71,18 +76,14 @@ enum Input {
     /// A file, read at offsets: others may append to it meanwhile.
     File(File),
     /// A stream, which can be read only once, from its beginning.
-    Stream {
-        reader: Box<dyn Read + Send>,
-        /// Bytes that were read after a line that was too long.
-        spare: Vec<u8>,
-    },
+    Stream(Box<dyn Read + Send>),
 }
 
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(file) => file.fmt(f),
-            Self::Stream { .. } => f.write_str("a stream"),
+            Self::Stream(_) => f.write_str("a stream"),
         }
     }
 }
@@ -100,6 +101,8 @@ pub struct Lines {
     offset: u64,
     number: u64,
     size: u64,
+    /// True if the rest of a line that is too long comes next.
+    is_within: bool,
 }
 
 impl Lines {
@@ -110,11 +113,21 @@ impl Lines {
 
     /// Reads the lines of a stream; `path` names it in errors.
     pub fn of_stream(reader: Box<dyn Read + Send>, path: &Path) -> Self {
-        Self::over(Input::Stream { reader, spare: Vec::new() }, path, 0, u64::MAX)
+        Self::over(Input::Stream(reader), path, 0, u64::MAX)
     }
 
     fn over(input: Input, path: &Path, offset: u64, size: u64) -> Self {
-        Self { input, path: path.to_owned(), buffer: Vec::new(), from: 0, to: 0, offset, number: 0, size }
+        Self {
+            input,
+            path: path.to_owned(),
+            buffer: Vec::new(),
+            from: 0,
+            to: 0,
+            offset,
+            number: 0,
+            size,
+            is_within: false,
+        }
     }
 
     /// How many bytes were given out.
@@ -124,7 +137,7 @@ impl Lines {
 
     /// True if this reads a stream, which can be read only once.
     pub fn is_stream(&self) -> bool {
-        matches!(self.input, Input::Stream { .. })
+        matches!(self.input, Input::Stream(_))
     }
 
     /// True if reading the next line may block, so that output should be flushed first.
@@ -140,6 +153,7 @@ impl Lines {
     /// The next line.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend its buffer, and can fail")]
     pub fn next(&mut self) -> Result<Option<Raw<'_>>> {
+        self.pass_over()?;
         let mut searched = 0;
         loop {
             let unread = &self.buffer[self.from..self.to];
@@ -150,8 +164,8 @@ impl Lines {
             }
             searched = unread.len();
             if searched > HARD_LIMIT {
-                let rest = self.pass_over()?;
-                return Ok(Some(self.take(searched, rest, End::Limit)));
+                self.is_within = true;
+                return Ok(Some(self.take(searched, 0, End::Limit)));
             }
             if !self.fill()? {
                 if searched == 0 {
@@ -167,6 +181,7 @@ impl Lines {
     /// The search runs over whole blocks, which is why it is much faster than looking at each line.
     pub fn next_with(&mut self, needle: &Finder<'_>) -> Result<Option<Raw<'_>>> {
         loop {
+            self.pass_over()?;
             let unread = &self.buffer[self.from..self.to];
             if let Some(found) = needle.find(unread) {
                 let start = memchr::memrchr(b'\n', &unread[..found]).map_or(0, |feed| feed + 1);
@@ -178,21 +193,17 @@ impl Lines {
             let done = memchr::memrchr(b'\n', unread).map_or(0, |feed| feed + 1);
             self.from += done;
             self.offset += done as u64;
-            if self.to - self.from > HARD_LIMIT {
-                let over = (self.to - self.from) as u64 + self.pass_over()?;
-                self.from = self.to;
-                self.offset += over;
-            }
-            if !self.fill()? {
+            self.is_within = self.to - self.from > HARD_LIMIT;
+            if !self.is_within && !self.fill()? {
                 return Ok(None);
             }
         }
     }
 
-    fn take(&mut self, length: usize, skip: u64, end: End) -> Raw<'_> {
+    fn take(&mut self, length: usize, feed: usize, end: End) -> Raw<'_> {
         let (start, offset) = (self.from, self.offset);
-        self.from = usize::try_from(skip).map_or(self.to, |skip| self.to.min(start + length + skip));
-        self.offset += length as u64 + skip;
+        self.from += length + feed;
+        self.offset += (length + feed) as u64;
         self.number += 1;
         Raw { bytes: &self.buffer[start..start + length], offset, number: self.number, end }
     }
@@ -218,24 +229,17 @@ impl Lines {
         Ok(read > 0)
     }
 
-    /// How far it is from the end of the buffer to after the next line feed.
-    fn pass_over(&mut self) -> Result<u64> {
-        let mut block = vec![0; BLOCK];
-        let start = self.offset + (self.to - self.from) as u64;
-        let mut at = start;
-        while at < self.size {
-            let want = block.len().min(usize::try_from(self.size - at).unwrap_or(usize::MAX));
-            let read = self.input.read(&mut block[..want], at, &self.path)?;
-            if read == 0 {
-                break;
-            }
-            if let Some(found) = memchr::memchr(b'\n', &block[..read]) {
-                self.input.put_back(&block[found + 1..read]);
-                return Ok(at + found as u64 + 1 - start);
-            }
-            at += read as u64;
+    /// Passes over the rest of a line that is too long.
+    fn pass_over(&mut self) -> Result<()> {
+        while self.is_within {
+            let unread = &self.buffer[self.from..self.to];
+            let feed = memchr::memchr(b'\n', unread);
+            let passed = feed.map_or(unread.len(), |feed| feed + 1);
+            self.from += passed;
+            self.offset += passed as u64;
+            self.is_within = feed.is_none() && self.fill()?;
         }
-        Ok(at - start)
+        Ok(())
     }
 }
 
@@ -244,25 +248,7 @@ impl Input {
     fn read(&mut self, into: &mut [u8], at: u64, path: &Path) -> Result<usize> {
         match self {
             Self::File(file) => read_at(file, into, at).map_err(|e| Error::io("cannot read", e).in_file(path)),
-            Self::Stream { spare, .. } if !spare.is_empty() => {
-                let count = spare.len().min(into.len());
-                into[..count].copy_from_slice(&spare[..count]);
-                spare.drain(..count);
-                Ok(count)
-            }
-            Self::Stream { reader, .. } => read_stream(reader, into, path),
-        }
-    }
-
-    /// Gives back what was read too far. A file is read there again.
-    fn put_back(&mut self, bytes: &[u8]) {
-        match self {
-            Self::File(_) => {}
-            Self::Stream { spare, .. } => {
-                let rest = std::mem::take(spare);
-                spare.extend_from_slice(bytes);
-                spare.extend_from_slice(&rest);
-            }
+            Self::Stream(reader) => read_stream(reader, into, path),
         }
     }
 }

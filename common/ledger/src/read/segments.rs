@@ -17,7 +17,7 @@ pub fn segments_of(path: &Path) -> Result<Vec<PathBuf>> {
     for entry in listing {
         let entry = entry.map_err(|e| Error::io("cannot list", e).in_file(directory))?;
         let Ok(found) = entry.file_name().into_string() else { continue };
-        if found != name && is_segment_of(&found, stem) {
+        if found != name && number_in(&found).is_some_and(|(of, _)| of == stem) {
             segments.push(path.with_file_name(found));
         }
     }
@@ -26,13 +26,8 @@ pub fn segments_of(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// A ledger's name without its ending.
-pub fn stem_of(path: &Path) -> Option<&str> {
+fn stem_of(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()?.strip_suffix(".jsonl")
-}
-
-/// True if a name is that of a sealed segment of the ledger with this stem.
-pub fn is_segment_of(name: &str, stem: &str) -> bool {
-    number_in(name).is_some_and(|(found, _)| found == stem)
 }
 
 /// The stem in a closed segment's name, and the number of its first line.
@@ -46,7 +41,10 @@ pub fn number_in(name: &str) -> Option<(&str, u64)> {
 pub fn name_of(path: &Path) -> Result<PathBuf> {
     let stem =
         stem_of(path).ok_or_else(|| Error::validation("only a ledger named *.jsonl can be rotated").in_file(path))?;
-    let first = first_seq(path)?;
+    let mut reader = lines(path)?;
+    let first = reader.next()?.and_then(|raw| raw.stored().map(|line| line.seq()));
+    let damaged = || Error::new(Code::Integrity, "the first line is damaged, so the segment has no name").in_file(path);
+    let first = first.ok_or_else(damaged)?;
     Ok(path.with_file_name(format!("{stem}.{first:020}.jsonl")))
 }
 
@@ -62,13 +60,4 @@ pub fn ledger_of(path: &Path) -> PathBuf {
         Some((stem, _)) => path.with_file_name(format!("{stem}.jsonl")),
         None => path.to_owned(),
     }
-}
-
-/// The number of the first line of a file.
-pub fn first_seq(path: &Path) -> Result<u64> {
-    let mut reader = lines(path)?;
-    let seq = reader.next()?.and_then(|raw| raw.stored().map(|line| line.seq()));
-    seq.ok_or_else(|| {
-        Error::new(Code::Integrity, "the first line is damaged, so the segment has no name").in_file(path)
-    })
 }

@@ -1,16 +1,15 @@
 //! Lines of a source: a file, standard input (`-`) or a pipe.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write as _};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use cp_common::{Code, Error, Result, signals};
+use cp_common::{Error, Result, signals};
 use rustix::fs::{Mode, OFlags};
 
-use super::backward::Backward;
-use super::forward::{Lines, read_stream};
+use super::forward::{Lines, cannot_open, read_stream};
 
 /// True if an operand means standard input. Its other names may not be opened again: a socket cannot be.
 pub fn is_stdin(path: &Path) -> bool {
@@ -76,11 +75,7 @@ fn open(path: &Path) -> Result<File> {
     // Opening a named pipe without a writer must not block, because signals are not noticed meanwhile.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
-    opened.map(File::from).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Error::not_found("no such file").in_file(path),
-        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(path),
-        _ => Error::io("cannot open", e).in_file(path),
-    })
+    opened.map(File::from).map_err(|e| cannot_open(path, e))
 }
 
 /// A pipe or a terminal: every read waits for bytes or a signal.
@@ -104,39 +99,6 @@ pub fn lines_of(path: &Path) -> Result<Lines> {
         Source::File(file, size) => Lines::new(file, path, 0, size),
         Source::Stream(reader) => Lines::of_stream(reader, path),
     })
-}
-
-/// A file with the bytes of a source, and their count: the file itself, else a copy without a name, because a pipe
-/// cannot be read from its end.
-pub fn seekable(path: &Path) -> Result<(File, u64)> {
-    let mut reader = match open_source(path)? {
-        Source::File(file, size) => return Ok((file, size)),
-        Source::Stream(reader) => reader,
-    };
-    let failed = |e: io::Error| Error::io("cannot copy to a temporary file", e).in_file(path);
-    let mut copy = tempfile::tempfile().map_err(failed)?;
-    let (mut block, mut size, mut last) = (vec![0; 256 << 10], 0, b'\n');
-    loop {
-        let read = read_stream(&mut reader, &mut block, path)?;
-        if read == 0 {
-            break;
-        }
-        copy.write_all(&block[..read]).map_err(failed)?;
-        size += read as u64;
-        last = block[read - 1];
-    }
-    // The copy does not grow, so its last line is whole.
-    if last != b'\n' {
-        copy.write_all(b"\n").map_err(failed)?;
-        size += 1;
-    }
-    Ok((copy, size))
-}
-
-/// Reads the lines of a source from the last to the first.
-pub fn backward_of(path: &Path) -> Result<Backward> {
-    let (file, size) = seekable(path)?;
-    Ok(Backward::new(file, path, size))
 }
 
 #[cfg(test)]

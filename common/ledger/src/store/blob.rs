@@ -60,21 +60,12 @@ pub fn load(ledger: &Path, hash: &Hash) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Why a blob is not what a line refers to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    /// There is no such file.
-    Missing,
-    /// Its bytes are others.
-    Changed,
-}
-
-/// The flaw of a blob, if it has one. The blob is read in pieces.
-pub fn flaw(ledger: &Path, hash: &Hash) -> Result<Option<Flaw>> {
+/// What is wrong with a blob that a line refers to, if anything is. The blob is read in pieces.
+pub fn flaw(ledger: &Path, hash: &Hash) -> Result<Option<&'static str>> {
     let file = path(ledger, hash);
     match digest(&file).map_err(|e| Error::io("cannot read the blob", e).in_file(&file))? {
-        None => Ok(Some(Flaw::Missing)),
-        Some((found, _)) => Ok((found != *hash).then_some(Flaw::Changed)),
+        None => Ok(Some("is missing")),
+        Some((found, _)) => Ok((found != *hash).then_some("was changed")),
     }
 }
 
@@ -117,23 +108,19 @@ fn reference(ledger: &Path, value: &[u8]) -> Result<String> {
 
 /// The JSON of the value that a reference stands for; `None` if `value` is not a reference.
 pub fn resolve(ledger: &Path, value: &[u8]) -> Result<Option<Vec<u8>>> {
-    let Some(found) = named_by(value) else { return Ok(None) };
-    let bytes = load(ledger, &found.hash)?;
-    if found.is_json {
+    let Some((hash, is_json)) = named_by(value) else { return Ok(None) };
+    let bytes = load(ledger, &hash)?;
+    if is_json {
         return Ok(Some(bytes));
     }
-    let text = String::from_utf8(bytes).map_err(|_| Error::validation(format!("blob {} is not text", found.hash)))?;
+    let text = String::from_utf8(bytes).map_err(|_| Error::validation(format!("blob {hash} is not text")))?;
     let mut quoted = Vec::with_capacity(text.len() + 2);
     json::string(&text, &mut quoted);
     Ok(Some(quoted))
 }
 
-struct Named {
-    hash: Hash,
-    is_json: bool,
-}
-
-fn named_by(value: &[u8]) -> Option<Named> {
+/// The blob that a reference names, and true if it is JSON rather than a text.
+fn named_by(value: &[u8]) -> Option<(Hash, bool)> {
     let mut parts = members(inside(value)?);
     let hash = parts.next().filter(|(name, _)| *name == b"blob").and_then(|(_, hash)| json::unquote(hash))?;
     let hash = Hash::parse(&hash)?;
@@ -143,7 +130,7 @@ fn named_by(value: &[u8]) -> Option<Named> {
         Some((b"json", b"true")) => true,
         Some(_) => return None,
     };
-    Some(Named { hash, is_json })
+    Some((hash, is_json))
 }
 
 /// Moves the largest values of a body into blobs until it is at most `limit` bytes long.
