@@ -8,11 +8,10 @@ use cp_common::{Code, Context, Error, Result, signals};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use crate::state::conversation::Conversation;
-use crate::state::journal::Journal;
 use crate::state::plan::RunFiles;
+use crate::state::run::Run;
 use crate::state::step::Step;
-use crate::state::step_log::{self, StepLog};
+use crate::state::step_log;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -70,18 +69,19 @@ fn end(files: &RunFiles, context: &Context) -> Result<Cancelled> {
     if was_running {
         stop(files)?;
     }
-    let (log, steps) = StepLog::open(files, &context.home)?;
-    let (plan, conversation) = Conversation::of_steps(steps)?;
-    Journal::open(&files.ledger, &plan, context)?.end("cancelled", &conversation.tally)?;
-    log.close(None)?;
+    let mut run = Run::open(files, context)?;
+    run.end("cancelled", None)?;
     let ledger = files.ledger.display().to_string();
-    Ok(Cancelled { run_id: plan.run, status: "cancelled", was_running, ledger })
+    Ok(Cancelled { run_id: run.plan.run, status: "cancelled", was_running, ledger })
 }
 
 /// Stops the process of a run, and waits until it has released the run.
 fn stop(files: &RunFiles) -> Result<()> {
     let mut steps = step_log::peek(files)?.into_iter().rev();
-    let owner = steps.find_map(|step| if let Step::Owner(owner) = step { Some(owner) } else { None });
+    let owner = steps.find_map(|step| match step {
+        Step::Plan(_, owner) | Step::Resumed(owner, _) => Some(owner),
+        _ => None,
+    });
     let unnamed = || Error::new(Code::Integrity, "the run's state does not name its process").in_file(&files.state());
     let owner = owner.ok_or_else(unnamed)?;
     if owner.is_alive()

@@ -157,10 +157,9 @@ pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
 }
 
 /// The events of a run.
-pub(super) const EVENTS: [&str; 12] = [
+pub(super) const EVENTS: [&str; 11] = [
     "run_start",
     "run_resumed",
-    "iteration",
     "message",
     "tool_call",
     "tool_result",

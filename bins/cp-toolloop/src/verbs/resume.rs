@@ -6,18 +6,16 @@ use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 
 use super::options::{EVENTS, positive, positive_seconds};
-use crate::engine::repeats::Repeats;
-use crate::engine::{Engine, Event};
+use crate::engine::Engine;
+use crate::engine::print::Event;
 use crate::parts::Parts;
 use crate::parts::approver::Approver;
 use crate::parts::child::stop_with_parent;
 use crate::state::conversation::{Call, Conversation};
-use crate::state::journal::Journal;
 use crate::state::plan::{Limits, RunFiles};
-use crate::state::run::{Records, Run};
+use crate::state::run::Run;
 use crate::state::step::Decision;
-use crate::state::step_log::StepLog;
-use crate::state::summary::{first_entry, refuse_earlier};
+use crate::state::tally::Total;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -77,31 +75,24 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         stop_with_parent()?;
     }
     let files = RunFiles::find(&args.run, context)?;
-    let (log, steps) = StepLog::open(&files, &context.home)?;
-    let repeats = Repeats::of_steps(&steps);
-    let (plan, conversation) = Conversation::of_steps(steps)?;
-    let decisions = args.decisions(&conversation, context)?;
-    let limits = args.limits(conversation.limits);
-    let approver = Approver::new(args.approver.as_deref().or(plan.approver.as_deref()), context)?;
-    let mut journal = Journal::open(&files.ledger, &plan, context)?;
-    if first_entry(&files.ledger)?.is_none() {
-        journal.start(&plan)?;
-    }
-    let is_started = |id: &str| conversation.calls.iter().any(|call| call.asked.id == id && call.started);
-    refuse_earlier(&files, log.seq(), is_started)?;
-    let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
-    run.keep_policy(context)?;
-    run.note_results()?;
-    run.resume(limits)?;
+    let mut run = Run::open(&files, context)?;
+    let decisions = args.decisions(&run.conversation, context)?;
+    let approver = Approver::new(args.approver.as_deref().or(run.plan.approver.as_deref()), context)?;
+    run.resume(&files, args.limits(run.conversation.limits), context)?;
     for (at, decision) in decisions {
-        run.decide(at, decision, How::Resume.grantor(), &context.home)?;
+        run.decide(at, decision, &context.home)?;
     }
     context.out.streaming()?;
     (context.options.base, context.options.root) = (Some(run.plan.base.clone()), run.plan.root.clone());
     run.conversation.show_answer_again();
     Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
     let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None);
-    Engine::resumed(run, parts, repeats).drive_alone(context)
+    let mut total = Total::default();
+    let outcome = Engine::new(run, parts).drive(&mut total, context);
+    total.close(&mut context.out);
+    outcome?;
+    context.out.item_succeeded();
+    Ok(())
 }
 
 impl Args {
@@ -128,7 +119,7 @@ impl Args {
                 "resume without --approve and --deny: if the call needs an answer, the run stops with the request",
             ));
         };
-        if matches!(decision, Decision::Denied(_)) {
+        if matches!(decision, Decision::Denied { .. }) {
             return Ok(decision);
         }
         if self.always && !approval.scopes.contains(&Scope::Run) {
@@ -141,7 +132,7 @@ impl Args {
         let approve = approve_line(&context.home, &approval.id);
         match at_terminal(approval, None)? {
             Some(Verdict::Granted(_)) => Ok(self.yes(How::Terminal)),
-            Some(Verdict::Denied(why)) => Ok(Decision::Denied(why)),
+            Some(Verdict::Denied(why)) => Ok(denied(why)),
             Some(Verdict::Undecided(_)) | None => {
                 Err(Error::new(Code::HumanRequired, format!("only the owner of the policy can approve the call {id}"))
                     .with("action", "approve_tool_call")
@@ -160,7 +151,7 @@ impl Args {
                 .hint("give one of them"));
         }
         let approved = self.approve.iter().map(|id| (id, self.yes(How::Resume)));
-        let denied = self.deny.iter().map(|id| (id, Decision::Denied(reason.clone())));
+        let denied = self.deny.iter().map(|id| (id, denied(reason.clone())));
         let waiting: Vec<(usize, &Call)> =
             (0..).zip(&conversation.calls).filter(|(_, call)| call.result.is_none()).collect();
         let mut decisions = Vec::new();
@@ -173,4 +164,8 @@ impl Args {
         }
         Ok(decisions)
     }
+}
+
+fn denied(why: String) -> Decision {
+    Decision::Denied { why, by: How::Resume.grantor().to_owned() }
 }

@@ -18,16 +18,15 @@ use cp_servers::is_name;
 
 use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_seconds};
 use super::rows::{EarlierRun, Rows, of_row};
-use crate::engine::{Engine, Event};
+use crate::engine::Engine;
+use crate::engine::print::{Event, play};
 use crate::parts::Parts;
 use crate::parts::approver::Approver;
 use crate::parts::executor::Executor;
-use crate::parts::replay::Replay;
-use crate::state::conversation::Conversation;
-use crate::state::journal::Journal;
 use crate::state::plan::{self, Limits, ModelCommand, Plan, RunFiles, keeps_budgets};
-use crate::state::run::{Records, Run};
-use crate::state::step_log::StepLog;
+use crate::state::run::Run;
+use crate::state::step::Step;
+use crate::state::step_log;
 use crate::state::tally::Total;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::description;
@@ -125,7 +124,20 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Replays a recording. A text must be the prompt of the recording.
 fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<()> {
-    let (plan, replay) = Replay::load(recording, context)?;
+    let path = Path::new(recording);
+    let steps = if path.is_file() {
+        step_log::brought(path, &context.home)?
+    } else {
+        let kept = RunFiles::find(recording, context)?.recording();
+        if !kept.exists() {
+            return Err(Error::not_found(format!("the run `{recording}` was not recorded"))
+                .hint("a run that is started with --record can be replayed"));
+        }
+        step_log::recorded(&kept, &context.home)?
+    };
+    let Some(Step::Plan(plan, _)) = steps.first().cloned() else {
+        return Err(Error::validation("not the recording of a run").with("recording", recording));
+    };
     if let Source::Argument(text) = source
         && plan.prompt.messages.last().is_none_or(|turn| turn.content.text() != *text)
     {
@@ -135,11 +147,14 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
     let message = format!("this is the recording {recording}: no model was asked, and no tool ran");
     context.out.notice("replayed", Severity::Info, message);
     Event::start(&plan, &RunFiles::of(&plan.run, context).ledger).show(context)?;
-    let mut conversation = Conversation::new(&plan);
-    conversation.limits = Limits { max_iterations: u64::MAX, tokens: None, usd: None, deadline: None };
-    // A replay is not recorded.
-    let run = Run::new(Plan { record: None, ..plan }, conversation, None);
-    Engine::replaying(run, replay).drive_alone(context)
+    let (mut total, played) = (Total::default(), play(steps, 0, context)?);
+    total.add(&plan.run, &played.tally);
+    total.close(&mut context.out);
+    if played.answer.is_none() {
+        return Err(Error::not_found("the recording ends before the answer").hint("the recorded run did not end"));
+    }
+    context.out.item_succeeded();
+    Ok(())
 }
 
 /// Turns each prompt into a run.
@@ -298,18 +313,11 @@ fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathB
 }
 
 fn start(plan: Plan, servers: Option<Executor>, total: &mut Total, context: &mut Context) -> Result<()> {
-    let files = RunFiles::of(&plan.run, context);
     let approver = Approver::new(plan.approver.as_deref(), context)?;
     // A missing program is an error before the run is stored.
     let parts = Parts::new(&plan, &plan.limits, approver, servers);
-    // The state is written first, so that a run that is killed here can be resumed.
-    let steps = StepLog::create(&files, &context.home, &plan)?;
-    let mut journal = Journal::open(&files.ledger, &plan, context)?;
-    journal.start(&plan)?;
-    Event::start(&plan, &files.ledger).show(context)?;
-    let conversation = Conversation::new(&plan);
-    let mut run = Run::new(plan, conversation, Some(Records { steps, journal }));
-    run.keep_policy(context)?;
+    let run = Run::begin(plan, context)?;
+    Event::start(&run.plan, run.ledger()).show(context)?;
     Engine::new(run, parts).drive(total, context)
 }
 
