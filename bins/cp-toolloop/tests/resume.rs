@@ -371,7 +371,7 @@ fn calls_with_same_id_get_unique_ids() {
         turns[0]["content"].as_array().unwrap().iter().map(|block| &block["tool_use_id"]).collect();
     assert_eq!(answered, [&json!("c"), &json!("c_2")]);
     let ledger = place.home.read(format!("planes/ho1/runs/{run}.jsonl"));
-    assert!(ledger.contains(r#""renamed_calls":{"c_2":"c"}"#), "{ledger}");
+    assert!(ledger.contains(r#""data":{"id":"c_2""#), "{ledger}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use cp_common::output::Format;
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Reply, ToolCall};
-use cp_common::{Context, Error, Result, signals};
+use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
 use crate::parts::model;
@@ -47,7 +47,6 @@ pub(crate) fn play(steps: Vec<Step>, from: usize, context: &mut Context) -> Resu
             played.take(step)?;
             continue;
         }
-        signals::check()?;
         let next = played.tally.iterations + 1;
         if matches!(step, Step::Deltas(_) | Step::Message(_)) && turn < next {
             turn = next;

@@ -18,7 +18,7 @@ pub(crate) struct Call {
     pub(crate) asked: ToolCall,
     /// True if it was started.
     pub(crate) started: bool,
-    /// True if it was started at any time.
+    /// True if the process that runs it has started it.
     pub(crate) was_started: bool,
     /// The last approval request for it.
     pub(crate) approval: Option<Box<Approval>>,
@@ -119,7 +119,10 @@ impl Conversation {
         match step {
             Step::Plan(..) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
             Step::Deltas(_) => {}
-            Step::Resumed(_, limits) => self.limits = limits,
+            Step::Resumed(_, limits) => {
+                self.limits = limits;
+                self.calls.iter_mut().for_each(|call| call.was_started = false);
+            }
             Step::Message(message) => self.answered(message),
             Step::Billed(usage) => self.tally.billed(&usage),
             Step::Started(at) => {
