@@ -30,7 +30,6 @@ mod tools {
     pub(crate) mod catalogue;
     pub(crate) mod description;
     pub(crate) mod find;
-    pub(crate) mod sources;
     pub(crate) mod tool;
 }
 /// The verbs. Each file has the options, the documentation and the output of one verb.

@@ -4,16 +4,15 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use cp_common::coprocess::{self, Child, ChildOptions, cmd};
+use cp_common::coprocess::ask_each;
 use cp_common::home::{make_directory, write_whole};
-use cp_common::wire::record::{Kind, Record};
+use cp_common::wire::record::Record;
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_servers::is_name;
 use memchr::memmem;
-use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::tools::catalogue::Catalogue;
 use crate::tools::description;
@@ -146,13 +145,8 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    stdout: String,
-}
-
 /// The output of each file for `--describe`, in order, or the error.
-pub(crate) fn describe_files(
+pub(super) fn describe_files(
     names: &[String],
     directories: &[PathBuf],
     context: &Context,
@@ -160,32 +154,23 @@ pub(crate) fn describe_files(
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let words = ["--rows", "--closed"].map(OsString::from).into_iter().chain(context.handed_on());
-    let words = words.chain(directories.iter().flat_map(|directory| ["--tools".into(), directory.into()]));
-    // Errors are reported once, by this program.
-    let command = cmd(coprocess::find("cp-exec")?, words).stderr_null();
-    let mut child = Child::start("cp-exec", &command, ChildOptions::DEFAULT)?;
-    let answers = names.iter().map(|name| describe(&mut child, name)).collect::<Result<_>>()?;
-    child.wait()?;
-    Ok(answers)
-}
-
-/// Asks cp-exec for the description of one file.
-fn describe(child: &mut Child, name: &str) -> Result<Result<String, String>> {
-    let row = json!({"tool": name, "operation": "describe"});
+    let mut words = vec![OsString::from("--rows")];
+    words.extend(directories.iter().flat_map(|directory| ["--tools".into(), directory.into()]));
+    let row = |name: &String| json!({"tool": name, "operation": "describe"}).to_string() + "\n";
+    let rows: String = names.iter().map(row).collect();
+    let mut answers = Vec::new();
+    let outcome = ask_each::<Value>("cp-exec", &words, rows.as_bytes(), context.handed_on(), &mut |line| {
+        if let Some(Ok(record)) = line.map(Record::parse) {
+            let stdout = |data: &Value| data["stdout"].as_str().unwrap_or_default().to_owned();
+            let answer = if record.ok { record.read().map(|data| stdout(&data)) } else { Err(record.failure()) };
+            answers.push(answer.map_err(|error| error.message().to_owned()));
+        }
+        Ok(())
+    });
     // If cp-exec reads no more input, its last answer has the reason.
-    let _ = child.write(format!("{row}\n").as_bytes());
-    while let Some(line) = child.next_line()? {
-        let Ok(record) = Record::parse(line) else { continue };
-        if record.kind == Some(Kind::Summary) {
-            continue;
-        }
-        if record.ok {
-            return Ok(record.read::<Answer>().map(|answer| answer.stdout).map_err(|e| e.message().to_owned()));
-        }
-        return Ok(Err(record.failure().message().to_owned()));
-    }
-    Ok(Err("cp-exec did not answer".to_owned()))
+    let why = outcome.err().map_or("cp-exec did not answer".to_owned(), |error| error.message().to_owned());
+    answers.resize(names.len(), Err(why));
+    Ok(answers)
 }
 
 /// The text before the link in its script.

@@ -10,7 +10,6 @@ use cp_common::{Context, Error, Result, coprocess};
 use crate::parts::executor::Executor;
 use crate::state::plan::{ModelCommand, ServerOptions, is_ours, takes_command};
 use crate::tools::catalogue::Catalogue;
-use crate::tools::sources::Sources;
 use crate::tools::tool::Allowed;
 
 /// The options of the sources of tools.
@@ -60,7 +59,7 @@ impl ToolOptions {
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
         let mut servers = Executor::of_servers(&self.servers()?);
         let offers = servers.offers(limit, context)?;
-        Ok((Sources { places, allowed }.resolve(offers, context)?, servers))
+        Ok((Catalogue::of(&places, &allowed, offers, context)?, servers))
     }
 }
 

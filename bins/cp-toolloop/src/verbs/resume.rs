@@ -1,6 +1,6 @@
 //! `cp-toolloop resume`: resume a stopped run at the step where it stopped.
 
-use cp_common::program::approval::{Verdict, approve_line, at_terminal};
+use cp_common::program::approval::approve_line;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
@@ -106,12 +106,7 @@ impl Args {
         }
     }
 
-    fn yes(&self, how: How) -> Decision {
-        let scope = if self.always { Scope::Run } else { Scope::Once };
-        Decision::Approved(Box::new(Grant::new(how, scope)))
-    }
-
-    /// The decision about an approval request. A request to the owner is answered in the terminal.
+    /// The decision about an approval request, unless only the owner of the policy can approve it.
     fn checked(&self, call: &Call, decision: Decision, context: &Context) -> Result<Decision> {
         let id = &call.asked.id;
         let Some(approval) = call.approval.as_ref().filter(|_| call.is_asked) else {
@@ -130,17 +125,11 @@ impl Args {
             return Ok(decision);
         }
         let approve = approve_line(&context.home, &approval.id);
-        match at_terminal(approval, None)? {
-            Some(Verdict::Granted(_)) => Ok(self.yes(How::Terminal)),
-            Some(Verdict::Denied(why)) => Ok(denied(why)),
-            Some(Verdict::Undecided(_)) | None => {
-                Err(Error::new(Code::HumanRequired, format!("only the owner of the policy can approve the call {id}"))
-                    .with("action", "approve_tool_call")
-                    .with("approve", approve.clone())
-                    .with("approval", serde_json::to_value(approval).unwrap_or_default())
-                    .hint(format!("run `{approve}` at a terminal, then resume without --approve")))
-            }
-        }
+        Err(Error::new(Code::HumanRequired, format!("only the owner of the policy can approve the call {id}"))
+            .with("action", "approve_tool_call")
+            .with("approve", approve.clone())
+            .with("approval", serde_json::to_value(approval).unwrap_or_default())
+            .hint(format!("run `{approve}` at a terminal, then resume without --approve")))
     }
 
     /// The decisions about waiting calls, by index. All are checked before any is recorded.
@@ -150,8 +139,11 @@ impl Args {
             return Err(Error::usage(format!("--approve {both} and --deny {both} contradict each other"))
                 .hint("give one of them"));
         }
-        let approved = self.approve.iter().map(|id| (id, self.yes(How::Resume)));
-        let denied = self.deny.iter().map(|id| (id, denied(reason.clone())));
+        let scope = if self.always { Scope::Run } else { Scope::Once };
+        let grant = Box::new(Grant::new(How::Resume, scope));
+        let approved = self.approve.iter().map(|id| (id, Decision::Approved(grant.clone())));
+        let denied = Decision::Denied { why: reason, by: How::Resume.grantor().to_owned() };
+        let denied = self.deny.iter().map(|id| (id, denied.clone()));
         let waiting: Vec<(usize, &Call)> =
             (0..).zip(&conversation.calls).filter(|(_, call)| call.result.is_none()).collect();
         let mut decisions = Vec::new();
@@ -164,8 +156,4 @@ impl Args {
         }
         Ok(decisions)
     }
-}
-
-fn denied(why: String) -> Decision {
-    Decision::Denied { why, by: How::Resume.grantor().to_owned() }
 }

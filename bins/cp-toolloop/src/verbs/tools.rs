@@ -13,10 +13,9 @@ use serde::Serialize;
 
 use super::options::ToolOptions;
 use crate::tools::builtin::NAMES;
-use crate::tools::catalogue::Broken;
+use crate::tools::catalogue::{Broken, Catalogue};
 use crate::tools::description::description_warning;
-use crate::tools::sources::Sources;
-use crate::tools::tool::{Origin, Tool};
+use crate::tools::tool::{Allowed, Origin, Tool};
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -94,8 +93,7 @@ impl Item {
 /// The tools of one file, and its faults.
 fn checked(file: &Path, context: &Context) -> Vec<Item> {
     let broken = |what: String, why: &str| Item::of_broken(Broken { what, why: why.to_owned(), is_tool: true });
-    let sources = Sources { places: vec![file.to_owned()], ..Sources::default() };
-    let catalogue = match sources.resolve(Offers::default(), context) {
+    let catalogue = match Catalogue::of(&[file.to_owned()], &Allowed::default(), Offers::default(), context) {
         Ok(catalogue) => catalogue,
         Err(e) => return vec![broken(file.display().to_string(), e.message())],
     };
