@@ -14,5 +14,5 @@ fn the_schemas_are_those_of_the_types() {
     same("runs", &schema_for!(cp_common::wire::Page<crate::state::summary::Summary>));
     same("run", &schema_for!(crate::verbs::show::Shown));
     same("undone", &schema_for!(crate::verbs::undo::Undone));
-    same("cancelled", &schema_for!(crate::verbs::cancel::Cancelled));
+    same("cancelled", &schema_for!(crate::state::summary::Summary));
 }

@@ -8,7 +8,7 @@ use cp_common::wire::record::Record;
 use cp_common::{Context, Error, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::state::plan::{Limits, Plan};
+use crate::state::plan::Plan;
 
 /// A run is stopped by SIGTERM, and stops its own coprocesses first.
 const OPTIONS: ChildOptions =
@@ -51,11 +51,6 @@ pub(crate) fn arguments(plan: &Plan, run: &str, context: &Context) -> Vec<OsStri
     }
     arguments.extend(["--format", "json"].map(OsString::from));
     arguments.extend(plan.approver.iter().flat_map(|program| ["--approver", program]).map(OsString::from));
-    let Limits { max_iterations, tokens, usd, deadline, .. } = plan.limits;
-    let mut limits = vec![format!("--max-iterations={max_iterations}")];
-    limits.extend(tokens.map(|tokens| format!("--budget-tokens={tokens}")));
-    limits.extend(usd.map(|usd| format!("--budget-usd={usd}")));
-    limits.extend(deadline.map(|seconds| format!("--deadline={seconds}")));
-    arguments.extend(limits.into_iter().map(OsString::from));
+    arguments.extend(plan.limits.words().map(OsString::from));
     arguments
 }

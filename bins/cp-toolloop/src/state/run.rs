@@ -189,32 +189,29 @@ impl Run {
     /// Fails if a limit is reached, with the command that resumes with a higher limit.
     pub(crate) fn check_limits(&self) -> Result<()> {
         let (tally, limits) = (&self.conversation.tally, &self.conversation.limits);
-        let (turns, tokens) = (tally.iterations, tally.tokens());
-        if turns >= limits.max_iterations {
+        let (turns, tokens, cost) = (tally.iterations, tally.tokens(), tally.usage.cost_usd);
+        if let Some(limit) = limits.max_iterations.filter(|limit| turns >= *limit) {
             let times = if turns == 1 { "once".to_owned() } else { format!("{turns} times") };
-            let next = format!(" --max-iterations {}", limits.max_iterations.saturating_mul(2));
+            let next = format!(" --max-iterations {}", limit.saturating_mul(2));
             return Err(self.exhausted("iterations", format!("the model was asked {times} and is not done"), &next));
         }
         if let Some(limit) = limits.tokens.filter(|limit| tokens >= *limit) {
             let next = format!(" --budget-tokens {}", limit.max(tokens).saturating_mul(2));
             return Err(self.exhausted("tokens", format!("{tokens} tokens were used, of {limit}"), &next));
         }
-        if let (Some(limit), true) = (limits.usd, tally.iterations > 0) {
-            let Some(spent) = tally.usage.cost_usd else {
-                return Err(Error::config("the price of an answer is not known, so --budget-usd cannot be enforced")
-                    .hint("add the model to config/prices.toml, or use --budget-tokens"));
-            };
-            if spent >= limit {
-                let next = format!(" --budget-usd {:.4}", limit.max(spent) * 2.0);
-                return Err(self.exhausted("usd", format!("{spent:.4} dollars were spent, of {limit:.4}"), &next));
-            }
+        if limits.usd.is_some() && turns > 0 && cost.is_none() {
+            return Err(Error::config("the price of an answer is not known, so --budget-usd cannot be enforced")
+                .hint("add the model to config/prices.toml, or use --budget-tokens"));
         }
-        if let Some((limit, spent)) = self.policy_usd.zip(tally.usage.cost_usd).filter(|(limit, spent)| spent >= limit)
-        {
+        let spent = |limit: Option<f64>| limit.zip(cost).filter(|(limit, spent)| turns > 0 && spent >= limit);
+        if let Some((limit, spent)) = spent(limits.usd) {
+            let next = format!(" --budget-usd {:.4}", limit.max(spent) * 2.0);
+            return Err(self.exhausted("usd", format!("{spent:.4} dollars were spent, of {limit:.4}"), &next));
+        }
+        if let Some((limit, spent)) = spent(self.policy_usd) {
             let message = format!("{spent:.4} dollars were spent, and policy allows a run {limit:.4}");
-            return Err(self
-                .exhausted("usd", message, "")
-                .hint("raise budget_usd in [llm] of the policy, then resume"));
+            let hint = "raise budget_usd in [llm] of the policy, then resume";
+            return Err(self.exhausted("usd", message, "").hint(hint));
         }
         self.time_left().map(|_| ())
     }

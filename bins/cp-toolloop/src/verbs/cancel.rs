@@ -3,15 +3,14 @@
 use std::time::{Duration, Instant};
 
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, signals};
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
 
 use crate::state::plan::RunFiles;
 use crate::state::run::Run;
 use crate::state::step::Step;
 use crate::state::step_log;
+use crate::state::summary::summary;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -37,42 +36,14 @@ pub(crate) struct Args {
     run: String,
 }
 
-/// The result of the verb.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Cancelled {
-    /// The run.
-    run_id: String,
-    /// Always cancelled.
-    status: &'static str,
-    /// True if a process was stopped.
-    was_running: bool,
-    /// Its ledger.
-    ledger: String,
-}
-
-impl Reply for Cancelled {
-    fn text(&self) -> String {
-        format!("{} is cancelled", self.run_id)
-    }
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let cancelled = end(&RunFiles::find(&args.run, context)?, context)?;
-    context.out.answer(&cancelled)
-}
-
-/// Ends a run.
-fn end(files: &RunFiles, context: &Context) -> Result<Cancelled> {
-    let was_running = step_log::is_running(&files.state());
-    if was_running {
-        stop(files)?;
+    let files = RunFiles::find(&args.run, context)?;
+    if step_log::is_running(&files.state()) {
+        stop(&files)?;
     }
-    let mut run = Run::open(files, context)?;
-    run.end("cancelled", None)?;
-    let ledger = files.ledger.display().to_string();
-    Ok(Cancelled { run_id: run.plan.run, status: "cancelled", was_running, ledger })
+    Run::open(&files, context)?.end("cancelled", None)?;
+    context.out.answer(&summary(&files)?)
 }
 
 /// Stops the process of a run, and waits until it has released the run.

@@ -1,6 +1,5 @@
 //! Options that several verbs have.
 
-use cp_common::context::options::seconds;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -138,21 +137,6 @@ impl ModelOptions {
 
 fn add(argv: &mut Vec<String>, flag: &str, value: Option<String>) {
     argv.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
-}
-
-/// Parses a limit.
-pub(super) fn positive(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if number > 0.0 && number <= 1e9 {
-        Ok(number)
-    } else {
-        Err("must be more than 0 and at most 1000000000".to_owned())
-    }
-}
-
-/// Parses a limit of time.
-pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
-    seconds(text).map_err(str::to_owned).and_then(|seconds| positive(&seconds.to_string()))
 }
 
 /// The events of a run.

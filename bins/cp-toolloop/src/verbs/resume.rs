@@ -5,7 +5,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 
-use super::options::{EVENTS, positive, positive_seconds};
+use super::options::EVENTS;
 use crate::engine::Engine;
 use crate::engine::print::Event;
 use crate::parts::Parts;
@@ -49,18 +49,8 @@ pub(crate) struct Args {
     /// The reason of the denials, for the model
     #[arg(long, value_name = "M", requires = "deny", help_heading = "Decisions")]
     message: Option<String>,
-    /// The most turns of the model, including those before the stop
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
-    max_iterations: Option<u64>,
-    /// The most tokens, including those before the stop
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
-    budget_tokens: Option<u64>,
-    /// The most dollars, including those before the stop
-    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
-    budget_usd: Option<f64>,
-    /// The most seconds from now on
-    #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
-    deadline: Option<f64>,
+    #[command(flatten)]
+    limits: Limits,
     /// Stop when the parent process exits
     #[arg(long, hide = true)]
     row: bool,
@@ -78,7 +68,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut run = Run::open(&files, context)?;
     let decisions = args.decisions(&run.conversation, context)?;
     let approver = Approver::new(args.approver.as_deref().or(run.plan.approver.as_deref()), context)?;
-    run.resume(&files, args.limits(run.conversation.limits), context)?;
+    run.resume(&files, args.limits.or(run.conversation.limits), context)?;
     for (at, decision) in decisions {
         run.decide(at, decision, &context.home)?;
     }
@@ -96,16 +86,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 impl Args {
-    /// The limits of the run, changed by the options.
-    fn limits(&self, before: Limits) -> Limits {
-        Limits {
-            max_iterations: self.max_iterations.unwrap_or(before.max_iterations),
-            tokens: self.budget_tokens.or(before.tokens),
-            usd: self.budget_usd.or(before.usd),
-            deadline: self.deadline.or(before.deadline),
-        }
-    }
-
     /// The decision about an approval request, unless only the owner of the policy can approve it.
     fn checked(&self, call: &Call, decision: Decision, context: &Context) -> Result<Decision> {
         let id = &call.asked.id;

@@ -16,7 +16,7 @@ use cp_common::{Context, Error, Result, clock};
 use cp_ledger::sessions::Session;
 use cp_servers::is_name;
 
-use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_seconds};
+use super::options::{EVENTS, ModelOptions, ToolOptions};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::Engine;
 use crate::engine::print::{Event, play};
@@ -54,21 +54,11 @@ pub(crate) struct Args {
     /// The system text, or @FILE
     #[arg(short, long, value_name = "TEXT|@FILE", allow_hyphen_values = true, help_heading = "Model and backend")]
     system: Option<String>,
-    /// The most turns of the model
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
-    max_iterations: u64,
-    /// The most tokens, read and written
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits", hide_short_help = true)]
-    budget_tokens: Option<u64>,
-    /// The most dollars
-    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
-    budget_usd: Option<f64>,
+    #[command(flatten)]
+    limits: Limits,
     /// The budget file that this run shares with other processes, see cp-llm(1)
     #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
     budget_file: Option<PathBuf>,
-    /// The most seconds
-    #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
-    deadline: Option<f64>,
     /// The most rows that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "replay"], help_heading = "Many rows", hide_short_help = true)]
     jobs: u8,
@@ -256,7 +246,7 @@ impl Ready {
                 Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
             );
         }
-        let limit = args.deadline.map(Duration::from_secs_f64);
+        let limit = args.limits.deadline.map(Duration::from_secs_f64);
         let (mut catalogue, servers) = args.tools.resolve(limit, context)?;
         if let Some(failure) = catalogue.failure.take() {
             return Err(failure);
@@ -283,12 +273,7 @@ impl Ready {
             directories: catalogue.directories.clone(),
             mcp: args.tools.servers()?,
             model: self.model.clone(),
-            limits: Limits {
-                max_iterations: args.max_iterations,
-                tokens: args.budget_tokens,
-                usd: args.budget_usd,
-                deadline: args.deadline,
-            },
+            limits: args.limits.or(Limits::DEFAULT),
             fail_on_tool_error: args.fail_on_tool_error,
             approver: args.approver.clone(),
             read_only: args.tools.read_only,
