@@ -63,9 +63,6 @@ fn two_rounds_and_a_failing_tool() {
     assert!(ran.results()[0].contains("half") && ran.results()[0].contains("why"));
     assert!(!ran.results()[0].contains("same call") && ran.results()[1].contains("made 2 times"), "{ran:?}");
     assert_eq!(ran.closing()["data"]["tool_errors"], 2);
-    let ran = place.with_tools(&["--fail-on-tool-error", "x"]);
-    assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_COMMAND_FAILED")));
-    assert_eq!(ran.error()["details"]["tool"], "fails");
 }
 
 #[test]

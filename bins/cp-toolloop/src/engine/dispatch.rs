@@ -228,18 +228,10 @@ impl Engine {
     }
 
     fn finish_call(&mut self, pending: &Pending, mut result: ToolResult, context: &mut Context) -> Result<()> {
-        let call = &pending.call;
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
         result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
-        let is_error = result.is_error;
         self.run.record(Step::Finished(pending.at, Box::new(result)))?;
-        self.show(context)?;
-        if is_error && self.run.plan.fail_on_tool_error {
-            return Err(Error::new(Code::CommandFailed, format!("the tool {} failed", call.name))
-                .with("tool", call.name.as_str())
-                .with("call", call.id.as_str()));
-        }
-        Ok(())
+        self.show(context)
     }
 }
 

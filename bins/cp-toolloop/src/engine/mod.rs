@@ -147,7 +147,7 @@ impl Engine {
 
 /// True if a run stopped without active coprocesses, except for cp-exec after a deadline.
 fn is_idle_stop(error: &Error) -> bool {
-    matches!(error.code(), Code::HumanRequired | Code::CommandFailed | Code::BudgetExhausted)
+    matches!(error.code(), Code::HumanRequired | Code::BudgetExhausted)
 }
 
 /// An active call.

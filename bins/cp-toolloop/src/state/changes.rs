@@ -49,7 +49,7 @@ struct Data {
     /// The sequence number of the intent of a command.
     intent: Option<u64>,
     tools: Value,
-    name: String,
+    name: Option<String>,
     /// The id of a call.
     id: Option<String>,
     /// The call that a command belongs to.
@@ -74,7 +74,8 @@ pub(crate) fn unknown(files: &RunFiles, call: Option<&str>) -> Result<Vec<Effect
                 .unwrap_or_default();
             served.retain(|tool| tool["kind"] == "mcp" && tool["read_only"] != true);
         } else if line.is_event("tool_call") {
-            let Data { name: command, id: call, .. } = data_of(&line);
+            let Data { name, id: call, .. } = data_of(&line);
+            let command = name.unwrap_or_default();
             let is_served = served.iter().any(|tool| tool["name"] == *command);
             effects.extend((is_served && is_meant(&call)).then_some(Effect { call, command }));
         } else if line.is_event("exec.intent") {

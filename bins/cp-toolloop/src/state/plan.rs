@@ -36,7 +36,6 @@ pub(crate) struct Plan {
     pub(crate) mcp: ServerOptions,
     pub(crate) model: ModelCommand,
     pub(crate) limits: Limits,
-    pub(crate) fail_on_tool_error: bool,
     /// The approver, as on the command line.
     pub(crate) approver: Option<String>,
     /// True if commands and tools may not write.

@@ -70,7 +70,12 @@ impl Catalogue {
             let described = candidate.described.clone().map(Ok).or_else(|| answers.next());
             let tool = described.map(|text| text.and_then(|text| description::of_candidate(&text, candidate)));
             match tool {
-                Some(Ok(tool)) => self.add(tool),
+                Some(Ok(tool)) => {
+                    let is_silent = tool.description.trim().is_empty();
+                    let notice = || format!("{}: `description` is missing: a model chooses by it", tool.name);
+                    self.notices.extend(is_silent.then(notice));
+                    self.add(tool);
+                }
                 Some(Err(why)) => self.leave_out(candidate.path.display().to_string(), why),
                 None => {}
             }

@@ -84,11 +84,6 @@ fn faults(text: &str) -> Result<Vec<String>, String> {
     Ok(faults)
 }
 
-/// The warning about a valid description that is not enough for a model.
-pub(crate) fn description_warning(tool: &Tool) -> Option<&'static str> {
-    tool.description.trim().is_empty().then_some("`description` is missing: a model chooses by it")
-}
-
 /// A tool of a server under this name, and the patterns of its schema that are not checked. The error is the reason to
 /// leave it out.
 pub(super) fn of_offer(name: String, offer: &Offer) -> Result<(Tool, Vec<String>), String> {

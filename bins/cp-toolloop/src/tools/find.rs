@@ -173,22 +173,16 @@ pub(super) fn describe_files(
     Ok(answers)
 }
 
-/// The text before the link in its script.
-const HEAD: &str = "#!/bin/sh\nexec '";
-/// The text after the link.
-const TAIL: &str = "' \"$@\"\n";
-
 /// Writes the script of a link, and returns its directory, which is the same for every run. cp-exec starts a file by
 /// its own name, so a script replaces each link that has another name than its file.
 pub(crate) fn write_link_script(link: &Path, context: &Context) -> Result<PathBuf> {
     let script = script_of(link, context)?;
     let word = link.to_str().ok_or_else(|| Error::validation("the link's path is not UTF-8").in_file(link))?;
     let directory = script.parent().unwrap_or(&script).to_owned();
-    let text = format!("{HEAD}{}{TAIL}", word.replace('\'', r"'\''"));
+    let text = format!("#!/bin/sh\nexec '{}' \"$@\"\n", word.replace('\'', r"'\''"));
     if std::fs::read(&script).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(directory);
     }
-    sweep(context);
     make_directory(&directory)?;
     write_whole(&script, text.as_bytes())?;
     let executable = std::fs::Permissions::from_mode(0o700);
@@ -208,20 +202,4 @@ fn script_of(link: &Path, context: &Context) -> Result<PathBuf> {
     let name = link.file_name().ok_or_else(|| Error::validation("the link has no name").in_file(link))?;
     let hash = Hash::of(link.as_os_str().as_encoded_bytes());
     Ok(context.home.path("links").join(&hash.hex()[..16]).join(name))
-}
-
-/// Removes the scripts of links that are gone.
-fn sweep(context: &Context) {
-    let listing = std::fs::read_dir(context.home.path("links")).into_iter().flatten().flatten();
-    for directory in listing.map(|entry| entry.path()) {
-        let scripts = std::fs::read_dir(&directory).into_iter().flatten().flatten();
-        let mut texts = scripts.filter_map(|script| std::fs::read_to_string(script.path()).ok());
-        let leads_nowhere = |text: String| {
-            let link = text.strip_prefix(HEAD).and_then(|rest| rest.strip_suffix(TAIL));
-            link.is_some_and(|link| !Path::new(&link.replace(r"'\''", "'")).exists())
-        };
-        if texts.next().is_some_and(leads_nowhere) {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-    }
 }

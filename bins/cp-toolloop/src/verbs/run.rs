@@ -74,9 +74,6 @@ pub(crate) struct Args {
     /// Replay a recording, without a model, tools or a network
     #[arg(long, value_name = "FILE|RUN", help_heading = "Recordings", hide_short_help = true)]
     replay: Option<String>,
-    /// Stop when a tool fails
-    #[arg(long, help_heading = "Approval and failure", hide_short_help = true)]
-    fail_on_tool_error: bool,
     /// The name of the run for resume, show and cancel
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Recordings", hide_short_help = true)]
     name: Option<String>,
@@ -274,7 +271,6 @@ impl Ready {
             mcp: args.tools.servers()?,
             model: self.model.clone(),
             limits: args.limits.or(Limits::DEFAULT),
-            fail_on_tool_error: args.fail_on_tool_error,
             approver: args.approver.clone(),
             read_only: args.tools.read_only,
             record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
