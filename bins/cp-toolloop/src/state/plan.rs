@@ -117,17 +117,17 @@ fn name_of(program: &str) -> &str {
 /// The limits of a run, as options and in its plan.
 #[derive(Clone, Copy, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Limits {
-    /// The most turns of the model, with those before a resume (default: 20)
+    /// The most turns of the model (default: 20)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
     pub(crate) max_iterations: Option<u64>,
-    /// The most tokens, read and written, with those before a resume
+    /// The most tokens, read and written
     #[arg(long = "budget-tokens", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    #[arg(help_heading = "Limits")]
+    #[arg(help_heading = "Limits", hide_short_help = true)]
     pub(crate) tokens: Option<u64>,
-    /// The most dollars, with those before a resume
+    /// The most dollars
     #[arg(long = "budget-usd", value_name = "X", value_parser = positive, help_heading = "Limits")]
     pub(crate) usd: Option<f64>,
-    /// The most seconds, from the start or the resume
+    /// The most seconds
     #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
     pub(crate) deadline: Option<f64>,
 }

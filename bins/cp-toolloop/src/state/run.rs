@@ -110,7 +110,9 @@ impl Run {
             }
             Step::Message(message) => {
                 let receipt = message.receipt.as_ref().filter(|receipt| self.journal.has(Some(receipt)));
-                receipt.into_iter().for_each(|receipt| self.steps.noted(receipt.seq));
+                if let Some(receipt) = receipt {
+                    self.steps.noted(receipt.seq);
+                }
             }
             _ => {}
         }

@@ -56,16 +56,16 @@ impl Catalogue {
             let files = candidate.link.iter().chain([&candidate.path]);
             files.filter_map(|file| file.parent()).for_each(|directory| found.add_directory(directory));
         }
-        found.add_executables(&candidates, context)?;
+        found.add_executables(&candidates, context);
         found.add_offers(offers);
         builtin::all(allowed, context)?.into_iter().for_each(|tool| found.add(tool));
         Ok(found)
     }
 
     /// Adds the candidates that have a valid description.
-    fn add_executables(&mut self, candidates: &[Candidate], context: &Context) -> Result<()> {
+    fn add_executables(&mut self, candidates: &[Candidate], context: &Context) {
         let asked = candidates.iter().filter(|candidate| candidate.described.is_none()).map(Candidate::file_name);
-        let mut answers = find::describe_files(&asked.collect::<Vec<_>>(), &self.directories, context)?.into_iter();
+        let mut answers = find::describe_files(&asked.collect::<Vec<_>>(), &self.directories, context).into_iter();
         for candidate in candidates {
             let described = candidate.described.clone().map(Ok).or_else(|| answers.next());
             let tool = described.map(|text| text.and_then(|text| description::of_candidate(&text, candidate)));
@@ -80,7 +80,6 @@ impl Catalogue {
                 None => {}
             }
         }
-        Ok(())
     }
 
     /// Adds the tools that servers offer. If a name is taken, the name of the server becomes its prefix.

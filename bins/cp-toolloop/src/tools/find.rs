@@ -150,9 +150,9 @@ pub(super) fn describe_files(
     names: &[String],
     directories: &[PathBuf],
     context: &Context,
-) -> Result<Vec<Result<String, String>>> {
+) -> Vec<Result<String, String>> {
     if names.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let mut words = vec![OsString::from("--rows")];
     words.extend(directories.iter().flat_map(|directory| ["--tools".into(), directory.into()]));
@@ -170,7 +170,7 @@ pub(super) fn describe_files(
     // If cp-exec reads no more input, its last answer has the reason.
     let why = outcome.err().map_or("cp-exec did not answer".to_owned(), |error| error.message().to_owned());
     answers.resize(names.len(), Err(why));
-    Ok(answers)
+    answers
 }
 
 /// Writes the script of a link, and returns its directory, which is the same for every run. cp-exec starts a file by

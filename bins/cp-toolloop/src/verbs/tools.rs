@@ -99,6 +99,7 @@ fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    args.tools.check()?;
     let pages = Pages::of("cp-toolloop tools", &args.tools.asked(), &args.query)?;
     let (catalogue, _) = args.tools.resolve(None, context)?;
     if catalogue.failure.is_none() {
