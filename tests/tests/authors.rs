@@ -30,14 +30,15 @@ fn the_check_of_a_tool_says_all_that_is_wrong_and_nothing_vanishes() {
     tool("good", r#"{"name":"good","description":"d"}"#);
     tool("silent", r#"{"name":"silent"}"#);
     place.work.executable("tools/plain", "#!/bin/sh\necho hello\n");
-    let ran = place.sh("cp-toolloop tools --lint tools/bad --lint tools/silent --lint tools/none");
-    assert_eq!(ran.status, 2, "{}", ran.stdout);
-    let said = ran.closing()["error"]["message"].as_str().unwrap().to_owned();
-    for wrong in ["/name: ", "/description: want string", "type must be", "/timeout: ", "silent", "none"] {
+    let ran = place.sh("cp-toolloop tools --tools tools/bad --tools tools/silent").success();
+    let broken = ran.data()["items"].as_array().unwrap().iter().find(|item| item["status"] == "broken").cloned();
+    let said = broken.unwrap()["why"].as_str().unwrap().to_owned() + &ran.stderr;
+    for wrong in ["/name: ", "/description: want string", "type must be", "/timeout: ", "silent: `description`"] {
         assert!(said.contains(wrong), "{wrong}: {said}");
     }
-    let ran = place.sh("cp-toolloop tools --lint tools/good");
-    assert_eq!((ran.status, &ran.closing()["data"]["count"]), (0, &1.into()), "{}", ran.stderr);
+    place.sh("cp-toolloop tools --tools tools/none").failed(3, "E_NOT_FOUND");
+    let ran = place.sh("cp-toolloop tools --tools tools/good --allow good").success();
+    assert_eq!((&ran.data()["count"], ran.stderr.as_str()), (&1.into(), ""));
     let ran = place.sh("cp-toolloop tools --tools tools --format text");
     assert!(ran.stdout.contains("plain: it neither answers --describe nor has a sidecar"), "{}", ran.stdout);
     // At a run nobody is warned of what does not claim to be a tool, but of what is broken.

@@ -61,8 +61,8 @@ const FORGERIES: [Forgery; 11] = [
     ("cp-exec.jsonl", "exec.step", r#""intent":"#, r#""intent":1"#, "step"),
     ("cp-exec.jsonl", "exec.step", r#""decision":"allow""#, r#""decision":"ask""#, "approval"),
     ("exec.jsonl", "agent_turn", "signal_status", "gate_status", "command_hash"),
-    ("RUN-*.jsonl", "tool_result", r#""seq":9"#, r#""seq":7"#, "receipt"),
-    ("RUN-*.jsonl", "iteration", r#""event":"iteration""#, r#""event":"approval.denied""#, "approval"),
+    ("RUN-*.jsonl", "tool_result", r#""seq":7"#, r#""seq":5"#, "receipt"),
+    ("RUN-*.jsonl", "run_end", r#""event":"run_end""#, r#""event":"approval.denied""#, "approval"),
 ];
 
 #[test]

@@ -10,11 +10,12 @@ mod parts;
 mod schemas;
 /// The state of a run: its plan, its steps, its ledger, and their files.
 mod state {
-    pub(crate) mod call_end;
     pub(crate) mod changes;
     pub(crate) mod conversation;
     pub(crate) mod journal;
+    pub(crate) mod ledger;
     pub(crate) mod plan;
+    pub(crate) mod repeats;
     pub(crate) mod run;
     pub(crate) mod step;
     pub(crate) mod step_log;
@@ -29,7 +30,6 @@ mod tools {
     pub(crate) mod catalogue;
     pub(crate) mod description;
     pub(crate) mod find;
-    pub(crate) mod sources;
     pub(crate) mod tool;
 }
 /// The verbs. Each file has the options, the documentation and the output of one verb.

@@ -63,9 +63,6 @@ fn two_rounds_and_a_failing_tool() {
     assert!(ran.results()[0].contains("half") && ran.results()[0].contains("why"));
     assert!(!ran.results()[0].contains("same call") && ran.results()[1].contains("made 2 times"), "{ran:?}");
     assert_eq!(ran.closing()["data"]["tool_errors"], 2);
-    let ran = place.with_tools(&["--fail-on-tool-error", "x"]);
-    assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_COMMAND_FAILED")));
-    assert_eq!(ran.error()["details"]["tool"], "fails");
 }
 
 #[test]
@@ -134,8 +131,10 @@ fn ledger_has_call_before_result_and_verifies() {
     let entries: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let events: Vec<&str> = entries.iter().map(|entry| entry["event"].as_str().unwrap()).collect();
     let at = |event: &str| events.iter().position(|found| *found == event).unwrap();
-    assert!(at("run_start") < at("iteration") && at("iteration") < at("message") && at("message") < at("tool_call"));
-    assert!(at("tool_call") < at("tool_result") && at("tool_result") < at("run_end"));
+    let order = ["run_start", "llm.request", "llm.response", "tool_call", "exec.intent", "exec.result", "tool_result"];
+    assert!(order.iter().map(|event| at(event)).is_sorted() && at("tool_result") < at("run_end"), "{events:?}");
+    assert!(events.len() <= 13 && text.matches(r#""content":"good\n""#).count() == 1, "each fact has one line: {text}");
+    assert_eq!(text.matches(r#""usage""#).count(), 3, "of two answers, and their sum: {text}");
     assert_eq!((events[1], *events.last().unwrap()), ("run_start", "run_end"));
     place.program("cp-log").args(["verify", &ledger]).run().success();
     assert!(!std::path::Path::new(&ledger).with_extension("sealed").exists());

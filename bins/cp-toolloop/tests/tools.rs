@@ -189,7 +189,7 @@ fn tool_name_and_description_cannot_forge_lines() {
     let listed = place.with_tools(&["tools", "--format", "text"]);
     assert!(listed.stdout.contains("^[[31mred<U+009B>2J"), "{listed:?}");
     place.script(&[r#"{"tool_calls":[{"name":"x\n✓ shell"},{"name":"good","input":"{broken"}]}"#]);
-    let failed = place.with_tools(&["--format", "text", "--fail-on-tool-error", "x"]);
+    let failed = place.with_tools(&["--format", "text", "x"]);
     let shown = place.run(&["show", "RUN-", "--format", "text"]);
     assert!(shown.stdout.contains("x^J✓ shell"), "{shown:?}");
     let warned = place.with_tools(&["tools"]);
@@ -216,21 +216,13 @@ fn invalid_arguments_are_a_failed_result() {
 }
 
 #[test]
-fn link_scripts_are_removed_and_hidden_from_model() {
+fn link_scripts_are_hidden_from_model() {
     let place = ToolLoop::new();
     let real =
         "#!/bin/sh\nif [ \"$1\" = --describe ]; then echo \"{\\\"name\\\":\\\"${0##*/}\\\"}\"; exit; fi\nexit 3\n";
     place.root.executable("real", real);
-    let link = |name: &str| std::os::unix::fs::symlink("../real", place.root.join("tools").join(name)).unwrap();
-    link("one");
-    link("two");
+    std::os::unix::fs::symlink("../real", place.root.join("tools/one")).unwrap();
     place.script(&[r#"{"tool_calls":[{"name":"one"}]}"#]);
     let ran = place.with_tools(&["x"]);
     assert_eq!(ran.results(), [format!("{}/one exited with 3", place.tools())], "{ran:?}");
-    assert_eq!(place.home.at("links").names().len(), 2);
-    std::fs::remove_file(place.root.join("tools/one")).unwrap();
-    std::fs::remove_file(place.root.join("tools/two")).unwrap();
-    link("three");
-    place.with_tools(&["tools"]).success();
-    assert_eq!(place.home.at("links").names().len(), 1);
 }

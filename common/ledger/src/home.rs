@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use cp_common::context::options::Shared;
 use cp_common::program::Finished;
 use cp_common::wire::bytes_of;
 use cp_common::{Code, Context, Result};
@@ -45,6 +46,11 @@ pub fn session_directory(context: &Context) -> Result<Option<PathBuf>> {
 
 /// Records a command line that has finished, for [`cp_common::program::Program::audit`].
 pub fn audit(context: &Context, what: &Finished<'_>) -> Result<()> {
+    // A program that a run started has entries of its own on the ledger of the run.
+    let Shared { run, ledger, origin, .. } = &context.options;
+    if what.exit == 0 && run.is_some() && ledger.is_some() && origin.is_some() {
+        return Ok(());
+    }
     let name = match context.program {
         name @ ("cp-exec" | "cp-llm") => format!("{name}.jsonl"),
         _ => "cp-log.jsonl".to_owned(),

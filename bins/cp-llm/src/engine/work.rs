@@ -3,13 +3,13 @@
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-use cp_common::wire::{Message, Prompt, Receipt, ToolCall, Turn, Usage};
+use cp_common::wire::{Message, Prompt, Receipt, Turn, Usage};
 use cp_common::{Code, Error, Result, keys};
 use serde_json::json;
 
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
-use crate::wire_api::{Answer, Call, Request};
+use crate::wire_api::{Answer, Request};
 
 /// A prompt that is ready to be sent.
 pub(crate) struct Work {
@@ -70,18 +70,12 @@ impl Work {
 
     /// Makes the message for an answer, with the members that the prompt passes on.
     pub(super) fn message(&self, answer: Answer, usage: Usage, this: &Attempt<'_>) -> Message {
-        let calls = answer.calls.into_iter().map(|Call { id, name, input }| ToolCall {
-            timeout: None,
-            id,
-            name,
-            input,
-            untrusted: Vec::new(),
-        });
+        let tool_calls = answer.tool_calls();
         let mut message = Message {
             id: answer.id.unwrap_or_default(),
             role: "assistant".to_owned(),
+            tool_calls,
             content: answer.content,
-            tool_calls: calls.collect(),
             blocks: answer.blocks,
             input: self.prompt.input().to_vec(),
             model: answer.model.unwrap_or_else(|| self.request.model.clone()),

@@ -4,7 +4,7 @@
 //! end are read from the same [`Partial`].
 
 use cp_common::keys::{hex, random};
-use cp_common::wire::{Block, Content, Origin, Usage, raw, record};
+use cp_common::wire::{Block, Content, Origin, ToolCall, Usage, raw, record};
 use cp_common::{Error, Result};
 use cp_http::sse::Event;
 use serde::Deserialize;
@@ -32,6 +32,14 @@ pub(crate) struct Answer {
     pub stop: String,
     /// The usage without its cost, if the provider reports it.
     pub usage: Option<Usage>,
+}
+
+impl Answer {
+    /// The tool calls as a message has them.
+    pub(crate) fn tool_calls(&self) -> Vec<ToolCall> {
+        let call = |Call { id, name, input }: Call| ToolCall { id, name, input, timeout: None, untrusted: Vec::new() };
+        self.calls.iter().cloned().map(call).collect()
+    }
 }
 
 /// A complete tool call.

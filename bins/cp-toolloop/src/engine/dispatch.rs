@@ -4,17 +4,17 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cp_common::output::Format;
+use cp_common::program::approval;
 use cp_common::spelling::nearest;
-use cp_common::wire::record::Kind;
 use cp_common::wire::{Approval, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 
-use super::pause::{MCP_INPUT, UNFINISHED};
+use super::pause::MCP_INPUT;
+use super::print::print_call;
 use super::{Engine, Pending};
-use crate::state::call_end::{Found, find_call_end, started_programs};
-use crate::state::conversation::Call;
+use crate::state::conversation::{Call, UNFINISHED};
+use crate::state::ledger::{Found, find_call_end, started_programs};
 use crate::state::step::{Decision, Step};
 use crate::tools::find;
 use crate::tools::tool::{BASH, Origin, Tool};
@@ -31,13 +31,8 @@ impl Engine {
         while let Some(at) = self.run.conversation.calls.iter().position(is_open) {
             let call = self.run.conversation.calls[at].asked.clone();
             let pending = Pending { at, call, began: Instant::now() };
-            let result = if let Some(replay) = &mut self.replay {
-                print_call(&pending.call, context)?;
-                replay.result()?
-            } else {
-                let result = self.carry_out(&pending, context)?;
-                self.readable(&pending.call, result, context)?
-            };
+            let result = self.carry_out(&pending, context)?;
+            let result = self.readable(&pending.call, result, context)?;
             self.finish_call(&pending, result, context)?;
         }
         Ok(())
@@ -56,7 +51,7 @@ impl Engine {
                 Break(result) => return Ok(result),
                 Continue(tool) => tool,
             };
-            self.begin(pending, is_first, context)?;
+            self.begin(pending, context)?;
             match self.execute(pending, &tool, context)? {
                 Ok(result) => return Ok(result),
                 Err(approval) => self.decide(pending.at, &approval, context)?,
@@ -76,19 +71,21 @@ impl Engine {
             let hint = near.map(|near| format!("\nHint: did you mean {near}?")).unwrap_or_default();
             return answered(format!("Tool not permitted: {}{hint}", call.name));
         };
-        if let Some(Decision::Denied(reason)) = &waiting.decision {
-            return answered(self.denial(call, reason)?);
+        if let Some(Decision::Denied { why, .. }) = &waiting.decision {
+            return answered(self.denial(call, why)?);
         }
         if let Err(invalid) = self.arguments.check(&tool, &call.input) {
             return answered(invalid.message().to_owned());
         }
         let approved = matches!(waiting.decision, Some(Decision::Approved(_)));
         let repeats = waiting.started && !tool.hints.idempotent;
-        let found = match self.run.ledger() {
+        let found = if approved || !repeats {
+            Found::NotBegun
+        } else if waiting.is_asked_about(UNFINISHED) {
             // An earlier resume has asked about the call, and its end is still not known.
-            Some(_) if repeats && !approved && waiting.is_asked_about(UNFINISHED) => Found::Unknown,
-            Some(ledger) if repeats && !approved => find_call_end(ledger, &call.id)?,
-            _ => Found::NotBegun,
+            Found::Unknown
+        } else {
+            find_call_end(self.run.ledger(), &call.id)?
         };
         if let Found::Ended(ended, receipt) = found {
             return Ok(Break(ToolResult {
@@ -111,8 +108,8 @@ impl Engine {
         };
         if let Some(approval) = asks {
             self.decide(at, &approval, context)?;
-            if let Some(Decision::Denied(reason)) = &self.run.conversation.calls[at].decision {
-                return answered(self.denial(call, reason)?);
+            if let Some(Decision::Denied { why, .. }) = &self.run.conversation.calls[at].decision {
+                return answered(self.denial(call, why)?);
             }
         }
         Ok(Continue(tool))
@@ -127,8 +124,10 @@ impl Engine {
     /// A description of the programs that a command line started before one of them required approval; `None` for
     /// another tool.
     fn started_programs(&self, call: &ToolCall) -> Result<Option<String>> {
-        let Some(ledger) = self.run.ledger().filter(|_| call.name == BASH) else { return Ok(None) };
-        let programs = started_programs(ledger, &call.id)?;
+        if call.name != BASH {
+            return Ok(None);
+        }
+        let programs = started_programs(self.run.ledger(), &call.id)?;
         let named =
             programs.iter().take(MOST_NAMED).map(|program| format!("`{program}`")).collect::<Vec<_>>().join(", ");
         Ok(Some(match programs.len() {
@@ -140,16 +139,18 @@ impl Engine {
 
     /// Records that a call starts, and spends its grant before its effect, so that a resume after a stop here requires
     /// approval again.
-    fn begin(&mut self, pending: &Pending, is_first: bool, context: &Context) -> Result<()> {
-        let turn = self.run.conversation.tally.iterations;
-        let decision = self.run.conversation.calls[pending.at].decision.clone();
-        self.run.step(Step::Started(pending.at))?;
+    fn begin(&mut self, pending: &Pending, context: &Context) -> Result<()> {
+        let call = &self.run.conversation.calls[pending.at];
+        let handed = match (&call.decision, &call.approval) {
+            // An executor spends the grants of its own requests.
+            (Some(Decision::Approved(grant)), Some(approval)) if call.own_grant().is_none() => {
+                Some((grant.clone(), approval.clone()))
+            }
+            _ => None,
+        };
+        self.run.record(Step::Started(pending.at))?;
         self.run.sync()?;
-        self.spend(pending.at, decision, context)?;
-        if is_first {
-            self.run.note(|journal| journal.call(turn, &pending.call))?;
-        }
-        self.run.sync()
+        handed.map_or(Ok(()), |(grant, approval)| approval::grant(&context.home, &approval, &grant))
     }
 
     /// Runs a call by cp-exec or cp-mcp. A refusal is a result too, because the model may try another call. The inner
@@ -168,7 +169,7 @@ impl Engine {
         match tool.origin {
             Origin::Mcp { .. } => executor.start(&renamed, None, context)?,
             Origin::Builtin | Origin::Executable { .. } => {
-                self.run.shared(|lock| executor.start(&renamed, lock, context))?;
+                self.run.steps.shared(|lock| executor.start(&renamed, lock, context))?;
             }
         }
         let limit = tool.hints.timeout.map(Duration::from_secs_f64);
@@ -185,7 +186,7 @@ impl Engine {
             }
             Err(error) if error.code() == Code::HumanRequired => {
                 // The call is made again after the approval.
-                self.run.step(Step::Withdrawn(pending.at))?;
+                self.run.record(Step::Withdrawn(pending.at))?;
                 let Some(mut approval) = Approval::of(&error) else {
                     return Err(self.needs_input(pending, tool, &error, context)?);
                 };
@@ -219,7 +220,7 @@ impl Engine {
         if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name) {
             result.content = find::restore_link_path(result.content, tool, context);
         }
-        result.content.extend(self.repeats.note(call, &result));
+        result.content.extend(self.run.conversation.repeats.clone().note(call, &result));
         if let Some(shorter) = self.run.shortened(&result.content)? {
             result.content = shorter;
         }
@@ -227,33 +228,11 @@ impl Engine {
     }
 
     fn finish_call(&mut self, pending: &Pending, mut result: ToolResult, context: &mut Context) -> Result<()> {
-        let call = &pending.call;
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
         result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
-        let turn = self.run.conversation.tally.iterations;
-        // The state comes first: a resume writes the entry that a killed process could not, and never a second one.
-        self.run.step(Step::Finished(pending.at, Box::new(result.clone())))?;
-        self.run.note(|journal| journal.result(turn, &result))?;
-        context.progress(&format!("  {} {}", if result.is_error { "✗" } else { "✓" }, call.name));
-        let is_error = result.is_error;
-        self.show(context)?;
-        if is_error && self.run.plan.fail_on_tool_error {
-            return Err(Error::new(Code::CommandFailed, format!("the tool {} failed", call.name))
-                .with("tool", call.name.as_str())
-                .with("call", call.id.as_str()));
-        }
-        Ok(())
+        self.run.record(Step::Finished(pending.at, Box::new(result)))?;
+        self.show(context)
     }
-}
-
-fn print_call(call: &ToolCall, context: &mut Context) -> Result<()> {
-    if context.out.format() != Format::Json {
-        return Ok(());
-    }
-    let mut shown = call.clone();
-    shown.untrusted = vec!["/name".to_owned(), "/input".to_owned()];
-    context.out.record(Kind::ToolCall, &shown)?;
-    context.out.flush()
 }
 
 /// True if a tool has the same bytes, and the same link, as when it was described.

@@ -5,19 +5,15 @@ use cp_common::program::approval::{self, Verdict};
 use cp_common::program::grant::policy_hash;
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, ToolCall};
 use cp_common::{Code, Context, Error, Result, keys};
-use cp_ledger::format::approval::Said;
 use serde_json::{Value, json};
 
 use super::Engine;
+use crate::state::conversation::{Call, OURS, UNFINISHED};
 use crate::state::step::{Decision, Step};
 use crate::tools::tool::{Origin, Tool};
 
-/// The program name in the approvals of this program.
-const OURS: &str = "cp-toolloop";
 /// The rule of a call whose server needs input.
 pub(super) const MCP_INPUT: &str = "mcp.input";
-/// The rule of a call that was started and has no result.
-pub(super) const UNFINISHED: &str = "unfinished";
 
 impl Engine {
     /// The approval record of a call that requires approval by this rule.
@@ -71,17 +67,12 @@ impl Engine {
         if let Some(before) = before.filter(|before| before.id != approval.id) {
             approval::answered(&home, &before.id)?;
         }
-        let is_ours = approval.asked_by.program == OURS || approval.shown.rule == UNFINISHED;
-        if is_ours {
-            self.wait_for(at, approval)?;
-        } else {
-            // The executor has recorded the request.
-            self.run.step(Step::Asked(at, Box::new(approval.clone())))?;
-            self.run.sync()?;
-        }
+        self.wait_for(at, approval)?;
         let mut error = approval::pause(&home, approval)?;
-        if is_ours && let Some(spent) = approval::take(&home, approval)? {
-            return self.run.step(Step::Decided(at, Decision::Approved(Box::new(spent.grant))));
+        if Call::is_asked_here(approval)
+            && let Some(spent) = approval::take(&home, approval)?
+        {
+            return self.run.record(Step::Decided(at, Decision::Approved(Box::new(spent.grant))));
         }
         if let Some(before) = self.run.conversation.run_grant(approval).cloned() {
             return self.granted(at, Grant { receipt: None, ..before }, context);
@@ -112,29 +103,16 @@ impl Engine {
 
     /// Records that a call waits for approval.
     pub(super) fn wait_for(&mut self, at: usize, approval: &Approval) -> Result<()> {
-        self.run.note(|journal| journal.approval(Said::Asked, approval))?;
-        self.run.step(Step::Asked(at, Box::new(approval.clone())))?;
+        self.run.record(Step::Asked(at, Box::new(approval.clone())))?;
         self.run.sync()
     }
 
     fn granted(&mut self, at: usize, grant: Grant, context: &Context) -> Result<()> {
-        self.run.decide(at, Decision::Approved(Box::new(grant)), "", &context.home)
+        self.run.decide(at, Decision::Approved(Box::new(grant)), &context.home)
     }
 
     fn denied(&mut self, at: usize, why: String, by: &str, context: &Context) -> Result<()> {
-        self.run.decide(at, Decision::Denied(why), by, &context.home)
-    }
-
-    /// Spends the grant of a call that is about to start. An executor spends the grants of its own requests.
-    pub(super) fn spend(&mut self, at: usize, decision: Option<Decision>, context: &Context) -> Result<()> {
-        let call = &self.run.conversation.calls[at];
-        let (Some(Decision::Approved(grant)), Some(approval)) = (decision, call.approval.clone()) else {
-            return Ok(());
-        };
-        if approval.asked_by.program != OURS {
-            return approval::grant(&context.home, &approval, &grant);
-        }
-        self.run.note(|journal| journal.approval(Said::Spent(&grant), &approval)).map(drop)
+        self.run.decide(at, Decision::Denied { why, by: by.to_owned() }, &context.home)
     }
 
     /// The approval record of a call that was started and has no result, because only a person can find out if it had

@@ -1,10 +1,9 @@
-//! The coprocesses of a run: the model, the executors and the approver; or a recording that replaces them.
+//! The coprocesses of a run: the model, the executors and the approver.
 
 pub(crate) mod approver;
 pub(crate) mod child;
 pub(crate) mod executor;
 pub(crate) mod model;
-pub(crate) mod replay;
 
 use cp_common::Context;
 

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, ChildOptions, cmd, split, unexpected};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Delta, Message, Prompt, ToolCall, ToolResult};
+use cp_common::wire::{Delta, Message, Prompt, ToolCall};
 use cp_common::{Context, Result};
 
+use crate::state::conversation::Conversation;
 use crate::state::plan::{ModelCommand, is_ours};
 
 /// The coprocess of a model.
@@ -29,8 +30,7 @@ impl Model {
     /// gets only the new results.
     pub(crate) fn ask(
         &mut self,
-        prompt: &Prompt,
-        results: &[ToolResult],
+        so_far: &Conversation,
         limit: Option<Duration>,
         context: &mut Context,
     ) -> Result<Option<Message>> {
@@ -42,9 +42,13 @@ impl Model {
             none => none.insert(start(&self.command, &self.budget, context)?),
         };
         if knows {
-            results.iter().try_for_each(|result| part.send(Kind::ToolResult.name(), result))?;
+            so_far.returned.iter().try_for_each(|result| part.send(Kind::ToolResult.name(), result))?;
+        } else if so_far.returned.is_empty() {
+            part.send(Kind::Prompt.name(), &so_far.prompt)?;
         } else {
-            part.send(Kind::Prompt.name(), prompt)?;
+            // The results are on the ledger already.
+            let history = so_far.prompt.messages.len();
+            part.send(Kind::Prompt.name(), &Prompt { history, ..so_far.prompt.clone() })?;
         }
         loop {
             if let Some(until) = until

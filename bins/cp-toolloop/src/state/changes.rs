@@ -1,6 +1,6 @@
 //! What a run did that an undo does not restore, as recorded in its ledger.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use cp_common::Result;
 use cp_common::output::printable_line;
@@ -8,8 +8,9 @@ use cp_common::wire::quoted;
 use cp_ledger::read;
 use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::Value;
 
+use crate::state::ledger::data_of;
 use crate::state::plan::RunFiles;
 
 /// A killed command, or a call of a server's tool, whose changes are not known.
@@ -42,12 +43,12 @@ pub(crate) fn command_line(data: &[u8]) -> String {
 }
 
 /// The members of an entry that are read.
-#[derive(Deserialize)]
-struct Data<'a> {
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Data {
     /// The sequence number of the intent of a command.
     intent: Option<u64>,
-    #[serde(borrow)]
-    tools: Option<&'a RawValue>,
+    tools: Value,
     name: Option<String>,
     /// The id of a call.
     id: Option<String>,
@@ -55,45 +56,34 @@ struct Data<'a> {
     call: Option<String>,
 }
 
-/// A tool in the start of a run.
-#[derive(Deserialize)]
-struct Pinned {
-    name: String,
-    kind: String,
-    #[serde(default)]
-    read_only: bool,
-}
-
-const EVENTS: [&str; 4] = ["run_start", "tool_call", "exec.intent", "exec.result"];
-
 /// The effects of a run, or of one of its calls, whose changes are not known. A call must be one of the run.
 pub(crate) fn unknown(files: &RunFiles, call: Option<&str>) -> Result<Vec<Effect>> {
     let mut lines = read::lines(&files.ledger)?;
-    let (mut effects, mut served, mut running) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
+    let (mut effects, mut served, mut running) = (Vec::new(), Vec::new(), BTreeMap::new());
     let is_meant = |of: &Option<String>| call.is_none() || of.as_deref() == call;
     while let Some(raw) = lines.next()? {
         let Some(line) = raw.stored() else { continue };
-        let Some(event) = EVENTS.into_iter().find(|event| line.is_event(event)) else { continue };
-        let whole = line.member("data").unwrap_or_default();
-        let Ok(data) = serde_json::from_slice::<Data<'_>>(whole) else { continue };
-        match event {
-            "run_start" => {
-                let tools = data.tools.map_or("[]", RawValue::get).as_bytes();
-                let resolved = blob::resolve(&files.ledger, tools)?;
-                let tools: Vec<Pinned> =
-                    serde_json::from_slice(resolved.as_deref().unwrap_or(tools)).unwrap_or_default();
-                let is_served = |tool: &Pinned| tool.kind == "mcp" && !tool.read_only;
-                served.extend(tools.into_iter().filter(is_served).map(|tool| tool.name));
-            }
-            "tool_call" => {
-                if let Some(command) = data.name.filter(|name| served.contains(name) && is_meant(&data.id)) {
-                    effects.push(Effect { call: data.id, command });
-                }
-            }
-            "exec.intent" if is_meant(&data.call) => {
-                running.insert(line.seq(), Effect { call: data.call, command: command_line(whole) });
-            }
-            _ => drop(running.remove(&data.intent.unwrap_or(u64::MAX))),
+        if line.is_event("run_start") {
+            let tools = data_of::<Data>(&line).tools;
+            let whole = blob::resolve(&files.ledger, tools.to_string().as_bytes())?;
+            served = whole
+                .and_then(|whole| serde_json::from_slice(&whole).ok())
+                .unwrap_or(tools)
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            served.retain(|tool| tool["kind"] == "mcp" && tool["read_only"] != true);
+        } else if line.is_event("tool_call") {
+            let Data { name, id: call, .. } = data_of(&line);
+            let command = name.unwrap_or_default();
+            let is_served = served.iter().any(|tool| tool["name"] == *command);
+            effects.extend((is_served && is_meant(&call)).then_some(Effect { call, command }));
+        } else if line.is_event("exec.intent") {
+            let call = data_of::<Data>(&line).call;
+            let command = command_line(line.member("data").unwrap_or_default());
+            running.extend(is_meant(&call).then_some((line.seq(), Effect { call, command })));
+        } else if line.is_event("exec.result") {
+            data_of::<Data>(&line).intent.and_then(|intent| running.remove(&intent));
         }
     }
     // These commands were killed with their cp-exec.

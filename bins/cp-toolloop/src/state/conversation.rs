@@ -1,13 +1,13 @@
 //! The conversation of a run: its turns and its pending calls. It is computed from the steps of the run alone, so that
 //! a resume continues exactly where the run stopped.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use cp_common::home::Home;
 use cp_common::wire::{Approval, Content, Grant, Message, Prompt, Scope, ToolCall, ToolResult, Turn};
 use cp_common::{Code, Error, Result};
 
 use crate::state::plan::{Limits, Plan, RunFiles};
+use crate::state::repeats::Repeats;
 use crate::state::step::{Decision, Step};
 use crate::state::step_log;
 use crate::state::tally::Tally;
@@ -18,6 +18,8 @@ pub(crate) struct Call {
     pub(crate) asked: ToolCall,
     /// True if it was started.
     pub(crate) started: bool,
+    /// True if the process that runs it has started it.
+    pub(crate) was_started: bool,
     /// The last approval request for it.
     pub(crate) approval: Option<Box<Approval>>,
     /// True if the request waits for an answer.
@@ -27,17 +29,29 @@ pub(crate) struct Call {
     pub(crate) result: Option<ToolResult>,
 }
 
-/// A record that was stored and perhaps not printed.
-#[derive(Clone, Debug)]
-pub(crate) enum Unshown {
-    Message(Box<Message>),
-    Result(Box<ToolResult>),
-}
+/// The program name in the approvals of this program.
+pub(crate) const OURS: &str = "cp-toolloop";
+/// The rule of a call that was started and has no result.
+pub(crate) const UNFINISHED: &str = "unfinished";
 
 impl Call {
     /// True if a request by this rule waits for an answer.
     pub(crate) fn is_asked_about(&self, rule: &str) -> bool {
         self.is_asked && self.approval.as_ref().is_some_and(|approval| approval.shown.rule == rule)
+    }
+
+    /// True if this program requests an approval, and not the executor of the call.
+    pub(crate) fn is_asked_here(approval: &Approval) -> bool {
+        approval.asked_by.program == OURS || approval.shown.rule == UNFINISHED
+    }
+
+    /// The grant of a request by this program, which the next start of the call uses.
+    pub(crate) fn own_grant(&self) -> Option<(&Grant, &Approval)> {
+        let approval = self.approval.as_deref().filter(|approval| approval.asked_by.program == OURS)?;
+        match &self.decision {
+            Some(Decision::Approved(grant)) => Some((grant, approval)),
+            _ => None,
+        }
     }
 
     fn of(asked: &ToolCall) -> Self {
@@ -61,8 +75,9 @@ pub(crate) struct Conversation {
     pub(crate) answer: Option<Message>,
     /// The grants for the whole run, by rule and program.
     always: Vec<(String, Option<String>, Grant)>,
-    /// The records that were stored and perhaps not printed, oldest first.
-    pub(crate) unshown: Vec<Unshown>,
+    /// The messages and results that were stored and perhaps not printed, oldest first.
+    pub(crate) unshown: Vec<Step>,
+    pub(crate) repeats: Repeats,
 }
 
 impl Conversation {
@@ -77,13 +92,14 @@ impl Conversation {
             answer: None,
             always: Vec::new(),
             unshown: Vec::new(),
+            repeats: Repeats::default(),
         }
     }
 
     /// The conversation after these steps, and its plan.
     pub(crate) fn of_steps(steps: Vec<Step>) -> Result<(Plan, Self)> {
         let mut steps = steps.into_iter();
-        let Some(Step::Plan(plan)) = steps.next() else {
+        let Some(Step::Plan(plan, _)) = steps.next() else {
             return Err(Error::new(Code::Integrity, "the run's state does not begin with its plan"));
         };
         let mut conversation = Self::new(&plan);
@@ -98,26 +114,20 @@ impl Conversation {
         Self::of_steps(step_log::peek(files)?).map(|(_, conversation)| conversation)
     }
 
-    /// The conversation of a finished run whose recording is still kept; `None` if it is not.
-    pub(crate) fn kept(files: &RunFiles, home: &Home) -> Result<Option<Self>> {
-        let recording = files.recording();
-        if !recording.exists() {
-            return Ok(None);
-        }
-        Self::of_steps(step_log::recorded(&recording, home)?).map(|(_, conversation)| Some(conversation))
-    }
-
     /// Applies a step.
     pub(crate) fn take(&mut self, step: Step) -> Result<()> {
         match step {
-            Step::Plan(_) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
-            Step::Owner(_) | Step::Deltas(_) => {}
-            Step::Limits(limits) => self.limits = limits,
+            Step::Plan(..) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
+            Step::Deltas(_) => {}
+            Step::Resumed(_, limits) => {
+                self.limits = limits;
+                self.calls.iter_mut().for_each(|call| call.was_started = false);
+            }
             Step::Message(message) => self.answered(message),
             Step::Billed(usage) => self.tally.billed(&usage),
             Step::Started(at) => {
                 let call = self.call(at)?;
-                call.started = true;
+                (call.started, call.was_started) = (true, true);
                 call.is_asked = false;
                 call.decision.take_if(|decision| matches!(decision, Decision::Approved(_)));
             }
@@ -142,8 +152,11 @@ impl Conversation {
             Step::Shown => self.unshown.clear(),
             Step::Finished(at, result) => {
                 self.tally.returned(result.is_error);
-                self.call(at)?.result = Some((*result).clone());
-                self.unshown.push(Unshown::Result(result));
+                let call = self.call(at)?;
+                call.result = Some((*result).clone());
+                let asked = call.asked.clone();
+                self.repeats.note(&asked, &result);
+                self.unshown.push(Step::Finished(at, result));
                 self.settle();
             }
         }
@@ -158,11 +171,6 @@ impl Conversation {
         self.always.iter().find(|(rule, program, _)| covers(rule, program)).map(|(_, _, grant)| grant)
     }
 
-    /// The turns that no earlier message has had as its input.
-    pub(crate) fn new_turns(&self) -> Vec<Turn> {
-        self.prompt.input().to_vec()
-    }
-
     fn call(&mut self, at: usize) -> Result<&mut Call> {
         self.calls
             .get_mut(at)
@@ -172,7 +180,7 @@ impl Conversation {
     /// Prints the final answer again if a run that has one is resumed.
     pub(crate) fn show_answer_again(&mut self) {
         if let (Some(message), true) = (&self.answer, self.unshown.is_empty()) {
-            self.unshown.push(Unshown::Message(Box::new(message.clone())));
+            self.unshown.push(Step::Message(Box::new(message.clone())));
         }
     }
 
@@ -182,7 +190,7 @@ impl Conversation {
         self.prompt.history = self.prompt.messages.len();
         self.calls = message.tool_calls.iter().map(Call::of).collect();
         self.answer = self.calls.is_empty().then(|| (*message).clone());
-        self.unshown.push(Unshown::Message(message));
+        self.unshown.push(Step::Message(message));
     }
 
     /// Adds the results as the user's next turn, if all calls have results.
@@ -196,29 +204,24 @@ impl Conversation {
     }
 }
 
-/// The changed ids of calls, with the ids from the model.
-pub(crate) type Renamed = BTreeMap<String, String>;
-
 /// A message whose content has its calls, as providers require, and whose calls have unique ids, because a result or
 /// decision belongs to one call. Blocks with changed ids are dropped.
-pub(crate) fn with_unique_ids(mut message: Message) -> (Message, Renamed) {
-    let (mut seen, mut renamed) = (BTreeSet::new(), Renamed::new());
+pub(crate) fn with_unique_ids(mut message: Message) -> Message {
+    let (mut seen, mut is_renamed) = (BTreeSet::new(), false);
     for call in &mut message.tool_calls {
         let (given, mut number) = (call.id.clone(), 1_u64);
         while !seen.insert(call.id.clone()) {
             number += 1;
             call.id = format!("{given}_{number}");
         }
-        if call.id != given {
-            renamed.insert(call.id.clone(), given);
-        }
+        is_renamed |= call.id != given;
     }
-    if !renamed.is_empty() {
+    if is_renamed {
         message.blocks.clear();
         let mut blocks = message.content.blocks();
         blocks.retain(|block| block.view().is_ok_and(|view| view.kind != "tool_use"));
         message.content = Content::Blocks(blocks);
     }
     message.content = message.turn().content;
-    (message, renamed)
+    message
 }

@@ -1,23 +1,23 @@
-//! The run's ledger, which has an entry for every step before its effect.
+//! The lines of a run on its ledger, each derived from a step.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use cp_common::wire::{Approval, Message, Receipt, ToolCall, ToolResult};
+use cp_common::wire::{Message, Receipt, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
-use serde_json::Value;
 
-use crate::state::conversation::Renamed;
-use crate::state::plan::{Limits, Plan};
+use crate::state::conversation::{Call, Conversation};
+use crate::state::ledger::has_since;
+use crate::state::plan::Plan;
+use crate::state::step::{Decision, Step};
 use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
 
-/// Writes the entries of a run into its ledger.
+/// Writes the lines of a run to its ledger.
 pub(crate) struct Journal {
     ledger: Ledger,
     run: String,
@@ -53,127 +53,133 @@ impl Journal {
         self.ledger.path()
     }
 
-    /// Records the start of a run: the prompt, the model, the tools and the limits.
-    pub(crate) fn start(&mut self, plan: &Plan) -> Result<Receipt> {
-        let pinned: Vec<Pinned<'_>> = plan
-            .tools
-            .iter()
-            .map(|tool| Pinned {
-                name: &tool.name,
-                origin: &tool.origin,
-                schema_sha256: Hash::of(tool.input_schema.get().as_bytes()).to_string(),
-                approve: tool.hints.approve,
-                read_only: tool.hints.read_only,
-            })
-            .collect();
-        let last = plan.prompt.messages.last().map(|turn| turn.content.clone());
-        let mut entry = self.entry("run_start").role("user").with("model_command", &plan.model.argv);
-        if let Some(content) = &last {
-            entry = entry.content(content);
-        }
-        entry = entry
-            .with("name", &plan.name)
-            .with("base", &plan.base)
-            .with("root", &plan.root)
-            .with("tools", &pinned)
-            .with("limits", &plan.limits)
-            .with("messages", &plan.prompt.messages.len());
-        self.append(entry)
+    /// The lines of a step in this state of the run, which is the state before the step.
+    pub(crate) fn lines(&self, step: &Step, state: &Conversation) -> Vec<Entry> {
+        let turn = state.tally.iterations;
+        let approval = |at: &usize| state.calls.get(*at).and_then(|call| call.approval.as_deref());
+        let entry = match step {
+            Step::Plan(plan, _) => self.start(plan),
+            Step::Resumed(_, limits) => {
+                self.entry("run_resumed").with("limits", limits).with("uid", &rustix::process::getuid().as_raw())
+            }
+            Step::Message(message) if !self.has(message.receipt.as_ref()) => self.message(message, turn + 1),
+            Step::Started(at) => return state.calls.get(*at).map(|call| self.started(call, turn)).unwrap_or_default(),
+            Step::Finished(_, result) => self.result(result, turn),
+            // An executor records its own requests.
+            Step::Asked(_, approval) if Call::is_asked_here(approval) => self.said(Said::Asked, approval),
+            Step::Decided(at, decision) => {
+                let Some(approval) = approval(at) else { return Vec::new() };
+                match decision {
+                    // It is recorded where it was granted.
+                    Decision::Approved(grant) if grant.receipt.is_some() => return Vec::new(),
+                    Decision::Approved(grant) => self.said(Said::Granted(grant), approval),
+                    Decision::Denied { why, by } => self.said(Said::Denied { by, why }, approval),
+                }
+            }
+            _ => return Vec::new(),
+        };
+        vec![entry]
     }
 
-    /// Records that a stopped run was resumed.
-    pub(crate) fn resumed(&mut self, limits: &Limits) -> Result<Receipt> {
-        self.append(self.entry("run_resumed").with("limits", limits).with("uid", &rustix::process::getuid().as_raw()))
-    }
-
-    /// A turn of the model begins.
-    pub(crate) fn iteration(&mut self, number: u64) -> Result<Receipt> {
-        self.append(self.entry("iteration").turn(number))
-    }
-
-    /// The model has answered. `normalized` has the calls that differ from those in the content.
-    pub(crate) fn message(
-        &mut self,
-        number: u64,
-        message: &Message,
-        renamed: &Renamed,
-        normalized: &BTreeMap<String, Value>,
-    ) -> Result<Receipt> {
-        let entry = self.entry("message").turn(number).role("assistant").content(&message.content);
-        let entry = entry.with("model", &message.model).with("stop_reason", &message.stop_reason);
-        let entry = entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len());
-        let entry = if renamed.is_empty() { entry } else { entry.with("renamed_calls", renamed) };
-        self.append(if normalized.is_empty() { entry } else { entry.with("normalized_calls", normalized) })
-    }
-
-    /// Records that a call is about to start.
-    pub(crate) fn call(&mut self, number: u64, call: &ToolCall) -> Result<Receipt> {
-        let entry = self.entry("tool_call").turn(number).with("id", &call.id).with("name", &call.name);
-        self.append(entry.with("input", &call.input))
-    }
-
-    /// Records the result of a call.
-    pub(crate) fn result(&mut self, number: u64, result: &ToolResult) -> Result<Receipt> {
-        let entry = self.entry("tool_result").turn(number).role("tool").content(&result.content);
-        let entry = entry.with("id", &result.id).with("name", &result.name).with("is_error", &result.is_error);
-        self.append(
-            entry
-                .with("exit_code", &result.exit_code)
-                .with("duration_ms", &result.duration_ms)
-                .with("receipt", &result.receipt),
-        )
-    }
-
-    /// Records an event of an approval, and syncs the ledger.
-    pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
-        let receipt = self.append(said.about(approval, self.entry(said.event())))?;
-        self.ledger.sync()?;
-        Ok(receipt)
+    /// The lines of the last step, if a killed process could not write them after the entry `known`.
+    pub(crate) fn missing(&self, step: &Step, state: &Conversation, known: u64) -> Result<Vec<Entry>> {
+        let event = match step {
+            Step::Plan(..) => "run_start",
+            Step::Message(_) => "message",
+            Step::Finished(..) => "tool_result",
+            Step::Asked(..) => "approval.asked",
+            // A call whose start is not on the ledger did not start.
+            _ => return Ok(Vec::new()),
+        };
+        Ok(if has_since(self.path(), known, event)? { Vec::new() } else { self.lines(step, state) })
     }
 
     /// Records that the run has stopped and can be resumed.
-    pub(crate) fn paused(&mut self, error: &Error, tally: &Tally) -> Result<Receipt> {
+    pub(crate) fn paused(&self, error: &Error, tally: &Tally) -> Entry {
         let entry = self.entry("run_paused").message(error.message()).with("code", error.code().row().name);
-        self.append(entry.with("tally", tally))
+        entry.with("tally", tally)
     }
 
     /// Records the end of the run.
-    pub(crate) fn end(&mut self, status: &str, tally: &Tally) -> Result<Receipt> {
-        let receipt = self.append(self.entry("run_end").with("status", status).with("tally", tally))?;
-        self.ledger.sync()?;
-        Ok(receipt)
+    pub(crate) fn end(&mut self, status: &str, tally: &Tally) -> Result<()> {
+        self.append(self.entry("run_end").with("status", status).with("tally", tally))?;
+        self.sync()
     }
 
-    /// Syncs all entries to the disk.
+    /// Writes a line.
+    pub(crate) fn append(&mut self, entry: Entry) -> Result<Receipt> {
+        self.ledger.append(entry).map_err(Error::fatal)
+    }
+
+    /// Syncs all lines to the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.ledger.sync()
     }
 
     /// The beginning and the end of a text that is longer than the limit, and the hash under which the whole text is
-    /// stored.
+    /// stored, with secrets redacted.
     pub(crate) fn shortened(&self, text: &str, most: usize) -> Result<Option<String>> {
         let tail = most / 4;
         let Some(cut) = self.ledger.redactor().cut(text, most - tail, tail) else { return Ok(None) };
         let Some((missing, tail)) = cut.tail else { return Ok(Some(cut.head)) };
-        let (head, hash) = (cut.head, self.kept(text)?);
-        Ok(Some(format!("{head}\n[… {missing} bytes are left out here, the whole is {hash} …]\n{tail}")))
+        let hash = blob::store(self.path(), self.ledger.redactor().redact_text(text).0.as_bytes())?;
+        Ok(Some(format!("{}\n[… {missing} bytes are left out here, the whole is {hash} …]\n{tail}", cut.head)))
     }
 
-    /// Stores a text as a blob of the ledger, with secrets redacted, and returns its hash.
-    pub(crate) fn kept(&self, text: &str) -> Result<Hash> {
-        let (redacted, _) = self.ledger.redactor().redact_text(text);
-        blob::store(self.ledger.path(), redacted.as_bytes())
+    /// True if an answer is on this ledger already, because cp-llm has written it there.
+    pub(crate) fn has(&self, receipt: Option<&Receipt>) -> bool {
+        receipt.is_some_and(|receipt| Path::new(&receipt.ledger) == self.path())
+    }
+
+    /// The start of a run: the prompt, the model, the tools and the limits.
+    fn start(&self, plan: &Plan) -> Entry {
+        let pinned = plan.tools.iter().map(|tool| Pinned {
+            name: &tool.name,
+            origin: &tool.origin,
+            schema_sha256: Hash::of(tool.input_schema.get().as_bytes()).to_string(),
+            approve: tool.hints.approve,
+            read_only: tool.hints.read_only,
+        });
+        let entry = self.entry("run_start").role("user").with("model_command", &plan.model.argv);
+        let entry = plan.prompt.messages.last().into_iter().fold(entry, |entry, turn| entry.content(&turn.content));
+        entry
+            .with("name", &plan.name)
+            .with("base", &plan.base)
+            .with("root", &plan.root)
+            .with("tools", &pinned.collect::<Vec<_>>())
+            .with("limits", &plan.limits)
+            .with("messages", &plan.prompt.messages.len())
+    }
+
+    fn message(&self, message: &Message, turn: u64) -> Entry {
+        let entry = self.entry("message").turn(turn).role("assistant").content(&message.content);
+        let entry = entry.with("model", &message.model).with("stop_reason", &message.stop_reason);
+        entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len())
+    }
+
+    /// The call, if it starts for the first time, and the use of its approval. An executor spends the grants of its
+    /// own requests.
+    fn started(&self, call: &Call, turn: u64) -> Vec<Entry> {
+        let ToolCall { id, name, input, .. } = &call.asked;
+        let begins = (!call.was_started)
+            .then(|| self.entry("tool_call").turn(turn).with("id", id).with("name", name).with("input", input));
+        let spent = call.own_grant().map(|(grant, approval)| self.said(Said::Spent(grant), approval));
+        spent.into_iter().chain(begins).collect()
+    }
+
+    fn result(&self, result: &ToolResult, turn: u64) -> Entry {
+        let entry = self.entry("tool_result").turn(turn).role("tool").content(&result.content);
+        let entry = entry.with("id", &result.id).with("name", &result.name).with("is_error", &result.is_error);
+        let entry = entry.with("exit_code", &result.exit_code).with("duration_ms", &result.duration_ms);
+        entry.with("receipt", &result.receipt)
+    }
+
+    fn said(&self, said: Said<'_>, approval: &cp_common::wire::Approval) -> Entry {
+        said.about(approval, self.entry(said.event()))
     }
 
     fn entry(&self, event: &str) -> Entry {
         let entry = Entry::new(event).agent(&self.agent).run(&self.run);
-        match &self.session {
-            Some(session) => entry.session(session),
-            None => entry,
-        }
-    }
-
-    fn append(&mut self, entry: Entry) -> Result<Receipt> {
-        self.ledger.append(entry).map_err(Error::fatal)
+        self.session.iter().fold(entry, Entry::session)
     }
 }

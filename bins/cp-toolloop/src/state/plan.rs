@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use cp_common::context::options::seconds;
 use cp_common::home::TIERS;
 use cp_common::keys;
 use cp_common::wire::Prompt;
@@ -35,7 +36,6 @@ pub(crate) struct Plan {
     pub(crate) mcp: ServerOptions,
     pub(crate) model: ModelCommand,
     pub(crate) limits: Limits,
-    pub(crate) fail_on_tool_error: bool,
     /// The approver, as on the command line.
     pub(crate) approver: Option<String>,
     /// True if commands and tools may not write.
@@ -58,9 +58,7 @@ impl Plan {
     /// The options of cp-llm for a shared budget.
     pub(crate) fn shared_budget(&self, limits: &Limits) -> Vec<String> {
         let Some(file) = &self.budget_file else { return Vec::new() };
-        let tokens = limits.tokens.map(|tokens| format!("--budget-tokens={tokens}"));
-        let usd = limits.usd.map(|usd| format!("--budget-usd={usd}"));
-        [Some(format!("--budget-file={}", file.display())), tokens, usd].into_iter().flatten().collect()
+        [format!("--budget-file={}", file.display())].into_iter().chain(limits.budgets()).collect()
     }
 }
 
@@ -116,16 +114,65 @@ fn name_of(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// The limits of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// The limits of a run, as options and in its plan.
+#[derive(Clone, Copy, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Limits {
-    /// Turns of the model.
-    pub(crate) max_iterations: u64,
-    /// Input and output tokens.
+    /// The most turns of the model (default: 20)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
+    pub(crate) max_iterations: Option<u64>,
+    /// The most tokens, read and written
+    #[arg(long = "budget-tokens", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(help_heading = "Limits", hide_short_help = true)]
     pub(crate) tokens: Option<u64>,
+    /// The most dollars
+    #[arg(long = "budget-usd", value_name = "X", value_parser = positive, help_heading = "Limits")]
     pub(crate) usd: Option<f64>,
-    /// Seconds, counted from the start of each process.
+    /// The most seconds
+    #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
     pub(crate) deadline: Option<f64>,
+}
+
+impl Limits {
+    /// The limits of a run without options.
+    pub(crate) const DEFAULT: Self = Self { max_iterations: Some(20), tokens: None, usd: None, deadline: None };
+
+    /// These limits, and where there are none those of before.
+    pub(crate) fn or(self, before: Self) -> Self {
+        Self {
+            max_iterations: self.max_iterations.or(before.max_iterations),
+            tokens: self.tokens.or(before.tokens),
+            usd: self.usd.or(before.usd),
+            deadline: self.deadline.or(before.deadline),
+        }
+    }
+
+    /// The options for the budgets, which cp-llm has too.
+    pub(crate) fn budgets(&self) -> impl Iterator<Item = String> + use<> {
+        let tokens = self.tokens.map(|tokens| format!("--budget-tokens={tokens}"));
+        tokens.into_iter().chain(self.usd.map(|usd| format!("--budget-usd={usd}")))
+    }
+
+    /// The options for all limits.
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> + use<> {
+        let turns = self.max_iterations.map(|turns| format!("--max-iterations={turns}"));
+        let deadline = self.deadline.map(|seconds| format!("--deadline={seconds}"));
+        turns.into_iter().chain(self.budgets()).chain(deadline)
+    }
+}
+
+/// Parses a limit.
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if number > 0.0 && number <= 1e9 {
+        Ok(number)
+    } else {
+        Err("must be more than 0 and at most 1000000000".to_owned())
+    }
+}
+
+/// Parses a limit of time.
+fn positive_seconds(text: &str) -> Result<f64, String> {
+    seconds(text).map_err(str::to_owned).and_then(|seconds| positive(&seconds.to_string()))
 }
 
 /// A new run's id: `RUN-`, the date, 8 hex digits.

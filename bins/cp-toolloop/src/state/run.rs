@@ -1,21 +1,20 @@
-//! An active run: its plan, its conversation, its limits, and the records in which each step is written before it
-//! happens.
+//! An active run: its plan, its conversation, its limits, and its log, in which each step is written before its effect.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cp_common::home::Home;
 use cp_common::program::approval::answered;
 use cp_common::wire::{Receipt, quoted};
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::format::approval::Said;
+use cp_ledger::Entry;
 use cp_policy::Llm;
 
-use crate::state::call_end::noted_results;
-use crate::state::conversation::{Conversation, Unshown};
+use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
-use crate::state::plan::{Limits, Plan};
-use crate::state::step::{Decision, Step};
+use crate::state::ledger::refuse_earlier;
+use crate::state::plan::{Limits, Plan, RunFiles};
+use crate::state::step::{Decision, Owner, Step};
 use crate::state::step_log::StepLog;
 
 /// The most bytes of a result in the conversation.
@@ -27,206 +26,196 @@ pub(crate) struct Run {
     pub(crate) conversation: Conversation,
     pub(crate) deadline: Option<Instant>,
     /// The policy's limit of dollars for the run and its resumes.
-    pub(crate) policy_usd: Option<f64>,
-    /// `None` in a replay.
-    records: Option<Records>,
-}
-
-/// The files to which a run is written.
-pub(crate) struct Records {
-    /// The exact state.
+    policy_usd: Option<f64>,
+    home: PathBuf,
+    /// The exact steps.
     pub(crate) steps: StepLog,
-    /// The ledger.
-    pub(crate) journal: Journal,
+    /// The ledger, whose lines are derived from the steps.
+    journal: Journal,
 }
 
 impl Run {
-    /// A run in the state of `conversation`. Its deadline counts from now.
-    pub(crate) fn new(plan: Plan, conversation: Conversation, records: Option<Records>) -> Self {
-        let deadline = deadline_of(&conversation.limits);
-        Self { plan, conversation, deadline, policy_usd: None, records }
+    /// Begins a run. Its steps are written first, so that a run that is killed here can be resumed.
+    pub(crate) fn begin(plan: Plan, context: &Context) -> Result<Self> {
+        let files = RunFiles::of(&plan.run, context);
+        let steps = StepLog::create(&files, &context.home, &plan)?;
+        let first = Step::Plan(Box::new(plan.clone()), Owner::this());
+        let conversation = Conversation::new(&plan);
+        let mut run = Self::of(&files, steps, &first, plan, conversation, context)?;
+        run.limit(context)?;
+        Ok(run)
     }
 
-    /// Resumes a stopped run with these limits.
-    pub(crate) fn resume(&mut self, limits: Limits) -> Result<()> {
-        self.note(|journal| journal.resumed(&limits))?;
-        self.step(Step::Limits(limits))?;
-        self.deadline = deadline_of(&limits);
+    /// Acquires a stopped run.
+    pub(crate) fn open(files: &RunFiles, context: &Context) -> Result<Self> {
+        let (steps, log) = StepLog::open(files, &context.home)?;
+        let last = log.last().cloned();
+        let (plan, conversation) = Conversation::of_steps(log)?;
+        Self::of(files, steps, &last.unwrap_or(Step::Shown), plan, conversation, context)
+    }
+
+    /// A run after its step `last`, whose line a killed process may not have written.
+    fn of(
+        files: &RunFiles,
+        steps: StepLog,
+        last: &Step,
+        plan: Plan,
+        conversation: Conversation,
+        context: &Context,
+    ) -> Result<Self> {
+        let journal = Journal::open(&files.ledger, &plan, context)?;
+        let missing = journal.missing(last, &conversation, steps.seq())?;
+        let home = context.home.root().to_owned();
+        let mut run = Self { plan, conversation, deadline: None, policy_usd: None, home, steps, journal };
+        missing.into_iter().try_for_each(|line| run.note(line).map(drop))?;
+        Ok(run)
+    }
+
+    /// Resumes the run with these limits, unless an earlier state of it was restored.
+    pub(crate) fn resume(&mut self, files: &RunFiles, limits: Limits, context: &Context) -> Result<()> {
+        let is_started = |id: &str| self.conversation.calls.iter().any(|call| call.asked.id == id && call.was_started);
+        refuse_earlier(files, self.steps.seq(), is_started)?;
+        self.record(Step::Resumed(Owner::this(), limits))?;
+        self.limit(context)
+    }
+
+    /// Sets the limits of this process: its deadline counts from now.
+    fn limit(&mut self, context: &Context) -> Result<()> {
+        let seconds = self.conversation.limits.deadline;
+        self.deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+        self.policy_usd = Llm::load(&context.home)?.budget_usd;
         Ok(())
     }
 
-    /// Writes the results to the ledger that a killed process had in the state alone.
-    pub(crate) fn note_results(&mut self) -> Result<()> {
-        let Some(ledger) = self.ledger() else { return Ok(()) };
-        let (noted, turn) = (noted_results(ledger)?, self.conversation.tally.iterations);
-        let results = self.conversation.unshown.iter().filter_map(|record| match record {
-            Unshown::Result(result) if !noted.contains(&result.id) => Some(result.clone()),
-            Unshown::Result(_) | Unshown::Message(_) => None,
-        });
-        let missing: Vec<_> = results.collect();
-        missing.iter().try_for_each(|result| self.note(|journal| journal.result(turn, result)).map(drop))
+    /// Records the decision about a call.
+    pub(crate) fn decide(&mut self, at: usize, decision: Decision, home: &Home) -> Result<()> {
+        let id = self.conversation.calls[at].approval.as_ref().map(|approval| approval.id.clone());
+        let id = id.ok_or_else(|| Error::new(Code::Conflict, "nothing was asked about the call"))?;
+        self.record(Step::Decided(at, decision))?;
+        answered(home, &id)
     }
 
-    /// Records the decision about a call; `by` names who denied it.
-    pub(crate) fn decide(&mut self, at: usize, mut decision: Decision, by: &str, home: &Home) -> Result<()> {
-        let approval = self.conversation.calls[at].approval.clone();
-        let approval = approval.ok_or_else(|| Error::new(Code::Conflict, "nothing was asked about the call"))?;
-        match &mut decision {
-            Decision::Approved(grant) => {
-                let receipt = self.note(|journal| journal.approval(Said::Granted(grant), &approval))?;
-                grant.receipt = receipt;
+    /// Writes a step to the log, and its lines to the ledger, and applies it.
+    pub(crate) fn record(&mut self, mut step: Step) -> Result<()> {
+        let mut lines = self.journal.lines(&step, &self.conversation);
+        match &mut step {
+            // The lines come first, because the step has the receipt of the grant.
+            Step::Decided(_, decision) => {
+                for line in lines.drain(..) {
+                    let receipt = self.note(line)?;
+                    if let Decision::Approved(grant) = decision {
+                        grant.receipt = Some(receipt);
+                    }
+                }
             }
-            Decision::Denied(why) => drop(self.note(|journal| journal.approval(Said::Denied { by, why }, &approval))?),
+            Step::Message(message) => {
+                let receipt = message.receipt.as_ref().filter(|receipt| self.journal.has(Some(receipt)));
+                if let Some(receipt) = receipt {
+                    self.steps.noted(receipt.seq);
+                }
+            }
+            _ => {}
         }
-        self.step(Step::Decided(at, decision))?;
-        answered(home, &approval.id)
-    }
-
-    /// Writes a step to the log, and applies it.
-    pub(crate) fn step(&mut self, step: Step) -> Result<()> {
-        if let Some(records) = &mut self.records {
-            records.steps.append(&step)?;
-        }
+        self.steps.append(&step)?;
+        lines.into_iter().try_for_each(|line| self.note(line).map(drop))?;
         self.conversation.take(step)
     }
 
-    /// Writes an entry to the ledger, and returns its receipt; a replay writes none.
-    pub(crate) fn note(&mut self, what: impl FnOnce(&mut Journal) -> Result<Receipt>) -> Result<Option<Receipt>> {
-        let Some(records) = &mut self.records else { return Ok(None) };
-        let receipt = what(&mut records.journal)?;
-        records.steps.noted(receipt.seq);
-        Ok(Some(receipt))
+    /// Writes a line to the ledger.
+    fn note(&mut self, line: Entry) -> Result<Receipt> {
+        let receipt = self.journal.append(line)?;
+        self.steps.noted(receipt.seq);
+        Ok(receipt)
+    }
+
+    /// Records that the run has stopped with an error, and keeps its recording.
+    pub(crate) fn pause(&mut self, error: &Error) -> Result<Receipt> {
+        let receipt = self.note(self.journal.paused(error, &self.conversation.tally))?;
+        self.plan.record.as_ref().map_or(Ok(()), |record| self.steps.keep(record))?;
+        Ok(receipt)
+    }
+
+    /// Ends the run, and removes its state, unless it is recorded.
+    pub(crate) fn end(&mut self, status: &str, record: Option<&Path>) -> Result<()> {
+        self.journal.end(status, &self.conversation.tally)?;
+        self.steps.close(record)
     }
 
     /// Syncs the log and the ledger to the disk, before an effect that cannot be undone.
     pub(crate) fn sync(&mut self) -> Result<()> {
-        let Some(records) = &mut self.records else { return Ok(()) };
-        records.journal.sync()?;
-        records.steps.sync()
-    }
-
-    /// Starts a process that inherits the run's lock, see [`StepLog::shared`].
-    pub(crate) fn shared<T>(&self, start: impl FnOnce(Option<i32>) -> Result<T>) -> Result<T> {
-        match &self.records {
-            Some(records) => records.steps.shared(start),
-            None => start(None),
-        }
+        self.steps.sync()?;
+        self.journal.sync()
     }
 
     /// A result that is too long for the conversation: its beginning and its end, with secrets redacted. The ledger
-    /// stores all of it; a replay needs no such step.
+    /// stores all of it.
     pub(crate) fn shortened(&self, answer: &str) -> Result<Option<String>> {
-        match &self.records {
-            Some(records) => records.journal.shortened(answer, LONGEST),
-            None => Ok(None),
-        }
+        self.journal.shortened(answer, LONGEST)
     }
 
-    /// Keeps the recording of a stopped run.
-    pub(crate) fn keep(&self) -> Result<()> {
-        match (&self.records, &self.plan.record) {
-            (Some(records), Some(record)) => records.steps.keep(record),
-            _ => Ok(()),
-        }
-    }
-
-    /// Ends the run, and removes its state.
-    pub(crate) fn complete(&mut self) -> Result<()> {
-        let tally = self.conversation.tally;
-        self.note(|journal| journal.end("completed", &tally))?;
-        match self.records.take() {
-            Some(records) => records.steps.close(self.plan.record.as_deref()),
-            None => Ok(()),
-        }
-    }
-
-    /// The ledger; `None` in a replay.
-    pub(crate) fn ledger(&self) -> Option<&Path> {
-        self.records.as_ref().map(|records| records.journal.path())
+    /// The ledger.
+    pub(crate) fn ledger(&self) -> &Path {
+        self.journal.path()
     }
 
     /// The command that resumes this run.
     pub(crate) fn resume_line(&self, more: &str) -> String {
-        format!("cp-toolloop resume {}{more}", self.plan.run)
+        let home = quoted(&self.home.display().to_string());
+        format!("cp-toolloop --home {home} resume {}{more}", self.plan.run)
     }
 
     /// Adds the command that resumes this run to an error.
-    pub(crate) fn resumable(&self, error: Error, home: &Home) -> Error {
+    pub(crate) fn resumable(&self, error: Error) -> Error {
         let mut error = error.with("run_id", self.plan.run.as_str());
-        if self.records.is_none() {
-            return error;
+        let (code, details) = (error.code(), error.details());
+        let line = |name: &str| details.get(name).and_then(|line| line.as_str());
+        match (line("resume").filter(|line| line.starts_with("cp-toolloop ")), line("otherwise")) {
+            (Some(yes), Some(no)) if code == Code::HumanRequired => {
+                let hint = error.hint_text().unwrap_or("a person has to answer");
+                let hint = format!("{hint}\n  yes: {yes}\n  no:  {no}");
+                return error.hint(hint);
+            }
+            (Some(_), _) => return error,
+            (None, _) => {}
         }
-        let home = quoted(&home.root().display().to_string());
-        let details = error.details();
         // A resume may raise a shared budget for all its users.
         let amount = |name: &str| details.get(name).and_then(serde_json::Value::as_f64);
         let raised = ["tokens", "usd"].map(|unit| {
             let (limit, spent) = (amount(&format!("budget_{unit}"))?, amount(&format!("spent_{unit}"))?);
             Some(format!(" --budget-{unit} {}", limit.max(spent) * 2.0))
         });
-        let raised: String = raised.into_iter().flatten().collect();
-        for name in ["resume", "otherwise"] {
-            let line = match details.get(name).and_then(|line| line.as_str()) {
-                Some(line) if line.starts_with("cp-toolloop ") => line.to_owned(),
-                _ if name == "resume" => self.resume_line(&raised),
-                _ => continue,
-            };
-            error = error.with(name, line.replacen("cp-toolloop ", &format!("cp-toolloop --home {home} "), 1));
-        }
-        let (code, details) = (error.code(), error.details());
-        let line = |name: &str| details.get(name).and_then(|line| line.as_str()).map(str::to_owned);
-        match (line("resume"), line("otherwise")) {
-            (Some(yes), Some(no)) if code == Code::HumanRequired => {
-                let hint = error.hint_text().unwrap_or("a person has to answer").to_owned();
-                error.hint(format!("{hint}\n  yes: {yes}\n  no:  {no}"))
-            }
-            _ => error,
-        }
+        error = error.with("resume", self.resume_line(&raised.into_iter().flatten().collect::<String>()));
+        error
     }
-}
 
-fn deadline_of(limits: &Limits) -> Option<Instant> {
-    limits.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds))
-}
-
-impl Run {
     /// Fails if a limit is reached, with the command that resumes with a higher limit.
     pub(crate) fn check_limits(&self) -> Result<()> {
         let (tally, limits) = (&self.conversation.tally, &self.conversation.limits);
-        let (turns, tokens) = (tally.iterations, tally.tokens());
-        if turns >= limits.max_iterations {
+        let (turns, tokens, cost) = (tally.iterations, tally.tokens(), tally.usage.cost_usd);
+        if let Some(limit) = limits.max_iterations.filter(|limit| turns >= *limit) {
             let times = if turns == 1 { "once".to_owned() } else { format!("{turns} times") };
-            let next = format!(" --max-iterations {}", limits.max_iterations.saturating_mul(2));
+            let next = format!(" --max-iterations {}", limit.saturating_mul(2));
             return Err(self.exhausted("iterations", format!("the model was asked {times} and is not done"), &next));
         }
         if let Some(limit) = limits.tokens.filter(|limit| tokens >= *limit) {
             let next = format!(" --budget-tokens {}", limit.max(tokens).saturating_mul(2));
             return Err(self.exhausted("tokens", format!("{tokens} tokens were used, of {limit}"), &next));
         }
-        if let (Some(limit), true) = (limits.usd, tally.iterations > 0) {
-            let Some(spent) = tally.usage.cost_usd else {
-                return Err(Error::config("the price of an answer is not known, so --budget-usd cannot be enforced")
-                    .hint("add the model to config/prices.toml, or use --budget-tokens"));
-            };
-            if spent >= limit {
-                let next = format!(" --budget-usd {:.4}", limit.max(spent) * 2.0);
-                return Err(self.exhausted("usd", format!("{spent:.4} dollars were spent, of {limit:.4}"), &next));
-            }
+        if limits.usd.is_some() && turns > 0 && cost.is_none() {
+            return Err(Error::config("the price of an answer is not known, so --budget-usd cannot be enforced")
+                .hint("add the model to config/prices.toml, or use --budget-tokens"));
         }
-        if let Some((limit, spent)) = self.policy_usd.zip(tally.usage.cost_usd).filter(|(limit, spent)| spent >= limit)
-        {
+        let spent = |limit: Option<f64>| limit.zip(cost).filter(|(limit, spent)| turns > 0 && spent >= limit);
+        if let Some((limit, spent)) = spent(limits.usd) {
+            let next = format!(" --budget-usd {:.4}", limit.max(spent) * 2.0);
+            return Err(self.exhausted("usd", format!("{spent:.4} dollars were spent, of {limit:.4}"), &next));
+        }
+        if let Some((limit, spent)) = spent(self.policy_usd) {
             let message = format!("{spent:.4} dollars were spent, and policy allows a run {limit:.4}");
-            return Err(self
-                .exhausted("usd", message, "")
-                .hint("raise budget_usd in [llm] of the policy, then resume"));
+            let hint = "raise budget_usd in [llm] of the policy, then resume";
+            return Err(self.exhausted("usd", message, "").hint(hint));
         }
         self.time_left().map(|_| ())
-    }
-
-    /// Reads the policy's limit of dollars.
-    pub(crate) fn keep_policy(&mut self, context: &Context) -> Result<()> {
-        self.policy_usd = Llm::load(&context.home)?.budget_usd;
-        Ok(())
     }
 
     /// The remaining time of the run; `None` without a deadline.

@@ -9,12 +9,10 @@ use crate::state::plan::{Limits, Plan};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
-    /// The plan, which is the first step and no other.
-    Plan(Box<Plan>),
-    /// A process has acquired the run.
-    Owner(Owner),
-    /// A resume has changed the limits.
-    Limits(Limits),
+    /// The plan, and the process that has made it; the first step and no other.
+    Plan(Box<Plan>, Owner),
+    /// A process resumes the run with these limits.
+    Resumed(Owner, Limits),
     /// The deltas of the model's next answer, if the run is recorded.
     Deltas(Vec<Delta>),
     /// The model has answered.
@@ -49,8 +47,13 @@ pub(crate) struct Owner {
 pub(crate) enum Decision {
     /// The call may start once.
     Approved(Box<Grant>),
-    /// The call must not run; the reason for the model.
-    Denied(String),
+    /// The call must not run.
+    Denied {
+        /// The reason for the model.
+        why: String,
+        /// Who denied it.
+        by: String,
+    },
 }
 
 impl Owner {

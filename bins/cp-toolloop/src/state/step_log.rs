@@ -79,8 +79,7 @@ impl StepLog {
         if !log.try_lock()? {
             return Err(log.taken());
         }
-        log.append(&Step::Plan(Box::new(plan.clone())))?;
-        log.append(&Step::Owner(Owner::this()))?;
+        log.append(&Step::Plan(Box::new(plan.clone()), Owner::this()))?;
         log.sync()?;
         if !is_named {
             let open = format!("/proc/self/fd/{}", log.file.as_raw_fd());
@@ -110,7 +109,6 @@ impl StepLog {
             return Err(Error::new(Code::Conflict, "the run ended while this process waited for it"));
         }
         let steps = log.load()?;
-        log.append(&Step::Owner(Owner::this()))?;
         Ok((log, steps))
     }
 
@@ -164,7 +162,7 @@ impl StepLog {
     }
 
     /// Removes the log after the run has ended. A recording is kept next to the ledger and at the requested path.
-    pub(crate) fn close(self, record: Option<&Path>) -> Result<()> {
+    pub(crate) fn close(&self, record: Option<&Path>) -> Result<()> {
         let failed = |e: std::io::Error| self.failed("closing", e);
         let Some(record) = record else { return std::fs::remove_file(&self.path).map_err(failed) };
         let kept = self.keep(record);
@@ -222,24 +220,26 @@ pub(crate) fn is_running(state: &Path) -> bool {
 /// The steps of a run that may be active in another process. The seals are not verified, because the steps are only
 /// displayed.
 pub(crate) fn peek(files: &RunFiles) -> Result<Vec<Step>> {
-    let path = files.state();
-    let text = std::fs::read(&path).map_err(|e| Error::io("reading the run's state", e).in_file(&path))?;
-    parse(whole_lines(&text), None).map(|(steps, _)| steps).map_err(|e| e.in_file(&path))
+    read(&files.state(), |text| parse(whole_lines(text), None))
 }
 
 /// The steps of a recording of this home.
 pub(crate) fn recorded(path: &Path, home: &Home) -> Result<Vec<Step>> {
-    let text = std::fs::read(path).map_err(|e| Error::io("reading the recording", e).in_file(path))?;
-    parse(&text, Some(&key(home)?)).map(|(steps, _)| steps).map_err(|e| e.in_file(path))
+    let key = key(home)?;
+    read(path, |text| parse(text, Some(&key)))
 }
 
 /// The steps of a recording in a file, which may come from another home with other seals.
 pub(crate) fn brought(path: &Path, home: &Home) -> Result<Vec<Step>> {
-    let text = std::fs::read(path).map_err(|e| Error::io("reading the recording", e).in_file(path))?;
     let key = key(home)?;
-    let first = text.split(|byte| *byte == b'\n').next().and_then(|line| serde_json::from_slice::<Line<'_>>(line).ok());
-    let is_ours = first.is_some_and(|line| line.mac == seal(&key, &line.hash));
-    parse(&text, is_ours.then_some(&key)).map(|(steps, _)| steps).map_err(|e| e.in_file(path))
+    let is_ours =
+        |first: &[u8]| serde_json::from_slice::<Line<'_>>(first).is_ok_and(|line| line.mac == seal(&key, &line.hash));
+    read(path, |text| parse(text, text.split(|byte| *byte == b'\n').next().is_some_and(is_ours).then_some(&key)))
+}
+
+fn read(path: &Path, parse: impl FnOnce(&[u8]) -> Result<(Vec<Step>, End)>) -> Result<Vec<Step>> {
+    let text = std::fs::read(path).map_err(|e| Error::io("reading the steps of a run", e).in_file(path))?;
+    parse(&text).map(|(steps, _)| steps).map_err(|e| e.in_file(path))
 }
 
 /// The key of this home's seals, which is created when it is first needed.
@@ -301,7 +301,11 @@ mod tests {
     fn seal_fails_if_step_is_changed_moved_or_removed() {
         let directory = tempfile::tempdir().unwrap();
         let [key, other] = ["a.key", "b.key"].map(|name| Key::of_file(&directory.path().join(name)).unwrap());
-        let steps = [Step::Started(0), Step::Decided(0, Decision::Denied("no".into())), Step::Started(1)];
+        let steps = [
+            Step::Started(0),
+            Step::Decided(0, Decision::Denied { why: "no".into(), by: String::new() }),
+            Step::Started(1),
+        ];
         let text = sealed_lines(&key, &steps);
         assert_eq!(parse(text.as_bytes(), Some(&key)).unwrap().0.len(), 3);
         let changed = text.replace("denied", "approved");

@@ -1,13 +1,13 @@
 //! A run as its files have it: how it is found by name, and its summary.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::read;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::state::conversation::Conversation;
+use crate::state::ledger::{data_of, newest, start_of};
 use crate::state::plan::RunFiles;
 use crate::state::step_log;
 use crate::state::tally::Tally;
@@ -53,36 +53,30 @@ pub(crate) struct Summary {
     pub(crate) ledger: String,
 }
 
-/// The members of an entry that are read.
-#[derive(Default, Deserialize)]
-pub(crate) struct Entry {
-    #[serde(default)]
-    seq: u64,
-    ts: String,
-    #[serde(default)]
-    event: String,
-    #[serde(default)]
-    pub(crate) data: Value,
-}
-
 /// Reads the summary of a run from its ledger.
 pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
-    let (started_at, name) = begin(files)?;
-    let mut lines = files.ledger.exists().then(|| read::backward(&files.ledger)).transpose()?;
-    let (mut updated_at, mut last) = (None, None);
-    while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
-        let Some(entry) = entry_of(raw.bytes) else { continue };
-        updated_at.get_or_insert_with(|| entry.ts.clone());
-        if matches!(entry.event.as_str(), "run_start" | "run_resumed" | "run_paused" | "run_end") {
-            last = Some(entry);
-            break;
-        }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Last {
+        status: Option<Status>,
+        code: Option<String>,
+        tally: Option<Tally>,
     }
-    let state = files.state();
+    let (started_at, name) = begin(files)?;
+    let (mut updated_at, state, mut event) = (None, files.state(), "");
+    let last = if files.ledger.exists() {
+        newest(&files.ledger, |line| {
+            updated_at.get_or_insert_with(|| line.ts().to_owned());
+            event =
+                ["run_start", "run_resumed", "run_paused", "run_end"].into_iter().find(|name| line.is_event(name))?;
+            Some(data_of::<Last>(line))
+        })?
+    } else {
+        None
+    };
     let last = last.unwrap_or_default();
-    let data = |name: &str| last.data.get(name).cloned();
-    let status = match last.event.as_str() {
-        "run_end" => data("status").and_then(|status| serde_json::from_value(status).ok()).unwrap_or(Status::Unknown),
+    let status = match event {
+        "run_end" => last.status.unwrap_or(Status::Unknown),
         _ if step_log::is_running(&state) => Status::Running,
         _ if !state.exists() => Status::Unknown,
         "run_paused" => Status::Paused,
@@ -94,73 +88,22 @@ pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
         status,
         updated_at: updated_at.unwrap_or_else(|| started_at.clone()),
         started_at,
-        code: data("code").and_then(|code| code.as_str().map(str::to_owned)),
-        tally: data("tally").and_then(|tally| serde_json::from_value(tally).ok()),
+        code: last.code,
+        tally: last.tally,
         ledger: files.ledger.display().to_string(),
     })
 }
 
 /// The time of the start of a run, and its name, from its plan if the run was killed before it created its ledger.
 fn begin(files: &RunFiles) -> Result<(String, Option<String>)> {
-    if files.ledger.exists()
-        && let Some(entry) = first_entry(&files.ledger)?
-    {
-        let name = entry.data.get("name").and_then(Value::as_str).map(str::to_owned);
-        return Ok((entry.ts, name));
+    if let Some((at, data)) = start_of(&files.ledger)? {
+        return Ok((at, data.get("name").and_then(Value::as_str).map(str::to_owned)));
     }
     if !files.state().exists() {
         return Err(Error::validation("not the ledger of a run").in_file(&files.ledger));
     }
     let (plan, _) = Conversation::of_steps(step_log::peek(files)?)?;
     Ok((plan.started, plan.name))
-}
-
-/// Refuses the state of a run whose ledger has steps after `known`, the newest entry of the state: an earlier state was
-/// restored, and a resume would repeat later steps. A killed process leaves at most one entry whose step is not in the
-/// state. The start and the result of a call are written to the state first.
-pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_started: impl Fn(&str) -> bool) -> Result<()> {
-    let mut lines = read::backward(&files.ledger)?;
-    let (mut after, mut steps) = (false, 0_u64);
-    while let Some(raw) = lines.next()? {
-        let Some(entry) = entry_of(raw.bytes) else { continue };
-        if entry.seq <= known {
-            break;
-        }
-        let is_newer = match entry.event.as_str() {
-            "message" | "tool_result" => {
-                steps += 1;
-                after || steps > 1
-            }
-            "tool_call" => !entry.data.get("id").and_then(Value::as_str).is_some_and(&is_started),
-            event => {
-                after |= event.starts_with("exec.");
-                false
-            }
-        };
-        if is_newer {
-            let message = format!("the run's state is older than its ledger, which has more of it after entry {known}");
-            return Err(Error::new(Code::Integrity, message).in_file(&files.state()).hint(format!(
-                "`cp-toolloop show {0}` lists the steps, `cp-toolloop cancel {0}` ends the run",
-                files.run
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// The start of a run in its ledger. A killed process may have written only the state.
-pub(crate) fn first_entry(ledger: &Path) -> Result<Option<Entry>> {
-    let mut lines = read::lines(ledger)?;
-    while let Some(raw) = lines.next()? {
-        if let Some(entry) = entry_of(raw.bytes).filter(|entry| entry.event == "run_start") {
-            return Ok(Some(entry));
-        }
-    }
-    Ok(None)
-}
-
-fn entry_of(line: &[u8]) -> Option<Entry> {
-    serde_json::from_slice(line).ok()
 }
 
 impl RunFiles {

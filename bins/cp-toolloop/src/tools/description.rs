@@ -41,12 +41,12 @@ pub(super) fn name_of(text: &str) -> Option<String> {
 /// The tool of a candidate and its description.
 pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, String> {
     json::check(text.as_bytes()).map_err(|fault| format!("its description is not JSON: {fault}"))?;
+    let wrong = |why: &str| format!("its description is not {{name, description, parameters}}: {why}");
     let faults = faults(text)?;
     if !faults.is_empty() {
-        return Err(format!("its description is not {{name, description, parameters}}: {}", faults.join("; ")));
+        return Err(wrong(&faults.join("; ")));
     }
-    let described: Described = serde_json::from_str(text)
-        .map_err(|e| format!("its description is not {{name, description, parameters}}: {e}"))?;
+    let described: Described = serde_json::from_str(text).map_err(|e| wrong(&e.to_string()))?;
     let stem =
         candidate.link.as_ref().unwrap_or(&candidate.path).file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let name = described.name.or(stem).unwrap_or_default();
@@ -56,7 +56,7 @@ pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, St
     if builtin::NAMES.contains(&name.as_str()) || builtin::NAMES.contains(&candidate.file_name().as_str()) {
         return Err("its name is that of a built-in tool".to_owned());
     }
-    let input_schema = checked(described.parameters.as_deref())?;
+    let input_schema = on_one_line(described.parameters.as_deref().map_or(NO_ARGUMENTS, RawValue::get))?;
     let Candidate { path, link, sha256, .. } = candidate;
     let origin = Origin::Executable { path: path.clone(), link: link.clone(), sha256: sha256.clone() };
     let timeout =
@@ -84,11 +84,6 @@ fn faults(text: &str) -> Result<Vec<String>, String> {
     Ok(faults)
 }
 
-/// The warning about a valid description that is not enough for a model.
-pub(crate) fn description_warning(tool: &Tool) -> Option<&'static str> {
-    tool.description.trim().is_empty().then_some("`description` is missing: a model chooses by it")
-}
-
 /// A tool of a server under this name, and the patterns of its schema that are not checked. The error is the reason to
 /// leave it out.
 pub(super) fn of_offer(name: String, offer: &Offer) -> Result<(Tool, Vec<String>), String> {
@@ -112,13 +107,6 @@ pub(super) fn offered_name(name: &str, others: &[&Offer]) -> String {
     }
     let beginning = &own[..own.len().min(LONGEST_NAME - 9)];
     format!("{beginning}_{}", &Hash::of(name.as_bytes()).hex()[..8])
-}
-
-/// A schema on one line, after a check that it compiles.
-fn checked(schema: Option<&RawValue>) -> Result<Box<RawValue>, String> {
-    let schema = on_one_line(schema.map_or(NO_ARGUMENTS, RawValue::get))?;
-    arguments::compile(&schema).map_err(|e| e.message().to_owned())?;
-    Ok(schema)
 }
 
 /// A schema in normal form, because a record must be one line.

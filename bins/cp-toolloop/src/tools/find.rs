@@ -4,16 +4,15 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use cp_common::coprocess::{self, Child, ChildOptions, cmd};
+use cp_common::coprocess::ask_each;
 use cp_common::home::{make_directory, write_whole};
-use cp_common::wire::record::{Kind, Record};
+use cp_common::wire::record::Record;
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_servers::is_name;
 use memchr::memmem;
-use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::tools::catalogue::Catalogue;
 use crate::tools::description;
@@ -146,52 +145,33 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    stdout: String,
-}
-
 /// The output of each file for `--describe`, in order, or the error.
-pub(crate) fn describe_files(
+pub(super) fn describe_files(
     names: &[String],
     directories: &[PathBuf],
     context: &Context,
-) -> Result<Vec<Result<String, String>>> {
+) -> Vec<Result<String, String>> {
     if names.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let words = ["--rows", "--closed"].map(OsString::from).into_iter().chain(context.handed_on());
-    let words = words.chain(directories.iter().flat_map(|directory| ["--tools".into(), directory.into()]));
-    // Errors are reported once, by this program.
-    let command = cmd(coprocess::find("cp-exec")?, words).stderr_null();
-    let mut child = Child::start("cp-exec", &command, ChildOptions::DEFAULT)?;
-    let answers = names.iter().map(|name| describe(&mut child, name)).collect::<Result<_>>()?;
-    child.wait()?;
-    Ok(answers)
-}
-
-/// Asks cp-exec for the description of one file.
-fn describe(child: &mut Child, name: &str) -> Result<Result<String, String>> {
-    let row = json!({"tool": name, "operation": "describe"});
+    let mut words = vec![OsString::from("--rows")];
+    words.extend(directories.iter().flat_map(|directory| ["--tools".into(), directory.into()]));
+    let row = |name: &String| json!({"tool": name, "operation": "describe"}).to_string() + "\n";
+    let rows: String = names.iter().map(row).collect();
+    let mut answers = Vec::new();
+    let outcome = ask_each::<Value>("cp-exec", &words, rows.as_bytes(), context.handed_on(), &mut |line| {
+        if let Some(Ok(record)) = line.map(Record::parse) {
+            let stdout = |data: &Value| data["stdout"].as_str().unwrap_or_default().to_owned();
+            let answer = if record.ok { record.read().map(|data| stdout(&data)) } else { Err(record.failure()) };
+            answers.push(answer.map_err(|error| error.message().to_owned()));
+        }
+        Ok(())
+    });
     // If cp-exec reads no more input, its last answer has the reason.
-    let _ = child.write(format!("{row}\n").as_bytes());
-    while let Some(line) = child.next_line()? {
-        let Ok(record) = Record::parse(line) else { continue };
-        if record.kind == Some(Kind::Summary) {
-            continue;
-        }
-        if record.ok {
-            return Ok(record.read::<Answer>().map(|answer| answer.stdout).map_err(|e| e.message().to_owned()));
-        }
-        return Ok(Err(record.failure().message().to_owned()));
-    }
-    Ok(Err("cp-exec did not answer".to_owned()))
+    let why = outcome.err().map_or("cp-exec did not answer".to_owned(), |error| error.message().to_owned());
+    answers.resize(names.len(), Err(why));
+    answers
 }
-
-/// The text before the link in its script.
-const HEAD: &str = "#!/bin/sh\nexec '";
-/// The text after the link.
-const TAIL: &str = "' \"$@\"\n";
 
 /// Writes the script of a link, and returns its directory, which is the same for every run. cp-exec starts a file by
 /// its own name, so a script replaces each link that has another name than its file.
@@ -199,11 +179,10 @@ pub(crate) fn write_link_script(link: &Path, context: &Context) -> Result<PathBu
     let script = script_of(link, context)?;
     let word = link.to_str().ok_or_else(|| Error::validation("the link's path is not UTF-8").in_file(link))?;
     let directory = script.parent().unwrap_or(&script).to_owned();
-    let text = format!("{HEAD}{}{TAIL}", word.replace('\'', r"'\''"));
+    let text = format!("#!/bin/sh\nexec '{}' \"$@\"\n", word.replace('\'', r"'\''"));
     if std::fs::read(&script).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(directory);
     }
-    sweep(context);
     make_directory(&directory)?;
     write_whole(&script, text.as_bytes())?;
     let executable = std::fs::Permissions::from_mode(0o700);
@@ -223,20 +202,4 @@ fn script_of(link: &Path, context: &Context) -> Result<PathBuf> {
     let name = link.file_name().ok_or_else(|| Error::validation("the link has no name").in_file(link))?;
     let hash = Hash::of(link.as_os_str().as_encoded_bytes());
     Ok(context.home.path("links").join(&hash.hex()[..16]).join(name))
-}
-
-/// Removes the scripts of links that are gone.
-fn sweep(context: &Context) {
-    let listing = std::fs::read_dir(context.home.path("links")).into_iter().flatten().flatten();
-    for directory in listing.map(|entry| entry.path()) {
-        let scripts = std::fs::read_dir(&directory).into_iter().flatten().flatten();
-        let mut texts = scripts.filter_map(|script| std::fs::read_to_string(script.path()).ok());
-        let leads_nowhere = |text: String| {
-            let link = text.strip_prefix(HEAD).and_then(|rest| rest.strip_suffix(TAIL));
-            link.is_some_and(|link| !Path::new(&link.replace(r"'\''", "'")).exists())
-        };
-        if texts.next().is_some_and(leads_nowhere) {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-    }
 }

@@ -3,16 +3,14 @@
 use std::time::{Duration, Instant};
 
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, signals};
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
 
-use crate::state::conversation::Conversation;
-use crate::state::journal::Journal;
 use crate::state::plan::RunFiles;
+use crate::state::run::Run;
 use crate::state::step::Step;
-use crate::state::step_log::{self, StepLog};
+use crate::state::step_log;
+use crate::state::summary::summary;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -38,50 +36,23 @@ pub(crate) struct Args {
     run: String,
 }
 
-/// The result of the verb.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Cancelled {
-    /// The run.
-    run_id: String,
-    /// Always cancelled.
-    status: &'static str,
-    /// True if a process was stopped.
-    was_running: bool,
-    /// Its ledger.
-    ledger: String,
-}
-
-impl Reply for Cancelled {
-    fn text(&self) -> String {
-        format!("{} is cancelled", self.run_id)
-    }
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let cancelled = end(&RunFiles::find(&args.run, context)?, context)?;
-    context.out.answer(&cancelled)
-}
-
-/// Ends a run.
-fn end(files: &RunFiles, context: &Context) -> Result<Cancelled> {
-    let was_running = step_log::is_running(&files.state());
-    if was_running {
-        stop(files)?;
+    let files = RunFiles::find(&args.run, context)?;
+    if step_log::is_running(&files.state()) {
+        stop(&files)?;
     }
-    let (log, steps) = StepLog::open(files, &context.home)?;
-    let (plan, conversation) = Conversation::of_steps(steps)?;
-    Journal::open(&files.ledger, &plan, context)?.end("cancelled", &conversation.tally)?;
-    log.close(None)?;
-    let ledger = files.ledger.display().to_string();
-    Ok(Cancelled { run_id: plan.run, status: "cancelled", was_running, ledger })
+    Run::open(&files, context)?.end("cancelled", None)?;
+    context.out.answer(&summary(&files)?)
 }
 
 /// Stops the process of a run, and waits until it has released the run.
 fn stop(files: &RunFiles) -> Result<()> {
     let mut steps = step_log::peek(files)?.into_iter().rev();
-    let owner = steps.find_map(|step| if let Step::Owner(owner) = step { Some(owner) } else { None });
+    let owner = steps.find_map(|step| match step {
+        Step::Plan(_, owner) | Step::Resumed(owner, _) => Some(owner),
+        _ => None,
+    });
     let unnamed = || Error::new(Code::Integrity, "the run's state does not name its process").in_file(&files.state());
     let owner = owner.ok_or_else(unnamed)?;
     if owner.is_alive()

@@ -1,6 +1,5 @@
 //! Options that several verbs have.
 
-use cp_common::context::options::seconds;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use cp_common::{Context, Error, Result, coprocess};
 use crate::parts::executor::Executor;
 use crate::state::plan::{ModelCommand, ServerOptions, is_ours, takes_command};
 use crate::tools::catalogue::Catalogue;
-use crate::tools::sources::Sources;
 use crate::tools::tool::Allowed;
 
 /// The options of the sources of tools.
@@ -60,7 +58,7 @@ impl ToolOptions {
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
         let mut servers = Executor::of_servers(&self.servers()?);
         let offers = servers.offers(limit, context)?;
-        Ok((Sources { places, allowed }.resolve(offers, context)?, servers))
+        Ok((Catalogue::of(&places, &allowed, offers, context)?, servers))
     }
 }
 
@@ -141,26 +139,10 @@ fn add(argv: &mut Vec<String>, flag: &str, value: Option<String>) {
     argv.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
 }
 
-/// Parses a limit.
-pub(super) fn positive(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if number > 0.0 && number <= 1e9 {
-        Ok(number)
-    } else {
-        Err("must be more than 0 and at most 1000000000".to_owned())
-    }
-}
-
-/// Parses a limit of time.
-pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
-    seconds(text).map_err(str::to_owned).and_then(|seconds| positive(&seconds.to_string()))
-}
-
 /// The events of a run.
-pub(super) const EVENTS: [&str; 12] = [
+pub(super) const EVENTS: [&str; 11] = [
     "run_start",
     "run_resumed",
-    "iteration",
     "message",
     "tool_call",
     "tool_result",

@@ -1,23 +1,21 @@
 //! `cp-toolloop resume`: resume a stopped run at the step where it stopped.
 
-use cp_common::program::approval::{Verdict, approve_line, at_terminal};
+use cp_common::program::approval::approve_line;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 
-use super::options::{EVENTS, positive, positive_seconds};
-use crate::engine::repeats::Repeats;
-use crate::engine::{Engine, Event};
+use super::options::EVENTS;
+use crate::engine::Engine;
+use crate::engine::print::Event;
 use crate::parts::Parts;
 use crate::parts::approver::Approver;
 use crate::parts::child::stop_with_parent;
 use crate::state::conversation::{Call, Conversation};
-use crate::state::journal::Journal;
 use crate::state::plan::{Limits, RunFiles};
-use crate::state::run::{Records, Run};
+use crate::state::run::Run;
 use crate::state::step::Decision;
-use crate::state::step_log::StepLog;
-use crate::state::summary::{first_entry, refuse_earlier};
+use crate::state::tally::Total;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -51,18 +49,8 @@ pub(crate) struct Args {
     /// The reason of the denials, for the model
     #[arg(long, value_name = "M", requires = "deny", help_heading = "Decisions")]
     message: Option<String>,
-    /// The most turns of the model, including those before the stop
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
-    max_iterations: Option<u64>,
-    /// The most tokens, including those before the stop
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
-    budget_tokens: Option<u64>,
-    /// The most dollars, including those before the stop
-    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
-    budget_usd: Option<f64>,
-    /// The most seconds from now on
-    #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
-    deadline: Option<f64>,
+    #[command(flatten)]
+    limits: Limits,
     /// Stop when the parent process exits
     #[arg(long, hide = true)]
     row: bool,
@@ -77,50 +65,28 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         stop_with_parent()?;
     }
     let files = RunFiles::find(&args.run, context)?;
-    let (log, steps) = StepLog::open(&files, &context.home)?;
-    let repeats = Repeats::of_steps(&steps);
-    let (plan, conversation) = Conversation::of_steps(steps)?;
-    let decisions = args.decisions(&conversation, context)?;
-    let limits = args.limits(conversation.limits);
-    let approver = Approver::new(args.approver.as_deref().or(plan.approver.as_deref()), context)?;
-    let mut journal = Journal::open(&files.ledger, &plan, context)?;
-    if first_entry(&files.ledger)?.is_none() {
-        journal.start(&plan)?;
-    }
-    let is_started = |id: &str| conversation.calls.iter().any(|call| call.asked.id == id && call.started);
-    refuse_earlier(&files, log.seq(), is_started)?;
-    let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
-    run.keep_policy(context)?;
-    run.note_results()?;
-    run.resume(limits)?;
+    let mut run = Run::open(&files, context)?;
+    let decisions = args.decisions(&run.conversation, context)?;
+    let approver = Approver::new(args.approver.as_deref().or(run.plan.approver.as_deref()), context)?;
+    run.resume(&files, args.limits.or(run.conversation.limits), context)?;
     for (at, decision) in decisions {
-        run.decide(at, decision, How::Resume.grantor(), &context.home)?;
+        run.decide(at, decision, &context.home)?;
     }
     context.out.streaming()?;
     (context.options.base, context.options.root) = (Some(run.plan.base.clone()), run.plan.root.clone());
     run.conversation.show_answer_again();
     Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
     let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None);
-    Engine::resumed(run, parts, repeats).drive_alone(context)
+    let mut total = Total::default();
+    let outcome = Engine::new(run, parts).drive(&mut total, context);
+    total.close(&mut context.out);
+    outcome?;
+    context.out.item_succeeded();
+    Ok(())
 }
 
 impl Args {
-    /// The limits of the run, changed by the options.
-    fn limits(&self, before: Limits) -> Limits {
-        Limits {
-            max_iterations: self.max_iterations.unwrap_or(before.max_iterations),
-            tokens: self.budget_tokens.or(before.tokens),
-            usd: self.budget_usd.or(before.usd),
-            deadline: self.deadline.or(before.deadline),
-        }
-    }
-
-    fn yes(&self, how: How) -> Decision {
-        let scope = if self.always { Scope::Run } else { Scope::Once };
-        Decision::Approved(Box::new(Grant::new(how, scope)))
-    }
-
-    /// The decision about an approval request. A request to the owner is answered in the terminal.
+    /// The decision about an approval request, unless only the owner of the policy can approve it.
     fn checked(&self, call: &Call, decision: Decision, context: &Context) -> Result<Decision> {
         let id = &call.asked.id;
         let Some(approval) = call.approval.as_ref().filter(|_| call.is_asked) else {
@@ -128,7 +94,7 @@ impl Args {
                 "resume without --approve and --deny: if the call needs an answer, the run stops with the request",
             ));
         };
-        if matches!(decision, Decision::Denied(_)) {
+        if matches!(decision, Decision::Denied { .. }) {
             return Ok(decision);
         }
         if self.always && !approval.scopes.contains(&Scope::Run) {
@@ -139,17 +105,11 @@ impl Args {
             return Ok(decision);
         }
         let approve = approve_line(&context.home, &approval.id);
-        match at_terminal(approval, None)? {
-            Some(Verdict::Granted(_)) => Ok(self.yes(How::Terminal)),
-            Some(Verdict::Denied(why)) => Ok(Decision::Denied(why)),
-            Some(Verdict::Undecided(_)) | None => {
-                Err(Error::new(Code::HumanRequired, format!("only the owner of the policy can approve the call {id}"))
-                    .with("action", "approve_tool_call")
-                    .with("approve", approve.clone())
-                    .with("approval", serde_json::to_value(approval).unwrap_or_default())
-                    .hint(format!("run `{approve}` at a terminal, then resume without --approve")))
-            }
-        }
+        Err(Error::new(Code::HumanRequired, format!("only the owner of the policy can approve the call {id}"))
+            .with("action", "approve_tool_call")
+            .with("approve", approve.clone())
+            .with("approval", serde_json::to_value(approval).unwrap_or_default())
+            .hint(format!("run `{approve}` at a terminal, then resume without --approve")))
     }
 
     /// The decisions about waiting calls, by index. All are checked before any is recorded.
@@ -159,8 +119,11 @@ impl Args {
             return Err(Error::usage(format!("--approve {both} and --deny {both} contradict each other"))
                 .hint("give one of them"));
         }
-        let approved = self.approve.iter().map(|id| (id, self.yes(How::Resume)));
-        let denied = self.deny.iter().map(|id| (id, Decision::Denied(reason.clone())));
+        let scope = if self.always { Scope::Run } else { Scope::Once };
+        let grant = Box::new(Grant::new(How::Resume, scope));
+        let approved = self.approve.iter().map(|id| (id, Decision::Approved(grant.clone())));
+        let denied = Decision::Denied { why: reason, by: How::Resume.grantor().to_owned() };
+        let denied = self.deny.iter().map(|id| (id, denied.clone()));
         let waiting: Vec<(usize, &Call)> =
             (0..).zip(&conversation.calls).filter(|(_, call)| call.result.is_none()).collect();
         let mut decisions = Vec::new();

@@ -2,28 +2,24 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::context::options::StreamOptions;
-use cp_common::output::{Format, Place};
+use cp_common::output::Place;
 use cp_common::stream::jobs::Jobs;
 use cp_common::stream::{earlier, filter};
-use cp_common::wire::Message;
-use cp_common::wire::record::{self, Kind, Record};
 use cp_common::{Code, Context, Error, Result, signals};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::engine::Event;
-use crate::parts::child::{self, Ended};
-use crate::state::conversation::Conversation;
+use crate::engine::print::{Event, play};
+use crate::parts::child;
 use crate::state::plan::{Plan, RunFiles};
-use crate::state::step_log::StepLog;
+use crate::state::step::Step;
+use crate::state::step_log::{self, StepLog};
 use crate::state::tally::Total;
 
 /// How long the processes have to stop and to report their end.
@@ -36,22 +32,15 @@ const COUNTS: [&str; 8] =
 struct Task {
     place: Place,
     files: RunFiles,
-    work: Work,
-}
-
-enum Work {
-    /// It runs in a process with these arguments.
-    Runs(Vec<OsString>),
-    /// It ended while no process waited for it: its answer is printed.
-    Ended(Box<Conversation>),
+    /// The arguments of its process; `None` if it ended while no process waited for it.
+    arguments: Option<Vec<OsString>>,
 }
 
 /// Its outcome.
 struct Worked {
     place: Place,
     files: RunFiles,
-    /// Its records and its end.
-    outcome: Result<(File, Ended)>,
+    outcome: Result<()>,
 }
 
 /// The active runs.
@@ -82,19 +71,20 @@ impl Rows {
     /// Starts the run of a row, or resumes its earlier run.
     pub(super) fn give(&mut self, plan: &Plan, begun: Option<&str>, context: &mut Context) -> Result<()> {
         let earlier = begun.and_then(|run| RunFiles::find(run, context).ok());
-        let (files, work) = if let Some(files) = earlier {
-            let work = if files.state().exists() { None } else { Some(ended(&files, context)?) };
-            (files, work)
-        } else {
-            let files = RunFiles::of(&plan.run, context);
+        let files = earlier.clone().unwrap_or_else(|| RunFiles::of(&plan.run, context));
+        if earlier.is_none() {
             // The start is printed before the run has an effect, so that a resume finds the run.
             Event::start(plan, &files.ledger).show(context)?;
             StepLog::create(&files, &context.home, plan)?;
-            (files, None)
-        };
-        let work = work.unwrap_or_else(|| Work::Runs(child::arguments(plan, &files.run, context)));
+        } else if !files.state().exists() && !files.recording().exists() {
+            let message = format!("the run of the row has ended, and its answer is not stored ({})", files.run);
+            return Err(Error::new(Code::Conflict, message)
+                .with("run_id", files.run.as_str())
+                .hint("it was cancelled: without its lines in the earlier output the row is begun again"));
+        }
+        let arguments = files.state().exists().then(|| child::arguments(plan, &files.run, context));
         context.out.defer_item();
-        self.jobs.give(Task { place: context.out.place, files, work })
+        self.jobs.give(Task { place: context.out.place, files, arguments })
     }
 
     /// Prints the next run if it has ended; false otherwise.
@@ -130,25 +120,17 @@ impl Rows {
         total: &mut Total,
         context: &mut Context,
     ) -> Result<()> {
-        let (records, failure) = match outcome {
-            Ok((records, ended)) => {
-                total.add(&files.run, &ended.tally);
-                (Some(records), ended.failure)
-            }
-            Err(error) => (None, Some(error.with("run_id", files.run.as_str()))),
-        };
-        let mut failure = failure.map(of_row);
-        let shown = |context: &mut Context| records.map_or(Ok(()), |records| show(records, context));
+        let mut failure = outcome.err().map(|error| of_row(error.with("run_id", files.run.as_str())));
         if let Some(stopped) = failure.take_if(|failure| failure.code() == Code::Interrupted) {
             // A run that was stopped alone does not stop the others.
             let here = std::mem::replace(&mut context.out.place, place);
-            shown(context)?;
+            show(&files, total, context)?;
             context.out.item_failed(stopped)?;
             context.out.place = here;
             return Ok(());
         }
         filter::settle(place, options, context, |context| {
-            shown(context)?;
+            show(&files, total, context)?;
             failure.map_or(Ok(()), Err)?;
             context.out.flush()?;
             if !self.keeps {
@@ -160,55 +142,24 @@ impl Rows {
     }
 }
 
-/// The end of a finished run.
-fn ended(files: &RunFiles, context: &Context) -> Result<Work> {
-    if let Some(kept) = Conversation::kept(files, &context.home)? {
-        return Ok(Work::Ended(Box::new(kept)));
-    }
-    let message = format!("the run of the row has ended, and its answer is not stored ({})", files.run);
-    Err(Error::new(Code::Conflict, message)
-        .with("run_id", files.run.as_str())
-        .hint("it was cancelled: without its lines in the earlier output the row is begun again"))
-}
-
 /// Waits until a process exits.
-fn worked(Task { place, files, work }: Task) -> Worked {
-    let outcome = carried_out(work);
+fn worked(Task { place, files, arguments }: Task) -> Worked {
+    let outcome = arguments.map_or(Ok(()), |arguments| child::run(&arguments));
     Worked { place, files, outcome }
 }
 
-fn carried_out(work: Work) -> Result<(File, Ended)> {
-    let wrong = |e| Error::io("keeping the records of a run", e);
-    let mut records = tempfile::tempfile().map_err(wrong)?;
-    let ended = match work {
-        Work::Runs(arguments) => child::run(&arguments, &mut |line| {
-            records.write_all(line).and_then(|()| records.write_all(b"\n")).map_err(wrong)
-        })?,
-        Work::Ended(kept) => {
-            records.write_all(&record::open_line(Kind::Message.name(), &kept.answer)?).map_err(wrong)?;
-            Ended { tally: kept.tally, failure: None }
-        }
+/// Prints what a run printed in its own process, from its steps.
+fn show(files: &RunFiles, total: &mut Total, context: &mut Context) -> Result<()> {
+    let recording = files.recording();
+    let steps = if files.state().exists() {
+        step_log::peek(files)?
+    } else if recording.exists() {
+        step_log::recorded(&recording, &context.home)?
+    } else {
+        return Ok(());
     };
-    Ok((records, ended))
-}
-
-/// Prints the records of a run.
-fn show(mut records: File, context: &mut Context) -> Result<()> {
-    let wrong = |e| Error::io("reading the records of a run", e);
-    records.rewind().map_err(wrong)?;
-    for line in BufReader::new(records).split(b'\n') {
-        let line = line.map_err(wrong)?;
-        let record = Record::parse(&line)?;
-        let (Some(kind), Some(data)) = (record.kind, record.data) else { continue };
-        if context.out.format() == Format::Json {
-            context.out.record(kind, data)?;
-        } else if kind == Kind::Message {
-            let message: Message = record.read()?;
-            if message.tool_calls.is_empty() {
-                context.out.record(kind, &message)?;
-            }
-        }
-    }
+    let from = steps.iter().rposition(|step| matches!(step, Step::Resumed(..))).unwrap_or_default();
+    total.add(&files.run, &play(steps, from, context)?.tally);
     Ok(())
 }
 

@@ -16,18 +16,17 @@ use cp_common::{Context, Error, Result, clock};
 use cp_ledger::sessions::Session;
 use cp_servers::is_name;
 
-use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_seconds};
+use super::options::{EVENTS, ModelOptions, ToolOptions};
 use super::rows::{EarlierRun, Rows, of_row};
-use crate::engine::{Engine, Event};
+use crate::engine::Engine;
+use crate::engine::print::{Event, play};
 use crate::parts::Parts;
 use crate::parts::approver::Approver;
 use crate::parts::executor::Executor;
-use crate::parts::replay::Replay;
-use crate::state::conversation::Conversation;
-use crate::state::journal::Journal;
 use crate::state::plan::{self, Limits, ModelCommand, Plan, RunFiles, keeps_budgets};
-use crate::state::run::{Records, Run};
-use crate::state::step_log::StepLog;
+use crate::state::run::Run;
+use crate::state::step::Step;
+use crate::state::step_log;
 use crate::state::tally::Total;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::description;
@@ -55,21 +54,11 @@ pub(crate) struct Args {
     /// The system text, or @FILE
     #[arg(short, long, value_name = "TEXT|@FILE", allow_hyphen_values = true, help_heading = "Model and backend")]
     system: Option<String>,
-    /// The most turns of the model
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
-    max_iterations: u64,
-    /// The most tokens, read and written
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits", hide_short_help = true)]
-    budget_tokens: Option<u64>,
-    /// The most dollars
-    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
-    budget_usd: Option<f64>,
+    #[command(flatten)]
+    limits: Limits,
     /// The budget file that this run shares with other processes, see cp-llm(1)
     #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
     budget_file: Option<PathBuf>,
-    /// The most seconds
-    #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
-    deadline: Option<f64>,
     /// The most rows that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "replay"], help_heading = "Many rows", hide_short_help = true)]
     jobs: u8,
@@ -85,9 +74,6 @@ pub(crate) struct Args {
     /// Replay a recording, without a model, tools or a network
     #[arg(long, value_name = "FILE|RUN", help_heading = "Recordings", hide_short_help = true)]
     replay: Option<String>,
-    /// Stop when a tool fails
-    #[arg(long, help_heading = "Approval and failure", hide_short_help = true)]
-    fail_on_tool_error: bool,
     /// The name of the run for resume, show and cancel
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Recordings", hide_short_help = true)]
     name: Option<String>,
@@ -125,7 +111,20 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Replays a recording. A text must be the prompt of the recording.
 fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<()> {
-    let (plan, replay) = Replay::load(recording, context)?;
+    let path = Path::new(recording);
+    let steps = if path.is_file() {
+        step_log::brought(path, &context.home)?
+    } else {
+        let kept = RunFiles::find(recording, context)?.recording();
+        if !kept.exists() {
+            return Err(Error::not_found(format!("the run `{recording}` was not recorded"))
+                .hint("a run that is started with --record can be replayed"));
+        }
+        step_log::recorded(&kept, &context.home)?
+    };
+    let Some(Step::Plan(plan, _)) = steps.first().cloned() else {
+        return Err(Error::validation("not the recording of a run").with("recording", recording));
+    };
     if let Source::Argument(text) = source
         && plan.prompt.messages.last().is_none_or(|turn| turn.content.text() != *text)
     {
@@ -135,11 +134,14 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
     let message = format!("this is the recording {recording}: no model was asked, and no tool ran");
     context.out.notice("replayed", Severity::Info, message);
     Event::start(&plan, &RunFiles::of(&plan.run, context).ledger).show(context)?;
-    let mut conversation = Conversation::new(&plan);
-    conversation.limits = Limits { max_iterations: u64::MAX, tokens: None, usd: None, deadline: None };
-    // A replay is not recorded.
-    let run = Run::new(Plan { record: None, ..plan }, conversation, None);
-    Engine::replaying(run, replay).drive_alone(context)
+    let (mut total, played) = (Total::default(), play(steps, 0, context)?);
+    total.add(&plan.run, &played.tally);
+    total.close(&mut context.out);
+    if played.answer.is_none() {
+        return Err(Error::not_found("the recording ends before the answer").hint("the recorded run did not end"));
+    }
+    context.out.item_succeeded();
+    Ok(())
 }
 
 /// Turns each prompt into a run.
@@ -241,7 +243,7 @@ impl Ready {
                 Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
             );
         }
-        let limit = args.deadline.map(Duration::from_secs_f64);
+        let limit = args.limits.deadline.map(Duration::from_secs_f64);
         let (mut catalogue, servers) = args.tools.resolve(limit, context)?;
         if let Some(failure) = catalogue.failure.take() {
             return Err(failure);
@@ -268,13 +270,7 @@ impl Ready {
             directories: catalogue.directories.clone(),
             mcp: args.tools.servers()?,
             model: self.model.clone(),
-            limits: Limits {
-                max_iterations: args.max_iterations,
-                tokens: args.budget_tokens,
-                usd: args.budget_usd,
-                deadline: args.deadline,
-            },
-            fail_on_tool_error: args.fail_on_tool_error,
+            limits: args.limits.or(Limits::DEFAULT),
             approver: args.approver.clone(),
             read_only: args.tools.read_only,
             record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
@@ -298,18 +294,11 @@ fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathB
 }
 
 fn start(plan: Plan, servers: Option<Executor>, total: &mut Total, context: &mut Context) -> Result<()> {
-    let files = RunFiles::of(&plan.run, context);
     let approver = Approver::new(plan.approver.as_deref(), context)?;
     // A missing program is an error before the run is stored.
     let parts = Parts::new(&plan, &plan.limits, approver, servers);
-    // The state is written first, so that a run that is killed here can be resumed.
-    let steps = StepLog::create(&files, &context.home, &plan)?;
-    let mut journal = Journal::open(&files.ledger, &plan, context)?;
-    journal.start(&plan)?;
-    Event::start(&plan, &files.ledger).show(context)?;
-    let conversation = Conversation::new(&plan);
-    let mut run = Run::new(plan, conversation, Some(Records { steps, journal }));
-    run.keep_policy(context)?;
+    let run = Run::begin(plan, context)?;
+    Event::start(&run.plan, run.ledger()).show(context)?;
     Engine::new(run, parts).drive(total, context)
 }
 

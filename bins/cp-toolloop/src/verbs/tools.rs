@@ -1,22 +1,18 @@
 //! `cp-toolloop tools`: the tools that a model would be offered, and those that are left out.
 
-use std::path::{Path, PathBuf};
-
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
 use cp_common::output::printable_line;
-use cp_common::program::{Class, VerbDoc, require_text};
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
-use cp_common::{Context, Error, Result};
-use cp_mcp_wire::{OfferingServer, Offers};
+use cp_common::{Context, Result};
+use cp_mcp_wire::OfferingServer;
 use serde::Serialize;
 
 use super::options::ToolOptions;
 use crate::tools::builtin::NAMES;
 use crate::tools::catalogue::Broken;
-use crate::tools::description::description_warning;
-use crate::tools::sources::Sources;
-use crate::tools::tool::{Origin, Tool};
+use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -35,9 +31,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     tools: ToolOptions,
-    /// Check an executable or a catalogue, and list all of its faults
-    #[arg(long = "lint", value_name = "FILE")]
-    check: Vec<PathBuf>,
     #[command(flatten)]
     query: QueryOptions,
 }
@@ -91,22 +84,6 @@ impl Item {
     }
 }
 
-/// The tools of one file, and its faults.
-fn checked(file: &Path, context: &Context) -> Vec<Item> {
-    let broken = |what: String, why: &str| Item::of_broken(Broken { what, why: why.to_owned(), is_tool: true });
-    let sources = Sources { places: vec![file.to_owned()], ..Sources::default() };
-    let catalogue = match sources.resolve(Offers::default(), context) {
-        Ok(catalogue) => catalogue,
-        Err(e) => return vec![broken(file.display().to_string(), e.message())],
-    };
-    let of_file = catalogue.tools.into_iter().filter(|tool| matches!(tool.origin, Origin::Executable { .. }));
-    let tools = of_file.map(|tool| match description_warning(&tool) {
-        None => Item::ok(Some(tool), None),
-        Some(why) => broken(tool.name, why),
-    });
-    tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
-}
-
 /// The sort key of an item: tools of files and servers by name, then built-in tools, servers, and tools that are left
 /// out.
 fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
@@ -123,27 +100,15 @@ fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     args.tools.check()?;
-    require_text("--lint", args.check.iter().map(PathBuf::as_path))?;
-    let pages = Pages::of("cp-toolloop tools", &(args.tools.asked(), &args.check), &args.query)?;
-    let mut items: Vec<Item> = if args.check.is_empty() {
-        let catalogue = args.tools.resolve(None, context)?.0;
-        if catalogue.failure.is_none() {
-            catalogue.check_allowed()?;
-        }
-        catalogue.notices.iter().for_each(|notice| context.warn(notice));
-        let tools = catalogue.tools.into_iter().map(|tool| Item::ok(Some(tool), None));
-        let servers = catalogue.servers.into_iter().map(|server| Item::ok(None, Some(server)));
-        tools.chain(servers).chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
-    } else {
-        args.check.iter().flat_map(|file| checked(file, context)).collect()
-    };
-    items.sort_by_key(key);
-    let said = |item: &Item| Some(format!("{}: {}", item.left_out.as_deref()?, item.why.as_deref()?));
-    let wrong: Vec<String> = items.iter().filter_map(said).collect();
-    let page = pages.page(items.into_iter().map(|item| (key(&item), item)))?.untrusted();
-    // With `--lint` the exit status reports faults.
-    if args.check.is_empty() || wrong.is_empty() {
-        return context.out.answer(&page);
+    let pages = Pages::of("cp-toolloop tools", &args.tools.asked(), &args.query)?;
+    let (catalogue, _) = args.tools.resolve(None, context)?;
+    if catalogue.failure.is_none() {
+        catalogue.check_allowed()?;
     }
-    context.out.refuse(&page, Error::validation(wrong.join("; ")).hint("see WRITING A TOOL in cp-authors(7)"))
+    catalogue.notices.iter().for_each(|notice| context.warn(notice));
+    let tools = catalogue.tools.into_iter().map(|tool| Item::ok(Some(tool), None));
+    let servers = catalogue.servers.into_iter().map(|server| Item::ok(None, Some(server)));
+    let mut items: Vec<Item> = tools.chain(servers).chain(catalogue.broken.into_iter().map(Item::of_broken)).collect();
+    items.sort_by_key(key);
+    context.out.answer(&pages.page(items.into_iter().map(|item| (key(&item), item)))?.untrusted())
 }

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::state::changes::{Effect, unknown};
+use crate::state::ledger::start_of;
 use crate::state::plan::RunFiles;
 use crate::state::step_log::{self, StepLog};
-use crate::state::summary::first_entry;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -143,7 +143,7 @@ fn undo(args: &Args, context: &mut Context) -> Result<Undone> {
 fn cp_exec_undo(files: &RunFiles, args: &Args, more: &[&str], context: &mut Context) -> Result<Value> {
     // `.` in the policy is the directory of the run, and its governed tree is the tree of the run.
     let outside = context.options.clone();
-    let start = first_entry(&files.ledger)?.map(|entry| entry.data).unwrap_or_default();
+    let (_, start) = start_of(&files.ledger)?.unwrap_or_default();
     let [base, root] = ["base", "root"].map(|name| start[name].as_str().map(PathBuf::from));
     let options = &mut context.options;
     (options.ledger, options.run, options.session) = (Some(files.ledger.clone()), Some(files.run.clone()), None);

@@ -7,29 +7,14 @@ use cp_common::json;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_ledger::format::line::Hash;
 
-use crate::state::step::Step;
-
 /// The failed call that was made last, and how many times in a row.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Repeats {
     last: Option<Hash>,
     times: u64,
 }
 
 impl Repeats {
-    /// The state after the steps of a resumed run.
-    pub(crate) fn of_steps(steps: &[Step]) -> Self {
-        let (mut repeats, mut calls) = (Self::default(), &[][..]);
-        for step in steps {
-            match step {
-                Step::Message(message) => calls = &message.tool_calls,
-                Step::Finished(at, result) => drop(calls.get(*at).and_then(|call| repeats.note(call, result))),
-                _ => {}
-            }
-        }
-        repeats
-    }
-
     /// Counts a call and its result. Returns a warning for the model if the same call failed with the same exit status
     /// before; its output may differ in a time or the name of a file.
     pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> Option<String> {

@@ -1,0 +1,139 @@
+//! What a run prints: its events, messages, calls and results; and the same from the steps of a recording.
+
+use std::path::Path;
+
+use cp_common::output::Format;
+use cp_common::wire::record::Kind;
+use cp_common::wire::{Reply, ToolCall};
+use cp_common::{Context, Error, Result};
+use serde::Serialize;
+
+use crate::parts::model;
+use crate::state::conversation::Conversation;
+use crate::state::plan::Plan;
+use crate::state::step::Step;
+
+/// Prints a step that is a record.
+pub(super) fn print(step: &Step, context: &mut Context) -> Result<()> {
+    let is_json = context.out.format() == Format::Json;
+    match step {
+        Step::Message(message) if is_json => context.out.record(Kind::Message, &**message),
+        Step::Finished(_, result) => {
+            context.progress(&format!("  {} {}", if result.is_error { "✗" } else { "✓" }, result.name));
+            if is_json { context.out.record(Kind::ToolResult, &**result) } else { Ok(()) }
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn print_call(call: &ToolCall, context: &mut Context) -> Result<()> {
+    if context.out.format() != Format::Json {
+        return Ok(());
+    }
+    let mut shown = call.clone();
+    shown.untrusted = vec!["/name".to_owned(), "/input".to_owned()];
+    context.out.record(Kind::ToolCall, &shown)?;
+    context.out.flush()
+}
+
+/// Prints what the run of these steps has printed from the step `from` on, without a model, tools, processes or a
+/// network. Returns its state.
+pub(crate) fn play(steps: Vec<Step>, from: usize, context: &mut Context) -> Result<Conversation> {
+    let mut steps = steps.into_iter();
+    let Some(Step::Plan(plan, _)) = steps.next() else { return Err(Error::validation("not the recording of a run")) };
+    let (mut played, mut turn) = (Conversation::new(&plan), 0);
+    for (at, step) in (1..).zip(steps) {
+        if at < from {
+            played.take(step)?;
+            continue;
+        }
+        let next = played.tally.iterations + 1;
+        if matches!(step, Step::Deltas(_) | Step::Message(_)) && turn < next {
+            turn = next;
+            Event::iteration(&plan.run, turn).show(context)?;
+        }
+        match &step {
+            Step::Deltas(deltas) => deltas.iter().try_for_each(|delta| model::show(delta, context))?,
+            Step::Finished(at, _) => {
+                played.calls.get(*at).map_or(Ok(()), |call| print_call(&call.asked, context))?;
+            }
+            _ => {}
+        }
+        played.take(step)?;
+        std::mem::take(&mut played.unshown).iter().try_for_each(|step| print(step, context))?;
+    }
+    match &played.answer {
+        Some(answer) if context.out.format() != Format::Json => context.out.record(Kind::Message, answer)?,
+        _ => {}
+    }
+    Ok(played)
+}
+
+/// A point in a run.
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Event {
+    /// `run_start`, `run_resumed` or `iteration`.
+    #[serde(rename = "event")]
+    what: &'static str,
+    /// The run.
+    run_id: String,
+    /// Which turn of the model begins, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iteration: Option<u64>,
+    /// The run's ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ledger: Option<String>,
+    /// How many of the records that follow may have been printed before the run stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replayed: Option<usize>,
+    /// A hash of what is asked, and of whom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
+    /// The tools that the model may call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<String>>,
+}
+
+impl Event {
+    /// The start of a run.
+    pub(crate) fn start(plan: &Plan, ledger: &Path) -> Self {
+        Self {
+            what: "run_start",
+            run_id: plan.run.clone(),
+            ledger: Some(ledger.display().to_string()),
+            request: Some(plan.request()),
+            tools: Some(plan.tools.iter().map(|tool| tool.name.clone()).collect()),
+            ..Self::default()
+        }
+    }
+
+    /// The resume of a run; `replayed` of the following records may have been printed before.
+    pub(crate) fn resumed(plan: &Plan, ledger: &Path, replayed: usize) -> Self {
+        Self { what: "run_resumed", replayed: Some(replayed), ..Self::start(plan, ledger) }
+    }
+
+    /// A turn of the model begins.
+    pub(crate) fn iteration(run: &str, number: u64) -> Self {
+        Self { what: "iteration", run_id: run.to_owned(), iteration: Some(number), ..Self::default() }
+    }
+
+    /// Prints the record and flushes the output.
+    pub(crate) fn show(&self, context: &mut Context) -> Result<()> {
+        context.progress(&self.text());
+        if context.out.format() != Format::Json {
+            return Ok(());
+        }
+        context.out.record(Kind::Item, self)?;
+        context.out.flush()
+    }
+}
+
+impl Reply for Event {
+    fn text(&self) -> String {
+        match self.iteration {
+            Some(number) => format!("· asking the model, turn {number}"),
+            None => format!("· {} {}", self.what.replace('_', " "), self.run_id),
+        }
+    }
+}
