@@ -33,6 +33,16 @@ pub(crate) enum Request {
     Tool(ToolCall),
 }
 
+impl Request {
+    /// The command, if it is one.
+    pub(crate) fn into_command(self) -> Result<Command> {
+        let Self::Command(command) = self else {
+            return Err(Error::validation("only commands are decided about: requests of the tools `shell` and `bash`"));
+        };
+        Ok(command)
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Command {
     pub form: Form,

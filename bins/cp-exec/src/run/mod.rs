@@ -8,7 +8,6 @@ pub(crate) mod clients;
 mod connections;
 mod group;
 pub(crate) mod helper;
-pub(crate) mod inside;
 mod journal;
 mod provenance;
 mod result;

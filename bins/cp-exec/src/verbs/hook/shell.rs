@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::replace;
@@ -102,11 +102,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Runs a line inside of an agent as it is, because the sandbox of the agent contains it. Returns only on failure.
 pub(super) fn run_inside(args: &Args) -> Error {
-    let shell = |name: &str| replace(name, ["-c", &args.line], &BTreeMap::new());
-    match shell("bash") {
-        e if e.kind() == ErrorKind::NotFound => Error::io("/bin/sh cannot be started", shell("/bin/sh")),
-        e => Error::io("bash cannot be started", e),
-    }
+    run::replaced_by_line(&args.line, &BTreeMap::new())
 }
 
 fn variable(name: &str) -> Option<String> {

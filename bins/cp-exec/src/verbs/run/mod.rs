@@ -22,7 +22,7 @@ use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
-pub(crate) use self::inside::run as run_inside;
+pub(crate) use self::inside::{replaced_by_line, run as run_inside};
 use self::requests::{Overrides, Requests};
 use crate::decision;
 use crate::decision::confirm;
@@ -59,7 +59,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 };
 
 /// Run a command, or the requests on standard input
-#[derive(clap::Args, Default)]
+#[derive(clap::Args, Clone, Default, PartialEq)]
 pub(crate) struct Args {
     /// Directory to run it in
     #[arg(short = 'C', long, value_name = "DIR", help_heading = "Execution")]
@@ -281,7 +281,7 @@ fn answer(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
             }
         });
     }
-    exit_with_status(outcome, context);
+    exit_with_status(&outcome, context);
     Ok(())
 }
 
@@ -295,23 +295,23 @@ pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -
     if outcome.is_err() || !is_live(context) {
         return answer(outcome, context);
     }
-    exit_with_status(outcome, context);
+    exit_with_status(&outcome, context);
     Ok(())
 }
 
 /// Exits with the status of the command.
-fn exit_with_status(outcome: Result<FinishedRun>, context: &mut Context) {
+fn exit_with_status(outcome: &Result<FinishedRun>, context: &mut Context) {
     let status = match outcome {
         Ok(done) => {
             if let Some((_, why)) = done.failure.as_ref().filter(|_| done.is_ended) {
                 to_stderr(&format!("cp-exec: {why}\n"));
             }
-            raw_status(&done)
+            raw_status(done)
         }
         Err(error) => {
             let hint = error.hint_text().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
             to_stderr(&format!("cp-exec: {error}{hint}\n"));
-            raw_refusal(&error)
+            raw_refusal(error)
         }
     };
     context.out.ended_with(status);

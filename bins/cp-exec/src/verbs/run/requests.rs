@@ -172,7 +172,7 @@ impl Filter for Requests {
             self.overrides.apply(command);
         }
         if self.dry_run {
-            let Request::Command(command) = request? else { return Err(Error::validation(check::COMMANDS_ONLY)) };
+            let command = request.and_then(Request::into_command)?;
             let Engine { policy, hashes, .. } = &mut self.engine;
             return context.out.record(Kind::Item, &check::preview(policy, hashes, &command)?);
         }
