@@ -17,7 +17,7 @@ use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use super::result::{Outcome, text};
+use super::result::Outcome;
 use super::streams::Captured;
 use crate::decision::{Ruling, StepRuling};
 use crate::digest::{KeyedHasher, sha256};
@@ -112,7 +112,7 @@ impl Journal {
         if ruling.call.is_some() && has_lost_reader() {
             for (kept, stream) in kept.iter_mut().zip([&outcome.stdout, &outcome.stderr]) {
                 let ledger = self.ledger()?;
-                let (redacted, _) = ledger.redactor().redact_text(&text(stream));
+                let (redacted, _) = ledger.redactor().redact_text(&stream.text());
                 *kept = (stream.total > 0).then(|| blob::store(ledger.path(), redacted.as_bytes())).transpose()?;
             }
         }

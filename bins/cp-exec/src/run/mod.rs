@@ -24,14 +24,14 @@ use std::time::Duration;
 
 use cp_common::program::approval::Spent;
 use cp_common::wire::Receipt;
-use cp_common::{Context, Error, Result, signals};
+use cp_common::{Context, Result, signals};
 use cp_ledger::format::approval::Said;
 
 use self::helper::{Helper, Run};
 use self::journal::Journal;
 pub(crate) use self::journal::quoted;
-pub(crate) use self::result::{EarlyEnd, FinishedRun};
-use self::result::{Outcome, done};
+use self::result::{EarlyEnd, Outcome};
+pub(crate) use self::result::{FinishedRun, milliseconds};
 use self::steps::Steps;
 pub(crate) use self::streams::{Stream, Watch};
 pub(crate) use self::terminal::own_terminals;
@@ -50,7 +50,7 @@ const GRACE: Duration = Duration::from_millis(500);
 /// The result of a run.
 pub(crate) type RunResult = Result<Outcome>;
 
-/// A command with a decision and an intent on the ledger. It can run on any thread.
+/// A command with a decision and an intent on the ledger.
 pub(crate) struct Prepared {
     ruling: Ruling,
     intent: Receipt,
@@ -109,6 +109,11 @@ impl Prepared {
             is_agent: tool == "agent",
             _effect: effect,
         })
+    }
+
+    /// The remarks about the command.
+    pub(crate) fn notices(&self) -> Vec<String> {
+        self.ruling.decision.notices.clone()
     }
 
     /// True if a terminal of its own is the input and output of the command.
@@ -198,18 +203,13 @@ impl Prepared {
                 }
                 outcome.enforcement.missing.extend(engine.policy.not_kernel_enforced());
                 let receipt = engine.journal.conclude(&self.ruling, &self.intent, &outcome)?;
-                done(&self.ruling, outcome, receipt)
+                outcome.finish(&self.ruling.decision, receipt)
             }
             Err(error) => {
-                self.abandon(engine, &error)?;
+                engine.journal.abandon(&self.intent, &error)?;
                 Err(error)
             }
         }
-    }
-
-    /// Records that the command did not run.
-    pub(crate) fn abandon(self, engine: &mut Engine, error: &Error) -> Result<()> {
-        engine.journal.abandon(&self.intent, error).map(drop)
     }
 }
 

@@ -441,7 +441,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         // nor a bug.
         let own_fault = self.seen.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);
         if let (None, Some(ended), false) = (&self.seen.ready, self.deadlines.ended, own_fault) {
-            return Err(ended.before_start(&self.plan.argv[0], self.deadlines.timeout));
+            return Err(ended.before_start(&self.plan.argv[0], self.deadlines.timeout, self.seen.reason.as_deref()));
         }
         if let Some(failure) = self.seen.failure {
             return Err(failure.into());

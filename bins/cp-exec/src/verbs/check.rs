@@ -175,7 +175,7 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         hint: asks.then(|| hint.to_owned()),
         risk: Some(finding.risk),
         code: asks.then_some(Code::ConfirmationRequired.row().name),
-        exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256 }),
+        exe: Some(Executable::of(&pinned)),
         cwd: Some(cwd.display().to_string()),
         policy: policy.sha256().to_owned(),
         notices,

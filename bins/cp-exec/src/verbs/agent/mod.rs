@@ -193,7 +193,7 @@ fn say(context: &mut Context, kind: &'static str, messages: impl IntoIterator<It
 
 /// Runs the agent, and reports its end on standard error.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<FinishedRun> {
-    let (ran, passed) = pass_on(is_live(context), context, |watch| prepared.run(watch));
+    let (ran, passed) = pass_on(is_live(context), context, &mut prepared);
     let summary = summary(&ran);
     // At a terminal these are the messages of this program, which the screen of the agent did not show.
     let kept = ran.as_ref().ok().filter(|_| prepared.has_terminal()).map(|outcome| outcome.stderr.bytes.clone());

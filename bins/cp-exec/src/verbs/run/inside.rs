@@ -14,8 +14,7 @@ use crate::sandbox_refusal;
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Args { cwd, env, string, command, .. } = args.clone();
     let has_command = string.is_some() || !command.is_empty();
-    let has_others = *args != Args { cwd, env, string, command, jobs: args.jobs, ..Args::default() }
-        || context.options.root.is_some();
+    let has_others = *args != Args { cwd, env, string, command, ..Args::default() } || context.options.root.is_some();
     if !has_command || has_others || !is_live(context) {
         return Err(sandbox_refusal());
     }
