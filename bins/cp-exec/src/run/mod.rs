@@ -3,13 +3,13 @@
 
 pub(crate) mod approvals;
 mod blocked;
-mod budget;
 pub(crate) mod clients;
 mod connections;
 mod group;
 pub(crate) mod helper;
 mod journal;
 mod provenance;
+mod recorder;
 mod result;
 mod steps;
 pub(crate) mod streams;
