@@ -56,7 +56,6 @@ fn all_but_commands_is_refused() {
         "--read-only",
         "--tools bin",
         "--timeout 1",
-        "--grace 1",
         "--stdin -",
         "--root .",
         "--closed",

@@ -27,6 +27,8 @@ use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener, Pending, Received};
 
+/// The longest time before the deadline at which the command gets SIGTERM.
+const GRACE: Duration = Duration::from_millis(500);
 /// The time after the end of the command during which other processes may keep its output open.
 const DRAIN: Duration = Duration::from_millis(200);
 /// The time in which the init must kill the processes that outlive their command. It is killed itself after that, and
@@ -48,8 +50,6 @@ pub(crate) struct Run<'a, 'r> {
     /// The standard input of the command; `None` is `/dev/null`.
     pub stdin: Option<OwnedFd>,
     pub timeout: Duration,
-    /// The time before the deadline at which the command gets SIGTERM.
-    pub grace: Duration,
     /// The output size at which the command is killed; `None` means no limit.
     pub watch: Option<Watch<'a>>,
     /// Reports a setting of a repository that is replaced during the run.
@@ -130,7 +130,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     pub(super) fn new(plan: &'r Plan, socket: OwnedFd, output: Output<'a>, started: Instant, run: Run<'a, 'r>) -> Self {
         let deadlines = Deadlines {
             started,
-            terminate: (!run.grace.is_zero()).then(|| started + run.timeout.saturating_sub(run.grace)),
+            terminate: Some(started + run.timeout - GRACE.min(run.timeout / 10)),
             kill: started + run.timeout,
             abandon: None,
             ended: None,

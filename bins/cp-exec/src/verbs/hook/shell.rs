@@ -19,7 +19,7 @@ use crate::nofollow;
 use crate::policy::{Access, HostCall, Policy};
 use crate::run::Engine;
 use crate::tools::filesystem;
-use crate::verbs::run::{self, HostedLine};
+use crate::verbs::run;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "hook shell",
@@ -85,12 +85,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         engine.policy.allow(snapshot, false);
     }
     let shell_text = wrapped.as_ref().zip(name).map(|(wrapped, name)| wrapped.text(&format!("/tmp/{name}")).into());
-    let line = HostedLine {
-        command: command.clone(),
-        cwd: cwd.display().to_string(),
+    let line = run::Args {
+        string: Some(command.clone()),
+        cwd: Some(cwd.display().to_string()),
         timeout: decision.and_then(|decision| decision.timeout).map(|milliseconds| milliseconds / 1000.0),
         shell_text,
-        reads_input: wrapped.is_none(),
+        stdin: wrapped.is_none().then(|| "-".to_owned()),
+        ..run::Args::default()
     };
     run::run_hosted(&mut engine, line, context)?;
     if let Some((wrapped, name)) = wrapped.as_ref().zip(name) {

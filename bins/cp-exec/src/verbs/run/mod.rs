@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
 use cp_common::output::{Format, Severity, has_lost_reader, to_stderr};
@@ -62,22 +61,19 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     /// Directory to run it in
     #[arg(short = 'C', long, value_name = "DIR", help_heading = "Execution")]
-    cwd: Option<String>,
+    pub cwd: Option<String>,
     /// The time after which it is killed, at most 10m
     #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Execution")]
-    timeout: Option<f64>,
-    /// The time before the deadline at which it gets SIGTERM
-    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Execution", hide_short_help = true)]
-    grace: Option<f64>,
+    pub timeout: Option<f64>,
     /// A variable to set (repeatable)
     #[arg(long, value_name = "K=V", help_heading = "Execution", hide_short_help = true)]
-    env: Vec<String>,
+    pub env: Vec<String>,
     /// A directory of executable tools that requests may call (repeatable)
     #[arg(long, value_name = "DIR", help_heading = "Requests", hide_short_help = true)]
-    tools: Vec<PathBuf>,
+    pub tools: Vec<PathBuf>,
     /// The command's standard input: a file, or `-` for that of cp-exec
     #[arg(long, value_name = "FILE", help_heading = "Execution")]
-    stdin: Option<String>,
+    pub stdin: Option<String>,
     /// A command line, run by a shell inside the sandbox
     #[arg(
         short = 'c',
@@ -86,30 +82,31 @@ pub(crate) struct Args {
         conflicts_with = "command",
         help_heading = "Execution"
     )]
-    string: Option<String>,
+    pub string: Option<String>,
     /// Read-only: no writes and no network, whatever the policy allows
     #[arg(long, help_heading = "Permissions")]
-    read_only: bool,
+    pub read_only: bool,
     /// Internal: the tool call of another agent that it serves, as HOST/SESSION/CALL
     #[arg(long, value_name = "CALL", hide = true)]
-    hosted: Option<String>,
+    pub hosted: Option<String>,
     /// Internal: serve the process that started this one, for a day at most, and end with it
     #[arg(long, hide = true)]
-    lasting: bool,
+    pub lasting: bool,
     /// Internal: the inherited descriptor of a lock, which stays locked while a process of a run exists
     #[arg(long, value_name = "FD", hide = true)]
-    lock: Option<i32>,
+    pub lock: Option<i32>,
     #[command(flatten)]
-    write: WriteOptions,
+    pub write: WriteOptions,
     #[command(flatten)]
-    stream: StreamOptions,
+    pub stream: StreamOptions,
     /// The command and its arguments, after `--`
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    command: Vec<OsString>,
+    pub command: Vec<OsString>,
+    /// The text that the shell runs for the line of an agent, if the agent adds something around it.
     #[arg(skip)]
-    shell_text: Option<Box<str>>,
+    pub shell_text: Option<Box<str>>,
     #[arg(skip)]
-    is_hosted_line: bool,
+    pub is_hosted_line: bool,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -172,25 +169,10 @@ pub(super) fn notice_of_repository(engine: &Engine, context: &mut Context) {
     context.out.notice("below_repository", Severity::Warning, message);
 }
 
-/// A line of another agent's shell.
-pub(crate) struct HostedLine {
-    pub command: String,
-    pub cwd: String,
-    /// The time limit in seconds.
-    pub timeout: Option<f64>,
-    /// The text that the shell runs for the line, if the agent adds something around it.
-    pub shell_text: Option<Box<str>>,
-    pub reads_input: bool,
-}
-
 /// Runs the line of another agent's shell, with the exit status of the line.
-pub(crate) fn run_hosted(engine: &mut Engine, line: HostedLine, context: &mut Context) -> Result<()> {
-    let HostedLine { command: line, cwd, timeout, shell_text, reads_input } = line;
-    let stdin = reads_input.then(|| "-".to_owned());
-    let string = Some(line);
-    let args = Args { string, cwd: Some(cwd), timeout, shell_text, stdin, is_hosted_line: true, ..Args::default() };
+pub(crate) fn run_hosted(engine: &mut Engine, line: Args, context: &mut Context) -> Result<()> {
     begin(engine, false, context)?;
-    command(engine, &args, context)
+    command(engine, &Args { is_hosted_line: true, ..line }, context)
 }
 
 /// Answers every request on standard input.
@@ -204,8 +186,7 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
         let message = format!("{option} applies to one command, not to requests on standard input");
         return Err(Error::usage(message).hint(*hint));
     }
-    let grace = duration_of("--grace", args.grace)?;
-    let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, grace, env: variables(args)? };
+    let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, env: variables(args)? };
     let mut requests = Requests { engine, overrides, dry_run: args.write.dry_run, noticed: 0 };
     filter::run(&mut requests, Source::Input, args.stream, context)
 }
@@ -323,14 +304,13 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
     let asked = (args.command.iter().map(word_text).collect::<Vec<_>>(), &args.string);
     let read = command_of(&engine.policy, args);
     let command = on_record(engine, &asked, read)?;
-    let grace = duration_of("--grace", args.grace)?;
     let input = args.input(context);
     let stdin = || match input {
         None => Ok(None),
         Some("-") => streams::copy_own_stdin().map(Some),
         Some(path) => streams::stdin_from_file(path.as_ref()).map(Some),
     };
-    let ready = until_answered(engine, command.typed, |engine| ready(engine, &command, stdin, grace));
+    let ready = until_answered(engine, command.typed, |engine| ready(engine, &command, stdin));
     let prepared = on_record(engine, &asked, ready)?;
     for notice in prepared.notices() {
         context.out.notice("command", Severity::Info, notice);
@@ -339,12 +319,7 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
 }
 
 /// Decides about a command, and records its intent.
-fn ready(
-    engine: &mut Engine,
-    command: &Command,
-    stdin: impl Fn() -> Result<Option<OwnedFd>>,
-    grace: Option<Duration>,
-) -> Result<Prepared> {
+fn ready(engine: &mut Engine, command: &Command, stdin: impl Fn() -> Result<Option<OwnedFd>>) -> Result<Prepared> {
     if let Some(token) = &command.confirm {
         inspect(&engine.policy.cp_home, token)?;
     }
@@ -352,14 +327,14 @@ fn ready(
     let mut ruling = decision::plan(&engine.policy, decision)?;
     let by_person = command.typed && terminal::is_there();
     confirm::confirm_ruling(&engine.policy, &mut ruling, command.confirm.as_deref(), by_person)?;
-    Prepared::new(engine, "shell", ruling, stdin()?, grace)
+    Prepared::new(engine, "shell", ruling, stdin()?)
 }
 
 /// Runs a command.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, args: &Args, context: &mut Context) -> Result<FinishedRun> {
     let copy = if args.input(context) == Some("-") { prepared.clone_stdin()? } else { None };
     let is_raw = context.out.format() == Format::Raw;
-    let (ran, passed) = pass_on(is_raw, context, &mut prepared);
+    let (ran, passed) = pass_on(is_raw, &mut prepared, engine, context);
     if let Some(copy) = copy {
         streams::advance_own_stdin(copy);
     }
@@ -368,7 +343,12 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, args: &Args, context: 
 }
 
 /// Runs a command, and passes its output on as it arrives if it is `live`. Also returns the first failure to write it.
-pub(super) fn pass_on(live: bool, context: &mut Context, prepared: &mut Prepared) -> (RunResult, Result<()>) {
+pub(super) fn pass_on(
+    live: bool,
+    prepared: &mut Prepared,
+    engine: &mut Engine,
+    context: &mut Context,
+) -> (RunResult, Result<()>) {
     let mut passed = Ok(());
     let mut pass = |stream: Stream, bytes: &[u8]| match stream {
         Stream::Out => {
@@ -379,7 +359,7 @@ pub(super) fn pass_on(live: bool, context: &mut Context, prepared: &mut Prepared
         }
         Stream::Err => std::io::stderr().write_all(bytes).is_ok(),
     };
-    let ran = prepared.run(if live { Some(&mut pass) } else { None });
+    let ran = prepared.run(engine, if live { Some(&mut pass) } else { None });
     (ran, passed)
 }
 
@@ -405,15 +385,6 @@ fn variables(args: &Args) -> Result<Vec<(String, String)>> {
         Ok((name.to_owned(), value.to_owned()))
     });
     pairs.collect()
-}
-
-fn duration_of(option: &str, value: Option<f64>) -> Result<Option<Duration>> {
-    value
-        .map(|value| {
-            Duration::try_from_secs_f64(value)
-                .map_err(|_| Error::usage(format!("{option} {value}: not a valid number of seconds")))
-        })
-        .transpose()
 }
 
 /// Records a refusal before it is answered.

@@ -1,13 +1,13 @@
 //! The requests on standard input: each is decided about, run and answered before the next.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cp_common::context::options::InputKind;
 use cp_common::output::Severity;
 use cp_common::stream::filter::{Body, Filter};
 use cp_common::wire::ToolResult;
 use cp_common::wire::record::Kind;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Error, Result, signals};
 
 use super::{on_record, ready};
 use crate::decision::confirm;
@@ -24,8 +24,6 @@ const NOTICES: usize = 20;
 pub(crate) struct Overrides {
     pub cwd: Option<String>,
     pub timeout: Option<f64>,
-    /// The time before the deadline at which the command gets SIGTERM.
-    pub grace: Option<Duration>,
     pub env: Vec<(String, String)>,
 }
 
@@ -68,6 +66,7 @@ impl Filter for Requests {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        signals::check()?;
         context.out.outlive_reader();
         let began = Instant::now();
         let (asked, mut request) = of_line(body, &self.engine.policy.home_text())?;
@@ -94,10 +93,9 @@ impl Filter for Requests {
 impl Requests {
     /// Decides about a request, records its intent or its refusal, and runs it.
     fn run(&mut self, asked: &Source, request: Result<Request>, context: &mut Context) -> Result<Answer> {
-        let Self { engine, overrides, noticed, .. } = self;
+        let Self { engine, noticed, .. } = self;
         engine.policy.actor.call = asked.call().map(str::to_owned);
-        let work = request
-            .and_then(|request| until_answered(engine, false, |engine| prepare(engine, &request, overrides.grace)));
+        let work = request.and_then(|request| until_answered(engine, false, |engine| prepare(engine, &request)));
         let mut prepared = match on_record(engine, asked, work)? {
             Work::Answered(item) => return Ok(Answer::Item(item)),
             Work::Run(prepared) => prepared,
@@ -109,13 +107,13 @@ impl Requests {
                 context.out.notice("command", Severity::Info, format!("{at}{notice}"));
             }
         }
-        let ran = prepared.run(None);
+        let ran = prepared.run(engine, None);
         Ok(Answer::Done(Box::new(prepared.settle(engine, ran)?)))
     }
 }
 
 /// Decides about a request.
-fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> Result<Work> {
+fn prepare(engine: &mut Engine, request: &Request) -> Result<Work> {
     let prepared = match request {
         Request::File(operation) => return Ok(Work::Answered(Box::new(filesystem::operate(engine, operation)?))),
         Request::System(operation) => {
@@ -123,12 +121,12 @@ fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> R
         }
         Request::Command(command) => {
             let stdin = || command.stdin.as_ref().map(|text| streams::stdin_from_bytes(text.as_bytes())).transpose();
-            ready(engine, command, stdin, grace)?
+            ready(engine, command, stdin)?
         }
         Request::Tool(call) => {
             let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
             confirm::confirm_ruling(&engine.policy, &mut ruling, None, true)?;
-            Prepared::new(engine, "tool", ruling, Some(stdin), None)?
+            Prepared::new(engine, "tool", ruling, Some(stdin))?
         }
     };
     Ok(Work::Run(Box::new(prepared)))
