@@ -81,7 +81,9 @@ impl Connections {
     /// Adds connections to the report and the record. Returns the messages about first refusals.
     fn add(&mut self, connections: &[Connection], recorder: Option<&mut Recorder>, quiet: &[String]) -> Vec<String> {
         if let Some(recorder) = recorder.filter(|_| !connections.is_empty()) {
-            connections.iter().for_each(|connection| recorder.add("exec.connection", connection));
+            for connection in connections {
+                recorder.add("exec.connection", connection);
+            }
             recorder.write();
         }
         let mut messages = Vec::new();

@@ -22,7 +22,7 @@ const ENTRY: u64 = 512;
 const BATCH: usize = 64;
 
 /// Records what a run does, for steps, approvals, tool calls and connections.
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     pub journal: Journal,
     pub intent: u64,
     pending: Vec<Entry>,

@@ -41,7 +41,7 @@ const SHOWN: usize = 120;
 pub(crate) struct Steps {
     policy: Policy,
     hashes: HashCache,
-    recorder: Recorder,
+    pub recorder: Recorder,
     /// The environment of the run.
     given: BTreeMap<String, String>,
     /// True if no program may be started after the planned one.
@@ -57,9 +57,9 @@ pub(crate) struct Steps {
     /// The approvals that the line used.
     spent: Vec<Spent>,
     /// True if the run is that of an agent, to which the terminal belongs.
-    is_agent: bool,
+    pub is_agent: bool,
     /// Messages for the standard error of the run.
-    messages: Vec<String>,
+    pub messages: Vec<String>,
     /// The last steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats
     /// it for each directory of PATH.
     answered: VecDeque<(Process, Vec<String>, bool)>,
@@ -67,8 +67,8 @@ pub(crate) struct Steps {
     init: Option<Process>,
     /// The file that a process executed before its last allowed start, and the file that was decided about.
     started: HashMap<Process, [(u64, u64); 2]>,
-    /// True after a process executed another file.
-    is_evaded: bool,
+    /// True after a process executed another file than the one that was decided about, so that the run must end.
+    pub is_evaded: bool,
     report: StepsReport,
 }
 
@@ -102,16 +102,6 @@ impl Steps {
         !self.questions.is_empty()
     }
 
-    /// True if the run is that of an agent.
-    pub(super) fn is_of_agent(&self) -> bool {
-        self.is_agent
-    }
-
-    /// True if a process executed another file than the one that was decided about, so that the run must end.
-    pub(super) fn is_evaded(&self) -> bool {
-        self.is_evaded
-    }
-
     /// Decides about every waiting step. False if there can be no more.
     pub(super) fn serve(&mut self, listener: &Arc<Listener>) -> bool {
         self.compare_started();
@@ -124,11 +114,6 @@ impl Steps {
         }
         self.take_answers();
         true
-    }
-
-    /// The messages for the standard error of the run since the last call.
-    pub(super) fn messages(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.messages)
     }
 
     /// Writes pending entries, and returns the report. Unanswered questions stay open. A line that waits for an answer
@@ -281,9 +266,7 @@ impl Steps {
             let (policy, approval) = (&self.policy, &question.approval);
             let unanswered = || approval::pause(&policy.cp_home, approval).unwrap_or_else(|error| error);
             let spent = answer
-                .and_then(|given| {
-                    approvals::settle(&mut self.recorder.journal, policy, approval, Some(given), unanswered)
-                })
+                .and_then(|given| approvals::settle(&mut self.recorder.journal, policy, approval, given, unanswered))
                 .and_then(|()| approval::take(&policy.cp_home, approval));
             self.settle(question, spent);
         }
@@ -356,11 +339,6 @@ impl Steps {
     fn remember(&mut self, process: Process, argv: &[String], is_allowed: bool) {
         self.answered.drain(..(self.answered.len() + 1).saturating_sub(ANSWERED));
         self.answered.push_back((process, argv.to_vec(), is_allowed));
-    }
-
-    /// The recorder of the run.
-    pub(super) fn recorder(&mut self) -> &mut Recorder {
-        &mut self.recorder
     }
 
     /// Answers a message of a program inside: with null, or an error. A message of a process outside, which can have

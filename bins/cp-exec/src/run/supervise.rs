@@ -130,7 +130,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
     pub(super) fn new(plan: &'r Plan, socket: OwnedFd, output: Output<'a>, started: Instant, run: Run<'a, 'r>) -> Self {
         let deadlines = Deadlines {
             started,
-            terminate: Some(started + run.timeout - GRACE.min(run.timeout / 10)),
+            terminate: Some(started + run.timeout.saturating_sub(GRACE.min(run.timeout / 10))),
             kill: started + run.timeout,
             abandon: None,
             ended: None,
@@ -149,7 +149,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
             self.receive();
             self.decide_steps();
             if let Some(connections) = &mut self.seen.connections {
-                self.output.say_all(connections.record(self.run.steps.as_mut().map(Steps::recorder)));
+                self.output.say_all(connections.record(self.run.steps.as_mut().map(|steps| &mut steps.recorder)));
             }
             let now = Instant::now();
             if self.run.steps.as_ref().is_some_and(Steps::is_waiting) {
@@ -162,14 +162,14 @@ impl<'a, 'r> Supervised<'a, 'r> {
             }
             let wrong = repositories.as_mut().and_then(|watch| self.look_after(watch).err());
             let is_interrupted = || signals::interrupted() || self.seen.relay.as_ref().is_some_and(Relay::is_hung_up);
-            let is_evaded = || self.run.steps.as_ref().is_some_and(Steps::is_evaded);
+            let is_evaded = || self.run.steps.as_ref().is_some_and(|steps| steps.is_evaded);
             let ended = wrong
                 .or_else(|| is_interrupted().then_some(EarlyEnd::Interrupted))
                 .or_else(|| is_evaded().then_some(EarlyEnd::Evaded));
             self.enforce(Instant::now(), ended);
         }
         if let Some(connections) = self.seen.connections.take() {
-            let (report, messages) = connections.finish(self.run.steps.as_mut().map(Steps::recorder));
+            let (report, messages) = connections.finish(self.run.steps.as_mut().map(|steps| &mut steps.recorder));
             self.seen.connected = Some(report);
             self.output.say_all(messages);
         }
@@ -193,7 +193,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         self.seen.status.as_ref()?;
         let were =
             if count == 1 { "process was still running and was" } else { "processes were still running and were" };
-        let is_agent = self.run.steps.as_ref().is_some_and(Steps::is_of_agent);
+        let is_agent = self.run.steps.as_ref().is_some_and(|steps| steps.is_agent);
         let advice = if is_agent { "" } else { "; start and use it in one line, or work in `cp-exec agent`" };
         Some(format!("{count} {were} ended{advice}"))
     }
@@ -244,7 +244,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let advance = match &mut self.run.steps {
             Some(steps) => {
                 let advance = steps.serve(listener);
-                self.output.say_all(steps.messages());
+                self.output.say_all(steps.messages.drain(..));
                 advance
             }
             None => allow_all(listener),

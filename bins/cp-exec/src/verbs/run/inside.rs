@@ -33,18 +33,18 @@ fn replaced(args: &Args, context: &Context) -> Result<Error> {
         return Ok(replaced_by_line(line, &variables));
     }
     let (program, words) = (&args.command[0], &args.command[1..]);
-    Ok(not_started(&program.to_string_lossy(), replace(program, words, &variables)))
+    Ok(not_started(&program.to_string_lossy(), &replace(program, words, &variables)))
 }
 
 /// Replaces this process by a shell that runs a line. Returns only on failure.
 pub(crate) fn replaced_by_line(line: &str, variables: &BTreeMap<&str, String>) -> Error {
     match shell_words(line) {
-        Ok((shell, words)) => not_started("the shell", replace(shell, &words[1..], variables)),
+        Ok((shell, words)) => not_started("the shell", &replace(shell, &words[1..], variables)),
         Err(error) => error,
     }
 }
 
-fn not_started(name: &str, failed: std::io::Error) -> Error {
+fn not_started(name: &str, failed: &std::io::Error) -> Error {
     let code = if failed.kind() == ErrorKind::NotFound { Code::NotFound } else { Code::Forbidden };
     Error::new(code, format!("{name}: {failed}")).with("rule", "not_executable")
 }
