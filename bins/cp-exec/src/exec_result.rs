@@ -4,8 +4,6 @@ use cp_common::wire::{Receipt, Reply};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::decision::Pinned;
-
 /// The outcome of a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -216,12 +214,6 @@ pub(crate) struct Executable {
     pub path: String,
     /// The hash of its bytes, `sha256:` and 64 hex digits.
     pub sha256: String,
-}
-
-impl Executable {
-    pub(crate) fn of(pinned: &Pinned) -> Self {
-        Self { path: pinned.path.display().to_string(), sha256: pinned.sha256.clone() }
-    }
 }
 
 impl Reply for ExecResult {

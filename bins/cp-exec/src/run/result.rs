@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::streams::Captured;
 use crate::changes::Changes;
-use crate::decision::Decision;
+use crate::decision::{Decision, Pinned};
 use crate::git_dir::Snapshot;
 use crate::refusal::with_members;
 use crate::sandbox;
@@ -163,6 +163,12 @@ impl Outcome {
         let hint = "it was moved to state/quarantine of the home, as enforcement.guard says; only the home's owner can \
              put it back";
         Some(error.with("rule", "guard").with("guard", "after").hint(hint))
+    }
+}
+
+impl Executable {
+    pub(crate) fn of(pinned: &Pinned) -> Self {
+        Self { path: pinned.path.display().to_string(), sha256: pinned.sha256.clone() }
     }
 }
 
