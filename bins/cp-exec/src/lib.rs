@@ -115,7 +115,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     if sandbox::is_inside() {
         return match cli.verb {
             None => verbs::run::run_inside(&cli.args, context),
-            Some(Verb::Check(args)) => verbs::check::run_inside(&args, context),
             Some(Verb::Hook(args)) => verbs::hook::run_inside(&args, context),
             Some(_) => Err(sandbox_refusal()),
         };
@@ -132,9 +131,9 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     }
 }
 
-/// The refusal of a verb that only the program outside has.
+/// The refusal of all but commands and hooks.
 pub(crate) fn sandbox_refusal() -> Error {
-    Error::new(Code::Forbidden, "this verb is not available inside a cp-exec sandbox")
+    Error::new(Code::Forbidden, "inside a cp-exec sandbox cp-exec executes a command, and nothing else")
         .with("rule", "inside")
-        .hint("run it outside of the sandbox")
+        .hint("run the command itself; run other verbs outside of the sandbox")
 }

@@ -282,7 +282,7 @@ fn hook_inside_of_agent_is_recorded_by_supervisor() {
         // The verbs that change a configuration are not available.
         let script = format!("{} hook install claude", program().display());
         let ran = exec.command(&["agent", "--", "sh", "-c", &script]).run();
-        assert!(ran.stdout.contains("not available inside"), "{ran:?}");
+        assert!(ran.stdout.contains("executes a command, and nothing else"), "{ran:?}");
     }
 }
 

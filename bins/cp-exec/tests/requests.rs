@@ -1,9 +1,6 @@
-//! Many requests at once: answers in the order of the requests, nothing lost when it ends early.
-
-use std::fmt::Write as _;
+//! Requests on standard input: answers in their order, nothing lost when it ends early.
 
 use cp_testkit::{Signal, required, until};
-use serde_json::Value;
 
 use crate::exec::{Exec, Who, alive, everyone, policy_with};
 
@@ -12,88 +9,51 @@ fn sh(script: &str) -> String {
 }
 
 #[test]
-fn concurrent_requests_are_answered_in_order() {
+fn requests_are_answered_in_order_and_leave_nothing() {
     for who in everyone() {
         let exec = Exec::new(who);
-        // The first waits for the last, which can only be if they run together.
-        let mut input = sh("while ! test -e last; do sleep 0.01; done; echo first");
-        input += &sh("exit 3");
-        input += "{\"tool\":\"shell\",\"arguments\":{\"argv\":[\"shred\",\"x\"]}}\n";
+        let mut input = sh("exit 3") + "{\"tool\":\"shell\",\"arguments\":{\"argv\":[\"shred\",\"x\"]}}\n";
         input += "{\"tool\":\"system\",\"operation\":\"get_info\"}\n";
-        input += &sh("echo last > last; echo last");
-        let (answers, status) = exec.answers(&["--jobs", "4", "--timeout", "20"], &input);
-        assert_eq!(status, 1, "{answers:?}");
-        let index = |answer: &Value| {
-            let index =
-                if answer["ok"] == true { &answer["data"]["index"] } else { &answer["error"]["details"]["index"] };
-            index.as_u64()
-        };
-        let order: Vec<_> = answers[..5].iter().map(index).collect();
-        assert_eq!(order, (0..5).map(Some).collect::<Vec<_>>(), "{answers:?}");
-        assert_eq!(answers[0]["data"]["stdout"], "first\n");
-        assert_eq!(answers[1]["error"]["details"]["return_code"], 3);
-        assert_eq!(answers[2]["error"]["details"]["rule"], "restricted");
-        assert_eq!(answers[4]["data"]["stdout"], "last\n");
-        assert_eq!(
-            (answers[5]["error"]["details"]["succeeded"].as_u64(), answers[5]["error"]["details"]["failed"].as_u64()),
-            (Some(3), Some(2))
-        );
-        assert_eq!((exec.entries("exec.intent").len(), exec.entries("exec.result").len()), (3, 3));
+        input.extend((3..20).map(|n| sh(&format!("echo {n}"))));
+        let (answers, status) = exec.answers(&[], &input);
+        assert_eq!((status, answers.len()), (1, 21), "{answers:?}");
+        for (n, answer) in (0..20_u64).zip(&answers) {
+            let of = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+            assert_eq!(of["index"], n, "{answer}");
+            assert!(n < 3 || answer["data"]["stdout"] == format!("{n}\n"), "{answer}");
+        }
+        assert_eq!(answers[0]["error"]["details"]["return_code"], 3);
+        assert_eq!(answers[1]["error"]["details"]["rule"], "restricted");
+        let counts = &answers[20]["error"]["details"];
+        assert_eq!((counts["succeeded"].as_u64(), counts["failed"].as_u64()), (Some(18), Some(2)));
+        assert_eq!((exec.entries("exec.intent").len(), exec.entries("exec.result").len()), (18, 18));
+        assert_eq!(exec.work.names(), Vec::<String>::new());
     }
 }
 
 #[test]
-fn more_requests_than_jobs_are_all_answered_and_leave_nothing() {
-    let exec = crate::paths::project(Who::Me);
-    let input = (0..40).fold(String::new(), |mut input, n| {
-        let _ = write!(input, "{}", sh(&format!("echo {n}")));
-        input
-    });
-    let (answers, _) = exec.answers(&["--jobs", "3"], &input);
-    let said: Vec<&str> = answers[..40].iter().map(|answer| answer["data"]["stdout"].as_str().unwrap()).collect();
-    assert_eq!(said, (0..40).map(|n| format!("{n}\n")).collect::<Vec<_>>());
-    assert_eq!(answers[40]["data"]["succeeded"], 40);
-    assert_eq!(exec.work.names(), Vec::<String>::new());
-}
-
-#[test]
-fn signal_ends_all_runs_and_records_results() {
+fn signal_ends_run_and_records_result() {
     for who in everyone() {
         let exec = Exec::new(who);
-        let word = format!("jobs-{}-{who:?}", std::process::id());
-        let mut child = exec.command(&["--jobs", "2"]).start();
-        for n in 0..6 {
+        let word = format!("requests-{}-{who:?}", std::process::id());
+        let mut child = exec.command(&[]).start();
+        for n in 0..3 {
             child.write(sh(&format!("echo {n}; touch began{n}; sleep 600 # {word}")));
         }
-        until("two of them", || exec.work.join("began0").exists() && exec.work.join("began1").exists());
+        until("the first", || exec.work.join("began0").exists());
         child.signal(Signal::TERM);
         let asked = std::time::Instant::now();
         // Its standard input stays open.
         let ran = child.wait();
-        // Their own deadline would be 30 seconds from their start.
-        assert!(asked.elapsed() < std::time::Duration::from_secs(20), "it waited for them");
+        // Its own deadline would be 30 seconds from its start.
+        assert!(asked.elapsed() < std::time::Duration::from_secs(20), "it waited for the run");
         assert_eq!(ran.status, 130, "{who:?} {ran:?}");
         let answers = ran.records();
-        let partial: Vec<&Value> = answers.iter().map(|answer| &answer["error"]["details"]["stdout"]).collect();
-        assert!(partial.contains(&&"0\n".into()) && partial.contains(&&"1\n".into()), "{answers:?}");
+        assert_eq!(answers[0]["error"]["details"]["stdout"], "0\n", "{answers:?}");
         assert!(!alive(&word), "{who:?}: something survived");
-        let (intents, results) = (exec.entries("exec.intent").len(), exec.entries("exec.result").len());
-        assert!(intents >= 2 && intents == results, "{intents} intents, {results} results");
+        assert!(!exec.work.join("began1").exists(), "{who:?}: the next request began");
+        assert_eq!((exec.entries("exec.intent").len(), exec.entries("exec.result").len()), (1, 1));
     }
-}
-
-#[test]
-fn first_failure_stops_stream_after_running_requests() {
-    let exec = Exec::new(Who::Me);
-    // The first fails once the second has begun.
-    let input = sh("while ! test -e began; do sleep 0.01; done; exit 1")
-        + &sh("touch began; sleep 0.2; echo late > late")
-        + &sh("echo third");
-    let (answers, status) = exec.answers(&["--jobs", "2", "--row-failures", "stop"], &input);
-    assert_eq!(status, 1, "{answers:?}");
-    assert_eq!(answers.last().unwrap()["ok"], false);
-    assert_eq!(exec.entries("exec.intent").len(), exec.entries("exec.result").len());
-    assert!(exec.work.join("late").exists());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::thread;
 
+use cp_testkit::Background;
 use serde_json::Value;
 
 use crate::exec::{Exec, everyone};
@@ -35,7 +36,7 @@ fn owner_commits_and_index_during_run_stay() {
 }
 
 #[test]
-fn parallel_requests_in_repository_keep_all_commits() {
+fn parallel_runs_in_repository_keep_all_commits() {
     for who in everyone() {
         let exec = repository(who);
         let request = |at: usize| {
@@ -46,8 +47,13 @@ fn parallel_requests_in_repository_keep_all_commits() {
                 if at.is_multiple_of(4) { format!("sh -c '{commit}'") } else { "git status --short".to_owned() };
             serde_json::json!({ "tool": "shell", "arguments": { "command": command } }).to_string()
         };
-        let input: Vec<String> = (0..16).map(request).collect();
-        let (answers, _) = exec.answers(&["--jobs", "8"], &input.join("\n"));
+        // Four programs, of which each has one of the commits.
+        let mut running: Vec<_> = (0..4).map(|_| exec.command(&[]).start()).collect();
+        for at in 0..16 {
+            running[(at + at / 4) % 4].write(request(at) + "\n");
+        }
+        running.iter_mut().for_each(Background::close_stdin);
+        let answers: Vec<_> = running.into_iter().flat_map(|child| child.wait().records()).collect();
         let succeeded = answers.iter().filter(|answer| answer["ok"] == true && answer["data"]["argv"].is_array());
         assert_eq!(succeeded.count(), 16, "{who:?}: {answers:?}");
         assert_eq!(owner(&exec, "git log --format=%s | grep -c ^c"), "4\n", "{who:?}");

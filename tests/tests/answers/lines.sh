@@ -37,7 +37,7 @@ cp-mcp connect http://example.org/mcp
 allow; cp-exec -- echo hello
 allow; cp-exec -- false
 cp-exec -- echo hello
-allow; cp-exec --timeout 0.2 --grace 0.1 -- sleep 9
+allow; cp-exec --timeout 0.2 -- sleep 9
 allow; cp-exec -- rm -r x
 allow; cp-exec --request-id r -- echo one >/dev/null; cp-exec --request-id r -- echo two
 allow; cp-exec -- nosuch

@@ -29,8 +29,7 @@ use self::checks::{
 pub(crate) use self::owner_git::{Listing, OwnerGit};
 pub(crate) use self::plan::check_variables;
 pub(crate) use self::plan::plan;
-use self::program::Pinned;
-pub(crate) use self::program::{HashCache, ProgramLookup, on_own_path};
+pub(crate) use self::program::{HashCache, Pinned, ProgramLookup, on_own_path};
 use self::step::runs_script;
 pub(crate) use self::step::{Caller, StepRuling, decide_step};
 use crate::digest::sha256;

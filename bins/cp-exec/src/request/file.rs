@@ -12,9 +12,6 @@ pub(crate) enum FileOperation {
     RemoveFile(RemoveFile),
 }
 
-/// The names of the operations.
-pub(super) const FILE_OPERATIONS: [&str; 5] = ["read_file", "list_directory", "write_file", "edit_file", "remove_file"];
-
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadFile {

@@ -1,24 +1,22 @@
 //! Requests from a line or from the command line, parsed strictly before any decision.
 
 mod file;
-mod source;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
-use cp_common::spelling::nearest;
-use cp_common::wire::quoted;
+use cp_common::stream::filter::Body;
+use cp_common::wire::{self, quoted};
 use cp_common::{Error, Result, words};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use self::file::FILE_OPERATIONS;
 pub(crate) use self::file::{
     EditFile, Encoding, FileOperation, ListDirectory, ReadFile, RemoveFile, Replacement, WriteFile, WriteMode,
 };
-pub(crate) use self::source::{Call, Source, of_line};
 
 /// The longest request, in bytes.
 const LONGEST: usize = 1 << 20;
@@ -31,6 +29,16 @@ pub(crate) enum Request {
     System(SystemOperation),
     /// Call or describe an executable of a `--tools` directory.
     Tool(ToolCall),
+}
+
+impl Request {
+    /// The command, if it is one.
+    pub(crate) fn into_command(self) -> Result<Command> {
+        let Self::Command(command) = self else {
+            return Err(Error::validation("only commands are decided about: requests of the tools `shell` and `bash`"));
+        };
+        Ok(command)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -110,10 +118,11 @@ pub(crate) enum SystemOperation {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Envelope {
+struct Envelope<'a> {
     tool: String,
     operation: Option<String>,
-    arguments: Option<Box<RawValue>>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -129,50 +138,116 @@ struct Shell {
     confirm: Option<String>,
 }
 
+const FILE_OPERATIONS: [&str; 5] = ["read_file", "list_directory", "write_file", "edit_file", "remove_file"];
 const SYSTEM_OPERATIONS: [&str; 2] = ["get_info", "get_status"];
+const OPERATIONS: &str = "shell and bash: execute_command; filesystem: read_file, list_directory, write_file, \
+     edit_file, remove_file; system: get_info, get_status; a tool of --tools: call, describe";
 
-/// Parses a bare request: `{"tool":…,"operation":…,"arguments":{…}}`.
-fn of_row(row: &RawValue, home: &str) -> Result<Request> {
-    check_length(row)?;
-    let Envelope { tool, operation, arguments } = read(row.get(), "request")?;
-    of(&tool, operation.as_deref(), arguments.as_deref().map_or("{}", RawValue::get), home)
+/// The request, which determines the form of the answer.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Source {
+    /// A bare request.
+    #[serde(serialize_with = "without_values")]
+    Row(Box<RawValue>),
+    Call(Call),
 }
 
-/// Parses the input of a tool call by the name of its tool. For filesystem and system the operation is a member of
-/// the input.
-fn of_call(name: &str, input: &RawValue, home: &str) -> Result<Request> {
-    check_length(input)?;
-    if !matches!(name, "filesystem" | "system") {
-        return of(name, None, input.get(), home);
+impl Source {
+    /// The id of the tool call, if the request is one.
+    pub(crate) fn call(&self) -> Option<&str> {
+        if let Self::Call(call) = self { Some(&call.id) } else { None }
     }
-    let mut members: Map<String, Value> = read(input.get(), "input")?;
-    let operation = members.remove("operation").and_then(|value| value.as_str().map(str::to_owned));
+}
+
+/// A tool call, as it is recorded on the ledger.
+#[derive(Serialize)]
+pub(crate) struct Call {
+    #[serde(skip)]
+    pub id: String,
+    pub name: String,
+    #[serde(serialize_with = "without_values")]
+    input: Box<RawValue>,
+}
+
+/// Parses a line as a request. An invalid one is refused in order, like any other. `home` is the value of `~`.
+pub(crate) fn of_line(body: Body<'_>, home: &str) -> Result<(Source, Result<Request>)> {
+    match body {
+        Body::Text(_) => Err(Error::validation("requests are JSON objects, one per line")
+            .hint("for a command line use -c STRING or -- COMMAND ARG…")),
+        Body::Row(row) => {
+            let request = check_length(row).and_then(|()| {
+                let Envelope { tool, operation, arguments } = read(row.get(), "request")?;
+                of(&tool, operation.as_deref(), arguments.map_or("{}", RawValue::get), home)
+            });
+            Ok((Source::Row(row.to_owned()), request))
+        }
+        Body::Record(record) => {
+            let call: wire::ToolCall = record.read()?;
+            let mut request = check_length(&call.input).and_then(|()| of(&call.name, None, call.input.get(), home));
+            if let Ok(Request::Tool(tool)) = &mut request {
+                tool.timeout = call.timeout;
+            }
+            Ok((Source::Call(Call { id: call.id, name: call.name, input: call.input }), request))
+        }
+    }
+}
+
+/// Serializes a request for the ledger, with the names but not the values of its variables.
+fn without_values<S: Serializer>(request: &RawValue, out: S) -> std::result::Result<S::Ok, S::Error> {
+    let Ok(mut value) = serde_json::from_str::<Value>(request.get()) else { return request.serialize(out) };
+    for pointer in ["/env", "/arguments/env"] {
+        let variables = value.pointer_mut(pointer).and_then(Value::as_object_mut);
+        variables.into_iter().flatten().for_each(|(_, value)| *value = "…".into());
+    }
+    value.serialize(out)
+}
+
+/// Parses the arguments of an operation of a tool.
+fn of(tool: &str, operation: Option<&str>, arguments: &str, home: &str) -> Result<Request> {
+    Ok(match tool {
+        "shell" | "bash" => {
+            known(tool, operation.or(Some("execute_command")), &["execute_command"])?;
+            Request::Command(command(tool, arguments, home)?)
+        }
+        "filesystem" => Request::File(of_operation(tool, operation, arguments, &FILE_OPERATIONS)?),
+        "system" => Request::System(of_operation(tool, operation, arguments, &SYSTEM_OPERATIONS)?),
+        name => {
+            let describe = known(tool, operation.or(Some("call")), &["call", "describe"])? == "describe";
+            let (name, arguments) = (name.to_owned(), read(arguments, "arguments")?);
+            Request::Tool(ToolCall { name, describe, arguments, timeout: None })
+        }
+    })
+}
+
+/// Parses an operation. If it has no name of its own, its arguments have it, as the input of a tool call does.
+fn of_operation<T: DeserializeOwned>(
+    tool: &str,
+    operation: Option<&str>,
+    arguments: &str,
+    operations: &[&str],
+) -> Result<T> {
+    if operation.is_some() {
+        let operation = known(tool, operation, operations)?;
+        return read(&format!(r#"{{"operation":"{operation}","arguments":{arguments}}}"#), "arguments");
+    }
+    let mut members: Map<String, Value> = read(arguments, "input")?;
+    let named = members.remove("operation");
+    let operation = known(tool, named.as_ref().and_then(Value::as_str), operations)?;
     let arguments = match members.remove("arguments") {
         Some(nested) if members.is_empty() => nested,
         Some(_) => return Err(Error::validation("`arguments` cannot be combined with other members")),
         None => members.into(),
     };
-    of(name, operation.as_deref(), &arguments.to_string(), home)
+    of_operation(tool, Some(operation), &arguments.to_string(), operations)
 }
 
-/// Parses the arguments of an operation of a tool.
-fn of(tool: &str, operation: Option<&str>, arguments: &str, home: &str) -> Result<Request> {
-    let (operations, usual): (&[&str], _) = match tool {
-        "shell" | "bash" => (&["execute_command"], Some("execute_command")),
-        "filesystem" => (&FILE_OPERATIONS, None),
-        "system" => (&SYSTEM_OPERATIONS, None),
-        _ => (&["call", "describe"], Some("call")),
-    };
-    let operation = known(tool, operation.or(usual), operations)?;
-    let tagged = || format!(r#"{{"operation":"{operation}","arguments":{arguments}}}"#);
-    Ok(match tool {
-        "shell" | "bash" => Request::Command(command(tool, arguments, home)?),
-        "filesystem" => Request::File(read(&tagged(), "arguments")?),
-        "system" => Request::System(read(&tagged(), "arguments")?),
-        name => {
-            let (name, describe, arguments) = (name.to_owned(), operation == "describe", read(arguments, "arguments")?);
-            Request::Tool(ToolCall { name, describe, arguments, timeout: None })
-        }
+/// Checks that the tool has the operation.
+fn known<'a>(tool: &str, operation: Option<&'a str>, operations: &[&str]) -> Result<&'a str> {
+    operation.filter(|operation| operations.contains(operation)).ok_or_else(|| {
+        let named = operation.map(|operation| format!(" `{operation}`")).unwrap_or_default();
+        let error = Error::validation(format!("the tool `{tool}` has no operation{named}"));
+        error.with("rule", "operation").hint(OPERATIONS)
     })
 }
 
@@ -218,28 +293,6 @@ impl Command {
     pub(crate) fn words(&self) -> Option<&[String]> {
         if let Form::Words(argv) = &self.form { Some(argv) } else { None }
     }
-}
-
-/// Checks that the tool has the operation.
-fn known<'a>(tool: &str, operation: Option<&'a str>, known: &[&'static str]) -> Result<&'a str> {
-    let all = format!("its operations are {}", known.join(", "));
-    let Some(operation) = operation else {
-        return Err(Error::validation(format!("the request to the tool `{tool}` has no `operation`")).hint(all));
-    };
-    if known.contains(&operation) {
-        return Ok(operation);
-    }
-    let refused = |why| Error::validation(why).with("rule", "operation");
-    let others = [("filesystem", &FILE_OPERATIONS[..]), ("system", &SYSTEM_OPERATIONS)];
-    if let Some((other, _)) = others.iter().find(|(_, operations)| operations.contains(&operation)) {
-        return Err(refused(format!("`{operation}` is an operation of the tool `{other}`"))
-            .hint(format!(r#"send {{"tool":"{other}","operation":"{operation}",…}}"#)));
-    }
-    let error = refused(format!("the tool `{tool}` has no operation `{operation}`"));
-    Err(match nearest(operation, known.iter().copied()) {
-        Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-        None => error.hint(all),
-    })
 }
 
 fn check_length(value: &RawValue) -> Result<()> {

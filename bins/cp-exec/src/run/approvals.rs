@@ -72,7 +72,7 @@ fn grant(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How) 
 
 /// The open questions of one run: each with the receiver of its answer.
 #[derive(Default)]
-pub(super) struct Questions(Vec<(Question, Receiver<Result<Decided>>)>);
+pub(super) struct Questions(Vec<(Question, Receiver<Result<Option<Decided>>>)>);
 
 /// A step that requires approval.
 pub(super) struct Question {
@@ -103,44 +103,31 @@ impl Questions {
 
     /// Asks the approver of the policy, or the terminal if it is free. Returns the question if there is neither.
     pub(super) fn ask(&mut self, policy: &Policy, question: Question, may_use_terminal: bool) -> Option<Question> {
-        match asked(policy, &question.approval, may_use_terminal) {
-            Some(answer) => {
-                self.0.push((question, answer));
-                None
-            }
-            None => Some(question),
+        let approver = approver(policy, &question.approval);
+        let is_terminal = || std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        if approver.is_none() && !(may_use_terminal && is_terminal()) {
+            return Some(question);
         }
+        let (sender, receiver) = channel();
+        let approval = question.approval.clone();
+        // The run may have ended before the answer.
+        let answer = move || drop(sender.send(ask(approver, &approval)));
+        if std::thread::Builder::new().name("approval".to_owned()).spawn(answer).is_err() {
+            return Some(question);
+        }
+        self.0.push((question, receiver));
+        None
     }
 
     /// The questions that were answered since the last call.
-    pub(super) fn answered(&mut self) -> Vec<(Question, Result<Decided>)> {
+    pub(super) fn answered(&mut self) -> Vec<(Question, Result<Option<Decided>>)> {
         let mut answered = Vec::new();
         for (question, answer) in std::mem::take(&mut self.0) {
             match answer.try_recv() {
-                Ok(given) => answered.push((question, given)),
                 Err(TryRecvError::Empty) => self.0.push((question, answer)),
-                Err(TryRecvError::Disconnected) => answered.push((question, Ok(nobody()))),
+                given => answered.push((question, given.unwrap_or(Ok(None)))),
             }
         }
         answered
     }
-}
-
-fn nobody() -> Decided {
-    (How::Approver, Verdict::Undecided("nobody answered".to_owned()))
-}
-
-/// The receiver of the answer, if there is an approver or a terminal.
-fn asked(policy: &Policy, approval: &Approval, may_use_terminal: bool) -> Option<Receiver<Result<Decided>>> {
-    let approver = approver(policy, approval);
-    if approver.is_none() && !(may_use_terminal && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return None;
-    }
-    let (sender, receiver) = channel();
-    let approval = approval.clone();
-    let asked = std::thread::Builder::new().name("approval".to_owned()).spawn(move || {
-        // The run may have ended in the meantime.
-        drop(sender.send(ask(approver, &approval).map(|decided| decided.unwrap_or_else(nobody))));
-    });
-    asked.ok().map(|_| receiver)
 }

@@ -7,7 +7,7 @@ use crate::exec_result::{Connections, RefusedConnection};
 use cp_common::output::printable_line;
 use cp_egress::{Connection, Decision, Destination, Egress};
 
-use super::steps::Steps;
+use super::recorder::Recorder;
 use crate::nofollow::Node;
 use crate::refusal::{TO_ALLOW, allow_line};
 use crate::sandbox::NetworkNamespace;
@@ -38,15 +38,15 @@ impl RunConnections {
 
     /// Records the connections that ended and the refusals since the last call.
     /// Returns messages for the standard error of the run.
-    pub(super) fn record(&mut self, steps: Option<&mut Steps>) -> Vec<String> {
+    pub(super) fn record(&mut self, recorder: Option<&mut Recorder>) -> Vec<String> {
         let connections: Vec<Connection> = self.egress.records().collect();
-        add(&mut self.report, &connections, steps, self.quiet)
+        self.report.add(&connections, recorder, self.quiet)
     }
 
     /// Ends the connections after the processes of the run have ended, and returns the report with the last messages.
-    pub(super) fn finish(self, steps: Option<&mut Steps>) -> (Connections, Vec<String>) {
+    pub(super) fn finish(self, recorder: Option<&mut Recorder>) -> (Connections, Vec<String>) {
         let Self { quiet, egress, mut report } = self;
-        let messages = add(&mut report, &egress.finish(), steps, quiet);
+        let messages = report.add(&egress.finish(), recorder, quiet);
         (report, messages)
     }
 }
@@ -77,50 +77,44 @@ fn is_quiet(quiet: &[String], refused: &RefusedConnection) -> bool {
     })
 }
 
-/// Adds connections to the report and the record. Returns the messages about first refusals.
-fn add(
-    report: &mut Connections,
-    connections: &[Connection],
-    steps: Option<&mut Steps>,
-    quiet: &[String],
-) -> Vec<String> {
-    let mut messages = Vec::new();
-    for connection in connections {
-        match connection.decision {
-            Decision::Allow => {
-                report.allowed += 1;
-                report.bytes_in += connection.bytes_in;
-                report.bytes_out += connection.bytes_out;
+impl Connections {
+    /// Adds connections to the report and the record. Returns the messages about first refusals.
+    fn add(&mut self, connections: &[Connection], recorder: Option<&mut Recorder>, quiet: &[String]) -> Vec<String> {
+        if let Some(recorder) = recorder.filter(|_| !connections.is_empty()) {
+            for connection in connections {
+                recorder.add("exec.connection", connection);
             }
-            Decision::Deny => {
-                let first = refuse(report, connection);
-                messages.extend(first.filter(|first| !is_quiet(quiet, first)).map(|first| explain(&first)));
-            }
+            recorder.write();
         }
+        let mut messages = Vec::new();
+        for connection in connections {
+            if connection.decision == Decision::Allow {
+                self.allowed += 1;
+                self.bytes_in += connection.bytes_in;
+                self.bytes_out += connection.bytes_out;
+                continue;
+            }
+            let first = self.refuse(connection).filter(|first| !is_quiet(quiet, first));
+            messages.extend(first.map(|first| explain(&first)));
+        }
+        messages
     }
-    if let Some(steps) = steps {
-        steps.record_connections(connections);
-    }
-    messages
-}
 
-/// Adds a refusal to the report, and returns the first one of a name. The record of repeated refusals follows that of
-/// the first one.
-fn refuse(report: &mut Connections, connection: &Connection) -> Option<RefusedConnection> {
-    report.refused += connection.count;
-    let refused = refused(connection)?;
-    let is_same = |known: &&mut RefusedConnection| {
-        (&known.name, known.port, &known.address) == (&refused.name, refused.port, &refused.address)
-    };
-    if let Some(known) = report.first_refused.iter_mut().find(is_same) {
-        known.count += refused.count;
-        return None;
+    /// Adds a refusal, and returns the first one of a name. The record of repeated refusals follows that of the first
+    /// one.
+    fn refuse(&mut self, connection: &Connection) -> Option<RefusedConnection> {
+        self.refused += connection.count;
+        let refused = refused(connection)?;
+        let is_same = |known: &&mut RefusedConnection| {
+            (&known.name, known.port, &known.address) == (&refused.name, refused.port, &refused.address)
+        };
+        if let Some(known) = self.first_refused.iter_mut().find(is_same) {
+            known.count += refused.count;
+            return None;
+        }
+        (self.first_refused.len() < NAMED).then(|| self.first_refused.push(refused.clone()))?;
+        Some(refused)
     }
-    if report.first_refused.len() >= NAMED {
-        return None;
-    }
-    report.first_refused.push(refused.clone());
-    Some(refused)
 }
 
 /// A refusal as results name it; none for those above the limit.

@@ -67,8 +67,8 @@ impl Helper {
         let (output, writers) = Output::new(run.watch.take())?;
         let socket = self.begin(plan, run.stdin.take(), &writers)?;
         drop(writers);
-        let (mut supervised, repositories) = Supervised::new(plan, socket, output, started, run);
-        supervised.follow(repositories);
+        let mut supervised = Supervised::new(plan, socket, output, started, run);
+        supervised.follow();
         if let Some(group) = &group {
             group.kill();
         }

@@ -8,18 +8,18 @@ use crate::exec_result::{FileChange, FilesChanged};
 use cp_common::output::has_lost_reader;
 use cp_common::wire::{Approval, Receipt};
 use cp_common::{Code, Error, Result};
-use cp_egress::Connection;
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims;
-use cp_ledger::format::line::{Hash, Line};
+use cp_ledger::format::line::Line;
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::result::{Outcome, text};
+use super::result::{Outcome, milliseconds};
 use super::streams::Captured;
-use crate::decision::{Ruling, StepRuling};
+use crate::decision::Ruling;
 use crate::digest::{KeyedHasher, sha256};
 use crate::git_dir::Snapshot;
 use crate::policy::{Actor, HostCall, Policy};
@@ -66,140 +66,118 @@ impl Journal {
 
     /// Records the intent to run a command. The entry is synced before the command starts.
     pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling) -> Result<Receipt> {
-        let entry =
-            self.entry("exec.intent").with("tool", tool).with("call", &ruling.call).with("line", &ruling.decision.line);
-        let entry = self
-            .command(entry, ruling)?
-            .with("stdin", &ruling.decision.stdin)
-            .with("timeout_ms", &u64::try_from(ruling.decision.timeout.as_millis()).unwrap_or(u64::MAX))
-            .with("profile", &ruling.plan.profile)
-            .with("network", &ruling.plan.network)
-            .with("rule", &ruling.decision.finding.rule)
-            .with("risk", &ruling.decision.finding.risk)
-            .with("requires", &ruling.decision.question())
-            .with("confirmed", &ruling.confirmed)
-            .with("policy", &self.policy)
-            .with("origin", self.actor.origin.name());
-        self.durably(entry)
+        let Ruling { decision, plan, .. } = ruling;
+        let (pinned, cwd) = (&decision.pinned, plan.cwd.path.display().to_string());
+        let names: Vec<&str> = plan.env.iter().map(|(name, _)| name.as_str()).collect();
+        let command = claims::exec_command(&decision.argv, &cwd, &names);
+        // The hash of a command that contains a secret is keyed.
+        let entry = match self.ledger()?.redactor().redact(&mut command.clone(), 0) {
+            0 => self.entry("exec.intent").with("command_hash", &hash_normal(&command)),
+            _ => self.entry("exec.intent").with("command_hmac", &self.keyed.of_command(&command)),
+        };
+        let interpreter = (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string());
+        self.durably(entry.data(&json!({
+            "tool": tool,
+            "call": ruling.call,
+            "line": decision.line,
+            "argv": decision.argv,
+            "cwd": cwd,
+            "exe": {
+                "path": pinned.path.display().to_string(),
+                "sha256": pinned.sha256,
+                "cached": pinned.cached,
+                "interpreter": interpreter,
+            },
+            "env": self.keyed.tag_all(&plan.env),
+            "stdin": decision.stdin,
+            "timeout_ms": milliseconds(decision.timeout),
+            "profile": plan.profile,
+            "network": plan.network,
+            "rule": decision.finding.rule,
+            "risk": decision.finding.risk,
+            "requires": decision.question(),
+            "confirmed": ruling.confirmed,
+            "policy": self.policy,
+            "origin": self.actor.origin.name(),
+        })))
     }
 
     /// Records the result of a command.
     pub(crate) fn conclude(&mut self, ruling: &Ruling, intent: &Receipt, outcome: &Outcome) -> Result<Receipt> {
-        let entry = self.entry("exec.result").with("intent", &intent.seq).with("call", &ruling.call);
-        let steps = &outcome.steps;
-        let counts = serde_json::json!({
-            "line": steps.line,
-            "programs": steps.programs,
-            "unrecorded": steps.unrecorded,
-            "denied": steps.denied_count,
-        });
-        let entry = ended(entry, outcome, self.kept_output(ruling, outcome)?);
-        let entry = entry.with("steps", &counts).with("enforcement", &outcome.enforcement);
-        let entry = with_snapshots(entry, &outcome.snapshots);
-        let mut entries = vec![entry, self.evidence(intent, ruling)];
-        if !outcome.changes.is_empty() {
-            let entry = self.entry("exec.changes").with("intent", &intent.seq).with("call", &ruling.call);
-            entries.push(entry.data(&outcome.changes));
-        }
-        let mut receipts = self.ledger()?.append_all(entries).map_err(Error::fatal)?;
-        Ok(receipts.swap_remove(0))
-    }
-
-    /// The hashes of blobs with both streams, redacted, if the caller of a tool call has exited and gets no answer.
-    /// Empty streams have none.
-    fn kept_output(&mut self, ruling: &Ruling, outcome: &Outcome) -> Result<[Option<Hash>; 2]> {
-        let mut kept = [None, None];
-        if ruling.call.is_some() && has_lost_reader() {
-            for (kept, stream) in kept.iter_mut().zip([&outcome.stdout, &outcome.stderr]) {
-                let ledger = self.ledger()?;
-                let (redacted, _) = ledger.redactor().redact_text(&text(stream));
-                *kept = (stream.total > 0).then(|| blob::store(ledger.path(), redacted.as_bytes())).transpose()?;
-            }
-        }
-        Ok(kept)
-    }
-
-    /// The declared inputs and outputs of a command: files with their hashes, directories by name.
-    fn evidence(&self, intent: &Receipt, ruling: &Ruling) -> Entry {
-        let pinned = &ruling.decision.pinned;
-        let state = |path: &PathBuf| {
-            if path == &pinned.path {
-                serde_json::json!({ "path": path.display().to_string(), "sha256": pinned.sha256 })
-            } else {
-                state_of(path)
-            }
+        let Outcome { status, steps, stdout, stderr, .. } = outcome;
+        let result = claims::ExecResult {
+            return_code: status.code,
+            signal: status.signal,
+            stdout: &stdout.sha256,
+            stderr: &stderr.sha256,
         };
+        // The output is kept if the caller of a tool call has exited and gets no answer.
+        let is_kept = ruling.call.is_some() && has_lost_reader();
+        let about = json!({ "intent": intent.seq, "call": ruling.call });
+        let entry = self.entry("exec.result").data(&about).data(&json!({
+            "return_code": status.code,
+            "signal": status.signal,
+            "ended": outcome.ended,
+            "duration_ms": milliseconds(outcome.duration),
+            "stdout": self.stream(stdout, is_kept)?,
+            "stderr": self.stream(stderr, is_kept)?,
+            "result_hash": claims::exec_result(&result),
+            "steps": {
+                "line": steps.line,
+                "programs": steps.programs,
+                "unrecorded": steps.unrecorded,
+                "denied": steps.denied_count,
+            },
+            "enforcement": outcome.enforcement,
+        }));
+        let pinned = &ruling.decision.pinned;
+        let state = |path: &PathBuf| state_of(path, (path == &pinned.path).then(|| pinned.sha256.clone()));
         let declared = |operation| ruling.plan.view.of(operation).map(state).collect::<Vec<_>>();
-        self.entry("exec.evidence")
+        let evidence = self
+            .entry("exec.evidence")
             .with("intent", &intent.seq)
             .with("declared_reads", &declared(Operation::Read))
-            .with("declared_writes", &declared(Operation::Write))
+            .with("declared_writes", &declared(Operation::Write));
+        let mut entries = vec![with_snapshots(entry, &outcome.snapshots), evidence];
+        if !outcome.changes.is_empty() {
+            entries.push(self.entry("exec.changes").data(&about).data(&outcome.changes));
+        }
+        Ok(self.append_all(entries)?.swap_remove(0))
     }
 
-    /// Adds the members of a command to an entry.
-    fn command(&mut self, entry: Entry, ruling: &Ruling) -> Result<Entry> {
-        let pinned = &ruling.decision.pinned;
-        let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
-        let cwd = ruling.plan.cwd.path.display().to_string();
-        let (name, hash) = self.claim(&claims::exec_command(&ruling.decision.argv, &cwd, &names))?;
-        let interpreter = (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string());
-        let exe = serde_json::json!({
-            "path": pinned.path.display().to_string(),
-            "sha256": pinned.sha256,
-            "cached": pinned.cached,
-            "interpreter": interpreter,
-        });
-        let entry = entry.with("argv", &ruling.decision.argv).with(name, &hash).with("cwd", &cwd).with("exe", &exe);
-        Ok(entry.with("env", &self.keyed.tag_all(&ruling.plan.env)))
-    }
-
-    /// An entry for a program that a run starts or that is refused.
-    pub(crate) fn step(
-        &self,
-        intent: u64,
-        number: u64,
-        by: &str,
-        ruling: &StepRuling,
-        decision: &str,
-        approval: Option<&str>,
-    ) -> Entry {
-        let exe = serde_json::json!({ "path": ruling.file.display().to_string(), "sha256": ruling.sha256 });
-        self.entry("exec.step")
-            .with("intent", &intent)
-            .with("step", &number)
-            .with("by", by)
-            // The arguments as read from the caller's memory. Another thread may have changed them afterwards.
-            .with("argv_as_asked", &ruling.argv)
-            .with("cwd", &ruling.cwd.display().to_string())
-            .with("exe", &exe)
-            .with("decision", decision)
-            .with("rule", &ruling.rule)
-            .with("reason", &(decision != "allow").then_some(&ruling.reason))
-            .with("approval", &approval)
-    }
-
-    /// An entry for a connection of a run, or for equal refusals.
-    pub(crate) fn connection(&self, intent: u64, connection: &Connection) -> Entry {
-        self.entry("exec.connection").with("intent", &intent).data(connection)
+    /// A stream by its size and hash, with its redacted text as a blob if it is kept.
+    fn stream(&mut self, captured: &Captured, is_kept: bool) -> Result<Value> {
+        let mut stream = json!({ "bytes": captured.total, "sha256": captured.sha256 });
+        if is_kept && captured.total > 0 {
+            let ledger = self.ledger()?;
+            let (redacted, _) = ledger.redactor().redact_text(&captured.text());
+            stream["blob"] = blob::store(ledger.path(), redacted.as_bytes())?.to_string().into();
+        }
+        Ok(stream)
     }
 
     /// Appends entries in one write.
-    pub(crate) fn append_all(&mut self, entries: Vec<Entry>) -> Result<()> {
+    pub(crate) fn append_all(&mut self, entries: Vec<Entry>) -> Result<Vec<Receipt>> {
         if entries.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        self.ledger()?.append_all(entries).map(drop).map_err(Error::fatal)
+        self.ledger()?.append_all(entries).map_err(Error::fatal)
+    }
+
+    fn append(&mut self, entry: Entry) -> Result<Receipt> {
+        self.ledger()?.append(entry).map_err(Error::fatal)
+    }
+
+    fn durably(&mut self, entry: Entry) -> Result<Receipt> {
+        let receipt = self.append(entry)?;
+        self.ledger()?.sync().map_err(Error::fatal)?;
+        Ok(receipt)
     }
 
     /// Records that an intended command did not start, or was lost.
     pub(crate) fn abandon(&mut self, intent: &Receipt, error: &Error) -> Result<Receipt> {
-        let entry = self
-            .entry("exec.result")
-            .message(error.message())
-            .with("intent", &intent.seq)
-            .with("return_code", &None::<i32>)
-            .with("code", error.code().row().name);
-        self.ledger()?.append(entry).map_err(Error::fatal)
+        let data = json!({ "intent": intent.seq, "return_code": null, "code": error.code().row().name });
+        self.append(self.entry("exec.result").message(error.message()).data(&data))
     }
 
     /// Records the quarantined files of a run that was killed before its result was recorded.
@@ -207,15 +185,12 @@ impl Journal {
         if quarantined.is_empty() && self.has_result(intent)? {
             return Ok(());
         }
-        let entry = self
-            .entry("exec.result")
-            .message("cp-exec was killed before the command ended; the next start settled the run")
-            .with("intent", &intent)
-            .with("return_code", &None::<i32>)
-            .with("code", Code::Interrupted.row().name)
-            .with("enforcement", &serde_json::json!({ "guard": quarantined }));
-        let entry = with_snapshots(entry, snapshots);
-        self.ledger()?.append(entry).map(drop).map_err(Error::fatal)
+        let code = Code::Interrupted.row().name;
+        let guard = json!({ "guard": quarantined });
+        let data = json!({ "intent": intent, "return_code": null, "code": code, "enforcement": guard });
+        let message = "cp-exec was killed before the command ended; the next start settled the run";
+        let entry = self.entry("exec.result").message(message).data(&data);
+        self.append(with_snapshots(entry, snapshots)).map(drop)
     }
 
     fn has_result(&mut self, intent: u64) -> Result<bool> {
@@ -242,16 +217,12 @@ impl Journal {
 
     /// Records a refusal: the request, and the rule that refused it.
     pub(crate) fn refused(&mut self, asked: &impl Serialize, error: &Error) -> Result<Receipt> {
-        let details = error.details();
-        let entry = self
-            .entry("exec.refused")
-            .message(error.message())
-            .with("asked", asked)
-            .with("code", error.code().row().name)
-            .with("rule", &details.get("rule"))
-            .with("policy", &self.policy)
-            .with("origin", self.actor.origin.name());
-        self.ledger()?.append(entry).map_err(Error::fatal)
+        self.append(self.entry("exec.refused").message(error.message()).with("asked", asked).data(&json!({
+            "code": error.code().row().name,
+            "rule": error.details().get("rule"),
+            "policy": self.policy,
+            "origin": self.actor.origin.name(),
+        })))
     }
 
     /// Records an event of an approval. The entry is synced before any consequence.
@@ -329,24 +300,8 @@ impl Journal {
         Ok(kinds)
     }
 
-    fn durably(&mut self, entry: Entry) -> Result<Receipt> {
-        let ledger = self.ledger()?;
-        let receipt = ledger.append(entry).map_err(Error::fatal)?;
-        ledger.sync().map_err(Error::fatal)?;
-        Ok(receipt)
-    }
-
-    /// The member name and hash of a command. If the command contains a secret, the hash is keyed.
-    fn claim(&mut self, value: &[u8]) -> Result<(&'static str, Option<String>)> {
-        let mut shown = value.to_vec();
-        if self.ledger()?.redactor().redact(&mut shown, 0) == 0 {
-            return Ok(("command_hash", Some(hash_normal(value))));
-        }
-        Ok(("command_hmac", self.keyed.of_command(value)))
-    }
-
     /// Creates an entry that names the actor.
-    fn entry(&self, event: &str) -> Entry {
+    pub(super) fn entry(&self, event: &str) -> Entry {
         let Actor { agent, session, run, host, .. } = &self.actor;
         let mut entry = Entry::new(event).agent(agent.clone());
         if let Some(HostCall { host, session, call }) = host {
@@ -367,24 +322,6 @@ impl Journal {
     }
 }
 
-/// Adds the result of a command to an entry.
-fn ended(entry: Entry, outcome: &Outcome, [stdout, stderr]: [Option<Hash>; 2]) -> Entry {
-    let result = claims::ExecResult {
-        return_code: outcome.status.code,
-        signal: outcome.status.signal,
-        stdout: &outcome.stdout.sha256,
-        stderr: &outcome.stderr.sha256,
-    };
-    entry
-        .with("return_code", &outcome.status.code)
-        .with("signal", &outcome.status.signal)
-        .with("ended", &outcome.ended)
-        .with("duration_ms", &u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX))
-        .with("stdout", &stream(&outcome.stdout, stdout))
-        .with("stderr", &stream(&outcome.stderr, stderr))
-        .with("result_hash", &claims::exec_result(&result))
-}
-
 /// Adds what was kept of repositories before the run, for `undo --git`.
 fn with_snapshots(entry: Entry, snapshots: &[Snapshot]) -> Entry {
     if snapshots.is_empty() { entry } else { entry.with("snapshots", &snapshots) }
@@ -397,19 +334,12 @@ pub(crate) fn quoted(text: &str) -> Vec<u8> {
     quoted
 }
 
-fn stream(captured: &Captured, kept: Option<Hash>) -> serde_json::Value {
-    let mut stream = serde_json::json!({ "bytes": captured.total, "sha256": captured.sha256 });
-    if let Some(kept) = kept {
-        stream["blob"] = kept.to_string().into();
-    }
-    stream
-}
-
-fn state_of(path: &Path) -> serde_json::Value {
-    let hashed = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= HASHED);
-    let hash = hashed.then(|| fs::read(path).ok()).flatten().map(|bytes| sha256(&bytes));
-    let mut state = serde_json::json!({ "path": path.display().to_string() });
-    if let Some(hash) = hash {
+/// A declared input or output of a command: a file with its hash, or a directory by name.
+fn state_of(path: &Path, known: Option<String>) -> Value {
+    let is_hashed = || fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= HASHED);
+    let read = || is_hashed().then(|| fs::read(path).ok()).flatten().map(|bytes| sha256(&bytes));
+    let mut state = json!({ "path": path.display().to_string() });
+    if let Some(hash) = known.or_else(read) {
         state["sha256"] = hash.into();
     }
     state

@@ -3,14 +3,13 @@
 
 pub(crate) mod approvals;
 mod blocked;
-mod budget;
 pub(crate) mod clients;
 mod connections;
 mod group;
 pub(crate) mod helper;
-pub(crate) mod inside;
 mod journal;
 mod provenance;
+mod recorder;
 mod result;
 mod steps;
 pub(crate) mod streams;
@@ -20,24 +19,24 @@ mod terminal;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
+use cp_common::home::Home;
 use cp_common::program::approval::Spent;
 use cp_common::wire::Receipt;
-use cp_common::{Context, Error, Result, signals};
+use cp_common::{Context, Result, signals};
 use cp_ledger::format::approval::Said;
 
 use self::helper::{Helper, Run};
 use self::journal::Journal;
 pub(crate) use self::journal::quoted;
-pub(crate) use self::result::{EarlyEnd, FinishedRun};
-use self::result::{Outcome, done};
+use self::result::{EarlyEnd, Outcome};
+pub(crate) use self::result::{FinishedRun, milliseconds};
 use self::steps::Steps;
 pub(crate) use self::streams::{Stream, Watch};
 pub(crate) use self::terminal::own_terminals;
 use crate::changes::{Baseline, Store};
-use crate::decision::{HashCache, Ruling};
+use crate::decision::{HashCache, OwnerGit, Ruling};
 use crate::git_dir::Session;
 use crate::guard::settle::{OpenRun, settle};
 use crate::guard::{self, session_tmp};
@@ -45,26 +44,19 @@ use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
 use crate::sandbox::plan::{Operation, Terminals};
 
-/// The longest grace period between SIGTERM and SIGKILL.
-const GRACE: Duration = Duration::from_millis(500);
-
 /// The result of a run.
 pub(crate) type RunResult = Result<Outcome>;
 
-/// A command with a decision and an intent on the ledger. It can run on any thread.
+/// A command with a decision and an intent on the ledger.
 pub(crate) struct Prepared {
     ruling: Ruling,
     intent: Receipt,
-    steps: Option<Steps>,
+    git: OwnerGit,
     stdin: Option<OwnedFd>,
-    helper: Arc<Helper>,
-    /// The time before the deadline at which the command gets SIGTERM.
-    grace: Duration,
     /// The time that the command gets to end by itself after this program received a signal to stop.
     pub(crate) patience: Duration,
     /// The names whose refusal needs no message.
     pub(crate) quiet: &'static [String],
-    policy: Policy,
     /// The marker of a run without a result. The next start reads it if this program is killed.
     open: Option<OpenRun>,
     /// True for a whole agent, which may run all day.
@@ -79,13 +71,12 @@ impl Prepared {
         tool: &'static str,
         mut ruling: Ruling,
         stdin: Option<OwnedFd>,
-        grace: Option<Duration>,
     ) -> Result<Self> {
         if let Some(directory) = engine.policy.session_tmp() {
             let (bytes, entries) = (engine.policy.exec().scratch, engine.policy.loaded.settings.paths.walk);
             session_tmp::prepare(&directory, bytes, entries)?;
         }
-        let helper = engine.helper()?;
+        engine.helper()?;
         let effect = signals::effect();
         if let Some(Spent { approval, grant, .. }) = &ruling.approved {
             engine.journal.approval(Said::Spent(grant), approval)?;
@@ -93,23 +84,22 @@ impl Prepared {
         let intent = engine.journal.intend(tool, &ruling)?;
         let mut git = std::mem::take(ruling.git.read());
         ruling.plan.view.files = std::mem::take(&mut git.files);
-        let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent, git);
-        let grace = grace.unwrap_or(GRACE.min(ruling.decision.timeout / 10)).min(ruling.decision.timeout);
-        let policy = engine.policy.clone();
         Ok(Self {
             ruling,
             intent,
-            steps: Some(steps),
+            git,
             stdin,
-            helper,
-            grace,
             patience: Duration::ZERO,
             quiet: &[],
-            policy,
             open: None,
             is_agent: tool == "agent",
             _effect: effect,
         })
+    }
+
+    /// The remarks about the command.
+    pub(crate) fn notices(&self) -> Vec<String> {
+        self.ruling.decision.notices.clone()
     }
 
     /// True if a terminal of its own is the input and output of the command.
@@ -123,16 +113,17 @@ impl Prepared {
     }
 
     /// Runs the command until all of its processes have ended.
-    pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> RunResult {
-        let helper = self.helper.session();
+    pub(crate) fn run(&mut self, engine: &mut Engine, watch: Option<Watch<'_>>) -> RunResult {
+        let session_of_helper = engine.helper()?.session();
+        let Engine { policy, hashes, .. } = &*engine;
         let watched = &self.ruling.watched;
-        let store = Store::of_home(&self.policy.cp_home);
+        let store = Store::of_home(&policy.cp_home);
         let mut session = Session::begin(&watched.repositories, self.is_agent, &store);
-        let place = (&self.policy.cp_home, self.policy.ledger.as_path());
-        self.open = Some(OpenRun::begin(place, self.intent.seq, helper, watched, session.known())?);
+        let place = (&policy.cp_home, policy.ledger.as_path());
+        self.open = Some(OpenRun::begin(place, self.intent.seq, session_of_helper, watched, session.known())?);
         let view = &self.ruling.plan.view;
         let hidden: HashSet<&Path> = view.of(Operation::Hidden).map(PathBuf::as_path).collect();
-        let walk = self.policy.loaded.settings.paths.walk;
+        let walk = policy.loaded.settings.paths.walk;
         let exclude = |path: &Path| hidden.contains(path);
         let recorded: Vec<PathBuf> =
             view.of(Operation::Write).filter(|path| !view.state.contains(path)).cloned().collect();
@@ -140,16 +131,15 @@ impl Prepared {
         let run = Run {
             stdin: self.stdin.take(),
             timeout: self.ruling.decision.timeout,
-            grace: self.grace,
             watch,
             repositories: session.watch(),
-            steps: self.steps.take(),
+            steps: Some(Steps::new(policy, hashes, &self.ruling, &self.intent, std::mem::take(&mut self.git))),
             patience: self.patience,
             quiet: self.quiet,
             open: self.open.as_ref(),
         };
-        let mut ran = self.helper.run(&self.ruling.plan, run);
-        self.guard(session, &mut ran);
+        let mut ran = engine.helper()?.run(&self.ruling.plan, run);
+        self.guard(&engine.policy.cp_home, session, &mut ran);
         if let (Ok(outcome), Some(before)) = (&mut ran, before) {
             let changes = before.compare();
             outcome.enforcement.missing.extend(changes.missing());
@@ -160,11 +150,11 @@ impl Prepared {
 
     /// Quarantines files of the run that other programs execute later, even if it is unknown whether the command
     /// started.
-    fn guard(&self, session: Session<'_>, ran: &mut RunResult) {
+    fn guard(&self, home: &Home, session: Session<'_>, ran: &mut RunResult) {
         let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.is_private());
         let snapshots = session.known().into_iter().filter_map(|known| known.snapshot).collect();
         let after = session.finish(private);
-        let found = guard::finish(&self.ruling.watched, after.findings, &self.policy.cp_home, private);
+        let found = guard::finish(&self.ruling.watched, after.findings, home, private);
         match ran {
             Ok(outcome) => {
                 if outcome.ended.is_none() && after.unsettled.is_some() {
@@ -174,7 +164,7 @@ impl Prepared {
                 let enforcement = &mut outcome.enforcement;
                 enforcement.missing.extend(after.missing);
                 enforcement.guard = found.quarantined;
-                guard::remember(&self.policy.cp_home, &found.own_repositories);
+                guard::remember(home, &found.own_repositories);
                 let is_of_earlier = |path: &String| self.ruling.watched.own.iter().any(|own| own == Path::new(path));
                 enforcement.repositories_made =
                     found.own_repositories.into_iter().filter(|path| !is_of_earlier(path)).collect();
@@ -199,18 +189,13 @@ impl Prepared {
                 }
                 outcome.enforcement.missing.extend(engine.policy.not_kernel_enforced());
                 let receipt = engine.journal.conclude(&self.ruling, &self.intent, &outcome)?;
-                done(&self.ruling, outcome, receipt)
+                outcome.finish(&self.ruling.decision, receipt)
             }
             Err(error) => {
-                self.abandon(engine, &error)?;
+                engine.journal.abandon(&self.intent, &error)?;
                 Err(error)
             }
         }
-    }
-
-    /// Records that the command did not run.
-    pub(crate) fn abandon(self, engine: &mut Engine, error: &Error) -> Result<()> {
-        engine.journal.abandon(&self.intent, error).map(drop)
     }
 }
 
@@ -222,7 +207,7 @@ pub(crate) struct Engine {
     pub journal: Journal,
     /// The descriptor of a lock of the caller.
     pub lock: Option<i32>,
-    helper: Option<Arc<Helper>>,
+    helper: Option<Helper>,
 }
 
 impl Engine {
@@ -253,11 +238,12 @@ impl Engine {
     }
 
     /// The helper that starts runs.
-    pub(crate) fn helper(&mut self) -> Result<Arc<Helper>> {
-        match &self.helper {
-            Some(helper) if helper.is_alive() => Ok(Arc::clone(helper)),
-            _ => Ok(Arc::clone(self.helper.insert(Arc::new(Helper::start(self.lock)?)))),
-        }
+    fn helper(&mut self) -> Result<&Helper> {
+        let started = match self.helper.take().filter(Helper::is_alive) {
+            Some(helper) => helper,
+            None => Helper::start(self.lock)?,
+        };
+        Ok(self.helper.insert(started))
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::streams::Captured;
 use crate::changes::Changes;
-use crate::decision::Ruling;
+use crate::decision::{Decision, Pinned};
 use crate::git_dir::Snapshot;
 use crate::refusal::with_members;
 use crate::sandbox;
@@ -21,53 +21,47 @@ use crate::sandbox::report::{Cause, Enforcement, Failure, Quarantined, Status};
 /// A command that ran, with its answer.
 pub(crate) struct FinishedRun {
     pub result: ExecResult,
-    /// The failure that the answer reports, if any.
-    pub failure: Option<(Code, String)>,
+    /// The failure that the answer reports.
+    pub failure: Option<Error>,
     /// True if the run was ended early.
     pub is_ended: bool,
-    /// The first program that was refused or awaits approval.
-    pub refusal: Option<Error>,
 }
 
 impl FinishedRun {
-    /// True if a step awaits approval and the run has no other failure.
-    pub(crate) fn awaits_approval(&self) -> bool {
-        self.is_ordinary() && self.refusal.as_ref().is_some_and(|error| error.code() == Code::HumanRequired)
-    }
-
-    /// False if the run was cut short or left guarded files. The answer reports that failure first.
-    fn is_ordinary(&self) -> bool {
-        self.failure.as_ref().is_none_or(|(code, _)| *code == Code::CommandFailed)
-    }
-
-    /// The result, or an error with the members of the result in its details.
+    /// The result, or the failure with the members of the result in its details.
     pub(crate) fn into_answer(self) -> Result<ExecResult> {
-        let is_ordinary = self.is_ordinary();
-        if let Some(error) = self.refusal.filter(|_| is_ordinary) {
-            let error = error.with("exit_code", self.result.return_code);
-            return Err(with_members(error, &self.result));
+        match self.failure {
+            Some(error) => Err(with_members(error, &self.result)),
+            None => Ok(self.result),
         }
-        let Some((code, message)) = self.failure else { return Ok(self.result) };
-        let mut error = Error::new(code, message);
-        if code == Code::Forbidden {
-            error = error.with("rule", "guard").with("guard", "after").hint(
-                "it was moved to state/quarantine of the home, as enforcement.guard says; only the home's owner can put it back",
-            );
-        }
-        Err(with_members(error, &self.result))
     }
 }
 
 impl EarlyEnd {
-    /// The error for a command that was ended before it had started.
-    pub(super) fn before_start(self, name: &str, timeout: Duration) -> Error {
-        if self != Self::TimedOut {
-            return Error::new(Code::Interrupted, format!("{name} was interrupted before it had started"));
+    /// The error code for a command that was ended, and what happened to it.
+    fn explain(self, timeout: Duration, reason: Option<&str>) -> (Code, String) {
+        let reason = reason.unwrap_or("a setting of the repository was replaced beside it");
+        match self {
+            Self::TimedOut => (Code::Timeout, format!("timed out after {} s", timeout.as_secs_f64())),
+            Self::Interrupted => (Code::Interrupted, "was interrupted".to_owned()),
+            Self::Conflict => (Code::Conflict, format!("was ended: {reason}")),
+            Self::Guard => (Code::Forbidden, format!("was ended: {reason}")),
+            // The refusal names the file.
+            Self::Evaded => {
+                let reason = "a process executed another file than the program that was decided about";
+                (Code::CommandFailed, format!("was ended: {reason}"))
+            }
         }
-        let seconds = timeout.as_secs_f64();
-        Error::new(Code::Timeout, format!("{name} timed out after {seconds} s, before it had started"))
-            .with("timed_out", true)
-            .hint("give it more time with --timeout, or with `timeout` in the request")
+    }
+
+    /// The error for a command that was ended before it had started.
+    pub(super) fn before_start(self, name: &str, timeout: Duration, reason: Option<&str>) -> Error {
+        let (code, what) = self.explain(timeout, reason);
+        let error = Error::new(code, format!("{name} {what} before it had started"));
+        if self != Self::TimedOut {
+            return error;
+        }
+        error.with("timed_out", true).hint("give it more time with --timeout, or with `timeout` in the request")
     }
 }
 
@@ -96,90 +90,92 @@ impl From<Failure> for Error {
     }
 }
 
-/// The members of a result that contain output or names from a command.
-pub(super) fn untrusted(denied: &[DeniedStep], has_connections: bool, has_files: bool) -> Vec<String> {
-    let denied = (!denied.is_empty()).then_some("/denied");
-    let connections = has_connections.then_some("/connections");
-    let files = has_files.then_some("/files_changed");
-    ["/stdout", "/stderr", "/streams"]
-        .into_iter()
-        .chain(denied)
-        .chain(connections)
-        .chain(files)
-        .map(str::to_owned)
-        .collect()
-}
-
-pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Result<FinishedRun> {
-    let timed_out = outcome.ended == Some(EarlyEnd::TimedOut);
-    let truncated = outcome.stdout.gap.is_some() || outcome.stderr.gap.is_some();
-    let streams = json!({ "stdout": stream_summary(&outcome.stdout), "stderr": stream_summary(&outcome.stderr) });
-    let (denied, files_changed) = (outcome.steps.denied, outcome.changes.for_result());
-    let connections = outcome.connections.filter(|all| all.allowed + all.refused > 0);
-    let result = ExecResult {
-        argv: ruling.decision.argv.clone(),
-        stdout: text(&outcome.stdout),
-        stderr: text(&outcome.stderr),
-        return_code: outcome.status.code,
-        signal: outcome.status.signal,
-        timed_out,
-        truncated,
-        duration_ms: u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
-        exe: Executable {
-            path: ruling.decision.pinned.path.display().to_string(),
-            sha256: ruling.decision.pinned.sha256.clone(),
-        },
-        enforcement: raw(&outcome.enforcement)?,
-        streams: Some(raw(&streams)?),
-        steps: outcome.steps.line + outcome.steps.programs,
-        receipt: Some(receipt),
-        untrusted: untrusted(&denied, connections.is_some(), files_changed.is_some()),
-        denied,
-        connections,
-        files_changed,
-    };
-    let name = if ruling.decision.line.is_some() { "the line" } else { ruling.decision.argv[0].as_str() };
-    let (guard, reason) = (&outcome.enforcement.guard, outcome.reason.as_deref());
-    let seconds = ruling.decision.timeout.as_secs_f64();
-    let mut failure = failure_of(name, outcome.ended, reason, outcome.status, seconds);
-    if let (Some(EarlyEnd::Conflict), Some((_, message))) = (outcome.ended, &mut failure) {
-        let kept = guard.iter().find_map(|found| found.moved_to.as_ref());
-        message.extend(kept.map(|file| format!("; its new text is in {file}")));
-    } else if !guard.is_empty() {
-        let ended = failure.filter(|_| outcome.ended.is_some()).map(|(_, message)| format!("{message}; "));
-        let (ended, left, why) = (ended.unwrap_or_default(), guard.len(), reasons(guard));
-        let message = format!(
-            "{ended}{name} created files that other programs execute, or that could not be searched ({left}, see enforcement.guard){why}"
-        );
-        failure = Some((Code::Forbidden, message));
+impl Outcome {
+    /// The answer, with the receipt of the entry of the result.
+    pub(super) fn finish(self, decision: &Decision, receipt: Receipt) -> Result<FinishedRun> {
+        let failure = self.failure(decision);
+        let streams = json!({ "stdout": self.stdout.summary(), "stderr": self.stderr.summary() });
+        let files_changed = self.changes.for_result();
+        let connections = self.connections.filter(|all| all.allowed + all.refused > 0);
+        let others = [
+            ("/denied", !self.steps.denied.is_empty()),
+            ("/connections", connections.is_some()),
+            ("/files_changed", files_changed.is_some()),
+        ];
+        let others = others.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| *name);
+        let result = ExecResult {
+            argv: decision.argv.clone(),
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+            return_code: self.status.code,
+            signal: self.status.signal,
+            timed_out: self.ended == Some(EarlyEnd::TimedOut),
+            truncated: self.stdout.gap.is_some() || self.stderr.gap.is_some(),
+            duration_ms: milliseconds(self.duration),
+            exe: Executable::of(&decision.pinned),
+            enforcement: raw(&self.enforcement)?,
+            streams: Some(raw(&streams)?),
+            steps: self.steps.line + self.steps.programs,
+            receipt: Some(receipt),
+            untrusted: ["/stdout", "/stderr", "/streams"].into_iter().chain(others).map(str::to_owned).collect(),
+            denied: self.steps.denied,
+            connections,
+            files_changed,
+        };
+        Ok(FinishedRun { result, failure, is_ended: self.ended.is_some() })
     }
-    Ok(FinishedRun { result, failure, is_ended: outcome.ended.is_some(), refusal: outcome.steps.error })
+
+    /// The failure that the answer reports: an early end, files that other programs execute, a refused program, or the
+    /// command's own.
+    fn failure(&self, decision: &Decision) -> Option<Error> {
+        let name = if decision.line.is_some() { "the line" } else { decision.argv[0].as_str() };
+        let own = |what: String| (Code::CommandFailed, what);
+        let failure = match (self.ended, self.status.code) {
+            (Some(ended), _) => Some(ended.explain(decision.timeout, self.reason.as_deref())),
+            (None, Some(0)) => None,
+            (None, Some(code)) => Some(own(format!("exited with {code}"))),
+            (None, None) => Some(own(format!("was killed by signal {}", self.status.signal.unwrap_or_default()))),
+        };
+        let mut failure = failure.map(|(code, what)| (code, format!("{name} {what}")));
+        let guard = &self.enforcement.guard;
+        if let (Some(EarlyEnd::Conflict), Some((_, message))) = (self.ended, &mut failure) {
+            let kept = guard.iter().find_map(|found| found.moved_to.as_ref());
+            message.extend(kept.map(|file| format!("; its new text is in {file}")));
+        } else if !guard.is_empty() {
+            let ended = failure.filter(|_| self.ended.is_some()).map(|(_, message)| format!("{message}; "));
+            let message = format!(
+                "{}{name} created files that other programs execute, or that could not be searched ({}, see enforcement.guard){}",
+                ended.unwrap_or_default(),
+                guard.len(),
+                reasons(guard)
+            );
+            failure = Some((Code::Forbidden, message));
+        }
+        let is_ordinary = failure.as_ref().is_none_or(|(code, _)| *code == Code::CommandFailed);
+        if let Some(refusal) = self.steps.error.as_ref().filter(|_| is_ordinary) {
+            return Some(refusal.clone().with("exit_code", self.status.code));
+        }
+        let (code, message) = failure?;
+        let error = Error::new(code, message);
+        if code != Code::Forbidden {
+            return Some(error);
+        }
+        let hint = "it was moved to state/quarantine of the home, as enforcement.guard says; only the home's owner can \
+             put it back";
+        Some(error.with("rule", "guard").with("guard", "after").hint(hint))
+    }
 }
 
-/// The failure of a command, if any.
-pub(super) fn failure_of(
-    name: &str,
-    ended: Option<EarlyEnd>,
-    reason: Option<&str>,
-    status: Status,
-    seconds: f64,
-) -> Option<(Code, String)> {
-    let reason = reason.unwrap_or("a setting of the repository was replaced beside it");
-    let (code, what) = match (ended, status.code) {
-        (None, Some(0)) => return None,
-        (None, Some(code)) => (Code::CommandFailed, format!("exited with {code}")),
-        (None, None) => (Code::CommandFailed, format!("was killed by signal {}", status.signal.unwrap_or_default())),
-        (Some(EarlyEnd::TimedOut), _) => (Code::Timeout, format!("timed out after {seconds} s")),
-        (Some(EarlyEnd::Interrupted), _) => (Code::Interrupted, "was interrupted".to_owned()),
-        (Some(EarlyEnd::Conflict), _) => (Code::Conflict, format!("was ended: {reason}")),
-        (Some(EarlyEnd::Guard), _) => (Code::Forbidden, format!("was ended: {reason}")),
-        // The refusal names the file.
-        (Some(EarlyEnd::Evaded), _) => (Code::CommandFailed, format!("was ended: {EVADED}")),
-    };
-    Some((code, format!("{name} {what}")))
+impl Executable {
+    pub(crate) fn of(pinned: &Pinned) -> Self {
+        Self { path: pinned.path.display().to_string(), sha256: pinned.sha256.clone() }
+    }
 }
 
-const EVADED: &str = "a process executed another file than the program that was decided about";
+/// A duration in milliseconds, as records have it.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// The reasons of the first quarantined files, if their names do not show them.
 fn reasons(undone: &[Quarantined]) -> String {
@@ -188,13 +184,27 @@ fn reasons(undone: &[Quarantined]) -> String {
     with_reason.take(TOLD).fold(String::new(), |told, (path, reason)| format!("{told}; {path}: {reason}"))
 }
 
-/// The text of a stream. Invalid UTF-8 is replaced, and omissions are marked.
-pub(super) fn text(captured: &Captured) -> String {
-    let Some((at, left_out)) = captured.gap else { return String::from_utf8_lossy(&captured.bytes).into_owned() };
-    let (head, tail) = captured.bytes.split_at(at);
-    let (head, tail) = (whole_words(head), whole_words_of_end(tail));
-    let left_out = left_out + (captured.bytes.len() - head.len() - tail.len()) as u64;
-    format!("{}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(head), String::from_utf8_lossy(tail))
+impl Captured {
+    /// The text of a stream. Invalid UTF-8 is replaced, and omissions are marked.
+    pub(super) fn text(&self) -> String {
+        let Some((at, left_out)) = self.gap else { return String::from_utf8_lossy(&self.bytes).into_owned() };
+        let (head, tail) = self.bytes.split_at(at);
+        let (head, tail) = (whole_words(head), whole_words_of_end(tail));
+        let left_out = left_out + (self.bytes.len() - head.len() - tail.len()) as u64;
+        format!("{}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(head), String::from_utf8_lossy(tail))
+    }
+
+    /// The number and hash of all bytes, what was left out, and bytes that are not UTF-8.
+    fn summary(&self) -> serde_json::Value {
+        let mut about = json!({ "bytes": self.total, "sha256": self.sha256 });
+        if let Some((at, left_out)) = self.gap {
+            about["omitted"] = json!({ "at": at, "bytes": left_out });
+        }
+        if std::str::from_utf8(&self.bytes).is_err() {
+            about["base64"] = BASE64_STANDARD.encode(&self.bytes).into();
+        }
+        about
+    }
 }
 
 /// The longest word that is removed at a cut. Keys and tokens are shorter.
@@ -211,17 +221,6 @@ fn whole_words(head: &[u8]) -> &[u8] {
 fn whole_words_of_end(tail: &[u8]) -> &[u8] {
     let blank = tail.iter().take(LONGEST_WORD).position(u8::is_ascii_whitespace);
     &tail[blank.unwrap_or(0)..]
-}
-
-pub(super) fn stream_summary(captured: &Captured) -> serde_json::Value {
-    let mut about = json!({ "bytes": captured.total, "sha256": captured.sha256 });
-    if let Some((at, left_out)) = captured.gap {
-        about["omitted"] = json!({ "at": at, "bytes": left_out });
-    }
-    if std::str::from_utf8(&captured.bytes).is_err() {
-        about["base64"] = BASE64_STANDARD.encode(&captured.bytes).into();
-    }
-    about
 }
 
 /// The reason why a run was ended early.

@@ -11,16 +11,14 @@ use std::sync::Arc;
 use cp_common::program::approval::{self, Spent};
 use cp_common::wire::{Approval, Receipt, quoted};
 use cp_common::{Code, Error, Result};
-use cp_egress::Connection;
-use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
-use serde::Serialize;
+use serde_json::json;
 
 use super::approvals::{self, Question, Questions, Step};
-use super::budget::Budget;
 use super::clients::ToolCall;
 use super::journal::Journal;
 use super::provenance::{Provenance, lineage};
+use super::recorder::Recorder;
 use super::result::StepsReport;
 use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, decide_step};
 use crate::exec_result::DeniedStep;
@@ -30,8 +28,6 @@ use crate::sandbox::plan::TMP;
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process, executed_for};
 use crate::tools::executable;
 
-/// The batch size of entries that need no sync.
-const BATCH: usize = 64;
 /// The most preceding commands that an approval lists.
 const RAN: usize = 20;
 /// The number of steps whose repetition is known.
@@ -45,8 +41,7 @@ const SHOWN: usize = 120;
 pub(crate) struct Steps {
     policy: Policy,
     hashes: HashCache,
-    journal: Journal,
-    intent: u64,
+    pub recorder: Recorder,
     /// The environment of the run.
     given: BTreeMap<String, String>,
     /// True if no program may be started after the planned one.
@@ -58,15 +53,13 @@ pub(crate) struct Steps {
     provenance: Provenance,
     /// The last commands that the line ran.
     ran: VecDeque<String>,
-    pending: Vec<Entry>,
     questions: Questions,
     /// The approvals that the line used.
     spent: Vec<Spent>,
     /// True if the run is that of an agent, to which the terminal belongs.
-    is_agent: bool,
-    budget: Budget,
+    pub is_agent: bool,
     /// Messages for the standard error of the run.
-    messages: Vec<String>,
+    pub messages: Vec<String>,
     /// The last steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats
     /// it for each directory of PATH.
     answered: VecDeque<(Process, Vec<String>, bool)>,
@@ -74,8 +67,8 @@ pub(crate) struct Steps {
     init: Option<Process>,
     /// The file that a process executed before its last allowed start, and the file that was decided about.
     started: HashMap<Process, [(u64, u64); 2]>,
-    /// True after a process executed another file.
-    is_evaded: bool,
+    /// True after a process executed another file than the one that was decided about, so that the run must end.
+    pub is_evaded: bool,
     report: StepsReport,
 }
 
@@ -85,19 +78,16 @@ impl Steps {
         Self {
             policy: policy.clone(),
             hashes: hashes.clone(),
-            journal: Journal::new(policy),
-            intent: intent.seq,
+            recorder: Recorder::new(policy, intent.seq),
             given: ruling.plan.env.iter().cloned().collect(),
             is_alone: ruling.plan.is_alone(),
             planned: Some((ruling.decision.caller, name, ruling.plan.argv.clone())),
             git,
             provenance: Provenance::default(),
             ran: VecDeque::new(),
-            pending: Vec::new(),
             questions: Questions::default(),
             spent: Vec::new(),
             is_agent: ruling.decision.caller != Caller::Line,
-            budget: Budget::new(),
             messages: Vec::new(),
             answered: VecDeque::new(),
             init: None,
@@ -110,16 +100,6 @@ impl Steps {
     /// True if a step waits for an answer.
     pub(super) fn is_waiting(&self) -> bool {
         !self.questions.is_empty()
-    }
-
-    /// True if the run is that of an agent.
-    pub(super) fn is_of_agent(&self) -> bool {
-        self.is_agent
-    }
-
-    /// True if a process executed another file than the one that was decided about, so that the run must end.
-    pub(super) fn is_evaded(&self) -> bool {
-        self.is_evaded
     }
 
     /// Decides about every waiting step. False if there can be no more.
@@ -136,22 +116,17 @@ impl Steps {
         true
     }
 
-    /// The messages for the standard error of the run since the last call.
-    pub(super) fn messages(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.messages)
-    }
-
     /// Writes pending entries, and returns the report. Unanswered questions stay open. A line that waits for an answer
     /// starts again from its beginning, so that its steps stay approved until then.
     pub(super) fn finish(mut self) -> StepsReport {
-        self.write_pending();
+        self.recorder.write();
         let is_waiting = self.report.error.as_ref().is_some_and(|error| approvals::paused(error).is_some());
         for spent in self.spent.iter().filter(|_| is_waiting && !self.is_agent) {
             if let Err(error) = approval::grant(&self.policy.cp_home, &spent.approval, &spent.grant) {
-                self.report.failed.get_or_insert(error);
+                self.recorder.failed.get_or_insert(error);
             }
         }
-        self.report
+        StepsReport { failed: self.recorder.failed, ..self.report }
     }
 
     fn decide(&mut self, call: ExecCall) {
@@ -223,7 +198,7 @@ impl Steps {
     }
 
     fn allow(&mut self, Step { call, ruling, caller }: &Step, starts: &[ExecRequest]) {
-        if self.report.failed.is_some() {
+        if self.recorder.failed.is_some() {
             return call.deny();
         }
         let file = &starts[0].file.path;
@@ -275,11 +250,10 @@ impl Steps {
             outcome => return self.settle(question, outcome),
         }
         let Some(question) = self.questions.restart(question) else { return };
-        if let Err(error) = self.charge(&question.approval) {
+        if let Err(error) = self.recorder.charge(&question.approval) {
             return self.deny(&question.step, None, error);
         }
-        if let Err(error) = self.journal.approval(Said::Asked, &question.approval) {
-            self.report.failed.get_or_insert(error);
+        if !self.recorder.approval(Said::Asked, &question.approval) {
             return question.step.call.deny();
         }
         if let Some(question) = self.questions.ask(&self.policy, question, !self.is_agent) {
@@ -292,7 +266,7 @@ impl Steps {
             let (policy, approval) = (&self.policy, &question.approval);
             let unanswered = || approval::pause(&policy.cp_home, approval).unwrap_or_else(|error| error);
             let spent = answer
-                .and_then(|given| approvals::settle(&mut self.journal, policy, approval, Some(given), unanswered))
+                .and_then(|given| approvals::settle(&mut self.recorder.journal, policy, approval, given, unanswered))
                 .and_then(|()| approval::take(&policy.cp_home, approval));
             self.settle(question, spent);
         }
@@ -304,10 +278,8 @@ impl Steps {
         let error = match outcome {
             Ok(Some(spent)) => {
                 self.record(&step.ruling, step.caller, "ask", Some(&spent.approval.id));
-                self.write_pending();
-                if let Err(error) = self.journal.approval(Said::Spent(&spent.grant), &spent.approval) {
-                    self.report.failed.get_or_insert(error);
-                }
+                self.recorder.write();
+                self.recorder.approval(Said::Spent(&spent.grant), &spent.approval);
                 self.remember(step.call.process, &step.ruling.argv, true);
                 self.spent.push(spent);
                 // The programs that the kernel starts for it are not decided yet.
@@ -329,10 +301,10 @@ impl Steps {
         self.remember(call.process, &ruling.argv, false);
         let is_recorded = self.record(ruling, *caller, if id.is_some() { "ask" } else { "deny" }, id);
         if id.is_some() {
-            self.write_pending();
+            self.recorder.write();
         }
         if error.is_fatal() {
-            self.report.failed.get_or_insert(error);
+            self.recorder.failed.get_or_insert(error);
         } else if !self.is_alone {
             self.report.denied_count += u64::from(is_recorded);
             let denied = DeniedStep {
@@ -388,7 +360,7 @@ impl Steps {
             return Err(refuse("requests", "tool calls are only recorded for an agent that cp-exec started")
                 .hint("start the agent with `cp-exec agent`"));
         }
-        self.charge(&asked)?;
+        self.recorder.charge(&asked)?;
         let ToolCall { host, session, call, tool, is_listed, by_default, data, is_result } = asked;
         let mut policy = self.policy.clone();
         policy.actor.call = Some(call.clone());
@@ -409,59 +381,41 @@ impl Steps {
             return Err(error);
         }
         let event = if is_result { "host.result" } else { "host.intent" };
-        let data = serde_json::json!({ "tool": tool, "decision": "pass", "rule": "inside", "intent": self.intent, "reported": data });
+        let data = json!({ "tool": tool, "decision": "pass", "rule": "inside", "intent": self.recorder.intent, "reported": data });
         journal.host_event(event, &data).map(drop)
-    }
-
-    /// Takes what an entry about a message needs from the budget.
-    fn charge(&mut self, said: &impl Serialize) -> Result<()> {
-        let bytes = serde_json::to_vec(said).map_or(usize::MAX, |said| said.len());
-        if self.budget.take(bytes) {
-            return Ok(());
-        }
-        Err(refuse("requests", "the run says more than is recorded").hint("repeat it later, or with fewer words"))
     }
 
     /// Records a step if the budget allows it. False if it is only counted.
     fn record(&mut self, ruling: &StepRuling, caller: Caller, decision: &str, approval: Option<&str>) -> bool {
-        let number = self.report.line + self.report.programs;
-        let by = match caller {
-            Caller::Line => {
-                self.report.line += 1;
-                "line"
-            }
-            Caller::Program | Caller::Git => {
-                self.report.programs += 1;
-                "program"
-            }
+        let report = &mut self.report;
+        let number = report.line + report.programs;
+        let (by, count) = match caller {
+            Caller::Line => ("line", &mut report.line),
+            Caller::Program | Caller::Git => ("program", &mut report.programs),
         };
+        *count += 1;
         let said = ruling.argv.iter().map(String::len).sum::<usize>() + ruling.reason.len();
         // What an approval belongs to is always recorded, and its question was charged.
-        if !self.budget.take(said) && approval.is_none() {
-            self.report.unrecorded += 1;
+        if !self.recorder.take(said) && approval.is_none() {
+            report.unrecorded += 1;
             return false;
         }
-        self.pending.push(self.journal.step(self.intent, number, by, ruling, decision, approval));
-        if self.pending.len() >= BATCH {
-            self.write_pending();
-        }
+        // The arguments as read from the caller's memory. Another thread may have changed them afterwards.
+        self.recorder.add(
+            "exec.step",
+            &json!({
+                "step": number,
+                "by": by,
+                "argv_as_asked": ruling.argv,
+                "cwd": ruling.cwd.display().to_string(),
+                "exe": { "path": ruling.file.display().to_string(), "sha256": ruling.sha256 },
+                "decision": decision,
+                "rule": ruling.rule,
+                "reason": (decision != "allow").then_some(&ruling.reason),
+                "approval": approval,
+            }),
+        );
         true
-    }
-
-    /// Records connections of the run.
-    pub(super) fn record_connections(&mut self, connections: &[Connection]) {
-        let entries = connections.iter().map(|connection| self.journal.connection(self.intent, connection));
-        self.pending.extend(entries);
-        if !connections.is_empty() {
-            self.write_pending();
-        }
-    }
-
-    fn write_pending(&mut self) {
-        let entries = std::mem::take(&mut self.pending);
-        if let Err(error) = self.journal.append_all(entries) {
-            self.report.failed.get_or_insert(error);
-        }
     }
 }
 

@@ -27,8 +27,10 @@ use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener, Pending, Received};
 
+/// The longest time before the deadline at which the command gets SIGTERM.
+const GRACE: Duration = Duration::from_millis(500);
 /// The time after the end of the command during which other processes may keep its output open.
-pub(super) const DRAIN: Duration = Duration::from_millis(200);
+const DRAIN: Duration = Duration::from_millis(200);
 /// The time in which the init must kill the processes that outlive their command. It is killed itself after that, and
 /// their number is not known then.
 const INIT_COUNTS: Duration = Duration::from_secs(2);
@@ -40,7 +42,7 @@ const INIT_WALKS: Duration = Duration::from_millis(300);
 /// The longest time in which the init must cover a path.
 const COVERING: Duration = Duration::from_secs(2);
 /// The interval at which a wait checks for signals, because a signal wakes only one thread.
-pub(super) const SIGNAL_POLL: Duration = Duration::from_millis(50);
+const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
 /// The parameters of one run, in addition to its plan.
 #[derive(Default)]
@@ -48,8 +50,6 @@ pub(crate) struct Run<'a, 'r> {
     /// The standard input of the command; `None` is `/dev/null`.
     pub stdin: Option<OwnedFd>,
     pub timeout: Duration,
-    /// The time before the deadline at which the command gets SIGTERM.
-    pub grace: Duration,
     /// The output size at which the command is killed; `None` means no limit.
     pub watch: Option<Watch<'a>>,
     /// Reports a setting of a repository that is replaced during the run.
@@ -68,12 +68,8 @@ pub(crate) struct Run<'a, 'r> {
 pub(super) struct Supervised<'a, 'r> {
     plan: &'r Plan,
     socket: OwnedFd,
-    /// The marker of the run, which names its processes.
-    open: Option<&'r OpenRun>,
     output: Output<'a>,
-    /// The names whose refusal needs no message.
-    quiet: &'static [String],
-    steps: Option<Steps>,
+    run: Run<'a, 'r>,
     deadlines: Deadlines,
     seen: Seen,
 }
@@ -105,7 +101,6 @@ struct Seen {
 /// The deadlines of a run, and the actions that were taken.
 struct Deadlines {
     started: Instant,
-    timeout: Duration,
     terminate: Option<Instant>,
     kill: Instant,
     /// The order to kill was sent; the init must have carried it out by this time.
@@ -114,8 +109,6 @@ struct Deadlines {
     /// The command got SIGTERM because its time is nearly over.
     asked: bool,
     ordered: bool,
-    /// The time between SIGTERM and the kill after this program received a signal to stop.
-    patience: Duration,
 }
 
 impl Deadlines {
@@ -133,42 +126,33 @@ impl Deadlines {
 }
 
 impl<'a, 'r> Supervised<'a, 'r> {
-    /// Begins to supervise a run. Also returns the settings of repositories to watch.
-    pub(super) fn new(
-        plan: &'r Plan,
-        socket: OwnedFd,
-        output: Output<'a>,
-        started: Instant,
-        run: Run<'a, 'r>,
-    ) -> (Self, Option<&'r mut git_dir::Watch>) {
-        let Run { timeout, grace, repositories, steps, patience, quiet, open, .. } = run;
+    /// Begins to supervise a run.
+    pub(super) fn new(plan: &'r Plan, socket: OwnedFd, output: Output<'a>, started: Instant, run: Run<'a, 'r>) -> Self {
         let deadlines = Deadlines {
             started,
-            timeout,
-            terminate: (!grace.is_zero()).then(|| started + timeout.saturating_sub(grace)),
-            kill: started + timeout,
+            terminate: Some(started + run.timeout.saturating_sub(GRACE.min(run.timeout / 10))),
+            kill: started + run.timeout,
             abandon: None,
             ended: None,
             asked: false,
             ordered: false,
-            patience,
         };
-        let seen = Seen::default();
-        (Self { plan, socket, open, output, quiet, steps, deadlines, seen }, repositories)
+        Self { plan, socket, output, run, deadlines, seen: Seen::default() }
     }
 
     /// Follows the run until all processes have ended.
-    pub(super) fn follow(&mut self, mut repositories: Option<&mut git_dir::Watch>) {
+    pub(super) fn follow(&mut self) {
+        let mut repositories = self.run.repositories.take();
         let mut looked = Instant::now();
         while !self.seen.closed {
             self.wait(self.deadlines.next(), repositories.as_deref());
             self.receive();
             self.decide_steps();
             if let Some(connections) = &mut self.seen.connections {
-                self.output.say_all(connections.record(self.steps.as_mut()));
+                self.output.say_all(connections.record(self.run.steps.as_mut().map(|steps| &mut steps.recorder)));
             }
             let now = Instant::now();
-            if self.steps.as_ref().is_some_and(Steps::is_waiting) {
+            if self.run.steps.as_ref().is_some_and(Steps::is_waiting) {
                 self.deadlines.postpone(now - looked);
             }
             looked = now;
@@ -178,14 +162,14 @@ impl<'a, 'r> Supervised<'a, 'r> {
             }
             let wrong = repositories.as_mut().and_then(|watch| self.look_after(watch).err());
             let is_interrupted = || signals::interrupted() || self.seen.relay.as_ref().is_some_and(Relay::is_hung_up);
-            let is_evaded = || self.steps.as_ref().is_some_and(Steps::is_evaded);
+            let is_evaded = || self.run.steps.as_ref().is_some_and(|steps| steps.is_evaded);
             let ended = wrong
                 .or_else(|| is_interrupted().then_some(EarlyEnd::Interrupted))
                 .or_else(|| is_evaded().then_some(EarlyEnd::Evaded));
             self.enforce(Instant::now(), ended);
         }
         if let Some(connections) = self.seen.connections.take() {
-            let (report, messages) = connections.finish(self.steps.as_mut());
+            let (report, messages) = connections.finish(self.run.steps.as_mut().map(|steps| &mut steps.recorder));
             self.seen.connected = Some(report);
             self.output.say_all(messages);
         }
@@ -209,7 +193,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         self.seen.status.as_ref()?;
         let were =
             if count == 1 { "process was still running and was" } else { "processes were still running and were" };
-        let is_agent = self.steps.as_ref().is_some_and(Steps::is_of_agent);
+        let is_agent = self.run.steps.as_ref().is_some_and(|steps| steps.is_agent);
         let advice = if is_agent { "" } else { "; start and use it in one line, or work in `cp-exec agent`" };
         Some(format!("{count} {were} ended{advice}"))
     }
@@ -257,15 +241,15 @@ impl<'a, 'r> Supervised<'a, 'r> {
     /// Decides about the programs that wait to be started. Refusals are written to the standard error of the run.
     fn decide_steps(&mut self) {
         let Some(listener) = &self.seen.listener else { return };
-        let advance = match &mut self.steps {
+        let advance = match &mut self.run.steps {
             Some(steps) => {
                 let advance = steps.serve(listener);
-                self.output.say_all(steps.messages());
+                self.output.say_all(steps.messages.drain(..));
                 advance
             }
             None => allow_all(listener),
         };
-        if let (Some(clients), Some(steps)) = (&mut self.seen.clients, &mut self.steps) {
+        if let (Some(clients), Some(steps)) = (&mut self.seen.clients, &mut self.run.steps) {
             clients.serve(&mut |process, message| steps.answer(process, message));
         }
         if !advance {
@@ -278,9 +262,9 @@ impl<'a, 'r> Supervised<'a, 'r> {
     fn enforce(&mut self, now: Instant, ended: Option<EarlyEnd>) {
         if ended.is_some() && self.deadlines.ended.is_none() {
             self.deadlines.ended = ended;
-            if ended == Some(EarlyEnd::Interrupted) && !self.deadlines.patience.is_zero() {
+            if ended == Some(EarlyEnd::Interrupted) && !self.run.patience.is_zero() {
                 self.deadlines.terminate = None;
-                self.deadlines.kill = self.deadlines.kill.min(now + self.deadlines.patience);
+                self.deadlines.kill = self.deadlines.kill.min(now + self.run.patience);
                 sandbox::send_order(self.socket.as_fd(), &Order::Terminate);
             } else {
                 self.order_kill(now);
@@ -316,86 +300,78 @@ impl<'a, 'r> Supervised<'a, 'r> {
         fds.extend(self.seen.clients.iter().flat_map(Clients::sources));
         fds.extend(self.seen.relay.iter().flat_map(Relay::sources));
         let left = until.saturating_duration_since(Instant::now()).min(SIGNAL_POLL);
-        let timeout =
-            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-        let _ = rustix::event::poll(&mut fds, Some(&timeout));
+        let _ = rustix::event::poll(&mut fds, Timespec::try_from(left).ok().as_ref());
     }
 
     /// Reads the reports that have arrived.
     fn receive(&mut self) {
         loop {
-            match sandbox::receive_report(self.socket.as_fd()) {
-                Ok(Received::Report(report, fd)) => match report {
-                    Report::Init(_) if fd.is_none() => {
-                        self.lose("its first process came without a descriptor".to_owned());
-                    }
-                    Report::Init(pid) => {
-                        self.seen.init = fd;
-                        if let Some(open) = self.open {
-                            open.add_session(pid);
-                        }
-                    }
-                    Report::Listener => {
-                        let shown = self.output.nodes();
-                        self.seen.listener = fd.map(|fd| Arc::new(Listener { fd, shown }));
-                    }
-                    Report::Clients => self.seen.clients = fd.and_then(|fd| Clients::new(fd).ok()),
-                    Report::Terminal => match fd.map(Relay::begin) {
-                        Some(Ok(relay)) => {
-                            self.output.is_on_screen = true;
-                            self.seen.relay = Some(relay);
-                        }
-                        Some(Err(e)) => self.lose(format!("the terminal cannot be relayed: {e}")),
-                        None => self.lose("the terminal came without a descriptor".to_owned()),
-                    },
-                    Report::Stopped => {
-                        if let Some(relay) = &mut self.seen.relay {
-                            relay.suspend();
-                            sandbox::send_order(self.socket.as_fd(), &Order::Continue);
-                        }
-                    }
-                    Report::Namespace => {
-                        let started = fd.ok_or(ErrorKind::UnexpectedEof.into());
-                        let (listed, shown) = (self.plan.network.destinations(), self.output.nodes());
-                        match started.and_then(|fd| RunConnections::start(listed, self.quiet, fd, shown)) {
-                            Ok(connections) => self.seen.connections = Some(connections),
-                            Err(e) => self.lose(format!("the network of its names cannot be served: {e}")),
-                        }
-                    }
-                    Report::Ready(enforcement) => {
-                        // Without a listener nothing decides about the programs inside.
-                        self.seen.clients = self.seen.clients.take().filter(|_| enforcement.listener);
-                        self.seen.ready = Some(*enforcement);
-                    }
-                    Report::Failed(failure) => self.seen.failure = Some(failure),
-                    Report::Covered(covered) => self.seen.covered = Some(covered),
-                    Report::Exited(status) => {
-                        self.seen.status = Some(status);
-                        // The command received SIGTERM, so it counts as timed out regardless of its exit status.
-                        if self.deadlines.asked && self.deadlines.ended.is_none() {
-                            self.deadlines.ended = Some(EarlyEnd::TimedOut);
-                        }
-                        self.deadlines.terminate = None;
-                        self.deadlines.kill = self.deadlines.kill.min(Instant::now() + DRAIN);
-                    }
-                    Report::Killed(count) => self.seen.killed = Some(count),
-                },
+            let taken = match sandbox::receive_report(self.socket.as_fd()) {
+                Ok(Received::Report(report, fd)) => self.take(report, fd),
                 Ok(Received::Nothing) => return,
                 Ok(Received::End) => {
                     self.seen.closed = true;
                     return;
                 }
-                // The state of the helper is unknown, so the run is killed. The loop ends when all processes are
-                // dead.
-                Err(e) => self.lose(e.to_string()),
+                Err(e) => Err(e.to_string()),
+            };
+            // The state of the helper is unknown, so the run is killed. The loop ends when all processes are dead.
+            if let Err(why) = taken {
+                self.seen.lost.get_or_insert(why);
+                self.order_kill(Instant::now());
             }
         }
     }
 
-    /// Ends a run whose reports cannot be read.
-    fn lose(&mut self, why: String) {
-        self.seen.lost.get_or_insert(why);
-        self.order_kill(Instant::now());
+    /// Takes a report and its descriptor.
+    fn take(&mut self, report: Report, fd: Option<OwnedFd>) -> std::result::Result<(), String> {
+        let given = || fd.ok_or_else(|| "a report came without its descriptor".to_owned());
+        let seen = &mut self.seen;
+        match report {
+            Report::Init(pid) => {
+                seen.init = Some(given()?);
+                if let Some(open) = self.run.open {
+                    open.add_session(pid);
+                }
+            }
+            Report::Listener => seen.listener = Some(Arc::new(Listener { fd: given()?, shown: self.output.nodes() })),
+            Report::Clients => seen.clients = Clients::new(given()?).ok(),
+            Report::Terminal => {
+                let relay = Relay::begin(given()?).map_err(|e| format!("the terminal cannot be relayed: {e}"))?;
+                self.output.is_on_screen = true;
+                seen.relay = Some(relay);
+            }
+            Report::Stopped => {
+                if let Some(relay) = &mut seen.relay {
+                    relay.suspend();
+                    sandbox::send_order(self.socket.as_fd(), &Order::Continue);
+                }
+            }
+            Report::Namespace => {
+                let (listed, shown) = (self.plan.network.destinations(), self.output.nodes());
+                let connections = RunConnections::start(listed, self.run.quiet, given()?, shown);
+                let failed = |e| format!("the network of its names cannot be served: {e}");
+                seen.connections = Some(connections.map_err(failed)?);
+            }
+            Report::Ready(enforcement) => {
+                // Without a listener nothing decides about the programs inside.
+                seen.clients = seen.clients.take().filter(|_| enforcement.listener);
+                seen.ready = Some(*enforcement);
+            }
+            Report::Failed(failure) => seen.failure = Some(failure),
+            Report::Covered(covered) => seen.covered = Some(covered),
+            Report::Exited(status) => {
+                seen.status = Some(status);
+                // The command received SIGTERM, so it counts as timed out regardless of its exit status.
+                if self.deadlines.asked {
+                    self.deadlines.ended.get_or_insert(EarlyEnd::TimedOut);
+                }
+                self.deadlines.terminate = None;
+                self.deadlines.kill = self.deadlines.kill.min(Instant::now() + DRAIN);
+            }
+            Report::Killed(count) => seen.killed = Some(count),
+        }
+        Ok(())
     }
 
     fn order_kill(&mut self, now: Instant) {
@@ -441,7 +417,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         // nor a bug.
         let own_fault = self.seen.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);
         if let (None, Some(ended), false) = (&self.seen.ready, self.deadlines.ended, own_fault) {
-            return Err(ended.before_start(&self.plan.argv[0], self.deadlines.timeout));
+            return Err(ended.before_start(&self.plan.argv[0], self.run.timeout, self.seen.reason.as_deref()));
         }
         if let Some(failure) = self.seen.failure {
             return Err(failure.into());
@@ -460,7 +436,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
             stderr,
             duration: self.deadlines.started.elapsed(),
             enforcement: Enforcement { killed_processes: self.seen.killed, ..enforcement },
-            steps: self.steps.map(Steps::finish).unwrap_or_default(),
+            steps: self.run.steps.map(Steps::finish).unwrap_or_default(),
             connections: self.seen.connected,
             changes: Changes::default(),
             snapshots: Vec::new(),

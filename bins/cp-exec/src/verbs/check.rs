@@ -18,7 +18,6 @@ use crate::policy::{Confirm, Policy, Verdict};
 use crate::refusal::with_members;
 use crate::request::{Command, Form, Request, of_line};
 use crate::rules::Risk;
-use crate::run::inside::{home, words_of};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "check",
@@ -45,9 +44,6 @@ pub(crate) struct Args {
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
 }
-
-/// The error for other requests.
-pub(super) const COMMANDS_ONLY: &str = "only commands are decided about: requests of the tools `shell` and `bash`";
 
 /// A decision with its reason.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -108,42 +104,13 @@ impl Reply for Answer {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let policy = Policy::resolve(context, &[])?;
-    let mut hashes = HashCache::of_home(&policy.cp_home);
-    let decide = |command: Result<Command>| match command {
-        Ok(command) => answer_about(&policy, &mut hashes, &command),
-        Err(error) => refused(&policy, None, error),
-    };
-    answer(args, policy.home_text().into_owned(), decide, context)
-}
-
-/// Answers inside a sandbox, where nothing is decided before a program starts.
-pub(crate) fn run_inside(args: &Args, context: &mut Context) -> Result<()> {
-    if context.options.root.is_some() {
-        return Err(Error::usage("`--root` is not available inside a cp-exec sandbox"));
-    }
-    let decide = |command: Result<Command>| {
-        let command = command?;
-        command.check()?;
-        let words = words_of(command.form)?.0;
-        let reason = "the cp-exec outside decides about each program when it starts".to_owned();
-        let (verdict, rule) = (Verdict::Allow, "inside".to_owned());
-        Ok(Answer { verdict, argv: Some(words), rule, reason, cwd: command.cwd, ..Answer::default() })
-    };
-    answer(args, home(), decide, context)
-}
-
-/// Answers the one command, or each request on standard input.
-fn answer(
-    args: &Args,
-    home: String,
-    mut decide: impl FnMut(Result<Command>) -> Result<Answer>,
-    context: &mut Context,
-) -> Result<()> {
+    let mut checks = Checks { hashes: HashCache::of_home(&policy.cp_home), policy };
     if args.string.is_none() && args.command.is_empty() {
-        return filter::run(&mut Requests { decide, home }, Source::Input, args.stream, context);
+        return filter::run(&mut checks, Source::Input, args.stream, context);
     }
     let form = Form::of(args.string.as_deref(), &args.command);
-    let decision = decide(Ok(Command { cwd: args.cwd.clone(), form, typed: true, ..Command::default() }))?;
+    let command = Command { cwd: args.cwd.clone(), form, typed: true, ..Command::default() };
+    let decision = answer_about(&checks.policy, &mut checks.hashes, Ok(command))?;
     if !args.stream.strict_exit || decision.verdict == Verdict::Allow {
         return context.out.answer(&decision);
     }
@@ -153,13 +120,12 @@ fn answer(
 }
 
 /// The requests on standard input, each answered with a decision.
-struct Requests<D> {
-    decide: D,
-    /// The value of `~`.
-    home: String,
+struct Checks {
+    policy: Policy,
+    hashes: HashCache,
 }
 
-impl<D: FnMut(Result<Command>) -> Result<Answer>> Filter for Requests<D> {
+impl Filter for Checks {
     fn accepts(&self) -> &'static [Kind] {
         &[Kind::ToolCall]
     }
@@ -169,24 +135,21 @@ impl<D: FnMut(Result<Command>) -> Result<Answer>> Filter for Requests<D> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let (_, request) = of_line(body, &self.home)?;
-        let command = request.and_then(|request| match request {
-            Request::Command(command) => Ok(command),
-            _ => Err(Error::validation(COMMANDS_ONLY)),
-        });
-        context.out.record(Kind::Item, &(self.decide)(command)?)
+        let (_, request) = of_line(body, &self.policy.home_text())?;
+        let command = request.and_then(Request::into_command);
+        context.out.record(Kind::Item, &answer_about(&self.policy, &mut self.hashes, command)?)
     }
 }
 
-/// The answer about a command.
-pub(super) fn answer_about(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Answer> {
-    if let Err(error) = command.check() {
-        return refused(policy, None, error);
-    }
-    match decision::decide(policy, hashes, command) {
-        Ok(decision) => Ok(decided(policy, decision)),
-        Err(error) => refused(policy, command.words().map(<[String]>::to_vec), error),
-    }
+/// The answer about a command, or about a request that is none.
+pub(super) fn answer_about(policy: &Policy, hashes: &mut HashCache, command: Result<Command>) -> Result<Answer> {
+    let mut argv = None;
+    let decision = command.and_then(|command| {
+        command.check()?;
+        argv = command.words().map(<[String]>::to_vec);
+        decision::decide(policy, hashes, &command)
+    });
+    decision.map_or_else(|error| refused(policy, argv, error), |decision| Ok(decided(policy, decision)))
 }
 
 /// The answer about one command, with the token of a dry run.
@@ -212,7 +175,7 @@ fn decided(policy: &Policy, decision: Decision) -> Answer {
         hint: asks.then(|| hint.to_owned()),
         risk: Some(finding.risk),
         code: asks.then_some(Code::ConfirmationRequired.row().name),
-        exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256 }),
+        exe: Some(Executable::of(&pinned)),
         cwd: Some(cwd.display().to_string()),
         policy: policy.sha256().to_owned(),
         notices,

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use cp_common::program::{Check, Status};
-use cp_common::{Context, Result};
+use cp_common::{Code, Context, Error, Result};
 
 use crate::decision::{self, HashCache};
 use crate::policy::{self, Confirm, Loaded, Policy};
 use crate::request::{Command, Form};
 use crate::run::helper::{Helper, Run};
 use crate::sandbox;
-use crate::sandbox::plan::{Layer, Plan};
+use crate::sandbox::plan::Layer;
 use crate::sandbox::report::Enforcement;
 
 /// Checks everything that a run depends on.
@@ -73,17 +73,7 @@ fn ledger_check(context: &Context) -> Check {
 }
 
 /// Runs `true` with every available layer, under a policy of its own.
-fn probe(wants_cgroup: bool, context: &Context) -> std::result::Result<Enforcement, String> {
-    let plan = plan_of_probe(wants_cgroup, context).map_err(|error| error.to_string())?;
-    let helper = Helper::start(None).map_err(|error| error.to_string())?;
-    match helper.run(&plan, Run { timeout: Duration::from_secs(5), ..Run::default() }) {
-        Ok(outcome) if outcome.status.code == Some(0) => Ok(outcome.enforcement),
-        Ok(outcome) => Err(format!("`true` ended with {:?}", outcome.status)),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn plan_of_probe(wants_cgroup: bool, context: &Context) -> Result<Plan> {
+fn probe(wants_cgroup: bool, context: &Context) -> Result<Enforcement> {
     let mut settings = policy::parse(
         "[exec]\nallowed_commands = [\"true\"]\nrequire = []\ndegraded = \"allow\"\n\
         timeout = 5\n[paths]\nread = [\"/usr\"]\nwrite = []\n",
@@ -95,7 +85,11 @@ fn plan_of_probe(wants_cgroup: bool, context: &Context) -> Result<Plan> {
     let decision = decision::decide(&policy, &mut HashCache::default(), &command)?;
     let mut plan = decision::plan(&policy, decision)?.plan;
     plan.view.session_tmp = None;
-    Ok(plan)
+    let outcome = Helper::start(None)?.run(&plan, Run { timeout: Duration::from_secs(5), ..Run::default() })?;
+    if outcome.status.code != Some(0) {
+        return Err(Error::new(Code::Unknown, format!("`true` ended with {:?}", outcome.status)));
+    }
+    Ok(outcome.enforcement)
 }
 
 fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>) {

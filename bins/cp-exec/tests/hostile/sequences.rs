@@ -144,7 +144,7 @@ fn concurrent_link_swap_frees_no_run() {
         };
         let mut lines = Vec::new();
         let seconds = if times(0, 1) == 1 { "20" } else { "4" };
-        lines.push(shell(&["python3", "-c", SCRIPT, "swap.py", seconds]));
+        let swapping = exec.command(&["--timeout", "30", "--", "python3", "-c", SCRIPT, "swap.py", seconds]).start();
         for at in 0..times(40, 300) {
             lines.push(shell(&["sh", "-c", "cat d/secret; echo planted > d/planted"]));
             lines.push(json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", "cat secret .token; echo > planted"], "cwd": "d"}}).to_string());
@@ -153,19 +153,15 @@ fn concurrent_link_swap_frees_no_run() {
             lines.push(file("write_file", json!({"path": "d/.bashrc", "content": "x", "mode": "create"})));
             lines.push(file("list_directory", json!({"path": "d"})));
         }
-        let (answers, _) = exec.answers(&["--jobs", "4", "--timeout", "30"], &lines.join("\n"));
+        let (answers, _) = exec.answers(&["--timeout", "30"], &lines.join("\n"));
         scene.is_untouched(&format!("{who:?}"));
         let said = answers.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
         assert!(!said.contains(SECRET), "{who:?}");
         let listed =
             |name: &str| answers.iter().any(|answer| answer["type"] == "item" && answer.to_string().contains(name));
         assert!(!listed("\".token\"") && listed("\"secret\""), "{who:?}: a directory outside was listed");
-        let swapped = answers.iter().find_map(|answer| {
-            let result = details(answer);
-            result["stdout"].as_str().filter(|_| result["argv"][3] == "swap.py").map(str::to_owned)
-        });
         // The control: it was swapped hundreds of times, and both sides of the swap were met.
-        let swapped = swapped.unwrap_or_default();
+        let swapped = details(&swapping.wait().records()[0])["stdout"].as_str().unwrap_or_default().to_owned();
         assert!(swapped.trim().parse::<u32>().is_ok_and(|count| count > 300), "{who:?}: swapped {swapped}");
         let done = answers.iter().filter(|answer| answer["ok"] == true).count();
         assert!(done > 10 && done < answers.len(), "{who:?}: {done} of {}", answers.len());

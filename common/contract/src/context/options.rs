@@ -109,7 +109,7 @@ pub enum RowFailures {
 }
 
 /// The options of a verb that reads a stream.
-#[derive(Args, Clone, Copy, Debug, Default)]
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Options of a stream")]
 pub struct StreamOptions {
     /// Format of standard input (default: detected from its first line)
@@ -186,7 +186,7 @@ pub struct AppendOptions {
 }
 
 /// The options of a verb that changes or deletes.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Options of a write")]
 pub struct WriteOptions {
     /// Show what would change, and print a confirm token

@@ -110,7 +110,7 @@ impl Args {
         // A terminal that the agent does not get is not a source of input.
         let is_terminal = rustix::termios::isatty(rustix::stdio::stdin());
         let stdin = if is_terminal { None } else { Some(streams::copy_own_stdin()?) };
-        let mut prepared = Prepared::new(engine, "agent", ruling, stdin, None)?;
+        let mut prepared = Prepared::new(engine, "agent", ruling, stdin)?;
         prepared.patience = PATIENCE;
         prepared.quiet = facts.map_or(&[], |facts| &facts.quiet);
         Ok(prepared)
@@ -193,7 +193,7 @@ fn say(context: &mut Context, kind: &'static str, messages: impl IntoIterator<It
 
 /// Runs the agent, and reports its end on standard error.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<FinishedRun> {
-    let (ran, passed) = pass_on(is_live(context), context, |watch| prepared.run(watch));
+    let (ran, passed) = pass_on(is_live(context), &mut prepared, engine, context);
     let summary = summary(&ran);
     // At a terminal these are the messages of this program, which the screen of the agent did not show.
     let kept = ran.as_ref().ok().filter(|_| prepared.has_terminal()).map(|outcome| outcome.stderr.bytes.clone());

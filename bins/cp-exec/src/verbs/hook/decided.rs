@@ -119,7 +119,7 @@ impl Question<'_> {
             timeout: line.timeout,
             ..Command::default()
         };
-        let answer = check::answer_about(&engine.policy, &mut engine.hashes, &command)?;
+        let answer = check::answer_about(&engine.policy, &mut engine.hashes, Ok(command))?;
         let verdict = match answer.verdict {
             policy::Verdict::Allow if contained => Verdict::Pass,
             policy::Verdict::Allow => Verdict::Rewrite(self.with_command(rewriting.of(&line))),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::replace;
@@ -19,7 +19,7 @@ use crate::nofollow;
 use crate::policy::{Access, HostCall, Policy};
 use crate::run::Engine;
 use crate::tools::filesystem;
-use crate::verbs::run::{self, HostedLine};
+use crate::verbs::run;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "hook shell",
@@ -85,12 +85,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         engine.policy.allow(snapshot, false);
     }
     let shell_text = wrapped.as_ref().zip(name).map(|(wrapped, name)| wrapped.text(&format!("/tmp/{name}")).into());
-    let line = HostedLine {
-        command: command.clone(),
-        cwd: cwd.display().to_string(),
+    let line = run::Args {
+        string: Some(command.clone()),
+        cwd: Some(cwd.display().to_string()),
         timeout: decision.and_then(|decision| decision.timeout).map(|milliseconds| milliseconds / 1000.0),
         shell_text,
-        reads_input: wrapped.is_none(),
+        stdin: wrapped.is_none().then(|| "-".to_owned()),
+        ..run::Args::default()
     };
     run::run_hosted(&mut engine, line, context)?;
     if let Some((wrapped, name)) = wrapped.as_ref().zip(name) {
@@ -102,11 +103,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Runs a line inside of an agent as it is, because the sandbox of the agent contains it. Returns only on failure.
 pub(super) fn run_inside(args: &Args) -> Error {
-    let shell = |name: &str| replace(name, ["-c", &args.line], &BTreeMap::new());
-    match shell("bash") {
-        e if e.kind() == ErrorKind::NotFound => Error::io("/bin/sh cannot be started", shell("/bin/sh")),
-        e => Error::io("bash cannot be started", e),
-    }
+    run::replaced_by_line(&args.line, &BTreeMap::new())
 }
 
 fn variable(name: &str) -> Option<String> {

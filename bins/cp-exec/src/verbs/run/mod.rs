@@ -1,6 +1,5 @@
 //! `cp-exec`: runs one command, or every request on standard input.
 
-pub(super) mod answers;
 mod inside;
 mod once;
 mod requests;
@@ -9,7 +8,6 @@ use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
 use cp_common::output::{Format, Severity, has_lost_reader, to_stderr};
@@ -22,14 +20,14 @@ use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
-pub(crate) use self::inside::run as run_inside;
+pub(crate) use self::inside::{replaced_by_line, run as run_inside};
 use self::requests::{Overrides, Requests};
 use crate::decision;
 use crate::decision::confirm;
 use crate::policy::{Access, HostCall, Policy};
 use crate::request::{Command, Form, word_text};
 use crate::run::approvals::paused;
-use crate::run::{Engine, FinishedRun, Prepared, Stream, Watch, streams, until_answered};
+use crate::run::{Engine, FinishedRun, Prepared, RunResult, Stream, streams, until_answered};
 use crate::verbs::{allow, check};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -59,26 +57,23 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 };
 
 /// Run a command, or the requests on standard input
-#[derive(clap::Args, Default)]
+#[derive(clap::Args, Clone, Default, PartialEq)]
 pub(crate) struct Args {
     /// Directory to run it in
     #[arg(short = 'C', long, value_name = "DIR", help_heading = "Execution")]
-    cwd: Option<String>,
+    pub cwd: Option<String>,
     /// The time after which it is killed, at most 10m
     #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Execution")]
-    timeout: Option<f64>,
-    /// The time before the deadline at which it gets SIGTERM
-    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Execution", hide_short_help = true)]
-    grace: Option<f64>,
+    pub timeout: Option<f64>,
     /// A variable to set (repeatable)
     #[arg(long, value_name = "K=V", help_heading = "Execution", hide_short_help = true)]
-    env: Vec<String>,
+    pub env: Vec<String>,
     /// A directory of executable tools that requests may call (repeatable)
     #[arg(long, value_name = "DIR", help_heading = "Requests", hide_short_help = true)]
-    tools: Vec<PathBuf>,
+    pub tools: Vec<PathBuf>,
     /// The command's standard input: a file, or `-` for that of cp-exec
     #[arg(long, value_name = "FILE", help_heading = "Execution")]
-    stdin: Option<String>,
+    pub stdin: Option<String>,
     /// A command line, run by a shell inside the sandbox
     #[arg(
         short = 'c',
@@ -87,33 +82,31 @@ pub(crate) struct Args {
         conflicts_with = "command",
         help_heading = "Execution"
     )]
-    string: Option<String>,
+    pub string: Option<String>,
     /// Read-only: no writes and no network, whatever the policy allows
     #[arg(long, help_heading = "Permissions")]
-    read_only: bool,
-    /// Number of requests to run at once; the answers keep their order
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Requests", hide_short_help = true)]
-    jobs: u16,
+    pub read_only: bool,
     /// Internal: the tool call of another agent that it serves, as HOST/SESSION/CALL
     #[arg(long, value_name = "CALL", hide = true)]
-    hosted: Option<String>,
+    pub hosted: Option<String>,
     /// Internal: serve the process that started this one, for a day at most, and end with it
     #[arg(long, hide = true)]
-    lasting: bool,
+    pub lasting: bool,
     /// Internal: the inherited descriptor of a lock, which stays locked while a process of a run exists
     #[arg(long, value_name = "FD", hide = true)]
-    lock: Option<i32>,
+    pub lock: Option<i32>,
     #[command(flatten)]
-    write: WriteOptions,
+    pub write: WriteOptions,
     #[command(flatten)]
-    stream: StreamOptions,
+    pub stream: StreamOptions,
     /// The command and its arguments, after `--`
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    command: Vec<OsString>,
+    pub command: Vec<OsString>,
+    /// The text that the shell runs for the line of an agent, if the agent adds something around it.
     #[arg(skip)]
-    shell_text: Option<Box<str>>,
+    pub shell_text: Option<Box<str>>,
     #[arg(skip)]
-    is_hosted_line: bool,
+    pub is_hosted_line: bool,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -176,45 +169,26 @@ pub(super) fn notice_of_repository(engine: &Engine, context: &mut Context) {
     context.out.notice("below_repository", Severity::Warning, message);
 }
 
-/// A line of another agent's shell.
-pub(crate) struct HostedLine {
-    pub command: String,
-    pub cwd: String,
-    /// The time limit in seconds.
-    pub timeout: Option<f64>,
-    /// The text that the shell runs for the line, if the agent adds something around it.
-    pub shell_text: Option<Box<str>>,
-    pub reads_input: bool,
-}
-
 /// Runs the line of another agent's shell, with the exit status of the line.
-pub(crate) fn run_hosted(engine: &mut Engine, line: HostedLine, context: &mut Context) -> Result<()> {
-    let HostedLine { command: line, cwd, timeout, shell_text, reads_input } = line;
-    let stdin = reads_input.then(|| "-".to_owned());
-    let string = Some(line);
-    let args = Args { string, cwd: Some(cwd), timeout, shell_text, stdin, is_hosted_line: true, ..Args::default() };
+pub(crate) fn run_hosted(engine: &mut Engine, line: Args, context: &mut Context) -> Result<()> {
     begin(engine, false, context)?;
-    command(engine, &args, context)
+    command(engine, &Args { is_hosted_line: true, ..line }, context)
 }
 
 /// Answers every request on standard input.
 fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
-    if args.stdin.is_some() {
-        return Err(Error::usage("--stdin without a command").hint("a request carries its own input in `stdin`"));
+    let of_command = [
+        (args.stdin.is_some(), "--stdin", "a request carries its own input in `stdin`"),
+        (args.write.request_id.is_some(), "--request-id", "give the command after --"),
+        (args.write.confirm.is_some(), "--confirm", "give each request its own token as `confirm`"),
+    ];
+    if let Some((_, option, hint)) = of_command.iter().find(|(is_given, ..)| *is_given) {
+        let message = format!("{option} applies to one command, not to requests on standard input");
+        return Err(Error::usage(message).hint(*hint));
     }
-    if args.write.request_id.is_some() {
-        return Err(Error::usage("--request-id applies to one command, not to requests on standard input")
-            .hint("give the command after --"));
-    }
-    let grace = duration_of("--grace", args.grace)?;
-    let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, grace, env: variables(args)? };
-    if args.write.confirm.is_some() {
-        return Err(Error::usage("--confirm applies to one command, not to requests on standard input")
-            .hint("give each request its own token as `confirm`"));
-    }
-    let mut requests = Requests::new(engine, overrides, args.stream, args.jobs.into(), args.write.dry_run)?;
-    let outcome = filter::run(&mut requests, Source::Input, args.stream, context);
-    outcome.and(requests.wind_down(context))
+    let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, env: variables(args)? };
+    let mut requests = Requests { engine, overrides, dry_run: args.write.dry_run, noticed: 0 };
+    filter::run(&mut requests, Source::Input, args.stream, context)
 }
 
 /// Runs the command of the command line, and answers or exits with its status.
@@ -266,23 +240,17 @@ impl Args {
 
 /// Answers the one command, or exits with its status.
 fn answer(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
-    if context.out.format() != Format::Raw {
-        return outcome.and_then(|done| {
-            let output = done.result.text();
-            match done.into_answer() {
-                Ok(result) => context.out.record(Kind::ExecResult, &result),
-                // The output of the command explains its failure; in JSON the error has it.
-                Err(error) => {
-                    if context.out.format() == Format::Text && !output.is_empty() {
-                        context.out.piece(&format!("{output}\n"))?;
-                    }
-                    Err(error)
-                }
-            }
-        });
+    if context.out.format() == Format::Raw {
+        exit_with_status(&outcome, context);
+        return Ok(());
     }
-    exit_with_status(outcome, context);
-    Ok(())
+    let done = outcome?;
+    let output = done.result.text();
+    // The output of the command explains its failure; in JSON the error has it.
+    if done.failure.is_some() && context.out.format() == Format::Text && !output.is_empty() {
+        context.out.piece(&format!("{output}\n"))?;
+    }
+    context.out.record(Kind::ExecResult, &done.into_answer()?)
 }
 
 /// True unless the caller explicitly asks for JSON: the output of an agent is passed on, also into a pipe.
@@ -295,24 +263,31 @@ pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -
     if outcome.is_err() || !is_live(context) {
         return answer(outcome, context);
     }
-    exit_with_status(outcome, context);
+    exit_with_status(&outcome, context);
     Ok(())
 }
 
-/// Exits with the status of the command.
-fn exit_with_status(outcome: Result<FinishedRun>, context: &mut Context) {
-    let status = match outcome {
-        Ok(done) => {
-            if let Some((_, why)) = done.failure.as_ref().filter(|_| done.is_ended) {
-                to_stderr(&format!("cp-exec: {why}\n"));
-            }
-            raw_status(&done)
+/// Exits with the status of the command, as a chain loader does. What kept it from an end of its own is said on standard
+/// error.
+fn exit_with_status(outcome: &Result<FinishedRun>, context: &mut Context) {
+    let (failure, is_ended) = match outcome {
+        Ok(done) => (done.failure.as_ref(), done.is_ended),
+        Err(error) => (Some(error), true),
+    };
+    if let Some(error) = failure.filter(|_| is_ended) {
+        let hint = error.hint_text().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
+        to_stderr(&format!("cp-exec: {error}{hint}\n"));
+    }
+    let status = match (failure.map(Error::code), outcome) {
+        (Some(Code::Timeout), _) => 124,
+        (Some(Code::Interrupted), _) => 130,
+        (_, Ok(done)) => {
+            let of_signal = || 128 + done.result.signal.unwrap_or_default();
+            u8::try_from(done.result.return_code.map_or_else(of_signal, |code| code & 0xff)).unwrap_or(125)
         }
-        Err(error) => {
-            let hint = error.hint_text().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
-            to_stderr(&format!("cp-exec: {error}{hint}\n"));
-            raw_refusal(&error)
-        }
+        (Some(Code::NotFound), _) => 127,
+        (Some(Code::Forbidden | Code::ConfirmationRequired | Code::HumanRequired | Code::Conflict), _) => 126,
+        _ => 125,
     };
     context.out.ended_with(status);
 }
@@ -329,28 +304,22 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
     let asked = (args.command.iter().map(word_text).collect::<Vec<_>>(), &args.string);
     let read = command_of(&engine.policy, args);
     let command = on_record(engine, &asked, read)?;
-    let grace = duration_of("--grace", args.grace)?;
     let input = args.input(context);
     let stdin = || match input {
         None => Ok(None),
         Some("-") => streams::copy_own_stdin().map(Some),
         Some(path) => streams::stdin_from_file(path.as_ref()).map(Some),
     };
-    let ready = until_answered(engine, command.typed, |engine| ready(engine, &command, stdin, grace));
-    let (prepared, notices) = on_record(engine, &asked, ready)?;
-    for notice in notices {
+    let ready = until_answered(engine, command.typed, |engine| ready(engine, &command, stdin));
+    let prepared = on_record(engine, &asked, ready)?;
+    for notice in prepared.notices() {
         context.out.notice("command", Severity::Info, notice);
     }
     Ok(prepared)
 }
 
-/// Decides about a command, and records its intent and notices.
-fn ready(
-    engine: &mut Engine,
-    command: &Command,
-    stdin: impl Fn() -> Result<Option<OwnedFd>>,
-    grace: Option<Duration>,
-) -> Result<(Prepared, Vec<String>)> {
+/// Decides about a command, and records its intent.
+fn ready(engine: &mut Engine, command: &Command, stdin: impl Fn() -> Result<Option<OwnedFd>>) -> Result<Prepared> {
     if let Some(token) = &command.confirm {
         inspect(&engine.policy.cp_home, token)?;
     }
@@ -358,15 +327,14 @@ fn ready(
     let mut ruling = decision::plan(&engine.policy, decision)?;
     let by_person = command.typed && terminal::is_there();
     confirm::confirm_ruling(&engine.policy, &mut ruling, command.confirm.as_deref(), by_person)?;
-    let notices = ruling.decision.notices.clone();
-    Ok((Prepared::new(engine, "shell", ruling, stdin()?, grace)?, notices))
+    Prepared::new(engine, "shell", ruling, stdin()?)
 }
 
 /// Runs a command.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, args: &Args, context: &mut Context) -> Result<FinishedRun> {
     let copy = if args.input(context) == Some("-") { prepared.clone_stdin()? } else { None };
     let is_raw = context.out.format() == Format::Raw;
-    let (ran, passed) = pass_on(is_raw, context, |watch| prepared.run(watch));
+    let (ran, passed) = pass_on(is_raw, &mut prepared, engine, context);
     if let Some(copy) = copy {
         streams::advance_own_stdin(copy);
     }
@@ -374,12 +342,13 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, args: &Args, context: 
     passed.map(|()| finished)
 }
 
-/// Passes the output of a run on as it arrives, if it is `live`. Also returns the first failure to write it.
-pub(super) fn pass_on<T>(
+/// Runs a command, and passes its output on as it arrives if it is `live`. Also returns the first failure to write it.
+pub(super) fn pass_on(
     live: bool,
+    prepared: &mut Prepared,
+    engine: &mut Engine,
     context: &mut Context,
-    run: impl FnOnce(Option<Watch<'_>>) -> T,
-) -> (T, Result<()>) {
+) -> (RunResult, Result<()>) {
     let mut passed = Ok(());
     let mut pass = |stream: Stream, bytes: &[u8]| match stream {
         Stream::Out => {
@@ -390,7 +359,7 @@ pub(super) fn pass_on<T>(
         }
         Stream::Err => std::io::stderr().write_all(bytes).is_ok(),
     };
-    let ran = run(if live { Some(&mut pass) } else { None });
+    let ran = prepared.run(engine, if live { Some(&mut pass) } else { None });
     (ran, passed)
 }
 
@@ -418,15 +387,6 @@ fn variables(args: &Args) -> Result<Vec<(String, String)>> {
     pairs.collect()
 }
 
-fn duration_of(option: &str, value: Option<f64>) -> Result<Option<Duration>> {
-    value
-        .map(|value| {
-            Duration::try_from_secs_f64(value)
-                .map_err(|_| Error::usage(format!("{option} {value}: not a valid number of seconds")))
-        })
-        .transpose()
-}
-
 /// Records a refusal before it is answered.
 pub(super) fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Result<T>) -> Result<T> {
     match outcome {
@@ -435,25 +395,5 @@ pub(super) fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, o
             Err(error)
         }
         other => other,
-    }
-}
-
-/// The exit status in the raw format: that of the command, as for a chain loader.
-fn raw_status(done: &FinishedRun) -> u8 {
-    match (&done.failure, done.result.return_code, done.result.signal) {
-        (Some((Code::Timeout, _)), ..) => 124,
-        (Some((Code::Interrupted, _)), ..) => 130,
-        (_, Some(code), _) => u8::try_from(code & 0xff).unwrap_or(125),
-        (_, None, signal) => u8::try_from(128 + signal.unwrap_or(0)).unwrap_or(125),
-    }
-}
-
-fn raw_refusal(error: &Error) -> u8 {
-    match error.code() {
-        Code::NotFound => 127,
-        Code::Timeout => 124,
-        Code::Interrupted => 130,
-        Code::Forbidden | Code::ConfirmationRequired | Code::HumanRequired | Code::Conflict => 126,
-        _ => 125,
     }
 }

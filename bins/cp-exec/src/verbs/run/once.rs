@@ -7,6 +7,7 @@ use cp_common::output::Format;
 use cp_common::program::idempotency::{Begun, begin};
 use cp_common::{Code, Context, Error, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Args, prepare, supervise, variables};
 use crate::digest::sha256;
@@ -17,7 +18,7 @@ use crate::run::{Engine, FinishedRun};
 #[derive(Serialize, Deserialize)]
 struct StoredResult {
     result: ExecResult,
-    failure: Option<(String, String)>,
+    failure: Option<Value>,
 }
 
 /// Runs the command, or returns the stored result of its request id.
@@ -35,17 +36,17 @@ pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Re
     };
     // From here on the command may have had an effect. If no result is stored, a repeated request reports that the
     // first one did not finish.
-    let FinishedRun { result, failure, is_ended, refusal } = supervise(prepared, engine, args, context)?;
-    if failure.as_ref().is_some_and(|(code, _)| *code == Code::Interrupted) {
-        return Ok(FinishedRun { result, failure, is_ended, refusal });
+    let done = supervise(prepared, engine, args, context)?;
+    if done.failure.as_ref().is_some_and(|error| error.code() == Code::Interrupted) {
+        return Ok(done);
     }
-    let named = failure.as_ref().map(|(code, message)| (code.row().name.to_owned(), message.clone()));
-    let kept = request.keep(Ok(StoredResult { result, failure: named }), context)?;
-    Ok(FinishedRun { result: kept.result, failure, is_ended, refusal })
+    let failure = done.failure.as_ref().map(Error::to_value);
+    let kept = request.keep(Ok(StoredResult { result: done.result, failure }), context)?;
+    Ok(FinishedRun { result: kept.result, ..done })
 }
 
 /// The parts of the command line that identify the command.
-fn request_identity(args: &Args, context: &Context) -> Result<serde_json::Value> {
+fn request_identity(args: &Args, context: &Context) -> Result<Value> {
     let input = match args.stdin.as_deref() {
         None => None,
         Some("-") => {
@@ -59,10 +60,9 @@ fn request_identity(args: &Args, context: &Context) -> Result<serde_json::Value>
     let base = context.base()?;
     let cwd = args.cwd.as_ref().map(|cwd| base.join(cwd));
     let tools = args.tools.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
-    let limits = (args.timeout, args.grace);
     let place = (&base, cwd, &context.options.root, tools);
     let words: Vec<String> = args.command.iter().map(word_text).collect();
-    let asked = ("run", words, &args.string, variables(args)?, limits, place, input);
+    let asked = ("run", words, &args.string, variables(args)?, args.timeout, place, input);
     serde_json::to_value(asked)
         .map_err(|e| Error::new(Code::Unknown, format!("what is asked cannot be written down: {e}")))
 }
@@ -73,6 +73,5 @@ fn repeat_result(kept: StoredResult, context: &mut Context) -> Result<FinishedRu
         context.out.raw(result.stdout.as_bytes())?;
         std::io::stderr().write_all(result.stderr.as_bytes())?;
     }
-    let failure = failure.map(|(code, message)| (Code::from_name(&code).unwrap_or(Code::Unknown), message));
-    Ok(FinishedRun { result, failure, is_ended: false, refusal: None })
+    Ok(FinishedRun { result, failure: failure.as_ref().map(Error::from_value), is_ended: false })
 }
