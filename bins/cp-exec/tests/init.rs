@@ -8,16 +8,21 @@ use serde_json::{Value, json};
 
 use crate::exec::{Exec, Who};
 
+/// A place with a starter policy.
+fn begun() -> Exec {
+    let exec = Exec::without_policy();
+    assert_eq!(exec.ask(&["policy", "init"]).0["data"]["written"], true);
+    exec
+}
+
 fn policy_of(exec: &Exec) -> String {
     exec.home.read("config/policy.toml")
 }
 
 #[test]
 fn policy_init_never_overwrites_policy() {
-    let exec = Exec::new(Who::Me);
+    let exec = begun();
     assert_eq!(exec.ask(&["policy", "init"]).1, 6);
-    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
-    assert_eq!(exec.ask(&["policy", "init"]).0["data"]["written"], true);
     let policy = exec.ask(&["policy", "show"]).0["data"]["policy"].clone();
     let text = exec.command(&["policy", "show", "--format", "text"]).run().stdout;
     let other = Exec::new(Who::Me);
@@ -31,8 +36,7 @@ fn policy_init_never_overwrites_policy() {
 
 #[test]
 fn starter_policy_asks_before_removing_and_not_before_overwriting() {
-    let exec = Exec::without_policy();
-    exec.ask(&["policy", "init"]);
+    let exec = begun();
     exec.write("a", "a");
     exec.write("b", "b");
     assert_eq!(exec.ask(&["--", "rm", "b"]).1, 5);
@@ -44,8 +48,7 @@ fn starter_policy_asks_before_removing_and_not_before_overwriting() {
 
 #[test]
 fn starter_policy_redirects_requests_to_tool_calls_and_runs_typed_commands() {
-    let exec = Exec::without_policy();
-    exec.ask(&["policy", "init"]);
+    let exec = begun();
     exec.write("a", "one\n");
     for (words, said) in [(&["ls", "a"][..], "a\n"), (&["cat", "a"], "one\n")] {
         let (answer, status) = exec.ask(&[&["--"], words].concat());
@@ -70,8 +73,7 @@ fn starter_policy_redirects_requests_to_tool_calls_and_runs_typed_commands() {
 
 #[test]
 fn starter_policy_allows_all_unrestricted_programs() {
-    let exec = Exec::without_policy();
-    exec.ask(&["policy", "init"]);
+    let exec = begun();
     let policy = policy_of(&exec);
     assert!(policy.contains("allowed_commands = [\"*\"]\n"), "{policy}");
     assert!(policy.lines().all(|line| line.len() <= 160), "{policy}");

@@ -11,7 +11,7 @@ use cp_common::{Code, Error, Result};
 
 use super::program::ProgramLookup;
 use crate::policy::{Access, Intent, Policy, allowable, normal};
-use crate::refusal::{denied, owner_hint, refuse};
+use crate::refusal::{denied, refuse};
 use crate::request::Command;
 use crate::rules::{Arguments, Operand, Served, escalation};
 
@@ -28,7 +28,7 @@ pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> 
     }
     if exec.restricted_commands.iter().any(|restricted| restricted == name || restricted == word) {
         let error = refuse("restricted", format!("`{name}` is in restricted_commands"));
-        return Err(error.hint(owner_hint("exec.restricted_commands")));
+        return Err(error.hint(policy.setting_hint("exec.restricted_commands")));
     }
     if word.contains([' ', '\t', '\n', '|', ';', '&', '<', '>']) && !word.contains('/') {
         return Err(Error::validation(format!("`{word}` is a command line, not the name of a program"))

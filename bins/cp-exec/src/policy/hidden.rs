@@ -10,10 +10,10 @@ use super::Policy;
 use super::bounds::Access;
 use super::built_in;
 use super::modules::{Governed, Module};
-use super::patterns::{check_links, covering};
+use super::patterns::{Pattern, check_links, covering};
 use crate::names::{is_guarded, is_guarded_by_link};
 use crate::nofollow::{self, Node, follow};
-use crate::refusal::{denied, denied_by, refuse_link};
+use crate::refusal::{denied, refuse_link};
 
 impl Policy {
     /// All paths that are hidden from every command, including those that do not exist. Names that are hidden at any
@@ -134,10 +134,7 @@ fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
 /// the same path before links were resolved.
 pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()> {
     visible(policy, path, Access::Write)?;
-    if let Some(pattern) = covering(&policy.pristine, path) {
-        let hint = policy.setting_hint("paths.pristine");
-        return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
-    }
+    policy.check_pattern(Access::Write, path, "pristine", covering(&policy.pristine, path))?;
     if let Some(governed) = &policy.governed {
         governed.check_writable(path)?;
     }
@@ -160,10 +157,14 @@ pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()>
 impl Policy {
     /// Refuses a path that the policy or one of these modules forbids.
     pub(crate) fn check_forbidden(&self, access: Access, path: &Path, modules: &[&Module]) -> Result<()> {
-        if let Some(pattern) = self.bounds.forbidding(path) {
-            let hint = self.setting_hint("paths.forbidden");
-            return Err(denied_by(access.name(), path, "forbidden", pattern.text()).hint(hint));
-        }
+        self.check_pattern(access, path, "forbidden", self.bounds.forbidding(path))?;
         modules.iter().try_for_each(|module| module.check_not_forbidden(access, path))
+    }
+
+    /// Refuses a path that a pattern of a list excludes.
+    fn check_pattern(&self, access: Access, path: &Path, list: &str, pattern: Option<&Pattern>) -> Result<()> {
+        let Some(pattern) = pattern else { return Ok(()) };
+        let error = denied(access.name(), path).with("rule", list).with("pattern", pattern.text());
+        Err(error.hint(self.setting_hint(&format!("paths.{list}"))))
     }
 }

@@ -39,7 +39,7 @@ pub(crate) use self::patterns::{escaped, expand, normal};
 pub(crate) use self::trust::{check_directory, name_of, others_write};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};
-use crate::refusal::{owner_hint, refuse};
+use crate::refusal::refuse;
 
 /// The input of every decision and every sandbox of this process. Only the current call changes.
 #[derive(Clone)]
@@ -215,11 +215,14 @@ impl Policy {
         }
     }
 
-    /// The hint of a refusal that a setting would lift. Without a policy, the hint is to create one.
+    /// The hint of a refusal that a setting would lift. It names who can change the setting, and does not ask the caller
+    /// to change it. Without a policy, the hint is to create one.
     pub(crate) fn setting_hint(&self, setting: &str) -> String {
         match &self.loaded.file {
             None => "`cp-exec policy init` writes a policy that allows the programs of this machine; with --for DIR also what a project needs".to_owned(),
-            Some(file) => owner_hint(&format!("{setting}, in {}", file.display())),
+            Some(file) => {
+                format!("only the owner of the policy can allow it ({setting}, in {})", file.display())
+            }
         }
     }
 

@@ -176,11 +176,10 @@ impl Module {
         if access == Access::Execute {
             bounds.extend(self.scripts.iter().flat_map(|(pattern, _)| pattern.present()));
         }
-        let inside = paths.iter().flat_map(|path| match bounds.iter().any(|bound| path.starts_with(bound)) {
-            true => vec![path.clone()],
-            false => bounds.iter().filter(|bound| bound.starts_with(path)).cloned().collect(),
-        });
-        inside.collect()
+        let is_inside = |path: &&PathBuf| bounds.iter().any(|bound| path.starts_with(bound));
+        let (inside, around): (Vec<_>, Vec<_>) = paths.iter().partition(is_inside);
+        let within = bounds.iter().filter(|bound| around.iter().any(|path| bound.starts_with(path)));
+        inside.into_iter().chain(within).cloned().collect()
     }
 
     /// The forbidden paths, which are hidden. A link is not another name of its target, which is hidden at its own path.

@@ -276,7 +276,10 @@ mod tests {
             assert!(extended.text.starts_with(text), "{}", extended.text);
             let after = policy::parse(&extended.text).unwrap_or_else(|e| panic!("{e}\n{}", extended.text));
             let names: Vec<String> = after.project[project].network.iter().map(ToString::to_string).collect();
-            assert_eq!((names.concat(), after.exec.network), ("pypi.orga.test".to_owned(), Default::default()));
+            assert_eq!(
+                (names.concat(), after.exec.network),
+                ("pypi.orga.test".to_owned(), cp_egress::Network::default())
+            );
             assert_eq!((after.project[project].read.concat(), after.paths.read.concat()), ("/data".into(), ".".into()));
             assert_eq!(extend(&extended.text, Some(project), additions()).adds, []);
             let everywhere = extend(text, None, additions());
