@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, TomlError, Value};
 
-use super::project::Found;
 use crate::digest::sha256;
 use crate::policy;
 
@@ -107,6 +106,34 @@ fn append(list: &mut Array, value: &str) {
     list.push_formatted(value);
     list.set_trailing("\n");
     list.set_trailing_comma(true);
+}
+
+/// A kind of project, with its evidence.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Found {
+    /// The kind of work: python, node, pnpm, cargo, go, java, ruby, c, make, just or git.
+    pub(super) kind: String,
+    /// The files that indicate this kind.
+    pub(super) evidence: Vec<String>,
+    /// The additions to the policy.
+    #[serde(skip)]
+    pub(super) adds: Vec<Addition>,
+    /// Names from which its programs download packages, for `cp-exec allow network`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) registries: Vec<String>,
+    /// Programs that are not installed or cannot be trusted.
+    pub(super) missing: Vec<String>,
+}
+
+impl Found {
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let registries = self.registries.join(" ");
+        let line = format!("  to download packages: cp-exec allow network {registries}");
+        let head = format!("{} ({})", self.kind, self.evidence.join(", "));
+        let missing = self.missing.iter().map(|name| format!("  missing: {name}"));
+        [head].into_iter().chain((!registries.is_empty()).then_some(line)).chain(missing)
+    }
 }
 
 /// A new policy, or one with additions.

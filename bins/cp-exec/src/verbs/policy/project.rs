@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::Home;
 use cp_common::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-use super::additions::Addition;
+use super::additions::{Addition, Found};
 use super::toolchains::{self, CATALOGUE, Group, Program, is_of_system};
 use crate::glob::name_matches;
 use crate::refusal::refuse;
@@ -40,24 +39,6 @@ pub(crate) fn check(directory: &Path, home: &Path, cp_home: &Home) -> Result<()>
         return Err(refuse("base", message).hint("change to the directory of a project, or give it"));
     }
     Ok(())
-}
-
-/// A kind of project, with its evidence.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Found {
-    /// The kind of work: python, node, pnpm, cargo, go, java, ruby, c, make, just or git.
-    kind: String,
-    /// The files that indicate this kind.
-    evidence: Vec<String>,
-    /// The additions to the policy.
-    #[serde(skip)]
-    pub(super) adds: Vec<Addition>,
-    /// Names from which its programs download packages, for `cp-exec allow network`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    registries: Vec<String>,
-    /// Programs that are not installed or cannot be trusted.
-    missing: Vec<String>,
 }
 
 /// The needs of the files in a directory.
@@ -98,14 +79,6 @@ impl Found {
             found.registries.clone_from(&group.registries);
         }
         found
-    }
-
-    pub(super) fn lines(&self) -> impl Iterator<Item = String> {
-        let registries = self.registries.join(" ");
-        let line = format!("  to download packages: cp-exec allow network {registries}");
-        let head = format!("{} ({})", self.kind, self.evidence.join(", "));
-        let missing = self.missing.iter().map(|name| format!("  missing: {name}"));
-        [head].into_iter().chain((!registries.is_empty()).then_some(line)).chain(missing)
     }
 
     /// Adds the programs of a group that this machine has. Programs of another installation than the first required
