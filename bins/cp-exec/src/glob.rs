@@ -3,12 +3,7 @@
 
 /// True if a word has an unquoted `*` or `?`.
 pub(crate) fn is_pattern(word: &str) -> bool {
-    let mut escaped = false;
-    word.chars().any(|c| {
-        let is_wildcard = !escaped && matches!(c, '*' | '?');
-        escaped = !escaped && c == '\\';
-        is_wildcard
-    })
+    word.replace("\\\\", "").replace("\\*", "").replace("\\?", "").contains(['*', '?'])
 }
 
 /// The literal word of a pattern without wildcards.

@@ -13,12 +13,6 @@ pub(crate) fn refuse(rule: &str, reason: impl Into<String>) -> Error {
     Error::new(Code::Forbidden, reason.clone()).with("rule", rule).with("reason", reason)
 }
 
-/// The hint for a setting of the policy. It names who can change the setting and does not ask the caller to change
-/// it.
-pub(crate) fn owner_hint(setting: &str) -> String {
-    format!("only the owner of the policy can allow it ({setting})")
-}
-
 /// The words before the command that allows what was refused.
 pub(crate) const TO_ALLOW: &str = "to allow it: ";
 
@@ -31,11 +25,6 @@ pub(crate) fn allow_line(kind: &str, value: &str) -> String {
 pub(crate) fn denied(operation: &str, path: &Path) -> Error {
     let message = format!("Capability denied: {operation} on {}", path.display());
     Error::new(Code::Forbidden, message.clone()).with("reason", message).with("path", path.display().to_string())
-}
-
-/// A refusal by a pattern of the policy or of a module.
-pub(crate) fn denied_by(operation: &str, path: &Path, rule: &str, pattern: &str) -> Error {
-    denied(operation, path).with("rule", rule).with("pattern", pattern)
 }
 
 /// A refusal to follow a path through a link.

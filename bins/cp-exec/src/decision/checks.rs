@@ -11,9 +11,9 @@ use cp_common::{Code, Error, Result};
 
 use super::program::ProgramLookup;
 use crate::policy::{Access, Intent, Policy, allowable, normal};
-use crate::refusal::{denied, denied_by, owner_hint, refuse};
+use crate::refusal::{denied, refuse};
 use crate::request::Command;
-use crate::rules::{Arguments, Served, escalation};
+use crate::rules::{Arguments, Operand, Served, escalation};
 
 /// Checks the base command. A restricted command stays restricted even if another list allows it.
 pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
@@ -28,7 +28,7 @@ pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> 
     }
     if exec.restricted_commands.iter().any(|restricted| restricted == name || restricted == word) {
         let error = refuse("restricted", format!("`{name}` is in restricted_commands"));
-        return Err(error.hint(owner_hint("exec.restricted_commands")));
+        return Err(error.hint(policy.setting_hint("exec.restricted_commands")));
     }
     if word.contains([' ', '\t', '\n', '|', ';', '&', '<', '>']) && !word.contains('/') {
         return Err(Error::validation(format!("`{word}` is a command line, not the name of a program"))
@@ -156,15 +156,10 @@ pub(super) fn requested_cwd(policy: &Policy, command: &Command) -> Result<PathBu
 pub(super) fn check_cwd(policy: &Policy, cwd: &Path) -> Result<()> {
     if !policy.bounds.lists(Access::Read, cwd) {
         let error = denied("execute", cwd).with("rule", "cwd");
-        return Err(policy.with_grant(
-            error.hint("choose a working directory inside paths.read of the policy"),
-            Access::Read,
-            cwd,
-        ));
+        let error = error.hint("choose a working directory inside paths.read of the policy");
+        return Err(policy.with_grant(error, Access::Read, cwd));
     }
-    if let Some(pattern) = policy.bounds.forbidding(cwd) {
-        return Err(denied_by("execute", cwd, "forbidden", pattern.text()));
-    }
+    policy.check_forbidden(Access::Execute, cwd, &[])?;
     policy.check_tree(Access::Read, cwd)
 }
 
@@ -178,7 +173,7 @@ pub(super) fn check_declared(policy: &Policy, arguments: &Arguments<'_>, cwd: &P
 
 /// Checks that modules declare a program, and that the working directory is readable for them.
 pub(crate) fn check_modules(policy: &Policy, cwd: &Path, program: &Path, arguments: &[String]) -> Result<()> {
-    for module in policy.modules_at(&[cwd, program]) {
+    for module in policy.modules_at(&[cwd, program])? {
         module.check(Access::Read, cwd)?;
         if policy.bounds.lists(Access::Execute, program) {
             module.check_execute(program, arguments)?;
@@ -191,47 +186,34 @@ pub(crate) fn check_modules(policy: &Policy, cwd: &Path, program: &Path, argumen
 pub(super) fn check_script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let Some((script, arguments)) = arguments.script() else { return Ok(()) };
     let full = resolved_below(cwd, policy.expand(script).as_ref());
-    policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, arguments))?;
+    policy.modules_at(&[cwd, &full])?.into_iter().try_for_each(|module| module.check_execute(&full, arguments))?;
     policy.check_tree_script(&full, arguments)
 }
 
-/// Refuses a command that plainly writes a governed file. The sandbox makes these files read-only; this check reports
-/// the reason before the command starts.
-pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
-    const WRITERS: [&str; 8] = ["touch", "tee", "rm", "rmdir", "mkdir", "unlink", "shred", "truncate"];
-    const TO_THE_LAST: [&str; 4] = ["cp", "mv", "ln", "install"];
-    let Some(governed) = &policy.governed else { return Ok(()) };
-    let name = arguments.name();
-    let operands = arguments.operands();
-    let first = if WRITERS.contains(&name) || name == "mv" { 0 } else { operands.len().saturating_sub(1) };
-    if !WRITERS.contains(&name) && !TO_THE_LAST.contains(&name) {
-        return Ok(());
+/// Refuses arguments that name a forbidden path, or plainly write a governed file. The sandbox hides these paths or
+/// makes them read-only; this check reports the reason before the command starts.
+pub(super) fn check_arguments(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+    let full = |word: &str| resolved_below(cwd, policy.expand(word).as_ref());
+    let modules = policy.modules_that_forbid(&[cwd])?;
+    for path in arguments.possible_paths().map(full) {
+        if path.exists() {
+            policy.check_tree(Access::Read, &path)?;
+        }
+        policy.check_forbidden(Access::Read, &path, &modules)?;
     }
-    operands[first..].iter().try_for_each(|operand| {
-        let path = resolved_below(cwd, policy.expand(operand.word).as_ref());
+    let Some(governed) = &policy.governed else { return Ok(()) };
+    written(arguments).iter().map(|operand| full(operand.word)).try_for_each(|path| {
         governed.check_writable(&path)?;
         policy.check_tree(Access::Write, &path)
     })
 }
 
-/// Refuses arguments that name a forbidden path. The sandbox hides these paths; this check reports the reason before
-/// the command starts.
-pub(super) fn check_arguments(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
-    let modules = policy.modules_that_forbid(&[cwd]);
-    if policy.bounds.forbidden.is_empty() && modules.is_empty() {
-        return Ok(());
+/// The operands that a command plainly writes.
+fn written<'s, 'a>(arguments: &'s Arguments<'a>) -> &'s [Operand<'a>] {
+    let operands = arguments.operands();
+    match arguments.name() {
+        "touch" | "tee" | "rm" | "rmdir" | "mkdir" | "unlink" | "shred" | "truncate" | "mv" => operands,
+        "cp" | "ln" | "install" => &operands[operands.len().saturating_sub(1)..],
+        _ => &[],
     }
-    arguments.possible_paths().try_for_each(|value| {
-        let path = resolved_below(cwd, policy.expand(value).as_ref());
-        if path.exists() {
-            policy.check_tree(Access::Read, &path)?;
-        }
-        match policy.bounds.forbidding(&path) {
-            Some(pattern) => {
-                let error = denied_by("read", &path, "forbidden", pattern.text());
-                Err(error.hint("the policy's paths.forbidden covers it"))
-            }
-            None => modules.iter().try_for_each(|module| module.check_not_forbidden(&path)),
-        }
-    })
 }

@@ -18,7 +18,7 @@ use crate::glob::name_matches;
 use crate::guard::Watched;
 use crate::names::Guarded;
 use crate::nofollow::Node;
-use crate::policy::{Access, Degraded, Policy, RunAs, allowable, built_in, name_of, node_of};
+use crate::policy::{Access, Degraded, Module, Policy, RunAs, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;
 use crate::rules::Arguments;
 use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Place, Plan, Profile, Terminals, View};
@@ -130,14 +130,12 @@ fn view(
 ) -> Result<(View, Guarded)> {
     let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.executable(&write));
     let mut mask = policy.masks();
-    for module in policy.modules_at(&[cwd, &pinned.path]) {
-        read = module.narrow(Access::Read, &read)?;
-        write = module.narrow(Access::Write, &write)?;
-        execute = module.narrow(Access::Execute, &execute)?;
+    for module in policy.modules_at(&[cwd, &pinned.path])? {
+        read = module.narrow(Access::Read, &read);
+        write = module.narrow(Access::Write, &write);
+        execute = module.narrow(Access::Execute, &execute);
     }
-    for module in policy.modules_that_forbid(&[cwd, &pinned.path]) {
-        mask.extend(module.hidden()?);
-    }
+    mask.extend(policy.modules_that_forbid(&[cwd, &pinned.path])?.into_iter().flat_map(Module::hidden));
     let programs = policy.exec().path.iter().chain(policy.exec().pin.values());
     execute.extend(programs.filter_map(|path| path.canonicalize().ok()));
     execute.extend(policy.tools.iter().cloned());

@@ -16,7 +16,7 @@ use cp_common::{Error, Result, clock};
 
 use crate::digest::sha256_of;
 use crate::policy::{Policy, allowable, check_directory, others_write};
-use crate::refusal::{owner_hint, refuse};
+use crate::refusal::refuse;
 use crate::sandbox::plan::Identity;
 use crate::sandbox::{HEAD, first_line};
 
@@ -60,15 +60,15 @@ impl<'a> ProgramLookup<'a> {
 
     /// Resolves a name without slashes to a file.
     pub(crate) fn resolve(self, name: &str) -> Result<PathBuf> {
-        if let Some(path) = self.pinned(name) {
-            return path.canonicalize().map_err(|e| Error::io("the pinned file", e).in_file(path));
-        }
+        let file = self.pinned(name).cloned().map_or_else(|| self.on_path(name), Ok)?;
+        file.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&file))
+    }
+
+    fn on_path(self, name: &str) -> Result<PathBuf> {
         let is_program =
             |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
         if let Some(directory) = self.path.iter().find(|directory| is_program(&directory.join(name))) {
-            check_directory(directory, self.policy.loaded.owner)?;
-            let file = directory.join(name);
-            return file.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&file));
+            return check_directory(directory, self.policy.loaded.owner).map(|()| directory.join(name));
         }
         let looked: Vec<String> = self.path.iter().map(|path| path.display().to_string()).collect();
         let error = Error::not_found(format!("program `{name}` not found on the policy's path"))
@@ -140,8 +140,9 @@ impl<'a> ProgramLookup<'a> {
             return Err(refuse("writable_by_others", format!("other users can write {shown}")));
         }
         if self.policy.writable_only(path) {
-            return Err(refuse("writable_program", format!("{shown} is in a directory that commands may write"))
-                .hint(owner_hint("paths.execute, where commands make their own programs")));
+            let hint = self.policy.setting_hint("paths.execute, where commands make their own programs");
+            let message = format!("{shown} is in a directory that commands may write");
+            return Err(refuse("writable_program", message).hint(hint));
         }
         Ok(Identity::of(path, &meta))
     }

@@ -37,12 +37,13 @@ impl Policy {
         }
     }
 
-    /// Adds the line that grants an access to a path to a refusal, if a person may grant it.
+    /// Adds the line that grants an access to a path to a refusal, or else who can, unless it has a hint already.
     pub(crate) fn with_grant(&self, error: Error, access: Access, path: &Path) -> Error {
         match path.to_str().filter(|_| self.loaded.file.is_some() && self.never_granted(access, path).is_none()) {
             Some(text) if access == Access::Execute => allowable(error, "program", text),
             Some(text) => allowable(error, access.name(), text),
-            None => error,
+            None if error.hint_text().is_some() => error,
+            None => error.hint(self.setting_hint(&format!("paths.{}", access.name()))),
         }
     }
 }

@@ -7,12 +7,13 @@ use cp_common::{Error, Result};
 use cp_ledger::store::blob;
 
 use super::Policy;
-use super::bounds::{Access, Governed, check_links};
+use super::bounds::Access;
 use super::built_in;
-use super::patterns::covering;
+use super::modules::{Governed, Module};
+use super::patterns::{Pattern, check_links, covering};
 use crate::names::{is_guarded, is_guarded_by_link};
 use crate::nofollow::{self, Node, follow};
-use crate::refusal::{denied, denied_by, refuse_link};
+use crate::refusal::{denied, refuse_link};
 
 impl Policy {
     /// All paths that are hidden from every command, including those that do not exist. Names that are hidden at any
@@ -112,43 +113,28 @@ pub(crate) fn readable(policy: &Policy, path: &Path) -> Result<()> {
 }
 
 fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
-    for module in policy.modules_at(&[&policy.base]) {
-        module.check(access, path)?;
-    }
-    for module in policy.modules_that_forbid(&[&policy.base]) {
-        module.check_not_forbidden(path)?;
-    }
+    policy.modules_at(&[&policy.base])?.into_iter().try_for_each(|module| module.check(access, path))?;
     policy.check_tree(access, path)?;
-    let is_private = ["/tmp", "/var/tmp"].iter().any(|private| path.starts_with(private));
-    let hint = if is_private {
-        "a command's /tmp is its own; use a directory of the project".to_owned()
-    } else {
-        policy.setting_hint("[paths] lists what may be read")
-    };
-    if let Some(pattern) = policy.bounds.forbidding(path) {
-        return Err(denied_by(access.name(), path, "forbidden", pattern.text()).hint(hint));
-    }
+    policy.check_forbidden(access, path, &policy.modules_that_forbid(&[&policy.base])?)?;
     if policy.hides(path) {
         return Err(denied(access.name(), path)
             .with("rule", "secret")
             .hint("secrets are hidden from commands and tools"));
     }
-    if !policy.is_tool(path) && !policy.bounds.lists(Access::Read, path) {
-        let error = denied(access.name(), path);
-        let error = if is_private { error.hint(hint) } else { error };
-        return Err(policy.refuse_path(Access::Read, error, path));
+    if policy.is_tool(path) || policy.bounds.lists(Access::Read, path) {
+        return Ok(());
     }
-    Ok(())
+    let error = denied(access.name(), path).with("rule", "paths.read");
+    let is_private = ["/tmp", "/var/tmp"].iter().any(|private| path.starts_with(private));
+    let hint = "a command's /tmp is its own; use a directory of the project";
+    Err(policy.with_grant(if is_private { error.hint(hint) } else { error }, Access::Read, path))
 }
 
 /// Checks that a path may be written: it must be listed, and neither pristine nor forbidden nor guarded. `asked` is
 /// the same path before links were resolved.
 pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()> {
     visible(policy, path, Access::Write)?;
-    let hint = policy.setting_hint("[paths] lists what may be written");
-    if let Some(pattern) = covering(&policy.pristine, path) {
-        return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
-    }
+    policy.check_pattern(Access::Write, path, "pristine", covering(&policy.pristine, path))?;
     if let Some(governed) = &policy.governed {
         governed.check_writable(path)?;
     }
@@ -162,18 +148,23 @@ pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()>
             .hint("other programs run commands from this file; only its owner can change it"));
     }
     if !policy.bounds.lists(Access::Write, path) {
-        return Err(policy.refuse_path(Access::Write, denied("write", path), path));
+        let error = denied("write", path).with("rule", "paths.write");
+        return Err(policy.with_grant(error, Access::Write, path));
     }
     Ok(())
 }
 
 impl Policy {
-    /// A refusal of a path that the policy does not list, with the line that lists it.
-    fn refuse_path(&self, access: Access, error: Error, path: &Path) -> Error {
-        let granted = self.with_grant(error.with("rule", format!("paths.{}", access.name())), access, path);
-        match granted.hint_text() {
-            Some(_) => granted,
-            None => granted.hint(self.setting_hint(&format!("paths.{}", access.name()))),
-        }
+    /// Refuses a path that the policy or one of these modules forbids.
+    pub(crate) fn check_forbidden(&self, access: Access, path: &Path, modules: &[&Module]) -> Result<()> {
+        self.check_pattern(access, path, "forbidden", self.bounds.forbidding(path))?;
+        modules.iter().try_for_each(|module| module.check_not_forbidden(access, path))
+    }
+
+    /// Refuses a path that a pattern of a list excludes.
+    fn check_pattern(&self, access: Access, path: &Path, list: &str, pattern: Option<&Pattern>) -> Result<()> {
+        let Some(pattern) = pattern else { return Ok(()) };
+        let error = denied(access.name(), path).with("rule", list).with("pattern", pattern.text());
+        Err(error.hint(self.setting_hint(&format!("paths.{list}"))))
     }
 }

@@ -9,8 +9,8 @@ mod built_in;
 mod file;
 mod grant;
 mod hidden;
+mod modules;
 mod patterns;
-mod tree;
 mod trust;
 mod walk;
 
@@ -24,7 +24,7 @@ use cp_common::{Context, Error, Result};
 use cp_egress::Network;
 
 pub(crate) use self::bounds::Access;
-use self::bounds::{Bounds, Governed, Module, check_links, modules, patterns};
+use self::bounds::Bounds;
 pub(crate) use self::built_in::built_in;
 use self::file::Exec;
 pub(crate) use self::file::{
@@ -32,12 +32,14 @@ pub(crate) use self::file::{
 };
 pub(crate) use self::grant::allowable;
 pub(crate) use self::hidden::{node_of, readable, writable};
-use self::patterns::{Anchors, Pattern};
+pub(crate) use self::modules::Module;
+use self::modules::{Governed, modules};
+use self::patterns::{Anchors, Pattern, patterns};
 pub(crate) use self::patterns::{escaped, expand, normal};
 pub(crate) use self::trust::{check_directory, name_of, others_write};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};
-use crate::refusal::{owner_hint, refuse};
+use crate::refusal::refuse;
 
 /// The input of every decision and every sandbox of this process. Only the current call changes.
 #[derive(Clone)]
@@ -115,7 +117,8 @@ impl Policy {
     pub(crate) fn of_loaded(mut loaded: Loaded, context: &Context, tools: &[PathBuf]) -> Result<Self> {
         let session = context.session();
         let (home, mut links) = follow(&loaded.home);
-        let anchors = Anchors { base: context.base()?.canonicalize()?, home, session: session.clone() };
+        let (base, top) = (context.base()?.canonicalize()?, PathBuf::from("/"));
+        let anchors = Anchors { base, home, session: session.clone(), top };
         loaded.settings.resolve_for(&anchors.base, &loaded.home.to_string_lossy());
         let tools = tools
             .iter()
@@ -127,13 +130,7 @@ impl Policy {
         let programs = loaded.settings.exec.path.iter().chain(loaded.settings.exec.pin.values());
         links.extend(programs.flat_map(|path| follow(path).1));
         let paths = &loaded.settings.paths;
-        let mut bounds = Bounds {
-            read: patterns(&paths.read, &anchors),
-            write: patterns(&paths.write, &anchors),
-            execute: patterns(&paths.execute, &anchors),
-            forbidden: patterns(&paths.forbidden, &anchors),
-            read_only: false,
-        };
+        let mut bounds = Bounds::of(&paths.read, &paths.write, &paths.execute, &paths.forbidden, &anchors);
         Ok(Self {
             not_granted: bounds.remove_linked(),
             bounds,
@@ -161,10 +158,7 @@ impl Policy {
 
     /// Allows commands of this start to read a path, and to execute it if it is a program or a directory of programs.
     pub(crate) fn allow(&mut self, path: &Path, is_program: bool) {
-        let anchors = Anchors { base: self.base.clone(), home: self.loaded.home.clone(), session: None };
-        let pattern = Pattern::new(&escaped(&path.to_string_lossy()), &anchors);
-        self.bounds.execute.extend(is_program.then(|| pattern.clone()));
-        self.bounds.read.push(pattern);
+        self.bounds.allow(Pattern::of_path(path), is_program);
     }
 
     /// Makes this the policy of a server, whose command its owner chose: it may run for a day, and of the built-in
@@ -221,11 +215,14 @@ impl Policy {
         }
     }
 
-    /// The hint of a refusal that a setting would lift. Without a policy, the hint is to create one.
+    /// The hint of a refusal that a setting would lift. It names who can change the setting, and does not ask the caller
+    /// to change it. Without a policy, the hint is to create one.
     pub(crate) fn setting_hint(&self, setting: &str) -> String {
         match &self.loaded.file {
             None => "`cp-exec policy init` writes a policy that allows the programs of this machine; with --for DIR also what a project needs".to_owned(),
-            Some(file) => owner_hint(&format!("{setting}, in {}", file.display())),
+            Some(file) => {
+                format!("only the owner of the policy can allow it ({setting}, in {})", file.display())
+            }
         }
     }
 
@@ -235,27 +232,12 @@ impl Policy {
         owner && rustix::fs::access(self.cp_home.keys(), rustix::fs::Access::READ_OK).is_ok()
     }
 
-    /// The modules whose bounds apply to these paths.
-    pub(crate) fn modules_at(&self, paths: &[&Path]) -> Vec<&Module> {
-        self.modules.iter().filter(|module| module.contains_any(paths)).collect()
-    }
-
-    /// The modules whose `forbidden` list applies to these paths: all modules of an explicit root.
-    pub(crate) fn modules_that_forbid(&self, paths: &[&Path]) -> Vec<&Module> {
-        self.modules.iter().filter(|module| self.governed.is_some() || module.contains_any(paths)).collect()
-    }
-
-    /// Refuses a policy whose forbidden or pristine paths go through a link that a command could have created.
-    fn check_links(&self) -> Result<()> {
-        let writable = self.bounds.written();
-        let mut patterns = self.bounds.forbidden.iter().chain(&self.pristine);
-        patterns.try_for_each(|pattern| check_links(pattern.text(), pattern.links(), &writable))
-    }
-
     /// Refuses a base directory that would grant too much, unless the policy lists that directory by name. Also
     /// refuses hostile links.
     pub(crate) fn check_base(&self) -> Result<()> {
-        self.check_links()?;
+        // A forbidden or pristine path may not go through a link that a command could have created.
+        let (written, mut kept) = (self.bounds.written(), self.bounds.forbidden.iter().chain(&self.pristine));
+        kept.try_for_each(|pattern| pattern.check_links(&written))?;
         let base = &self.base;
         let paths = &self.loaded.settings.paths;
         let uses_base = paths.read.iter().chain(&paths.write).any(|text| text == "." || text == "./");
@@ -269,7 +251,7 @@ impl Policy {
         let by_name = || {
             let listed =
                 |pattern: &Pattern| pattern.text() != "." && pattern.text() != "./" && pattern.tree() == Some(base);
-            self.bounds.read.iter().any(listed)
+            self.bounds.list(Access::Read).iter().any(listed)
         };
         if !uses_base || !all || by_name() {
             return Ok(());
@@ -287,15 +269,14 @@ impl Policy {
 
     /// True if a command could write a path that is not declared as executable.
     pub(crate) fn writable_only(&self, path: &Path) -> bool {
-        let written = self.bounds.write.iter().any(|pattern| pattern.matches(path));
-        written && !self.bounds.lists(Access::Execute, path) && !self.is_tool(path)
+        self.bounds.is_written(path) && !self.bounds.lists(Access::Execute, path) && !self.is_tool(path)
     }
 
     /// Paths that are not granted because of a link, and patterns that the kernel does not enforce, as they are
     /// recorded.
     pub(crate) fn not_kernel_enforced(&self) -> Vec<String> {
         let mut missing: Vec<String> = self.not_granted.iter().map(|why| format!("not_granted: {why}")).collect();
-        for (pattern, _) in self.bounds.all().filter(|(_, grants)| *grants) {
+        for pattern in self.bounds.granting() {
             match pattern.tree() {
                 None => missing.push(format!("not_kernel_enforced: {}", pattern.text())),
                 Some(tree) => {

@@ -2,8 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use cp_common::Result;
+
 use crate::glob::{is_pattern, name_matches, unescaped};
 use crate::nofollow::{Link, follow};
+use crate::refusal::refuse_link;
 
 /// The values of the variable parts of patterns.
 #[derive(Clone, Debug)]
@@ -14,6 +17,8 @@ pub(crate) struct Anchors {
     pub home: PathBuf,
     /// The value of `<session_id>`.
     pub session: Option<String>,
+    /// The directory below which a pattern that starts with `**` matches.
+    pub top: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +50,7 @@ impl Pattern {
         let fixed = PathBuf::from(unescaped(&fixed.to_string_lossy()));
         let rest: PathBuf = Path::new(&path).components().skip_while(is_literal).collect();
         let anywhere = path.starts_with("**");
-        let fixed = if anywhere { "/".into() } else { anchors.base.join(fixed) };
+        let fixed = if anywhere { anchors.top.clone() } else { anchors.base.join(fixed) };
         let (real, links) = follow(&fixed);
         let escaped_root = root
             .filter(|root| !links.is_empty() && normal(&fixed).starts_with(root) && !real.starts_with(follow(root).0));
@@ -54,14 +59,30 @@ impl Pattern {
         Self { text: text.to_owned(), tree: is_tree.then_some(real), parts, links, escaped_root }
     }
 
+    /// The pattern of an absolute path.
+    pub(super) fn of_path(path: &Path) -> Self {
+        let [base, home, top] = ["/"; 3].map(PathBuf::from);
+        Self::new(&escaped(&path.to_string_lossy()), &Anchors { base, home, session: None, top })
+    }
+
     /// The links on the path of the pattern.
     pub(super) fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The directory under which the pattern was declared, if a link leaves it.
-    pub(super) fn escaped_root(&self) -> Option<&Path> {
-        self.escaped_root.as_deref()
+    /// Refuses a link that a command could have created.
+    pub(super) fn check_links(&self, writable: &[PathBuf]) -> Result<()> {
+        check_links(&self.text, &self.links, writable)
+    }
+
+    /// Refuses a link that leaves the directory under which the pattern was declared.
+    pub(super) fn check_root(&self) -> Result<()> {
+        match (&self.escaped_root, self.links.last()) {
+            (Some(root), Some(link)) => {
+                Err(refuse_link(&self.text, &link.at, &format!("which points out of {}", root.display())))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The text of the pattern in the policy.
@@ -121,6 +142,11 @@ impl Pattern {
     }
 }
 
+/// Parses patterns.
+pub(super) fn patterns(texts: &[String], anchors: &Anchors) -> Vec<Pattern> {
+    texts.iter().map(|text| Pattern::new(text, anchors)).collect()
+}
+
 /// The first pattern that covers a path.
 pub(crate) fn covering<'a>(patterns: &'a [Pattern], path: &Path) -> Option<&'a Pattern> {
     patterns.iter().find(|pattern| pattern.covers(path))
@@ -169,9 +195,13 @@ fn existing(parts: &[String]) -> Vec<PathBuf> {
     found
 }
 
-/// The first of some links that a command could have created in one of these trees.
-pub(super) fn hostile<'a>(links: &'a [Link], writable: &[PathBuf]) -> Option<&'a Link> {
-    links.iter().find(|link| writable.iter().any(|root| link.at != *root && link.at.starts_with(root)))
+/// Refuses a path through a link that a command could have created in one of these trees.
+pub(super) fn check_links(text: &str, links: &[Link], writable: &[PathBuf]) -> Result<()> {
+    let is_hostile = |link: &&Link| writable.iter().any(|root| link.at != *root && link.at.starts_with(root));
+    match links.iter().find(is_hostile) {
+        Some(link) => Err(refuse_link(text, &link.at, "which lies in a directory that commands can write")),
+        None => Ok(()),
+    }
 }
 
 /// Finds the paths below a directory that match a pattern. Links are found but not followed.
@@ -220,7 +250,12 @@ mod tests {
     use super::*;
 
     fn pattern(text: &str) -> Pattern {
-        let anchors = Anchors { base: "/nowhere/b".into(), home: "/nowhere/h".into(), session: Some("SES-1".into()) };
+        let anchors = Anchors {
+            base: "/nowhere/b".into(),
+            home: "/nowhere/h".into(),
+            session: Some("SES-1".into()),
+            top: "/".into(),
+        };
         Pattern::new(text, &anchors)
     }
 
@@ -263,7 +298,8 @@ mod tests {
     fn escaped_path_matches_only_itself() {
         for name in ["a*b", "?", "\\", "a\\*", "<session_id>", "[x]{y}", "(~)", "%,#'\"\n", "-", "**", "é"] {
             let base = PathBuf::from("/nowhere").join(name);
-            let anchors = Anchors { base: base.clone(), home: base.clone(), session: Some("*".into()) };
+            let anchors =
+                Anchors { base: base.clone(), home: base.clone(), session: Some("*".into()), top: "/".into() };
             let tree = base.join("below");
             for text in [escaped(tree.to_str().unwrap()) + "/**", "below".into(), "~/below".into()] {
                 assert_eq!(Pattern::new(&text, &anchors).tree(), Some(tree.as_path()), "{name}: {text}");
@@ -274,7 +310,7 @@ mod tests {
                 assert!(!pattern.matches(Path::new("/nowhere/aXb/a.rs")), "{name}: {text}");
             }
         }
-        let session = Anchors { base: "/b".into(), home: "/h".into(), session: Some("*".into()) };
+        let session = Anchors { base: "/b".into(), home: "/h".into(), session: Some("*".into()), top: "/".into() };
         assert_eq!(Pattern::new("<session_id>", &session).tree(), Some(Path::new("/b/*")));
     }
 }

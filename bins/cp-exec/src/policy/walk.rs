@@ -383,7 +383,7 @@ mod tests {
         let lib = ".rustup/toolchains/stable/lib";
         let toolchain = format!("{lib}/.env");
         let trees = Trees::with(&["p/.env", "d/deep/.env.local", ".rustup/.env", "toolchains/.env", &toolchain]);
-        let anchors = Anchors { base: trees.root.join("p"), home: trees.root.clone(), session: None };
+        let anchors = Anchors { base: trees.root.join("p"), home: trees.root.clone(), session: None, top: "/".into() };
         let found = |writable: &str, hidden: &str| {
             let (writable, hidden) = (trees.root.join(writable), [Pattern::new(hidden, &anchors)]);
             let mut walk = Walk::new(Some(NamePatterns::default()), Guards::new(&[], None, Vec::new()), 100);

@@ -173,19 +173,10 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// The words that may be paths: operands, values of options, and the text attached to a letter.
+    /// The words that may be paths: operands, and values of options.
     pub(crate) fn possible_paths(&self) -> impl Iterator<Item = &'a str> {
-        let parts = |word: &'a String| -> [Option<&'a str>; 3] {
-            if !word.starts_with('-') {
-                return [Some(word), None, None];
-            }
-            let value = word.split_once('=').map(|(_, value)| value);
-            let attached = word.char_indices().nth(2).filter(|_| !word.starts_with("--"));
-            // In a cluster the value follows several letters.
-            let path = word.find(['/', '.']);
-            [value, attached.map(|(at, _)| &word[at..]), path.map(|at| &word[at..])]
-        };
-        self.words().iter().flat_map(parts).flatten().filter(|value| !value.is_empty() && !value.starts_with('-'))
+        let attached = self.words().iter().filter_map(|word| word.split_once('=')).map(|(_, value)| value);
+        self.words().iter().map(String::as_str).filter(|word| !word.starts_with('-')).chain(attached)
     }
 
     /// The script that an interpreter runs, and the words after it.

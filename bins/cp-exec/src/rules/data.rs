@@ -109,9 +109,6 @@ pub(super) struct Roles {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Served {
     pub commands: Vec<String>,
-    /// With these options no tool call can replace it.
-    #[serde(default)]
-    pub unless: Vec<String>,
     /// The command only reads, so the tool call is preferred wherever it is possible.
     #[serde(default)]
     pub reads: bool,

@@ -13,7 +13,7 @@ mod judge;
 #[cfg(test)]
 mod spellings;
 
-pub(crate) use self::arguments::{Arguments, is_multicall};
+pub(crate) use self::arguments::{Arguments, Operand, is_multicall};
 use self::data::{Kind, families, family_of, is_named, roles};
 pub(crate) use self::data::{Rule as BuiltIn, Served};
 pub(crate) use self::judge::{Finding, Risk, Scope, judge};
@@ -42,9 +42,7 @@ pub(crate) fn is_shell(name: &str) -> bool {
 
 /// The tool call that replaces a command.
 pub(crate) fn served(arguments: &Arguments<'_>) -> Option<&'static Served> {
-    let is_about =
-        |served: &&Served| is_named(&served.commands, arguments.name()) && !arguments.has_option(&served.unless);
-    roles().served.iter().find(is_about)
+    roles().served.iter().find(|served| is_named(&served.commands, arguments.name()))
 }
 
 #[cfg(test)]

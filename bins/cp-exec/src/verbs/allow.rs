@@ -8,7 +8,7 @@ use clap::ValueEnum as _;
 use cp_common::context::options::WriteOptions;
 use cp_common::home::resolved;
 use cp_common::output::{line_to_stderr, printable};
-use cp_common::program::confirm::{self, Plan};
+use cp_common::program::confirm;
 use cp_common::program::terminal::confirms;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Reply, quoted};
@@ -17,7 +17,7 @@ use cp_egress::{Destination, Network};
 use serde::Serialize;
 
 use super::policy::additions::{Addition, Extended};
-use super::policy::toolchains;
+use super::policy::{project, toolchains};
 use crate::decision::{ProgramLookup, check_variables, on_own_path};
 use crate::policy::{Access, Policy, check_directory, escaped, load};
 use crate::refusal::refuse;
@@ -70,11 +70,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (file, base) = (context.home.policy_file(), context.base()?.canonicalize()?);
     let arguments = (&file, &base, args.kind, &args.values, args.everywhere);
     confirm::write(&DOC, &arguments, &args.write, context, |context| {
-        let granted = grant(&file, args.kind, &args.values, args.everywhere, context)?;
-        if granted.adds.is_empty() {
-            return Plan::nothing(granted);
-        }
-        Plan::changes(granted.changes(), |context| granted.store(DOC.events[0], context))
+        grant(&file, args.kind, &args.values, args.everywhere, context)?.plan(DOC.events[0])
     })
 }
 
@@ -128,20 +124,12 @@ fn grant(file: &Path, kind: Kind, values: &[String], everywhere: bool, context: 
     }
     let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
     let policy = Policy::of_loaded(loaded, context, &[])?;
-    let project = if everywhere { None } else { Some(project_of(&policy)?) };
-    let additions = values.iter().map(|value| kind.additions(&policy, value)).collect::<Result<Vec<_>>>()?.concat();
-    let own = |one: Addition| if everywhere { one } else { one.of_project() };
-    Extended::of(file, &before, project, additions.into_iter().map(own).collect())
-}
-
-/// The directory of the project as the policy names it.
-fn project_of(policy: &Policy) -> Result<String> {
-    let (base, home) = (&policy.base, &policy.loaded.home);
-    if home.starts_with(base) || policy.cp_home.is_below(base) {
-        return Err(refuse("base", format!("{} is not a project: it contains a home directory", base.display()))
-            .hint("change to the directory of a project, or add --everywhere"));
+    if !everywhere {
+        project::check(&policy.base, &policy.loaded.home, &policy.cp_home)?;
     }
-    toolchains::below_home(base, home).ok_or_else(|| Error::validation("the path of the project is not UTF-8"))
+    let project = (!everywhere).then(|| named(&policy, &policy.base)).transpose()?;
+    let additions = values.iter().map(|value| kind.additions(&policy, value)).collect::<Result<Vec<_>>>()?.concat();
+    Extended::of(file, &before, project, additions, true)
 }
 
 impl Kind {
@@ -160,20 +148,18 @@ impl Kind {
                 Destination::parse(value).map_err(|why| Error::validation(why).with("rule", "network"))?;
                 let is_known = exec.network.destinations().iter().any(|known| known.to_string() == value);
                 let host = value.split([':', '=']).next().unwrap_or_default();
-                let groups = toolchains::CATALOGUE.group.iter();
-                let online = groups.filter(|group| group.registries.iter().any(|name| name == host));
-                let online = online.flat_map(|group| &group.online);
-                let online = online.map(|[name, value]| Addition::named("exec.env_set", name, value, ""));
-                let added = missing(is_known || exec.network == Network::Host, "exec.network", value);
-                Ok(if added.is_empty() { added } else { added.into_iter().chain(online).collect() })
+                let mut added = missing(is_known || exec.network == Network::Host, "exec.network", value);
+                if !added.is_empty() {
+                    let groups = toolchains::CATALOGUE.group.iter();
+                    let of_name = groups.filter(|group| group.registries.iter().any(|name| name == host));
+                    added.extend(of_name.flat_map(|group| toolchains::variables(&group.online)));
+                }
+                Ok(added)
             }
             Self::Env => {
-                check_variables(&[value.to_owned()], &[(value.to_owned(), String::new())].into())?;
-                Ok(missing(
-                    check_variables(&exec.env_allow, &[(value.to_owned(), String::new())].into()).is_ok(),
-                    "exec.env_allow",
-                    value,
-                ))
+                let variable = [(value.to_owned(), String::new())].into();
+                check_variables(&[value.to_owned()], &variable)?;
+                Ok(missing(check_variables(&exec.env_allow, &variable).is_ok(), "exec.env_allow", value))
             }
             Self::Program => program(policy, value),
             Self::Read => path(policy, Access::Read, value),
@@ -183,7 +169,7 @@ impl Kind {
 }
 
 fn missing(is_known: bool, key: &str, value: &str) -> Vec<Addition> {
-    if is_known { Vec::new() } else { vec![Addition::listed(key, value, "")] }
+    if is_known { Vec::new() } else { vec![Addition::listed(key, value)] }
 }
 
 /// A program with its files. A path must lie in the project or be given as it is; a name is looked up as a shell does.
@@ -211,7 +197,7 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Addition>> {
     }
     let home = &policy.loaded.home;
     if let Some(program) = toolchains::find(name, home) {
-        added.extend(program.additions(name));
+        added.extend(program.additions);
         return Ok(added);
     }
     let found = on_own_path(name).ok_or_else(|| Error::not_found(format!("program `{name}` not found on PATH")))?;
@@ -221,9 +207,9 @@ fn program(policy: &Policy, value: &str) -> Result<Vec<Addition>> {
         return Err(never(value, "commands can write it")
             .hint(format!("allow its path: cp-exec allow program {}", found.display())));
     }
-    added.push(Addition::named("exec.pin", name, &named(policy, &found)?, ""));
+    added.push(Addition::named("exec.pin", name, &named(policy, &found)?));
     for key in ["paths.read", "paths.execute"] {
-        added.push(Addition::listed(key, &escaped(&named(policy, &file)?), ""));
+        added.push(Addition::listed(key, &escaped(&named(policy, &file)?)));
     }
     Ok(added)
 }

@@ -8,7 +8,7 @@ use cp_common::program::confirm::{self, Plan};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Code, Context, Error, Result};
 
-use super::additions::{Extended, Found};
+use super::additions::Extended;
 use super::project;
 use super::toolchains;
 use crate::policy;
@@ -29,7 +29,7 @@ const TIMEOUT: [&str; 2] = ["timeout = 30\n", "timeout = 300\n"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A project directory; the programs and paths that its files indicate are allowed too, each with a reason
+    /// A project directory; the programs and paths that its files indicate are allowed too
     #[arg(long = "for", value_name = "DIR")]
     project: Option<PathBuf>,
     #[command(flatten)]
@@ -47,7 +47,8 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// A starter policy for this machine and a project, or the additions of a project to the policy.
 fn plan(file: &Path, project: Option<&Path>, home: &Path) -> Result<Plan<'static, Extended>> {
     if !file.exists() {
-        return Ok(Plan::Free(begin(file, home, project)?, Box::new(|begun, context| begun.store(EVENT, context))));
+        let store = |begun: Extended, context: &mut Context| begun.store(DOC.events[0], context);
+        return Ok(Plan::Free(begin(file, home, project)?, Box::new(store)));
     }
     let Some(project) = project else {
         return Err(Error::new(Code::Conflict, "a policy already exists, and is not overwritten").in_file(file).hint(
@@ -55,30 +56,25 @@ fn plan(file: &Path, project: Option<&Path>, home: &Path) -> Result<Plan<'static
         ));
     };
     let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
-    let found = project::find_kinds(project, home);
-    let extended = with(file, &before, Some(project), home, found)?;
-    if extended.adds.is_empty() {
-        return Plan::nothing(extended);
-    }
-    Plan::changes(extended.changes(), |context| extended.store(EVENT, context))
+    with(file, &before, Some(project), home)?.plan(DOC.events[0])
 }
-
-const EVENT: &str = DOC.events[0];
 
 /// Creates a starter policy for this machine and a project.
 fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Extended> {
-    let found = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
-    let starter = if found.is_empty() { STARTER.to_owned() } else { STARTER.replace(TIMEOUT[0], TIMEOUT[1]) };
-    let mut begun = with(file, &starter, project, home, found)?;
-    begun.text = Extended::of(file, &begun.text, None, project::of_each_kind(home))?.text;
+    let of_machine = Extended::of(file, STARTER, None, project::of_each_kind(home), false)?.text;
+    let mut begun = with(file, &of_machine, project, home)?;
+    if !begun.found.is_empty() {
+        begun.text = begun.text.replacen(TIMEOUT[0], TIMEOUT[1], 1);
+    }
     Ok(begun)
 }
 
-/// Extends a text by the additions of the findings.
-fn with(file: &Path, text: &str, project: Option<&Path>, home: &Path, mut found: Vec<Found>) -> Result<Extended> {
+/// Extends a text by what a project needs.
+fn with(file: &Path, text: &str, project: Option<&Path>, home: &Path) -> Result<Extended> {
+    let mut found = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
     let adds = found.iter_mut().flat_map(|found| std::mem::take(&mut found.adds)).collect();
     let project = project.and_then(|project| toolchains::below_home(project, home));
-    let mut extended = Extended::of(file, text, project, adds)?;
+    let mut extended = Extended::of(file, text, project, adds, false)?;
     extended.found = found;
     Ok(extended)
 }

@@ -2,7 +2,7 @@
 
 pub(crate) mod additions;
 pub(crate) mod init;
-mod project;
+pub(super) mod project;
 pub(super) mod toolchains;
 
 use cp_common::program::{Class, VerbDoc};

@@ -17,22 +17,17 @@ pub(crate) struct Catalogue {
 }
 
 /// Programs for one kind of work.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[derive(Default)]
 pub(crate) struct Group {
     pub(crate) name: String,
-    pub(crate) reason: String,
     /// Names of files that indicate such a project.
     pub(crate) files: Vec<String>,
     /// Programs that are reported if they are missing.
     pub(crate) needs: Vec<String>,
     pub(crate) commands: Vec<String>,
-    /// Variables: name, value and reason.
-    pub(crate) env: Vec<[String; 3]>,
-    /// Patterns, each with its reason.
-    pub(crate) read: Vec<[String; 2]>,
-    pub(crate) execute: Vec<String>,
+    /// What such a project needs beside its programs.
+    pub(crate) adds: Grants,
     /// Names from which its programs download packages.
     pub(crate) registries: Vec<String>,
     /// Variables of a project that may use a registry: name and value.
@@ -46,6 +41,28 @@ impl Group {
     }
 }
 
+/// Patterns of paths, and variables with their values.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Grants {
+    read: Vec<String>,
+    execute: Vec<String>,
+    env: Vec<[String; 2]>,
+}
+
+impl Grants {
+    pub(crate) fn additions(&self) -> Vec<Addition> {
+        let read = self.read.iter().map(|path| Addition::listed("paths.read", path));
+        let execute = self.execute.iter().map(|path| Addition::listed("paths.execute", path));
+        read.chain(execute).chain(variables(&self.env)).collect()
+    }
+}
+
+/// The additions of variables.
+pub(crate) fn variables(env: &[[String; 2]]) -> impl Iterator<Item = Addition> {
+    env.iter().map(|[name, value]| Addition::named("exec.env_set", name, value))
+}
+
 /// The directories of an installer.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -56,42 +73,18 @@ struct Installed {
     shims: Option<String>,
     /// A file below the home that names the selected version.
     version: Option<String>,
-    /// Paths that the programs need: the parent directory if this and `execute` are empty.
-    read: Vec<String>,
-    execute: Vec<String>,
-    /// Variables that name the installation.
-    env: Vec<[String; 2]>,
+    /// What the programs need: the parent directory if this is empty.
+    adds: Grants,
 }
 
 /// The known programs.
 pub(in crate::verbs) static CATALOGUE: LazyLock<Catalogue> =
     LazyLock::new(|| crate::data::parsed(include_str!("programs.toml")));
 
-/// A program of this machine, and its needs. A program on the path of the system needs nothing.
-#[derive(Clone, Debug, Default)]
+/// A program of this machine: its directory, and what a policy needs to run it. A program of the system needs nothing.
 pub(crate) struct Program {
-    /// The path of the program, if the policy must pin it.
-    pub(crate) pin: Option<String>,
-    /// Patterns.
-    pub(crate) read: Vec<String>,
-    pub(crate) execute: Vec<String>,
-    pub(crate) env: Vec<[String; 2]>,
-}
-
-impl Program {
-    /// The additions for the files that the program needs.
-    pub(crate) fn files(&self) -> impl Iterator<Item = Addition> {
-        let why = "files of the toolchain";
-        let read = self.read.iter().map(move |path| Addition::listed("paths.read", path, why));
-        let execute = self.execute.iter().map(move |path| Addition::listed("paths.execute", path, why));
-        let env = self.env.iter().map(move |[name, value]| Addition::named("exec.env_set", name, value, why));
-        read.chain(execute).chain(env)
-    }
-
-    /// The additions for the place and the files of the program.
-    pub(crate) fn additions(&self, name: &str) -> impl Iterator<Item = Addition> {
-        self.pin.iter().map(move |file| Addition::named("exec.pin", name, file, "where it lies")).chain(self.files())
-    }
+    pub(crate) directory: PathBuf,
+    pub(crate) additions: Vec<Addition>,
 }
 
 /// The program that a shell would find: the first on PATH, otherwise that of the system, otherwise the newest
@@ -115,14 +108,14 @@ fn find_on(path: &[PathBuf], name: &str, home: &Path) -> Option<Program> {
     let found = system.chain(installed).filter(|(_, directory)| directory.join(name).is_file());
     // If a place contains several, the first one is used.
     let (_, directory) = found.min_by_key(|(place, _)| *place)?;
-    if is_of_system(&directory) {
-        return Some(Program::default());
+    let mut additions = installed_in(&directory, home)?;
+    if !is_of_system(&directory) {
+        additions.insert(0, Addition::named("exec.pin", name, &below_home(&directory.join(name), home)?));
     }
-    let pin = below_home(&directory.join(name), home)?;
-    Some(Program { pin: Some(pin), ..installed_in(&directory, home)? })
+    Some(Program { directory, additions })
 }
 
-fn is_of_system(directory: &Path) -> bool {
+pub(crate) fn is_of_system(directory: &Path) -> bool {
     SYSTEM_PATH.iter().any(|system| Path::new(system) == directory)
 }
 
@@ -136,18 +129,20 @@ impl Installed {
 }
 
 /// The needs of a program in this directory, if it belongs to the system or to an installer.
-pub(crate) fn installed_in(directory: &Path, home: &Path) -> Option<Program> {
+pub(crate) fn installed_in(directory: &Path, home: &Path) -> Option<Vec<Addition>> {
     if is_of_system(directory) {
-        return Some(Program::default());
+        return Some(Vec::new());
     }
     let is_there = |place: PathBuf| place == directory || place.canonicalize().is_ok_and(|place| place == directory);
     let programs = |installed: &&Installed| present(home, &installed.programs).into_iter().any(is_there);
-    let Installed { read, execute, env, .. } = CATALOGUE.installed.iter().find(programs)?;
-    if !read.is_empty() {
-        return Some(Program { read: read.clone(), execute: execute.clone(), env: env.clone(), pin: None });
-    }
-    let whole = tree(directory.parent()?, home)?;
-    Some(Program { read: vec![whole.clone()], execute: vec![whole], ..Program::default() })
+    let declared = CATALOGUE.installed.iter().find(programs)?.adds.additions();
+    if declared.is_empty() { whole(directory.parent()?, home) } else { Some(declared) }
+}
+
+/// The additions for everything below a directory.
+pub(crate) fn whole(directory: &Path, home: &Path) -> Option<Vec<Addition>> {
+    let tree = escaped(&below_home(directory, home)?) + "/**";
+    Some(["paths.read", "paths.execute"].map(|key| Addition::listed(key, &tree)).to_vec())
 }
 
 /// A path in the form of a policy, with `~` for the home; `None` if it is not UTF-8.
@@ -156,11 +151,6 @@ pub(crate) fn below_home(path: &Path, home: &Path) -> Option<String> {
         Ok(below) => Some(format!("~/{}", below.to_str()?)),
         Err(_) => path.to_str().map(str::to_owned),
     }
-}
-
-/// The pattern for a directory and everything below it.
-pub(crate) fn tree(directory: &Path, home: &Path) -> Option<String> {
-    below_home(directory, home).map(|path| escaped(&path) + "/**")
 }
 
 /// The existing directories that a pattern matches below a home.
@@ -199,7 +189,7 @@ mod tests {
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
         assert!(names.len() > 80 && catalogue.installed.len() > 10);
         for group in &catalogue.group {
-            assert!(!group.name.is_empty() && !group.reason.is_empty());
+            assert!(!group.name.is_empty());
             for registry in &group.registries {
                 assert_eq!(Destination::parse(registry).unwrap().ports(), cp_egress::PORTS, "{registry}");
             }
@@ -215,8 +205,10 @@ mod tests {
             std::fs::write(bin.join("no-such-program"), "").unwrap();
         }
         let program = find("no-such-program", home.path()).unwrap();
-        assert_eq!(program.pin.unwrap(), "~/.nvm/versions/node/v20.2.0/bin/no-such-program");
-        assert_eq!(program.read, ["~/.nvm/versions/node/v20.2.0/**"]);
+        let newest = "~/.nvm/versions/node/v20.2.0";
+        let pin = Addition::named("exec.pin", "no-such-program", &format!("{newest}/bin/no-such-program"));
+        let files = ["paths.read", "paths.execute"].map(|key| Addition::listed(key, &format!("{newest}/**")));
+        assert_eq!(program.additions, [&[pin][..], &files].concat());
         assert!(find("no-such-program-either", home.path()).is_none());
     }
 
@@ -229,16 +221,14 @@ mod tests {
             std::fs::write(bin(version).join("true"), "").unwrap();
         }
         let shims = home.path().join(".pyenv/shims");
-        let pin = |path: &[PathBuf]| find_on(path, "true", home.path()).unwrap().pin;
-        let newest = Some("~/.pyenv/versions/3.12.0/bin/true".to_owned());
-        let older = Some("~/.pyenv/versions/3.9.1/bin/true".to_owned());
+        let found = |path: &[PathBuf]| find_on(path, "true", home.path()).unwrap();
         let system = PathBuf::from("/usr/bin");
-        assert_eq!(pin(&[]), None);
-        assert_eq!(pin(&[system.clone(), shims.clone()]), None);
-        assert_eq!(pin(&[shims.clone(), system.clone()]), newest);
-        assert_eq!(pin(&[bin("3.9.1"), shims.clone()]), older);
+        assert!(is_of_system(&found(&[]).directory));
+        assert!(found(&[system.clone(), shims.clone()]).additions.is_empty());
+        assert_eq!(found(&[shims.clone(), system.clone()]).directory, bin("3.12.0"));
+        assert_eq!(found(&[bin("3.9.1"), shims.clone()]).directory, bin("3.9.1"));
         std::fs::write(home.path().join(".pyenv/version"), "3.9.1\n").unwrap();
-        assert_eq!(pin(&[shims, system]), older);
+        assert_eq!(found(&[shims, system]).directory, bin("3.9.1"));
     }
 
     #[test]

@@ -1,0 +1,294 @@
+//! The modules of a control plane root, which declare their capabilities in `modules/<m>/capabilities.json`, and its
+//! governed paths, which commands do not write.
+//!
+//! Capabilities narrow the policy, and never widen it: for requests from inside the module or for its programs, and in
+//! a tree that was named as the root for every command. There a path may be accessed if a module lists it for this
+//! access; an access that no module lists is restricted by the policy alone.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use cp_common::home::resolved;
+use cp_common::{Error, Result};
+use cp_policy::{PathClass, classify, governed_roots};
+use serde::Deserialize;
+
+use super::Policy;
+use super::bounds::{Access, Bounds};
+use super::patterns::{Anchors, Pattern, escaped};
+use crate::glob::name_matches;
+use crate::refusal::denied;
+use crate::sandbox::plan::{Operation, Place, View};
+
+/// A control plane root and its governed roots.
+#[derive(Clone)]
+pub(crate) struct Governed {
+    root: PathBuf,
+    roots: Vec<String>,
+}
+
+impl Governed {
+    /// Reads the declarations of a root.
+    pub(super) fn of(root: &Path) -> Self {
+        Self { root: root.to_owned(), roots: governed_roots(root) }
+    }
+
+    /// Its governed roots and ledgers, including those that do not exist. A prefix that points out of the tree is
+    /// ignored.
+    pub(super) fn protected(&self) -> Vec<PathBuf> {
+        let pristine = self.roots.iter().map(|prefix| self.root.join(prefix));
+        let pristine = pristine.filter(|path| path.starts_with(&self.root) && *path != self.root);
+        let planes = fs::read_dir(self.root.join("planes")).into_iter().flatten().flatten();
+        let ledgers = planes.flat_map(|plane| ["ledger", "sessions"].map(|name| plane.path().join(name)));
+        pristine.chain([self.root.join("ledger")]).chain(ledgers).collect()
+    }
+
+    /// Refuses to write a pristine path or a ledger.
+    pub(crate) fn check_writable(&self, path: &Path) -> Result<()> {
+        let (class, _) = classify(&resolved(&self.root), path, &self.roots);
+        let (rule, hint) = match class {
+            PathClass::Pristine => {
+                ("pristine", "governed parts of a tree are changed by its own programs, never by a command")
+            }
+            PathClass::AppendOnly => {
+                ("append_only", "ledgers are written by the programs that keep them, never by a command")
+            }
+            PathClass::Derived | PathClass::Unknown | PathClass::External => return Ok(()),
+        };
+        Err(denied("write", path).with("rule", rule).with("class", class.name()).hint(hint))
+    }
+}
+
+#[derive(Deserialize)]
+struct Manifest {
+    #[serde(default)]
+    capabilities: Lists,
+}
+
+/// A list that is empty or missing allows nothing in the module. Only a list that is there restricts the whole tree.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Lists {
+    read: Option<Vec<String>>,
+    write: Option<Vec<String>>,
+    execute: Option<Vec<String>>,
+    forbidden: Vec<String>,
+}
+
+/// A module and its bounds.
+#[derive(Default)]
+pub(crate) struct Module {
+    /// Its canonical directory.
+    directory: PathBuf,
+    file: PathBuf,
+    /// The reason why the manifest cannot be read. Then everything in the module is refused.
+    fault: Option<String>,
+    bounds: Bounds,
+    /// Executables with the arguments that are declared for them: `scripts/a.sh --*`.
+    scripts: Vec<(Pattern, String)>,
+    /// The accesses for which the manifest has a list.
+    lists: Vec<Access>,
+}
+
+/// The modules of a root that declare capabilities. Most roots have none.
+pub(super) fn modules(root: &Path, anchors: &Anchors) -> Vec<Module> {
+    let anchors = Anchors { base: root.to_owned(), top: root.to_owned(), ..anchors.clone() };
+    let entries = fs::read_dir(root.join("modules")).into_iter().flatten().flatten();
+    let mut modules: Vec<Module> = entries
+        .filter_map(|entry| {
+            let directory = entry.path().canonicalize().ok()?;
+            let file = directory.join("capabilities.json");
+            let manifest = match fs::read(&file) {
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return None,
+                Err(e) => Err(e.to_string()),
+                Ok(text) => serde_json::from_slice::<Manifest>(&text).map_err(|e| e.to_string()),
+            };
+            let (fault, given) = match manifest {
+                Ok(manifest) => (None, manifest.capabilities),
+                Err(fault) => (Some(fault), Lists::default()),
+            };
+            Some(Module { fault, ..Module::of(directory, file, given, &anchors) })
+        })
+        .collect();
+    modules.sort_by(|a, b| a.directory.cmp(&b.directory));
+    modules
+}
+
+impl Module {
+    fn of(directory: PathBuf, file: PathBuf, given: Lists, anchors: &Anchors) -> Self {
+        let Lists { read, write, execute, forbidden } = given;
+        let lists = [(Access::Read, &read), (Access::Write, &write), (Access::Execute, &execute)];
+        let lists = lists.into_iter().filter(|(_, list)| list.is_some()).map(|(access, _)| access).collect();
+        let (scripts, execute): (Vec<_>, Vec<_>) =
+            execute.unwrap_or_default().into_iter().partition(|text| text.contains(' '));
+        let scripts = scripts.iter().filter_map(|text| text.split_once(' '));
+        let scripts = scripts.map(|(path, words)| (Pattern::new(path, anchors), words.trim().to_owned())).collect();
+        let (mut read, write) = (read.unwrap_or_default(), write.unwrap_or_default());
+        // A module can read its own directory.
+        read.push(escaped(&directory.to_string_lossy()));
+        let bounds = Bounds::of(&read, &write, &execute, &forbidden, anchors);
+        Self { directory, file, fault: None, bounds, scripts, lists }
+    }
+
+    /// The patterns of an access. A path that may be written or executed may be read.
+    fn patterns(&self, access: Access) -> impl Iterator<Item = &Pattern> {
+        let all = [Access::Read, Access::Write, Access::Execute].into_iter();
+        let listed = all.filter(move |other| access == Access::Read || *other == access);
+        let scripts = self.scripts.iter().filter(move |_| access != Access::Write).map(|(pattern, _)| pattern);
+        listed.flat_map(|access| self.bounds.list(access)).chain(scripts)
+    }
+
+    /// Refuses access that the module does not declare, or forbids.
+    pub(crate) fn check(&self, access: Access, path: &Path) -> Result<()> {
+        self.check_not_forbidden(access, path)?;
+        if self.bounds.lists(access, path) {
+            return Ok(());
+        }
+        Err(undeclared(
+            access,
+            path,
+            format!("capabilities.{} in {} does not list it", access.name(), self.file.display()),
+        ))
+    }
+
+    /// Refuses to execute a file with arguments that the module does not declare.
+    pub(crate) fn check_execute(&self, path: &Path, arguments: &[String]) -> Result<()> {
+        let words = arguments.join(" ");
+        self.check_not_forbidden(Access::Execute, path)?;
+        if self.scripts.iter().any(|(pattern, with)| pattern.matches(path) && name_matches(with, &words)) {
+            return Ok(());
+        }
+        self.check(Access::Execute, path)
+    }
+
+    /// Refuses a path that the module forbids.
+    pub(crate) fn check_not_forbidden(&self, access: Access, path: &Path) -> Result<()> {
+        self.bounds.forbidding(path).map_or(Ok(()), |pattern| {
+            let file = self.file.display();
+            Err(undeclared(access, path, format!("`{}` of capabilities.forbidden in {file} covers it", pattern.text())))
+        })
+    }
+
+    /// The parts of some paths inside the bounds. Only whole trees, because the kernel supports no other patterns.
+    pub(crate) fn narrow(&self, access: Access, paths: &[PathBuf]) -> Vec<PathBuf> {
+        let mut bounds = self.bounds.trees(access);
+        if access == Access::Execute {
+            bounds.extend(self.scripts.iter().flat_map(|(pattern, _)| pattern.present()));
+        }
+        let is_inside = |path: &&PathBuf| bounds.iter().any(|bound| path.starts_with(bound));
+        let (inside, around): (Vec<_>, Vec<_>) = paths.iter().partition(is_inside);
+        let within = bounds.iter().filter(|bound| around.iter().any(|path| bound.starts_with(path)));
+        inside.into_iter().chain(within).cloned().collect()
+    }
+
+    /// The forbidden paths, which are hidden. A link is not another name of its target, which is hidden at its own path.
+    pub(crate) fn hidden(&self) -> impl Iterator<Item = PathBuf> {
+        self.bounds.forbidden.iter().flat_map(Pattern::present).filter(|path| !path.is_symlink())
+    }
+}
+
+/// The refusal of an access by modules.
+fn undeclared(access: Access, path: &Path, hint: String) -> Error {
+    denied(access.name(), path).with("rule", "capabilities").hint(hint)
+}
+
+impl Policy {
+    /// The modules whose bounds apply to these paths.
+    pub(crate) fn modules_at(&self, paths: &[&Path]) -> Result<Vec<&Module>> {
+        self.modules_if(|module| paths.iter().any(|path| path.starts_with(&module.directory)))
+    }
+
+    /// The modules whose `forbidden` list applies to these paths: all modules of an explicit root.
+    pub(crate) fn modules_that_forbid(&self, paths: &[&Path]) -> Result<Vec<&Module>> {
+        if self.governed.is_some() { self.modules_if(|_| true) } else { self.modules_at(paths) }
+    }
+
+    fn modules_if(&self, applies: impl Fn(&Module) -> bool) -> Result<Vec<&Module>> {
+        let read = |module: &Module| match &module.fault {
+            Some(fault) => Err(undeclared(
+                Access::Execute,
+                &module.directory,
+                format!("correct {}: {fault}", module.file.display()),
+            )),
+            None => Ok(()),
+        };
+        let applying = self.modules.iter().filter(|module| applies(module));
+        applying.map(|module| read(module).map(|()| module)).collect()
+    }
+
+    /// The named tree, and its modules that list paths for an access. `None` if the access is not restricted.
+    fn listing(&self, access: Access) -> Option<(&Governed, Vec<&Module>)> {
+        let modules: Vec<&Module> = self.modules.iter().filter(|module| module.lists.contains(&access)).collect();
+        self.governed.as_ref().filter(|_| !modules.is_empty()).map(|governed| (governed, modules))
+    }
+
+    /// Refuses an access to a path of the named tree that no module lists. A directory may be read if a listed path can
+    /// lie in it.
+    pub(crate) fn check_tree(&self, access: Access, path: &Path) -> Result<()> {
+        self.check_declared(access, path, &|module| {
+            let leads = access == Access::Read && path.is_dir();
+            module.patterns(access).any(|pattern| pattern.covers(path) || leads && pattern.may_match_below(path))
+        })
+    }
+
+    /// Refuses to execute a program or script of the named tree with arguments that no module declares.
+    pub(crate) fn check_tree_script(&self, path: &Path, arguments: &[String]) -> Result<()> {
+        self.check_declared(Access::Execute, path, &|module| module.check_execute(path, arguments).is_ok())
+    }
+
+    fn check_declared(&self, access: Access, path: &Path, is_declared: &dyn Fn(&Module) -> bool) -> Result<()> {
+        let Some((governed, modules)) = self.listing(access) else { return Ok(()) };
+        if !path.starts_with(&governed.root) || self.is_tool(path) || modules.into_iter().any(is_declared) {
+            return Ok(());
+        }
+        let hint = format!("no module of {} lists it in capabilities.{}", governed.root.display(), access.name());
+        Err(undeclared(access, path, hint))
+    }
+
+    /// The restrictions of the named tree for the sandbox: hidden paths, which no module lists as readable, read-only
+    /// paths, and in them the paths that stay writable.
+    pub(crate) fn tree_limits(&self) -> Vec<Place> {
+        let listed = |access| -> Option<(&Path, Vec<&Pattern>)> {
+            let (governed, modules) = self.listing(access)?;
+            Some((&governed.root, modules.into_iter().flat_map(|module| module.patterns(access)).collect()))
+        };
+        let (mut hidden, mut read_only, mut writable) = (Vec::new(), Vec::new(), Vec::new());
+        if let Some((root, listed)) = listed(Access::Read) {
+            self.add_unlisted(root, &listed, true, &mut hidden);
+        }
+        if let Some((root, listed)) = listed(Access::Write) {
+            read_only.push(root.to_owned());
+            writable.extend(listed.iter().flat_map(|pattern| pattern.present()));
+            for directory in listed.iter().flat_map(|pattern| pattern.directories()) {
+                // A new entry of the directory can match, so its other entries are read-only.
+                if directory.starts_with(root) && !listed.iter().any(|pattern| pattern.covers(&directory)) {
+                    self.add_unlisted(&directory, &listed, false, &mut read_only);
+                    writable.push(directory);
+                }
+            }
+        }
+        let mut limits = View::default();
+        limits.add(Operation::Hidden, true, hidden);
+        limits.add(Operation::ReadOnly, true, read_only);
+        limits.add(Operation::Writable, false, writable);
+        limits.places
+    }
+
+    /// Adds the entries of a directory that no pattern matches. The target of a link is restricted at its own path.
+    fn add_unlisted(&self, directory: &Path, listed: &[&Pattern], is_deep: bool, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type());
+            if listed.iter().any(|pattern| pattern.covers(&path)) || kind.as_ref().is_ok_and(fs::FileType::is_symlink) {
+                continue;
+            }
+            let leads = listed.iter().any(|pattern| pattern.may_match_below(&path))
+                || self.tools.iter().any(|tools| tools.starts_with(&path) || path.starts_with(tools));
+            if !leads || !kind.is_ok_and(|kind| kind.is_dir()) {
+                found.push(path);
+            } else if is_deep {
+                self.add_unlisted(&path, listed, true, found);
+            }
+        }
+    }
+}
