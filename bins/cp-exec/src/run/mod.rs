@@ -35,7 +35,7 @@ pub(crate) use self::result::{EarlyEnd, FinishedRun};
 use self::result::{Outcome, done};
 use self::steps::Steps;
 pub(crate) use self::streams::{Stream, Watch};
-pub(crate) use self::terminal::own_terminals;
+pub(crate) use self::terminal::terminal_size;
 use crate::changes::{Baseline, Store};
 use crate::decision::{HashCache, Ruling};
 use crate::git_dir::Session;
@@ -43,7 +43,7 @@ use crate::guard::settle::{OpenRun, settle};
 use crate::guard::{self, session_tmp};
 use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
-use crate::sandbox::plan::{Operation, Terminals};
+use crate::sandbox::plan::Operation;
 
 /// The longest grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
@@ -114,7 +114,7 @@ impl Prepared {
 
     /// True if a terminal of its own is the input and output of the command.
     pub(crate) fn has_terminal(&self) -> bool {
-        matches!(self.ruling.plan.terminals, Terminals::Controlling { .. })
+        self.ruling.plan.terminal.is_some()
     }
 
     /// Clones the descriptor of the command's standard input.

@@ -32,22 +32,20 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Forks this process.
-pub(super) fn fork() -> io::Result<Forked> {
-    // SAFETY: this process has one thread, so the child may go on as any program would.
-    let pid = unsafe { libc::fork() };
-    check(pid.into())?;
-    Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
-}
-
-/// Forks this process into new namespaces. The child's memory is a copy, as after [`fork`].
+/// Forks this process into new namespaces, or into none.
 pub(super) fn fork_into(namespaces: i32) -> io::Result<Forked> {
     let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
-    // SAFETY: as in `fork`; without a stack of its own the child continues on a copy of this one. A process with one
-    // thread does not use the thread number that the C library caches.
+    // SAFETY: this process has one thread, so the child may go on as any program would; without a stack of its own it
+    // continues on a copy of this one. A process with one thread does not use the thread number that the C library
+    // caches.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     let pid = i32::try_from(check(pid)?).map_err(io::Error::other)?;
     Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
+}
+
+/// Makes the kernel kill this process when its parent ends.
+pub(super) fn die_with_parent() -> rustix::io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
 }
 
 /// Exits immediately, without exit handlers that the parent registered.
@@ -106,48 +104,29 @@ pub(super) fn close_on_exec() -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
-/// Blocks SIGCHLD, and returns a descriptor that is readable when the signal is pending.
+/// Blocks SIGCHLD, and SIGTTOU, which stops a process that changes the settings of its terminal from the background.
+/// Returns a descriptor that is readable when SIGCHLD is pending.
 pub(super) fn child_signals() -> io::Result<OwnedFd> {
-    let set = block(libc::SIGCHLD)?;
-    // SAFETY: the set is initialised; the descriptor is new and ours.
+    // SAFETY: the sets are initialised by `sigemptyset` before they are read; the descriptor is new and ours.
     unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
         let fd = libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
         check(fd.into())?;
+        libc::sigaddset(&raw mut set, libc::SIGTTOU);
+        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into())?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
 }
 
-/// Blocks SIGTTOU, which stops a process that changes the settings of its terminal from the background.
-pub(super) fn block_background_output() -> io::Result<()> {
-    block(libc::SIGTTOU).map(drop)
-}
-
-/// Blocks a signal, and returns the set that contains it.
-fn block(signal: i32) -> io::Result<libc::sigset_t> {
-    // SAFETY: the set is initialised by `sigemptyset` before it is read.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, signal);
-        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into())?;
-        Ok(set)
-    }
-}
-
-/// Resets every signal to its default, so that programs started later do not inherit ignored signals.
+/// Resets every signal to its default and unblocks it, as a fresh command expects.
 pub(super) fn default_signals() {
-    // SAFETY: no handler of ours is replaced but by the default.
+    // SAFETY: no handler of ours is replaced but by the default, and the set is initialised before it is read.
     unsafe {
         for signal in 1..=64 {
             libc::signal(signal, libc::SIG_DFL);
         }
-    }
-}
-
-/// Unblocks every signal, as a fresh command expects.
-pub(super) fn unblock_signals() {
-    // SAFETY: the empty set is initialised before it is read.
-    unsafe {
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
@@ -214,30 +193,26 @@ fn set_interface(name: &str, request: libc::Ioctl, value: libc::__c_anonymous_if
     }
 }
 
-/// Installs a seccomp filter in this thread.
-pub(super) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
-    install(program, 0).map(drop)
-}
-
-/// The same, and returns the descriptor on which the kernel reports suspended calls. If the kernel supports it, only a
-/// fatal signal interrupts a suspended call.
-pub(super) fn install_listener(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
-    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    // Kernels before 5.19 do not support the second flag.
-    let fd = install(program, listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
-        .or_else(|_| install(program, listener))?;
-    let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: the descriptor is new and ours.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn install(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
-    let program = libc::sock_fprog {
+/// Installs a seccomp filter in this thread. With a listener it returns the descriptor on which the kernel reports
+/// suspended calls. If the kernel supports it, only a fatal signal interrupts a suspended call.
+pub(super) fn install_filter(program: &[libc::sock_filter], listens: bool) -> io::Result<Option<OwnedFd>> {
+    let filter = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,
         filter: program.as_ptr().cast_mut(),
     };
-    // SAFETY: the program outlives the call, which reads it and changes nothing.
-    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, ptr::from_ref(&program)) })
+    let install = |flags: libc::c_ulong| {
+        // SAFETY: the program outlives the call, which reads it and changes nothing.
+        check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, ptr::from_ref(&filter)) })
+    };
+    if !listens {
+        return install(0).map(|_| None);
+    }
+    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // Kernels before 5.19 do not support the second flag.
+    let fd = install(listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|_| install(listener))?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is new and ours.
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// A suspended system call.
@@ -295,7 +270,7 @@ pub(super) fn read_memory(thread: i32, address: u64, buffer: &mut [u8]) -> io::R
 }
 
 /// The Landlock ABI version of the kernel, or 0.
-pub(super) fn landlock_abi() -> u32 {
+pub(crate) fn landlock_abi() -> u32 {
     const VERSION: u32 = 1;
     // SAFETY: with this flag the kernel reads no memory and only answers.
     let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0_usize, VERSION) };
