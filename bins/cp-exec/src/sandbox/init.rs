@@ -3,7 +3,6 @@
 //! In a process namespace, the end of the init ends all other processes. Without one the init is a subreaper: orphans
 //! of the command become its children, so a walk over its descendants finds them all.
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -13,8 +12,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 use super::namespace::Namespace;
 use super::plan::{Layer, Network, Plan};
 use super::report::{self, At, Enforcement, Failure, Order, Report, Status};
-use super::sys::{self, Forked};
-use super::{leader, mounts, terminal};
+use super::{leader, mounts, sys, terminal};
 
 /// The time after which killing descendants gives up.
 const WALK: Duration = Duration::from_millis(200);
@@ -49,10 +47,7 @@ pub(super) fn run(
     }
     let signals = sys::child_signals().at("signals")?;
     let terminal = terminal::control(plan, socket)?;
-    let leader = match sys::fork_into(0).at("fork")? {
-        Forked::Child => leader::run(plan, enforcement, socket, terminal.as_ref()),
-        Forked::Parent(leader) => leader,
-    };
+    let Some(leader) = sys::fork_into(0).at("fork")? else { leader::run(plan, enforcement, socket, terminal.as_ref()) };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.
     drop(close_streams());
     Tree { owns_namespace: is_private, leader, terminal, socket, frozen: None, killed: 0 }
@@ -66,6 +61,15 @@ pub(super) fn close_streams() -> std::io::Result<()> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     Ok(rustix::stdio::dup2_stderr(&null)?)
+}
+
+/// Waits for a child to end, or for one of the sources. True for those that can be read.
+pub(super) fn wait<'s>(sources: impl Iterator<Item = BorrowedFd<'s>>, signals: BorrowedFd<'s>) -> Vec<bool> {
+    let mut fds: Vec<_> = sources.chain([signals]).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let _ = rustix::event::poll(&mut fds, None);
+    // The descriptor of signals does not block.
+    let _ = rustix::io::read(signals, &mut [0_u8; 128]);
+    fds.iter().take(fds.len() - 1).map(|fd| !fd.revents().is_empty()).collect()
 }
 
 struct Tree<'s> {
@@ -87,14 +91,8 @@ impl Tree<'_> {
         let stops = if self.terminal.is_some() { WaitOptions::UNTRACED } else { WaitOptions::empty() };
         while self.reap(WaitOptions::NOHANG | stops) {
             let requests = namespace.as_ref().map(AsFd::as_fd);
-            let sources = [self.socket, signals].into_iter().chain(requests);
-            let mut fds: Vec<_> = sources.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-            let _ = rustix::event::poll(&mut fds, None);
-            let is_ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            if is_ready[1] {
-                let _ = rustix::io::read(signals, &mut [0_u8; 128]);
-            }
-            if is_ready.get(2) == Some(&true) && namespace.as_mut().is_some_and(|namespace| !namespace.serve()) {
+            let is_ready = wait([self.socket].into_iter().chain(requests), signals);
+            if is_ready.get(1) == Some(&true) && namespace.as_mut().is_some_and(|namespace| !namespace.serve()) {
                 *namespace = None;
             }
             if is_ready[0] && !self.obey(report::receive_order(self.socket)) {
@@ -200,20 +198,15 @@ impl Tree<'_> {
 
 /// The live descendants of this process, nearest first.
 fn descendants() -> Vec<Pid> {
-    let mut children: HashMap<Pid, Vec<(Pid, bool)>> = HashMap::new();
-    for (pid, fields) in super::processes() {
-        let parent = fields.get(1).and_then(|parent| parent.parse().ok());
-        if let (Some(pid), Some(parent)) = (Pid::from_raw(pid), parent.and_then(Pid::from_raw)) {
-            children.entry(parent).or_default().push((pid, super::has_ended(&fields[0])));
-        }
-    }
+    let parent = |fields: &[String]| fields.get(1).and_then(|parent| parent.parse::<i32>().ok());
+    let all: Vec<_> = super::processes()
+        .filter_map(|(pid, fields)| Some((Pid::from_raw(pid)?, Pid::from_raw(parent(&fields)?)?, fields)))
+        .collect();
     let (mut found, mut next) = (Vec::new(), vec![rustix::process::getpid()]);
-    while let Some(pid) = next.pop() {
-        for (child, zombie) in children.remove(&pid).unwrap_or_default() {
-            next.push(child);
-            if !zombie {
-                found.push(child);
-            }
+    while let Some(above) = next.pop() {
+        for (pid, _, fields) in all.iter().filter(|(_, parent, _)| *parent == above) {
+            next.push(*pid);
+            found.extend((!super::has_ended(&fields[0])).then_some(*pid));
         }
     }
     found

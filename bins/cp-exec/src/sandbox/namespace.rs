@@ -12,16 +12,12 @@ use std::time::Duration;
 use cp_egress::{RESOLVER, Sockets};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
-use super::listener::write_at_once;
+use super::listener::{error_of, write_at_once};
 use super::plan::Plan;
 use super::report::{self, Report};
 use super::{processes, sys};
 use crate::nofollow::Node;
-
-/// The connections that wait for the supervisor at one address.
-const BACKLOG: i32 = 128;
 
 /// The time in which the init must answer a request.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -34,7 +30,7 @@ impl Namespace {
     pub(super) fn open(plan: &Plan, supervisor: BorrowedFd<'_>) -> io::Result<Self> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let (udp, tcp) = (bound(RESOLVER, SocketType::DGRAM)?, listening(RESOLVER)?);
+        let (udp, tcp) = (UdpSocket::bind(RESOLVER)?, TcpListener::bind(RESOLVER)?);
         report::send(ours.as_fd(), b"resolver", &[udp.as_fd(), tcp.as_fd()])?;
         // The socket may hold only some messages, and the supervisor reads them after the report.
         report::send_report(supervisor, &Report::Namespace, Some(theirs.as_fd()))?;
@@ -47,7 +43,7 @@ impl Namespace {
                 _ => {}
             }
             for port in destination.ports() {
-                let socket = listening(SocketAddrV4::new(address, *port))?;
+                let socket = TcpListener::bind(SocketAddrV4::new(address, *port))?;
                 report::send(ours.as_fd(), b"listed", &[socket.as_fd()])?;
             }
         }
@@ -64,7 +60,7 @@ impl Namespace {
         };
         let place = serde_json::from_slice::<SocketAddrV4>(&text).map_err(io::Error::from);
         // The answer names the address, because the supervisor may have given up an earlier request.
-        let socket = place.and_then(listening).ok();
+        let socket = place.and_then(TcpListener::bind).ok();
         let sockets: Vec<BorrowedFd<'_>> = socket.iter().map(AsFd::as_fd).collect();
         report::send(self.0.as_fd(), &text, &sockets).is_ok()
     }
@@ -74,18 +70,6 @@ impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-fn bound(place: SocketAddrV4, kind: SocketType) -> io::Result<OwnedFd> {
-    let socket = rustix::net::socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None)?;
-    rustix::net::bind(&socket, &place)?;
-    Ok(socket)
-}
-
-fn listening(place: SocketAddrV4) -> io::Result<OwnedFd> {
-    let socket = bound(place, SocketType::STREAM)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(socket)
 }
 
 /// The end of the supervisor.
@@ -138,8 +122,7 @@ impl NetworkNamespace {
     /// Writes a line to the standard error of the process whose socket has this address, for whoever reads its output.
     /// Terminals and the run's own streams are left to the supervisor.
     pub(crate) fn tell(&self, client: SocketAddr, line: &str) {
-        let Some(error) = self.error_of(client) else { return };
-        let Ok(meta) = error.metadata() else { return };
+        let Some((error, meta)) = self.error_of(client) else { return };
         if !rustix::termios::isatty(&error) && !self.shown.contains(&(meta.dev(), meta.ino())) {
             // A stream that is full or closed is left alone.
             drop(write_at_once(&error, &meta, line.as_bytes()));
@@ -147,7 +130,7 @@ impl NetworkNamespace {
     }
 
     /// The standard error of the process whose socket has this address.
-    fn error_of(&self, client: SocketAddr) -> Option<File> {
+    fn error_of(&self, client: SocketAddr) -> Option<(File, fs::Metadata)> {
         let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let own = namespace("self");
         let mut socket = None;
@@ -159,8 +142,7 @@ impl NetworkNamespace {
             let Some(link) = &socket else { continue };
             let mut descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
             if descriptors.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(link))) {
-                let process = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-                return rustix::process::pidfd_getfd(process, 2, PidfdGetfdFlags::empty()).ok().map(File::from);
+                return error_of(pid).ok();
             }
         }
         None

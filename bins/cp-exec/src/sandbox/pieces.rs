@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::Stat;
 use rustix::mount::OpenTreeFlags;
 
 use super::plan::{Operation, Place, Plan, Profile, View};
@@ -20,10 +20,9 @@ pub(super) struct Piece {
     pub path: PathBuf,
     /// A detached clone of its mounts.
     pub tree: OwnedFd,
-    pub node: Node,
+    pub stat: Stat,
     /// Restrictions of its mount.
     pub attributes: u64,
-    pub directory: bool,
 }
 
 /// The path and the target of a link.
@@ -36,9 +35,8 @@ pub(super) fn pieces(plan: &Plan, replaced: &[&str]) -> Result<(Vec<Piece>, Vec<
     let mut pieces = Vec::new();
     for (path, attributes) in wanted(plan, paths) {
         let Some((file, stat)) = plan.view.open(&path)? else { continue };
-        let directory = FileType::from_raw_mode(stat.st_mode).is_dir();
         let tree = detached(&file).at(&format!("bind {}", path.display()))?;
-        pieces.push(Piece { path, tree, node: (stat.st_dev, stat.st_ino), attributes, directory });
+        pieces.push(Piece { path, tree, stat, attributes });
     }
     Ok((pieces, links))
 }

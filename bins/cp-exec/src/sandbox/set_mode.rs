@@ -52,9 +52,7 @@ fn mode_of(call: &Notification) -> usize {
 /// The file of a call.
 fn file_of(call: &Notification) -> io::Result<OwnedFd> {
     let lookup = Lookup::of(call.thread)?;
-    // The kernel uses the lower half of the argument.
-    let [a, b, c, d, ..] = call.arguments[0].to_le_bytes();
-    let descriptor = Some(i32::from_le_bytes([a, b, c, d]));
+    let descriptor = Some(call.descriptor());
     let opened = |descriptor| lookup.start(descriptor).map_err(|_| Errno::BADF);
     if call.number == libc::SYS_fchmod {
         return Ok(opened(descriptor)?);

@@ -9,28 +9,22 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
 
-use rustix::event::{PollFd, PollFlags};
 use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use super::report::{self, At, Enforcement, Failure, Report, RunRequest};
-use super::sys::{self, Forked};
-use super::{init, leader};
+use super::{init, leader, sys};
 
 /// Runs the helper. Standard input is the socket on which runs are requested. The descriptor of a lock stays open until
 /// every process of every run has ended, so that the lock shows if a run of a killed supervisor may still have effects.
 pub(super) fn run(lock: Option<i32>) -> ExitCode {
     // Without a lock only the standard streams stay.
     sys::close_all_but(lock.unwrap_or(2));
-    match prepare() {
-        Ok((control, signals)) => {
-            let mut spawner = Spawner { account: Account::own(), users: None, runs: Vec::new() };
-            spawner.serve(&control, &signals);
-            spawner.kill();
-            ExitCode::SUCCESS
-        }
-        Err(_) => ExitCode::FAILURE,
-    }
+    let Ok((control, signals)) = prepare() else { return ExitCode::FAILURE };
+    let mut spawner = Spawner { account: Account::own(), users: None, runs: Vec::new() };
+    spawner.serve(&control, &signals);
+    spawner.kill();
+    ExitCode::SUCCESS
 }
 
 fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
@@ -67,12 +61,7 @@ impl Spawner {
     fn serve(&mut self, control: &OwnedFd, signals: &OwnedFd) {
         loop {
             self.reap();
-            let mut fds = [PollFd::new(control, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-            let _ = rustix::event::poll(&mut fds, None);
-            if !fds[1].revents().is_empty() {
-                let _ = rustix::io::read(signals, &mut [0_u8; 128]);
-            }
-            if !fds[0].revents().is_empty() {
+            if init::wait([control.as_fd()].into_iter(), signals.as_fd())[0] {
                 match report::receive_run(control.as_fd()) {
                     Ok(Some(request)) => self.start(request),
                     Ok(None) => return,
@@ -100,7 +89,7 @@ impl Spawner {
     }
 
     /// Creates the first process of a run, in all namespaces or in none.
-    fn first_process(&mut self, is_in_host_network: bool) -> std::io::Result<(Forked, Namespaces)> {
+    fn first_process(&mut self, is_in_host_network: bool) -> std::io::Result<(Option<Pid>, Namespaces)> {
         let account = self.account;
         let other = libc::CLONE_NEWUSER | if is_in_host_network { libc::CLONE_NEWNET } else { 0 };
         let all = NAMESPACES.iter().fold(0, |flags, (_, flag)| flags | flag) & !other;
@@ -127,11 +116,11 @@ impl Spawner {
         let socket = request.socket.as_fd();
         match self.first_process(request.is_in_host_network).at("fork") {
             Err(failure) => drop(report::send_report(socket, &Report::Failed(failure), None)),
-            Ok((Forked::Child, namespaces)) => {
+            Ok((None, namespaces)) => {
                 let Err(failure) = become_run(&request, namespaces, self.account);
                 report::report_and_exit(socket, failure)
             }
-            Ok((Forked::Parent(pid), namespaces)) => {
+            Ok((Some(pid), namespaces)) => {
                 // With its pidfd the supervisor can kill the init.
                 if let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
                     let init = Report::Init(pid.as_raw_nonzero().get().unsigned_abs());
@@ -216,13 +205,13 @@ impl Account {
     /// mounts in it, and a process cannot leave it, so a child process tries.
     fn can_use_user_namespace(self) -> bool {
         match sys::fork_into(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) {
-            Ok(Forked::Child) => {
+            Ok(None) => {
                 let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
                 let has_rights =
                     self.map_into_user_namespace().is_ok() && rustix::mount::mount_change("/", private).is_ok();
                 sys::leave(i32::from(!has_rights))
             }
-            Ok(Forked::Parent(pid)) => {
+            Ok(Some(pid)) => {
                 let ended = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
                 matches!(ended, Ok(Some((_, status))) if status.exit_status() == Some(0))
             }

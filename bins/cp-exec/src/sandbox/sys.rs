@@ -21,26 +21,18 @@ pub(super) enum Attributes {
     Clear(u64),
 }
 
-/// The result of a fork.
-pub(super) enum Forked {
-    /// The parent, with the pid of the child.
-    Parent(Pid),
-    Child,
-}
-
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Forks this process into new namespaces, or into none.
-pub(super) fn fork_into(namespaces: i32) -> io::Result<Forked> {
+/// Forks this process into new namespaces, or into none. `None` in the child.
+pub(super) fn fork_into(namespaces: i32) -> io::Result<Option<Pid>> {
     let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
     // SAFETY: this process has one thread, so the child may go on as any program would; without a stack of its own it
     // continues on a copy of this one. A process with one thread does not use the thread number that the C library
     // caches.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
-    let pid = i32::try_from(check(pid)?).map_err(io::Error::other)?;
-    Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
+    Ok(Pid::from_raw(i32::try_from(check(pid)?).map_err(io::Error::other)?))
 }
 
 /// Makes the kernel kill this process when its parent ends.
@@ -143,13 +135,8 @@ pub(super) fn signal_all(signal: i32) {
 
 /// Enables the loopback interface of this network namespace.
 pub(super) fn loopback_up() -> io::Result<()> {
-    // SAFETY: a zeroed union is valid, and the flags are set.
-    let flags = unsafe {
-        let mut value: libc::__c_anonymous_ifr_ifru = std::mem::zeroed();
-        value.ifru_flags = i16::try_from(libc::IFF_UP).unwrap_or(1);
-        value
-    };
-    set_interface("lo", libc::SIOCSIFFLAGS, flags)
+    let ifru_flags = i16::try_from(libc::IFF_UP).map_err(io::Error::other)?;
+    set_interface("lo", libc::SIOCSIFFLAGS, libc::__c_anonymous_ifr_ifru { ifru_flags })
 }
 
 /// Adds an address to the loopback interface of this network namespace.
@@ -157,18 +144,12 @@ pub(super) fn add_loopback_address(address: Ipv4Addr) -> io::Result<()> {
     // An alias of the interface has one address.
     let alias = format!("lo:{:08x}", u32::from(address));
     for (request, address) in [(libc::SIOCSIFADDR, address), (libc::SIOCSIFNETMASK, Ipv4Addr::BROADCAST)] {
-        let family = libc::sa_family_t::try_from(libc::AF_INET).map_err(io::Error::other)?;
-        let s_addr = u32::from_ne_bytes(address.octets());
-        // SAFETY: zeroed structures are valid, and an IPv4 address fits into a general one.
-        let value = unsafe {
-            let mut value: libc::__c_anonymous_ifr_ifru = std::mem::zeroed();
-            let mut place: libc::sockaddr_in = std::mem::zeroed();
-            place.sin_family = family;
-            place.sin_addr.s_addr = s_addr;
-            value.ifru_addr = std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(place);
-            value
-        };
-        set_interface(&alias, request, value)?;
+        let sa_family = libc::sa_family_t::try_from(libc::AF_INET).map_err(io::Error::other)?;
+        // An address of IPv4 begins with the port.
+        let mut bytes = [0; 14];
+        bytes[2..6].copy_from_slice(&address.octets());
+        let ifru_addr = libc::sockaddr { sa_family, sa_data: bytes.map(|byte| libc::c_char::from_ne_bytes([byte])) };
+        set_interface(&alias, request, libc::__c_anonymous_ifr_ifru { ifru_addr })?;
     }
     Ok(())
 }
@@ -222,6 +203,14 @@ pub(super) struct Notification {
     pub thread: i32,
     pub number: i64,
     pub arguments: [u64; 6],
+}
+
+impl Notification {
+    /// The first argument as a descriptor. The kernel uses its lower half.
+    pub(super) fn descriptor(&self) -> i32 {
+        let [a, b, c, d, ..] = self.arguments[0].to_le_bytes();
+        i32::from_le_bytes([a, b, c, d])
+    }
 }
 
 /// Receives a suspended call from a listener that is readable. `ENOENT` if its caller was killed.

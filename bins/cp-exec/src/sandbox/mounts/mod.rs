@@ -120,10 +120,8 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
 /// The text of the `hosts` file. The sandbox has a name of its own, and reaches the addresses in the file of the
 /// machine only in the network of the machine.
 fn hosts(network: Network) -> String {
-    let names = match network {
-        Network::Host => fs::read_to_string("/etc/hosts").unwrap_or_default(),
-        Network::None | Network::Loopback | Network::Names => LOOPBACK_NAMES.to_owned(),
-    };
+    let of_machine = || fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let names = if network == Network::Host { of_machine() } else { LOOPBACK_NAMES.to_owned() };
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{}\n127.0.0.1 {own}\n::1 {own}\n", names.trim_end())
 }
@@ -187,14 +185,14 @@ impl NewRoot {
     fn attach(&mut self, piece: &Piece) -> Result<(), Failure> {
         let path = &piece.path;
         let target = if self.in_a_tree(path) {
-            let found = open_known(path, Some(&piece.node))?;
+            let found = open_known(path, Some(&(piece.stat.st_dev, piece.stat.st_ino)))?;
             found.map(|(target, _)| target).ok_or_else(|| Failure::changed(path, "it no longer exists"))?
         } else {
             // Only the `/tmp` of a session can contain links of an earlier command.
             if let Some(link) = nofollow::first_link(path) {
                 return Err(Failure::changed(&link, "it is a link that an earlier command created"));
             }
-            place(path, piece.directory).at("place")?
+            place(path, FileType::from_raw_mode(piece.stat.st_mode).is_dir()).at("place")?
         };
         attach(&piece.tree, Attributes::Set(piece.attributes), &target).at(&format!("bind {}", path.display()))?;
         self.0.push((path.clone(), true));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode};
 
@@ -34,14 +34,12 @@ pub(super) fn pin(plan: &Plan) -> Result<(), Failure> {
 
 /// The operations that restrict paths of declared trees, each path once and after the directory that contains it. A
 /// path whose operation changes nothing in a restricted directory is omitted.
-fn restrictions<'a>(view: &'a View, shown: &NewRoot, kernel: &'a [(PathBuf, Operation)]) -> Vec<(&'a Path, Operation)> {
+fn restrictions<'v>(view: &'v View, shown: &NewRoot) -> BTreeMap<&'v Path, Operation> {
     let declared = view.places.iter().filter(|place| place.operation > Operation::Execute);
-    let declared = declared.filter(|place| place.operation < Operation::Empty || shown.shows(&place.path));
-    let declared = declared.map(|place| (&place.path, place.operation));
     let mut all: BTreeMap<&Path, Operation> = BTreeMap::new();
-    for (path, operation) in declared.chain(kernel.iter().map(|(path, operation)| (path, *operation))) {
-        let known = all.entry(path).or_insert(operation);
-        *known = operation.max(*known);
+    for place in declared.filter(|place| place.operation < Operation::Empty || shown.shows(&place.path)) {
+        let known = all.entry(&place.path).or_insert(place.operation);
+        *known = place.operation.max(*known);
     }
     // The restricted directories around the current path.
     let mut around: Vec<(&Path, Operation)> = Vec::new();
@@ -52,7 +50,7 @@ fn restrictions<'a>(view: &'a View, shown: &NewRoot, kernel: &'a [(PathBuf, Oper
         around.extend(changes.then_some((*path, *operation)));
         changes
     });
-    all.into_iter().collect()
+    all
 }
 
 /// Makes paths read-only or hides them.
@@ -65,9 +63,12 @@ pub(super) fn restrict(plan: &Plan, shown: &NewRoot) -> Result<(), Failure> {
         rustix::fs::mknodat(CWD, HIDDEN_FILE, FileType::CharacterDevice, Mode::empty(), 0)?;
         kernel_files()
     };
-    let kernel = made().at("mask")?;
+    let mut view = plan.view.clone();
+    for (path, operation) in made().at("mask")? {
+        view.add(operation, false, [path]);
+    }
     let hidden = Attributes::Set(libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV);
-    for (path, operation) in restrictions(&plan.view, shown, &kernel) {
+    for (path, operation) in restrictions(&view, shown) {
         match operation {
             // The first three show a path.
             Operation::Read | Operation::Write | Operation::Execute => {}
