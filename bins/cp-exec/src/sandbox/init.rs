@@ -3,6 +3,7 @@
 //! In a process namespace, the end of the init ends all other processes. Without one the init is a subreaper: orphans
 //! of the command become its children, so a walk over its descendants finds them all.
 
+use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -18,11 +19,7 @@ use super::{leader, mounts, sys, terminal};
 const WALK: Duration = Duration::from_millis(200);
 
 /// Runs the init. Returns only if the command cannot be started: this process ends after it and all of its processes.
-pub(super) fn run(
-    plan: &Plan,
-    mut enforcement: Enforcement,
-    socket: BorrowedFd<'_>,
-) -> Result<std::convert::Infallible, Failure> {
+pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>) -> Result<Infallible, Failure> {
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let (network, is_private) = (plan.network_kind(), enforcement.is_private());
     let mut namespace = None;
@@ -49,18 +46,10 @@ pub(super) fn run(
     let terminal = terminal::control(plan, socket)?;
     let Some(leader) = sys::fork_into(0).at("fork")? else { leader::run(plan, enforcement, socket, terminal.as_ref()) };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.
-    drop(close_streams());
+    let _ = sys::close_streams();
     Tree { owns_namespace: is_private, leader, terminal, socket, frozen: None, killed: 0 }
         .supervise(signals.as_fd(), &mut namespace);
     sys::leave(0)
-}
-
-/// Replaces the standard streams by `/dev/null`.
-pub(super) fn close_streams() -> std::io::Result<()> {
-    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    Ok(rustix::stdio::dup2_stderr(&null)?)
 }
 
 /// Waits for a child to end, or for one of the sources. True for those that can be read.
@@ -90,7 +79,7 @@ impl Tree<'_> {
     fn supervise(&mut self, signals: BorrowedFd<'_>, namespace: &mut Option<Namespace>) {
         let stops = if self.terminal.is_some() { WaitOptions::UNTRACED } else { WaitOptions::empty() };
         while self.reap(WaitOptions::NOHANG | stops) {
-            let requests = namespace.as_ref().map(AsFd::as_fd);
+            let requests = namespace.as_ref().map(|Namespace(requests)| requests.as_fd());
             let is_ready = wait([self.socket].into_iter().chain(requests), signals);
             if is_ready.get(1) == Some(&true) && namespace.as_mut().is_some_and(|namespace| !namespace.serve()) {
                 *namespace = None;

@@ -136,11 +136,8 @@ fn drop_capabilities() -> Result<(), Failure> {
     let _ = rustix::thread::set_capabilities_secure_bits(bits);
     empty_bounding_set();
     let _ = rustix::thread::clear_ambient_capability_set();
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
-        inheritable: CapabilitySet::empty(),
-    };
+    let empty = CapabilitySet::empty();
+    let none = CapabilitySets { effective: empty, permitted: empty, inheritable: empty };
     rustix::thread::set_capabilities(None, none).at("capabilities")
 }
 

@@ -23,7 +23,7 @@ use crate::nofollow::Node;
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// The end of the init: it makes sockets for the supervisor.
-pub(super) struct Namespace(OwnedFd);
+pub(super) struct Namespace(pub(super) OwnedFd);
 
 impl Namespace {
     /// Makes the first sockets, so that they exist before the command starts, and reports them.
@@ -63,12 +63,6 @@ impl Namespace {
         let socket = place.and_then(TcpListener::bind).ok();
         let sockets: Vec<BorrowedFd<'_>> = socket.iter().map(AsFd::as_fd).collect();
         report::send(self.0.as_fd(), &text, &sockets).is_ok()
-    }
-}
-
-impl AsFd for Namespace {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 

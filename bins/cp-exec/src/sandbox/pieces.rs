@@ -10,7 +10,7 @@ use std::{fs, io};
 use rustix::fs::Stat;
 use rustix::mount::OpenTreeFlags;
 
-use super::plan::{Operation, Place, Plan, Profile, View};
+use super::plan::{Operation, Place, Plan, Profile};
 use super::report::{At, Failure};
 use super::sys::{self, NO_SUID_NO_DEV};
 use crate::nofollow::{self, Node};
@@ -34,7 +34,7 @@ pub(super) fn pieces(plan: &Plan, replaced: &[&str]) -> Result<(Vec<Piece>, Vec<
     let (paths, links) = system(plan.profile, replaced);
     let mut pieces = Vec::new();
     for (path, attributes) in wanted(plan, paths) {
-        let Some((file, stat)) = plan.view.open(&path)? else { continue };
+        let Some((file, stat)) = open_known(&path, plan.view.nodes.get(&path))? else { continue };
         let tree = detached(&file).at(&format!("bind {}", path.display()))?;
         pieces.push(Piece { path, tree, stat, attributes });
     }
@@ -131,15 +131,8 @@ fn system(profile: Profile, replaced: &[&str]) -> (Vec<(PathBuf, bool)>, Vec<Lin
     (paths, links)
 }
 
-impl View {
-    /// Opens a path of the view without following links; `None` if nothing exists there. Fails if it changed since
-    /// the decision.
-    pub(super) fn open(&self, path: &Path) -> Result<Option<(OwnedFd, Stat)>, Failure> {
-        open_known(path, self.nodes.get(path))
-    }
-}
-
-/// Opens a path without following links, with the attributes of the file. Fails if it is not the known one.
+/// Opens a path without following links, with the attributes of the file; `None` if nothing exists there. Fails if it is
+/// not the known file.
 pub(super) fn open_known(path: &Path, known: Option<&Node>) -> Result<Option<(OwnedFd, Stat)>, Failure> {
     let opened = nofollow::open(path).and_then(|file| match file {
         Some(file) => Ok(Some(rustix::fs::fstat(&file).map(|stat| (file, stat))?)),

@@ -248,11 +248,6 @@ pub(crate) enum Layer {
 }
 
 impl Layer {
-    /// The layer in a sentence.
-    pub(crate) fn words(self) -> String {
-        if self == Self::NoListener { "the execve listener".to_owned() } else { format!("`{}`", self.name()) }
-    }
-
     /// The name in a policy and on the ledger.
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -130,17 +130,16 @@ pub(crate) enum Failure {
 impl Failure {
     /// `who` requires a layer that is missing.
     pub(super) fn missing(who: &str, layer: Layer) -> Self {
-        let message = format!("{who} requires {}, which this machine does not provide", layer.words());
+        let name = if layer == Layer::NoListener { "the execve listener" } else { layer.name() };
+        let message = format!("{who} requires {name}, which this machine does not provide");
         Self::Missing(layer.name().to_owned(), message)
     }
 
     /// The same failure. If the kernel refused the step, the machine does not provide the namespaces.
     pub(super) fn of_namespaces(self) -> Self {
         let Self::Missing(_, message) = self else { return self };
-        Self::Missing(
-            Layer::Namespaces.name().to_owned(),
-            format!("this machine does not provide namespaces: {message}"),
-        )
+        let message = format!("this machine does not provide namespaces: {message}");
+        Self::Missing(Layer::Namespaces.name().to_owned(), message)
     }
 
     pub(super) fn into_message(self) -> String {
@@ -289,13 +288,6 @@ pub(super) fn receive_run(control: BorrowedFd<'_>) -> io::Result<Option<RunReque
         return Err(io::ErrorKind::InvalidData.into());
     };
     Ok(Some(RunRequest { is_in_host_network: *host == 1, socket, plan, streams: [stdin, stdout, stderr] }))
-}
-
-impl RunRequest {
-    /// Reads the plan from its beginning.
-    pub(super) fn read_plan(&self) -> io::Result<Plan> {
-        Ok(serde_json::from_str(&io::read_to_string(std::fs::File::from(self.plan.try_clone()?))?)?)
-    }
 }
 
 /// Sends a report, optionally with a descriptor.

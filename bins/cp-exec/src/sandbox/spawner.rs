@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
+use super::plan::Plan;
 use super::report::{self, At, Enforcement, Failure, Report, RunRequest};
 use super::{init, leader, sys};
 
@@ -21,7 +22,8 @@ pub(super) fn run(lock: Option<i32>) -> ExitCode {
     // Without a lock only the standard streams stay.
     sys::close_all_but(lock.unwrap_or(2));
     let Ok((control, signals)) = prepare() else { return ExitCode::FAILURE };
-    let mut spawner = Spawner { account: Account::own(), users: None, runs: Vec::new() };
+    let account = Account { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+    let mut spawner = Spawner { account, users: None, runs: Vec::new() };
     spawner.serve(&control, &signals);
     spawner.kill();
     ExitCode::SUCCESS
@@ -33,7 +35,7 @@ fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
     sys::default_signals();
     leader::empty_bounding_set();
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-    init::close_streams()?;
+    sys::close_streams()?;
     Ok((control, sys::child_signals()?))
 }
 
@@ -135,12 +137,9 @@ impl Spawner {
 /// Becomes the first process of a run: takes its streams, its plan and its namespaces.
 fn become_run(request: &RunRequest, namespaces: Namespaces, account: Account) -> Result<Infallible, Failure> {
     sys::die_with_parent().at("parent_death")?;
-    let [stdin, stdout, stderr] = &request.streams;
-    let taken = rustix::stdio::dup2_stdin(stdin)
-        .and_then(|()| rustix::stdio::dup2_stdout(stdout))
-        .and_then(|()| rustix::stdio::dup2_stderr(stderr));
-    taken.at("streams")?;
-    let mut plan = request.read_plan().at("plan")?;
+    sys::become_streams(&request.streams).at("streams")?;
+    let text = request.plan.try_clone().and_then(|plan| std::io::read_to_string(fs::File::from(plan))).at("plan")?;
+    let mut plan: Plan = serde_json::from_str(&text).at("plan")?;
     sys::close_all_but(request.socket.as_raw_fd());
     if let Some(group) = &plan.cgroup {
         fs::write(group.join("cgroup.procs"), "0").at("cgroup")?;
@@ -188,11 +187,6 @@ struct Account {
 }
 
 impl Account {
-    /// The account of this process.
-    fn own() -> Self {
-        Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
-    }
-
     /// Maps this user to itself in the current user namespace.
     fn map_into_user_namespace(self) -> std::io::Result<()> {
         let Self { uid, gid } = self;

@@ -5,8 +5,8 @@
 
 use std::ffi::CString;
 use std::io;
-use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use rustix::process::Pid;
@@ -38,6 +38,19 @@ pub(super) fn fork_into(namespaces: i32) -> io::Result<Option<Pid>> {
 /// Makes the kernel kill this process when its parent ends.
 pub(super) fn die_with_parent() -> rustix::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+}
+
+/// Replaces the standard streams.
+pub(super) fn become_streams([stdin, stdout, stderr]: &[impl AsFd; 3]) -> rustix::io::Result<()> {
+    rustix::stdio::dup2_stdin(stdin)?;
+    rustix::stdio::dup2_stdout(stdout)?;
+    rustix::stdio::dup2_stderr(stderr)
+}
+
+/// Replaces the standard streams by `/dev/null`.
+pub(super) fn close_streams() -> rustix::io::Result<()> {
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+    become_streams(&[&null, &null, &null])
 }
 
 /// Exits immediately, without exit handlers that the parent registered.
@@ -156,12 +169,7 @@ pub(super) fn add_loopback_address(address: Ipv4Addr) -> io::Result<()> {
 
 /// Sets a property of an interface of this network namespace.
 fn set_interface(name: &str, request: libc::Ioctl, value: libc::__c_anonymous_ifr_ifru) -> io::Result<()> {
-    let socket = rustix::net::socket_with(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     // SAFETY: a zeroed `ifreq` is valid; name and value are set before the call and it outlives the call.
     unsafe {
         let mut structure: libc::ifreq = std::mem::zeroed();
@@ -251,11 +259,9 @@ pub(super) fn read_memory(thread: i32, address: u64, buffer: &mut [u8]) -> io::R
     // SAFETY: the kernel writes at most the length of the buffer into it, and only reads addresses of the other
     // process.
     let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
-    match usize::try_from(read) {
-        Ok(length) if length == buffer.len() => Ok(()),
-        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
+    let read = check(libc::c_long::try_from(read).map_err(io::Error::other)?)?;
+    let is_whole = usize::try_from(read) == Ok(buffer.len());
+    if is_whole { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EFAULT)) }
 }
 
 /// The Landlock ABI version of the kernel, or 0.

@@ -11,6 +11,7 @@ use rustix::termios::{InputModes, OptionalActions, Winsize};
 
 use super::plan::Plan;
 use super::report::{self, At, Failure, Report};
+use super::sys;
 
 /// Makes a new pseudo-terminal the controlling terminal of this process, if the plan has one, and sends its other side
 /// to the supervisor.
@@ -42,9 +43,7 @@ fn open(rows: u16, columns: u16) -> std::io::Result<(OwnedFd, OwnedFd)> {
 pub(super) fn enter(terminal: &OwnedFd) -> rustix::io::Result<()> {
     rustix::process::setpgid(None, None)?;
     rustix::termios::tcsetpgrp(terminal, rustix::process::getpid())?;
-    rustix::stdio::dup2_stdin(terminal)?;
-    rustix::stdio::dup2_stdout(terminal)?;
-    rustix::stdio::dup2_stderr(terminal)
+    sys::become_streams(&[terminal, terminal, terminal])
 }
 
 /// Continues the stopped command in the foreground. A command that ended in the meantime is reported as usual.

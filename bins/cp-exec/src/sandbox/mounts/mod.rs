@@ -159,11 +159,8 @@ fn finish(root: &OwnedFd) -> io::Result<()> {
     rustix::mount::unmount(OLD, UnmountFlags::DETACH)?;
     fs::remove_dir(OLD)?;
     rustix::process::chdir("/")?;
-    sys::set_mount_attributes(
-        root.as_fd(),
-        Attributes::Set(libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV),
-        0,
-    )
+    let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
+    sys::set_mount_attributes(root.as_fd(), Attributes::Set(attributes), 0)
 }
 
 /// What the new root shows so far: paths, and true for those of the old root, in which nothing is created.
