@@ -5,8 +5,6 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
-use cp_testkit::required;
-
 use crate::attempts::{inside, inside_with};
 use crate::exec::{Exec, POLICY, Who, everyone, policy_with};
 
@@ -146,22 +144,6 @@ fn repository_programs_run_inside_sandbox() {
         git.env("GIT_PAGER", "cat").run();
         assert!(outside.exists(), "{who:?}: the control did not reach outside");
     }
-}
-
-#[test]
-fn run_as_changes_uid_of_root() {
-    if !required("the rights of root", rustix::process::geteuid().is_root()) {
-        return;
-    }
-    let exec = Exec::with_policy(Who::Me, &policy_with("run_as = \"owner-of-cwd\""));
-    std::os::unix::fs::chown(&exec.work, Some(1000), Some(1001)).unwrap();
-    let result = exec.inside("id -u; id -g; id -G; touch mine");
-    assert_eq!(
-        (&result["stdout"], &result["enforcement"]["uid"]),
-        (&"1000\n1001\n1001\n".into(), &1000.into()),
-        "{result}"
-    );
-    assert!(exec.work.join("mine").exists());
 }
 
 #[test]

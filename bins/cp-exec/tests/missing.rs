@@ -33,7 +33,7 @@ fn run_without_containing_layer_is_refused() {
             let answer = ask(&exec, layers, &["--", "sh", "-c", "echo ran; touch ran"]);
             let details = &answer["error"]["details"];
             assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{who:?} {layers}: {answer}");
-            assert_eq!((&details["rule"], &details["layer"]), (&"require".into(), &"mount".into()), "{answer}");
+            assert_eq!((&details["rule"], &details["layer"]), (&"require".into(), &"namespaces".into()), "{answer}");
             assert!(answer["error"]["message"].as_str().unwrap().contains("namespaces"), "{answer}");
             assert!(details["hint"].as_str().unwrap().contains("owner of the policy"), "{answer}");
             assert!(!exec.work.join("ran").exists());
@@ -124,7 +124,7 @@ fn doctor_fails_if_no_run_is_possible() {
 const SETUP: [(&[u32], Option<&str>); 4] = [
     // pivot_root, mount, umount2, open_tree, move_mount, fsopen, fsconfig, fsmount, mount_setattr, chdir, fchdir,
     // mkdir, symlink, chmod
-    (&[155, 165, 166, 428, 429, 430, 431, 432, 442, 80, 81, 83, 88, 90], Some("mount")),
+    (&[155, 165, 166, 428, 429, 430, 431, 432, 442, 80, 81, 83, 88, 90], Some("namespaces")),
     (&[126], Some("capabilities")), // capset
     (&[317], Some("seccomp")),      // seccomp
     (&[272, 444, 445, 446], None),  // unshare, and the calls of Landlock
@@ -173,7 +173,7 @@ fn missing_system_call_refuses_run_or_keeps_layers() {
                     }
                     assert!(error["code"] == "E_FORBIDDEN" && details["rule"] == "require", "{said}");
                     // If a user namespace grants no right to mount, an ordinary user gets no namespaces.
-                    assert!([*layer, "mount"].iter().any(|layer| details["layer"] == *layer), "{said}");
+                    assert!([*layer, "namespaces"].iter().any(|layer| details["layer"] == *layer), "{said}");
                 }
             }
         }
@@ -200,7 +200,7 @@ fn refusal_in_outer_sandbox_names_sandbox_and_setting() {
             );
         } else {
             let details = &ran.failed(4, "E_FORBIDDEN")["details"];
-            assert_eq!((&details["rule"], &details["layer"]), (&"require".into(), &"mount".into()), "{ran:?}");
+            assert_eq!((&details["rule"], &details["layer"]), (&"require".into(), &"namespaces".into()), "{ran:?}");
             assert_eq!(details["outer_sandbox"], true, "{ran:?}");
             let hint = details["hint"].as_str().unwrap();
             assert!(hint.contains("an outer sandbox is present") && hint.contains("degraded = \"allow\""), "{hint}");
@@ -230,8 +230,8 @@ fn policy_decides_if_remaining_layers_suffice() {
     assert!(enforcement["missing"].to_string().contains("namespaces: "), "{enforcement}");
     assert_eq!(exec.entries("exec.result").pop().unwrap()["data"]["enforcement"]["outer_sandbox"], true);
     // A layer that the policy requires is not given up.
-    exec.policy(&policy_with("degraded = \"allow\"\nrequire = [\"mount\"]"));
+    exec.policy(&policy_with("degraded = \"allow\"\nrequire = [\"namespaces\"]"));
     let error = inside(&exec, &["--", "echo", "ran"]).failed(4, "E_FORBIDDEN");
-    assert_eq!(error["details"]["layer"], "mount", "{error}");
+    assert_eq!(error["details"]["layer"], "namespaces", "{error}");
     assert_eq!(exec.ask(&["--", "echo", "ran"]).1, 0, "the control");
 }

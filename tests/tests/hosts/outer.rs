@@ -43,7 +43,7 @@ fn in_the_sandbox_of_codex_it_ends_and_uses_the_layers_that_are_left() {
     // A line needs more than one command does, whatever the policy says.
     let line = inside(&agent, &["-c", "printenv HOME"]);
     if enforcement["namespaces"].as_array().unwrap().iter().all(|had| had != "mount") {
-        assert_eq!(line.failed(4, "E_FORBIDDEN")["details"]["layer"], "mount", "{line:?}");
+        assert_eq!(line.failed(4, "E_FORBIDDEN")["details"]["layer"], "namespaces", "{line:?}");
     } else {
         assert_eq!(line.data()["stdout"], "/tmp/home\n");
     }

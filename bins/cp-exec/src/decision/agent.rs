@@ -17,7 +17,7 @@ use crate::nofollow::follow;
 use crate::policy::{Policy, node_of};
 use crate::rules::Finding;
 use crate::sandbox::pieces::sees;
-use crate::sandbox::plan::{Operation, Plan, Profile, Terminals};
+use crate::sandbox::plan::{Operation, Plan, Profile};
 
 /// The time limit of an agent without one: ten years.
 pub(crate) const UNLIMITED: Duration = Duration::from_hours(10 * 365 * 24);
@@ -35,7 +35,8 @@ pub(crate) struct AgentCommand {
     /// Other programs that it may execute.
     pub programs: Vec<PathBuf>,
     pub network: Network,
-    pub terminals: Terminals,
+    /// The size of its terminal.
+    pub terminal: Option<(u16, u16)>,
     pub timeout: Duration,
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn decide_agent(
     let decision = Decision::of(agent.argv, finding, pinned, cwd, agent.timeout);
     let mut ruling = super::plan(policy, Decision { variables: agent.env, caller: Caller::Program, ..decision })?;
     let plan = &mut ruling.plan;
-    plan.terminals = agent.terminals;
+    plan.terminal = agent.terminal;
     let view = &mut plan.view;
     for state in agent.state {
         view.places.retain(|place| place.operation != Operation::Hidden || !state.starts_with(&place.path));

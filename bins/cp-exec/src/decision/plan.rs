@@ -18,10 +18,10 @@ use crate::glob::name_matches;
 use crate::guard::Watched;
 use crate::names::Guarded;
 use crate::nofollow::Node;
-use crate::policy::{Access, Degraded, Module, Policy, RunAs, allowable, built_in, name_of, node_of};
+use crate::policy::{Access, Degraded, Module, Policy, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;
 use crate::rules::Arguments;
-use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Place, Plan, Profile, Terminals, View};
+use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Place, Plan, Profile, View};
 
 /// Counts the runs of this process, to number their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -33,10 +33,8 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
     let line = decision.line.is_some();
     let mut git = OwnerGit::list(policy, cwd);
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
-    let run_as = run_as(exec.run_as, &meta);
-    let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
     let certificates = certificates();
-    let env = environment(policy, &decision, uid, &certificates);
+    let env = environment(policy, &decision, &certificates);
     let write = policy.bounds.trees(Access::Write);
     let (mut view, guarded) = view(policy, pinned, cwd, write, certificates.into_values())?;
     let watched = Watched::of(policy, &view, guarded);
@@ -73,11 +71,10 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
             memory_bytes: exec.memory,
             scratch_bytes: exec.scratch,
         },
-        run_as,
         require: exec.require.clone(),
         wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
         cgroup: None,
-        terminals: Terminals::Private,
+        terminal: None,
         line,
         is_contained: line || decision.caller == Caller::Program,
     };
@@ -200,16 +197,6 @@ fn script_text(pinned: &Pinned) -> Result<Option<Vec<u8>>> {
     Ok(Some(text))
 }
 
-fn run_as(asked: Option<RunAs>, cwd: &fs::Metadata) -> Option<(u32, u32)> {
-    use std::os::unix::fs::MetadataExt;
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    match asked? {
-        RunAs::OwnerOfCwd => Some((cwd.uid(), cwd.gid())),
-    }
-}
-
 /// The files that the variables of the person for certificates name. A file with a private key, or without a
 /// certificate, is left out, because the command can read it.
 fn certificates() -> BTreeMap<String, String> {
@@ -223,13 +210,8 @@ fn certificates() -> BTreeMap<String, String> {
 }
 
 /// The environment except HOME and TMPDIR, sorted by name. The variables of the request were checked.
-fn environment(
-    policy: &Policy,
-    decision: &Decision,
-    uid: u32,
-    certificates: &BTreeMap<String, String>,
-) -> Vec<(String, String)> {
-    let (user, git) = (name_of(uid), &built_in().git);
+fn environment(policy: &Policy, decision: &Decision, certificates: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    let (user, git) = (name_of(rustix::process::geteuid().as_raw()), &built_in().git);
     let own = [
         ("PATH", search_path(policy, decision.line.is_some())),
         ("USER", user.clone()),

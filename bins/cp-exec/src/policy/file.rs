@@ -110,8 +110,6 @@ pub(crate) struct Exec {
     pub profile: Profile,
     /// Names that are pinned to one file.
     pub pin: BTreeMap<String, PathBuf>,
-    /// The user commands run as, when cp-exec runs as root.
-    pub run_as: Option<RunAs>,
     /// The person who confirms commands that need confirmation.
     pub confirm: Confirm,
     /// True if each run gets its own control group.
@@ -134,13 +132,12 @@ impl Default for Exec {
             intent: Intent::Enforce,
             timeout: 30.0,
             network: Network::default(),
-            require: vec![Layer::NoNewPrivs, Layer::Seccomp],
+            require: vec![Layer::Seccomp],
             degraded: Degraded::Refuse,
             env_allow: Vec::new(),
             env_set: BTreeMap::new(),
             profile: Profile::Build,
             pin: BTreeMap::new(),
-            run_as: None,
             confirm: Confirm::Agent,
             cgroup: false,
             memory: 4 << 30,
@@ -183,14 +180,6 @@ pub(crate) enum Confirm {
     Agent,
     /// A person, with `cp-exec approve`.
     Owner,
-}
-
-/// The user commands run as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum RunAs {
-    /// The owner of the working directory.
-    OwnerOfCwd,
 }
 
 /// `[paths]`
@@ -371,7 +360,7 @@ mod tests {
     fn parse_empty_file_or_list_allows_nothing() {
         let policy = parse("").unwrap();
         assert!(policy.exec.allowed_commands.is_empty());
-        assert_eq!(policy.exec.require, [Layer::NoNewPrivs, Layer::Seccomp]);
+        assert_eq!(policy.exec.require, [Layer::Seccomp]);
         assert!(parse("[tools]\nallow = []\n").unwrap().tools.allow == Some(Vec::new()));
     }
 
@@ -379,7 +368,7 @@ mod tests {
     fn parse_values_out_of_range_fail() {
         assert!(fault("[exec]\ntimeout = 0\n").0.contains("timeout"));
         assert!(fault("[exec]\n\npath = [\"bin\"]\n").0.starts_with("line 3"));
-        assert!(fault("[exec]\nrun_as = \"root\"\n").0.contains("root"));
+        assert!(fault("[exec]\nrequire = [\"mount\"]\n").0.contains("mount"));
         let everything = "[exec]\nallowed_commands = [\"*\"]\n";
         assert!(fault(&format!("{everything}profile = \"strict\"\n")).0.contains("listed programs only"));
         assert!(parse(everything).unwrap().exec.allows_all());

@@ -27,9 +27,7 @@ pub(crate) use self::bounds::Access;
 use self::bounds::Bounds;
 pub(crate) use self::built_in::built_in;
 use self::file::Exec;
-pub(crate) use self::file::{
-    Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Verdict, load, parse,
-};
+pub(crate) use self::file::{Confirm, Degraded, Intent, LONGEST, Loaded, Rule, SYSTEM_PATH, Verdict, load, parse};
 pub(crate) use self::grant::allowable;
 pub(crate) use self::hidden::{node_of, readable, writable};
 pub(crate) use self::modules::Module;

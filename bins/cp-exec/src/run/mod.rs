@@ -34,7 +34,7 @@ use self::result::{EarlyEnd, Outcome};
 pub(crate) use self::result::{FinishedRun, milliseconds};
 use self::steps::Steps;
 pub(crate) use self::streams::{Stream, Watch};
-pub(crate) use self::terminal::own_terminals;
+pub(crate) use self::terminal::terminal_size;
 use crate::changes::{Baseline, Store};
 use crate::decision::{HashCache, OwnerGit, Ruling};
 use crate::git_dir::Session;
@@ -42,7 +42,7 @@ use crate::guard::settle::{OpenRun, settle};
 use crate::guard::{self, session_tmp};
 use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
-use crate::sandbox::plan::{Operation, Terminals};
+use crate::sandbox::plan::Operation;
 
 /// The result of a run.
 pub(crate) type RunResult = Result<Outcome>;
@@ -104,7 +104,7 @@ impl Prepared {
 
     /// True if a terminal of its own is the input and output of the command.
     pub(crate) fn has_terminal(&self) -> bool {
-        matches!(self.ruling.plan.terminals, Terminals::Controlling { .. })
+        self.ruling.plan.terminal.is_some()
     }
 
     /// Clones the descriptor of the command's standard input.

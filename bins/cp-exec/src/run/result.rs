@@ -16,7 +16,7 @@ use crate::decision::{Decision, Pinned};
 use crate::git_dir::Snapshot;
 use crate::refusal::with_members;
 use crate::sandbox;
-use crate::sandbox::report::{Cause, Enforcement, Failure, Quarantined, Status};
+use crate::sandbox::report::{Enforcement, Failure, Quarantined, Status};
 
 /// A command that ran, with its answer.
 pub(crate) struct FinishedRun {
@@ -66,12 +66,12 @@ impl EarlyEnd {
 }
 
 impl From<Failure> for Error {
-    fn from(Failure { step, message, cause }: Failure) -> Self {
-        let forbidden = |rule| Self::new(Code::Forbidden, message.clone()).with("rule", rule);
-        match cause {
-            Cause::Required => {
+    fn from(failure: Failure) -> Self {
+        let forbidden = |rule, message| Self::new(Code::Forbidden, message).with("rule", rule);
+        match failure {
+            Failure::Missing(layer, message) => {
                 let nested = sandbox::is_nested();
-                forbidden("require").with("layer", step).with("outer_sandbox", nested).hint(if nested {
+                forbidden("require", message).with("layer", layer).with("outer_sandbox", nested).hint(if nested {
                     "an outer sandbox is present and gives fewer layers than the machine; run cp-exec outside of it, or, where it is \
                      enough, the owner of the policy writes degraded = \"allow\" under [exec], and takes the layer out of `require`"
                 } else {
@@ -79,12 +79,11 @@ impl From<Failure> for Error {
                      without one is for the owner of the policy to decide (exec.degraded, exec.require)"
                 })
             }
-            Cause::Changed => forbidden("changed").hint(
+            Failure::Changed(message) => forbidden("changed", message).hint(
                 "the file was replaced between the check and the start; find out what changed it, then try again",
             ),
-            Cause::Exec => forbidden("not_executable"),
-            Cause::Setup => Self::new(Code::Unknown, format!("the sandbox could not be built: {message}"))
-                .with("step", step)
+            Failure::Exec(message) => forbidden("not_executable", message),
+            Failure::Setup(message) => Self::new(Code::Unknown, format!("the sandbox could not be built: {message}"))
                 .hint("`cp-exec doctor` tests every layer"),
         }
     }

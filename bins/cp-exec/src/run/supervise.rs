@@ -24,7 +24,7 @@ use crate::exec_result::Connections;
 use crate::git_dir;
 use crate::guard::settle::OpenRun;
 use crate::sandbox::plan::Plan;
-use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
+use crate::sandbox::report::{Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener, Pending, Received};
 
 /// The longest time before the deadline at which the command gets SIGTERM.
@@ -415,7 +415,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         }
         // A run that is ended during its setup can fail at any step. That failure is neither an error of the command
         // nor a bug.
-        let own_fault = self.seen.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);
+        let own_fault = self.seen.failure.as_ref().is_some_and(|failure| !matches!(failure, Failure::Setup(_)));
         if let (None, Some(ended), false) = (&self.seen.ready, self.deadlines.ended, own_fault) {
             return Err(ended.before_start(&self.plan.argv[0], self.run.timeout, self.seen.reason.as_deref()));
         }

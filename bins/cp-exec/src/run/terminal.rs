@@ -18,7 +18,6 @@ use rustix::termios::{OptionalActions, Termios};
 use signal_hook::consts::{SIGCONT, SIGWINCH};
 
 use super::streams::{Capture, Output};
-use crate::sandbox::plan::Terminals;
 
 /// The longest wait for a terminal that does not accept the last output.
 const LAST: Duration = Duration::from_secs(1);
@@ -180,17 +179,11 @@ impl Drop for Relay {
     }
 }
 
-/// The terminals of a command that is started now: one of its own if this program has a terminal on both standard
-/// streams, with the same size.
-pub(crate) fn own_terminals() -> Terminals {
-    let (input, output) = (rustix::stdio::stdin(), rustix::stdio::stdout());
-    if !rustix::termios::isatty(input) {
-        return Terminals::Private;
-    }
-    match rustix::termios::tcgetwinsize(output) {
-        Ok(size) => Terminals::Controlling { rows: size.ws_row, columns: size.ws_col },
-        Err(_) => Terminals::Private,
-    }
+/// The size of the terminal that a command gets which is started now, if both standard streams of this program are one.
+pub(crate) fn terminal_size() -> Option<(u16, u16)> {
+    let size = || rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok();
+    let size = rustix::termios::isatty(rustix::stdio::stdin()).then(size).flatten()?;
+    Some((size.ws_row, size.ws_col))
 }
 
 /// Opens a terminal again, because the mode without blocking of a shared descriptor would hold for other programs.

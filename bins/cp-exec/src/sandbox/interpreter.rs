@@ -32,7 +32,7 @@ pub(super) fn interpreters(file: &File) -> io::Result<Vec<Interpreter>> {
     if !head.starts_with(b"\x7fELF") {
         return Ok(first_line(&head).map(|(path, word)| Interpreter::OfScript(path, word)).into_iter().collect());
     }
-    let loaders = [WIDE, NARROW].into_iter().filter_map(|layout| layout.loader(file, &head).transpose());
+    let loaders = [true, false].into_iter().filter_map(|is_wide| loader(file, &head, is_wide).transpose());
     loaders.map(|path| path.map(Interpreter::OfElf)).collect()
 }
 
@@ -98,56 +98,36 @@ pub(super) fn operand_of_loader(argv: &[String]) -> Option<usize> {
     }
 }
 
-/// Offsets in the headers of an ELF file.
-#[derive(Clone, Copy)]
-struct Layout {
-    /// The size of an address.
-    address: usize,
-    /// Of the header: the offset, the size and the number of the program headers.
-    headers: usize,
-    header_size: usize,
-    number: usize,
-    /// Of a program header: its size, and the offset and the size of its segment.
-    size: usize,
-    segment: usize,
-    segment_size: usize,
-}
-
-const WIDE: Layout =
-    Layout { address: 8, headers: 32, header_size: 54, number: 56, size: 56, segment: 8, segment_size: 32 };
-const NARROW: Layout =
-    Layout { address: 4, headers: 28, header_size: 42, number: 44, size: 32, segment: 4, segment_size: 16 };
-
-impl Layout {
-    fn loader(self, file: &File, head: &[u8]) -> io::Result<Option<PathBuf>> {
-        let (size, number) = (value(head, self.header_size, 2), value(head, self.number, 2));
-        let length = usize::try_from(number).unwrap_or(HEADERS) * self.size;
-        if size != self.size as u64 || length > HEADERS {
-            return Ok(None);
-        }
-        let mut headers = vec![0; length];
-        if file.read_exact_at(&mut headers, value(head, self.headers, self.address)).is_err() {
-            // The kernel does not start a file that ends before its headers.
-            return Ok(None);
-        }
-        let Some(header) = headers.chunks(self.size).find(|header| value(header, 0, 4) == PT_INTERP) else {
-            return Ok(None);
-        };
-        let length = usize::try_from(value(header, self.segment_size, self.address)).unwrap_or(usize::MAX);
-        if length > libc::PATH_MAX.unsigned_abs() as usize {
-            return Ok(None);
-        }
-        let mut path = vec![0; length];
-        file.read_exact_at(&mut path, value(header, self.segment, self.address))?;
-        path.truncate(memchr::memchr(0, &path).unwrap_or(length));
-        Ok(Some(PathBuf::from(OsString::from_vec(path))))
+/// The loader that an ELF file names, read as one of 64 or of 32 bits.
+fn loader(file: &File, head: &[u8], is_wide: bool) -> io::Result<Option<PathBuf>> {
+    let address = if is_wide { 8 } else { 4 };
+    // Offsets in the header: the offset, the size and the number of the program headers. In a program header: its size,
+    // and the offset and the size of its segment.
+    let [headers, header_size, number, size, segment, segment_size] =
+        if is_wide { [32, 54, 56, 56, 8, 32] } else { [28, 42, 44, 32, 4, 16] };
+    let length = usize::try_from(value(head, number, 2)).unwrap_or(HEADERS) * size;
+    if value(head, header_size, 2) != size as u64 || length > HEADERS {
+        return Ok(None);
     }
+    let mut table = vec![0; length];
+    if file.read_exact_at(&mut table, value(head, headers, address)).is_err() {
+        // The kernel does not start a file that ends before its headers.
+        return Ok(None);
+    }
+    let Some(header) = table.chunks(size).find(|header| value(header, 0, 4) == PT_INTERP) else { return Ok(None) };
+    let length = usize::try_from(value(header, segment_size, address)).unwrap_or(usize::MAX);
+    if length > libc::PATH_MAX.unsigned_abs() as usize {
+        return Ok(None);
+    }
+    let mut path = vec![0; length];
+    file.read_exact_at(&mut path, value(header, segment, address))?;
+    path.truncate(memchr::memchr(0, &path).unwrap_or(length));
+    Ok(Some(PathBuf::from(OsString::from_vec(path))))
 }
 
-/// A number in the byte order of the machine.
+/// A number in the byte order of both supported architectures.
 fn value(bytes: &[u8], at: usize, length: usize) -> u64 {
     let mut value = [0; 8];
-    let start = if cfg!(target_endian = "big") { 8 - length } else { 0 };
-    value[start..start + length].copy_from_slice(&bytes[at..at + length]);
-    u64::from_ne_bytes(value)
+    value[..length].copy_from_slice(&bytes[at..at + length]);
+    u64::from_le_bytes(value)
 }

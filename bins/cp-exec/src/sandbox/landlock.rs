@@ -12,15 +12,15 @@ use rustix::fs::FileType;
 
 use super::mounts::MESSAGE_QUEUES;
 use super::pieces;
-use super::plan::{Network, OWN_FILES, Operation, Plan, Profile, TMP};
+use super::plan::{Layer, Network, OWN_FILES, Operation, Plan, Profile, TMP};
 use super::report::{Failure, Landlock};
 
 /// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
 const NEWEST: ABI = ABI::V6;
 
-/// Restricts this thread, and returns the level of enforcement. `tmp` is the directory for temporary files. `private`:
+/// Restricts this thread, and returns the level of enforcement. A layer is missing if the kernel refuses. `tmp` is the directory for temporary files. `private`:
 /// the run has its own mount view, and with it its own `/tmp` and `/dev/shm`.
-pub(super) fn restrict(plan: &Plan, tmp: &Path, private: bool) -> Result<Landlock, Refusal> {
+pub(super) fn restrict(plan: &Plan, tmp: &Path, private: bool) -> Result<Landlock, Failure> {
     let status = ruleset(plan, tmp, private)?.restrict_self()?;
     let abi = match status.landlock {
         LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
@@ -34,21 +34,13 @@ pub(super) fn restrict(plan: &Plan, tmp: &Path, private: bool) -> Result<Landloc
     Ok(Landlock { abi, status: status.to_owned() })
 }
 
-/// The reason why there is no ruleset.
-pub(super) enum Refusal {
-    /// The kernel refused it.
-    Kernel(String),
-    /// A path is not the file that was decided about, so nothing may run.
-    Path(Failure),
-}
-
-impl From<RulesetError> for Refusal {
+impl From<RulesetError> for Failure {
     fn from(error: RulesetError) -> Self {
-        Self::Kernel(error.to_string())
+        Self::Missing(Layer::Landlock.name().to_owned(), format!("landlock: {error}"))
     }
 }
 
-fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Refusal> {
+fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Failure> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -62,9 +54,8 @@ fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Ref
     let run = read | AccessFs::Execute;
     let write = AccessFs::from_all(NEWEST) & !AccessFs::Execute;
     // Programs and libraries lie in the same trees, so one rule covers both.
-    let trees = pieces::trees(plan.profile);
     let rights = if plan.profile == Profile::Strict { read } else { run };
-    for path in trees.iter().filter(|path| !leads_into(path, trees)) {
+    for path in pieces::trees(plan.profile) {
         rules = allow(rules, Path::new(path), rights)?;
     }
     // A private view contains only declared paths in the directories of settings, and a rule for a directory covers its
@@ -74,8 +65,8 @@ fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Ref
         rules = allow(rules, &path, read)?;
     }
     // The kernel opens the dynamic loader of a program with the right to execute it.
-    for path in pieces::loaders() {
-        rules = allow(rules, &path, AccessFs::ReadFile | AccessFs::Execute)?;
+    for path in pieces::LOADERS {
+        rules = allow(rules, Path::new(path), AccessFs::ReadFile | AccessFs::Execute)?;
     }
     // Without the right to ioctls, isatty(3) fails in a way that programs do not expect.
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
@@ -99,7 +90,7 @@ fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Ref
             Operation::Execute if plan.profile == Profile::Build => run,
             _ => continue,
         };
-        if let Some(file) = plan.view.open(&place.path).map_err(Refusal::Path)? {
+        if let Some((file, _)) = pieces::open_known(&place.path, plan.view.nodes.get(&place.path))? {
             rules = allow_file(rules, file, rights)?;
         }
     }
@@ -112,12 +103,6 @@ fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Ref
         rules = allow(rules, path, AccessFs::ReadFile | AccessFs::Execute)?;
     }
     Ok(rules)
-}
-
-/// True if a path is a link into another tree, as `/lib` is on most systems.
-fn leads_into(path: &str, trees: &[&str]) -> bool {
-    let target = std::fs::read_link(path).map(|target| Path::new("/").join(target));
-    target.is_ok_and(|target| trees.iter().any(|tree| *tree != path && target.starts_with(tree)))
 }
 
 /// Adds a rule for an existing path. A file gets only the rights that apply to files, because otherwise the kernel

@@ -146,6 +146,15 @@ impl Listener {
     }
 }
 
+/// The standard error of a process.
+pub(super) fn error_of(pid: i32) -> io::Result<(File, fs::Metadata)> {
+    let process = rustix::process::Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+    let process = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
+    let error = File::from(rustix::process::pidfd_getfd(process, 2, PidfdGetfdFlags::empty())?);
+    let meta = error.metadata()?;
+    Ok((error, meta))
+}
+
 /// Writes to an open file of another process without waiting for its reader.
 pub(super) fn write_at_once(file: &File, meta: &fs::Metadata, bytes: &[u8]) -> io::Result<()> {
     let kind = meta.file_type();
@@ -178,13 +187,10 @@ impl ExecCall {
     /// reads it there too. A stream that is full or cannot be reached is left alone.
     pub(crate) fn tell(&self, line: &str) -> bool {
         let write = || -> io::Result<bool> {
-            let process = rustix::process::Pid::from_raw(self.process.pid).ok_or(Errno::SRCH)?;
-            let process = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
+            let (error, meta) = error_of(self.process.pid)?;
             if !self.is_suspended() {
                 return Err(Errno::SRCH.into());
             }
-            let error = File::from(rustix::process::pidfd_getfd(process, 2, PidfdGetfdFlags::empty())?);
-            let meta = error.metadata()?;
             write_at_once(&error, &meta, line.as_bytes())?;
             Ok(self.listener.shown.contains(&(meta.dev(), meta.ino())))
         };
@@ -221,10 +227,8 @@ impl ExecCall {
         let (directory, path, argv, env) = if *number == libc::SYS_execve {
             (None, arguments[0], arguments[1], arguments[2])
         } else {
-            // The kernel uses the lower half of the argument.
-            let [a, b, c, d, ..] = arguments[0].to_le_bytes();
-            let descriptor = i32::from_le_bytes([a, b, c, d]);
-            (Some(descriptor).filter(|fd| *fd != libc::AT_FDCWD), arguments[1], arguments[2], arguments[3])
+            let descriptor = Some(self.notification.descriptor()).filter(|fd| *fd != libc::AT_FDCWD);
+            (descriptor, arguments[1], arguments[2], arguments[3])
         };
         let named = PathBuf::from(OsString::from_vec(memory.string(path)?));
         let lookup = Lookup::of(*thread)?;

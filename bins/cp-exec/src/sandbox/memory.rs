@@ -1,6 +1,5 @@
 //! Reads strings from the memory of a suspended process.
 
-use std::collections::VecDeque;
 use std::io;
 
 use super::sys;
@@ -8,34 +7,33 @@ use super::sys;
 /// The most bytes of arguments, or of the environment, that are read. The kernel accepts no more.
 pub(super) const LONGEST: usize = 6 << 20;
 const PAGE: usize = 4096;
-/// The number of cached pages of another process.
-const PAGES: usize = 8;
 const POINTER: usize = size_of::<u64>();
 
-/// The memory of another process, read and cached by pages because its strings are adjacent.
+/// The memory of another process.
 pub(super) struct Memory {
     thread: i32,
-    /// The pages that were read last, with their addresses.
-    pages: VecDeque<(u64, [u8; PAGE])>,
+    /// The page that was read last, with its address, because strings are adjacent.
+    page: Option<(u64, [u8; PAGE])>,
 }
 
 impl Memory {
     pub(super) fn of(thread: i32) -> Self {
-        Self { thread, pages: VecDeque::new() }
+        Self { thread, page: None }
     }
 
     /// The bytes from an address to the end of its page.
     fn page_from(&mut self, address: u64) -> io::Result<&[u8]> {
         let offset = usize::try_from(address).unwrap_or_default() % PAGE;
         let start = address - offset as u64;
-        let known = self.pages.iter().position(|(page, _)| *page == start);
-        if known.is_none() {
-            let mut page = [0; PAGE];
-            sys::read_memory(self.thread, start, &mut page)?;
-            self.pages.truncate(PAGES - 1);
-            self.pages.push_front((start, page));
-        }
-        Ok(&self.pages[known.unwrap_or(0)].1[offset..])
+        let known = self.page.take().filter(|(known, _)| *known == start);
+        let page = if let Some(page) = known {
+            page
+        } else {
+            let mut bytes = [0; PAGE];
+            sys::read_memory(self.thread, start, &mut bytes)?;
+            (start, bytes)
+        };
+        Ok(&self.page.insert(page).1[offset..])
     }
 
     fn pointer(&mut self, address: u64) -> io::Result<u64> {
@@ -71,22 +69,19 @@ impl Memory {
     /// list, as in the kernel.
     pub(super) fn list(&mut self, address: u64) -> io::Result<Vec<Vec<u8>>> {
         let (mut list, mut total, mut at) = (Vec::new(), 0, address);
-        if address == 0 {
-            return Ok(list);
-        }
-        loop {
-            let string = self.pointer(at)?;
-            if string == 0 {
-                return Ok(list);
-            }
-            let string = self.string(string)?;
-            total += string.len() + POINTER;
-            if total > LONGEST {
-                return Err(io::ErrorKind::ArgumentListTooLong.into());
-            }
+        let mut add = |length: usize| {
+            total += length;
+            if total > LONGEST { Err(io::Error::from(io::ErrorKind::ArgumentListTooLong)) } else { Ok(()) }
+        };
+        while address != 0
+            && let string @ 1.. = self.pointer(at)?
+        {
+            add(POINTER)?;
             list.push(string);
             at += POINTER as u64;
         }
+        let string = |string| self.string(string).and_then(|string| add(string.len()).map(|()| string));
+        list.into_iter().map(string).collect()
     }
 }
 

@@ -21,7 +21,6 @@ mod set_mode;
 mod spawner;
 mod sys;
 mod terminal;
-mod wire;
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -31,7 +30,8 @@ pub(crate) use interpreter::{HEAD, first_line};
 pub(crate) use listener::{ExecCall, ExecRequest, Listener, Pending, Process, Role, executed_for};
 pub(crate) use mounts::SUPERVISOR;
 pub(crate) use namespace::NetworkNamespace;
-pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_run};
+pub(crate) use report::{Received, memory_file, receive_report, send_order, send_run};
+pub(crate) use sys::landlock_abi;
 
 /// The argument that starts this program as the helper. The number of an inherited descriptor may follow, which the
 /// helper keeps open. Everything else is sent over the socket on standard input.
@@ -42,11 +42,6 @@ pub fn enter() -> Option<std::process::ExitCode> {
     let mut args = std::env::args_os().skip(1);
     args.next().filter(|verb| verb == VERB)?;
     Some(spawner::run(args.next().and_then(|lock| lock.to_str()?.parse().ok())))
-}
-
-/// The Landlock ABI version of the kernel, or 0.
-pub(crate) fn landlock_abi() -> u32 {
-    sys::landlock_abi()
 }
 
 /// Connects to the supervisor, if this process is inside a cp-exec sandbox with one.

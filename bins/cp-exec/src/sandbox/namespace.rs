@@ -11,81 +11,59 @@ use std::time::Duration;
 
 use cp_egress::{RESOLVER, Sockets};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::listener::write_at_once;
+use super::listener::{error_of, write_at_once};
 use super::plan::Plan;
-use super::report::Report;
-use super::{processes, sys, wire};
+use super::report::{self, Report};
+use super::{processes, sys};
 use crate::nofollow::Node;
-
-/// The connections that wait for the supervisor at one address.
-const BACKLOG: i32 = 128;
-
-/// The length of a buffer for an address.
-const SHORT: usize = 64;
 
 /// The time in which the init must answer a request.
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// The end of the init: it makes sockets for the supervisor.
-pub(super) struct Namespace(OwnedFd);
+pub(super) struct Namespace(pub(super) OwnedFd);
 
 impl Namespace {
     /// Makes the first sockets, so that they exist before the command starts, and reports them.
-    pub(super) fn open(plan: &Plan, report: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(super) fn open(plan: &Plan, supervisor: BorrowedFd<'_>) -> io::Result<Self> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let (udp, tcp) = (bound(RESOLVER, SocketType::DGRAM)?, listening(RESOLVER)?);
-        wire::send(ours.as_fd(), b"resolver", &[udp.as_fd(), tcp.as_fd()])?;
+        let (udp, tcp) = (UdpSocket::bind(RESOLVER)?, TcpListener::bind(RESOLVER)?);
+        report::send(ours.as_fd(), b"resolver", &[udp.as_fd(), tcp.as_fd()])?;
         // The socket may hold only some messages, and the supervisor reads them after the report.
-        wire::send_report(report, &Report::Namespace, Some(theirs.as_fd()))?;
+        report::send_report(supervisor, &Report::Namespace, Some(theirs.as_fd()))?;
         drop(theirs);
-        for place in plan.listed() {
-            match sys::add_loopback_address(*place.ip()) {
+        // The addresses that the policy lists.
+        for destination in plan.network.destinations() {
+            let Some(address) = destination.address() else { continue };
+            match sys::add_loopback_address(address) {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
                 _ => {}
             }
-            wire::send(ours.as_fd(), b"listed", &[listening(place)?.as_fd()])?;
+            for port in destination.ports() {
+                let socket = TcpListener::bind(SocketAddrV4::new(address, *port))?;
+                report::send(ours.as_fd(), b"listed", &[socket.as_fd()])?;
+            }
         }
-        wire::send(ours.as_fd(), b"end", &[])?;
+        report::send(ours.as_fd(), b"end", &[])?;
         Ok(Self(ours))
     }
 
     /// Answers a request for a listening socket. False if there can be no more.
     pub(super) fn serve(&mut self) -> bool {
-        let mut text = [0; SHORT];
-        let length = match wire::receive(self.0.as_fd(), &mut text, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return false,
-            Ok((length, _)) => length,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
-            Err(_) => return false,
+        let text = match report::receive(self.0.as_fd()) {
+            Ok((text, _)) if text.is_empty() => return false,
+            Ok((text, _)) => text,
+            Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
         };
-        let place = serde_json::from_slice::<SocketAddrV4>(&text[..length]).map_err(io::Error::from);
+        let place = serde_json::from_slice::<SocketAddrV4>(&text).map_err(io::Error::from);
         // The answer names the address, because the supervisor may have given up an earlier request.
-        let socket = place.and_then(listening).ok();
+        let socket = place.and_then(TcpListener::bind).ok();
         let sockets: Vec<BorrowedFd<'_>> = socket.iter().map(AsFd::as_fd).collect();
-        wire::send(self.0.as_fd(), &text[..length], &sockets).is_ok()
+        report::send(self.0.as_fd(), &text, &sockets).is_ok()
     }
-}
-
-impl AsFd for Namespace {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-fn bound(place: SocketAddrV4, kind: SocketType) -> io::Result<OwnedFd> {
-    let socket = rustix::net::socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None)?;
-    rustix::net::bind(&socket, &place)?;
-    Ok(socket)
-}
-
-fn listening(place: SocketAddrV4) -> io::Result<OwnedFd> {
-    let socket = bound(place, SocketType::STREAM)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(socket)
 }
 
 /// The end of the supervisor.
@@ -119,17 +97,14 @@ impl NetworkNamespace {
         if rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&timeout)))? == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let mut text = [0; SHORT];
-        match wire::receive(self.socket.as_fd(), &mut text, RecvFlags::DONTWAIT)? {
-            (0, _) => Err(io::ErrorKind::UnexpectedEof.into()),
-            (length, descriptors) => Ok((text[..length].to_vec(), descriptors)),
-        }
+        let message = report::receive(self.socket.as_fd())?;
+        if message.0.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(message) }
     }
 
     /// Makes a listening socket in the namespace.
     pub(crate) fn listen(&self, address: SocketAddrV4) -> io::Result<TcpListener> {
         let request = serde_json::to_vec(&address)?;
-        wire::send(self.socket.as_fd(), &request, &[])?;
+        report::send(self.socket.as_fd(), &request, &[])?;
         loop {
             let (answer, mut sockets) = self.next()?;
             if answer == request {
@@ -141,8 +116,7 @@ impl NetworkNamespace {
     /// Writes a line to the standard error of the process whose socket has this address, for whoever reads its output.
     /// Terminals and the run's own streams are left to the supervisor.
     pub(crate) fn tell(&self, client: SocketAddr, line: &str) {
-        let Some(error) = self.error_of(client) else { return };
-        let Ok(meta) = error.metadata() else { return };
+        let Some((error, meta)) = self.error_of(client) else { return };
         if !rustix::termios::isatty(&error) && !self.shown.contains(&(meta.dev(), meta.ino())) {
             // A stream that is full or closed is left alone.
             drop(write_at_once(&error, &meta, line.as_bytes()));
@@ -150,7 +124,7 @@ impl NetworkNamespace {
     }
 
     /// The standard error of the process whose socket has this address.
-    fn error_of(&self, client: SocketAddr) -> Option<File> {
+    fn error_of(&self, client: SocketAddr) -> Option<(File, fs::Metadata)> {
         let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let own = namespace("self");
         let mut socket = None;
@@ -162,8 +136,7 @@ impl NetworkNamespace {
             let Some(link) = &socket else { continue };
             let mut descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
             if descriptors.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(link))) {
-                let process = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-                return rustix::process::pidfd_getfd(process, 2, PidfdGetfdFlags::empty()).ok().map(File::from);
+                return error_of(pid).ok();
             }
         }
         None

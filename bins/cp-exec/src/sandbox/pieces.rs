@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::Stat;
 use rustix::mount::OpenTreeFlags;
 
-use super::plan::{Operation, Place, Plan, Profile, View};
-use super::report::Failure;
+use super::plan::{Operation, Place, Plan, Profile};
+use super::report::{At, Failure};
 use super::sys::{self, NO_SUID_NO_DEV};
 use crate::nofollow::{self, Node};
 
@@ -20,10 +20,9 @@ pub(super) struct Piece {
     pub path: PathBuf,
     /// A detached clone of its mounts.
     pub tree: OwnedFd,
-    pub node: Node,
+    pub stat: Stat,
     /// Restrictions of its mount.
     pub attributes: u64,
-    pub directory: bool,
 }
 
 /// The path and the target of a link.
@@ -32,13 +31,12 @@ pub(super) type Link = (PathBuf, PathBuf);
 /// Every piece, outermost first, and the links among the system's trees and settings. A piece inside another one with
 /// the same attributes is omitted. The settings in `replaced` are left out.
 pub(super) fn pieces(plan: &Plan, replaced: &[&str]) -> Result<(Vec<Piece>, Vec<Link>), Failure> {
-    let System { paths, links } = system(plan.profile, replaced);
+    let (paths, links) = system(plan.profile, replaced);
     let mut pieces = Vec::new();
     for (path, attributes) in wanted(plan, paths) {
-        let Some((file, stat)) = plan.view.open_with_stat(&path)? else { continue };
-        let directory = FileType::from_raw_mode(stat.st_mode).is_dir();
-        let tree = detached(&file).map_err(|e| Failure::setup(&format!("bind {}", path.display()), e))?;
-        pieces.push(Piece { path, tree, node: (stat.st_dev, stat.st_ino), attributes, directory });
+        let Some((file, stat)) = open_known(&path, plan.view.nodes.get(&path))? else { continue };
+        let tree = detached(&file).at(&format!("bind {}", path.display()))?;
+        pieces.push(Piece { path, tree, stat, attributes });
     }
     Ok((pieces, links))
 }
@@ -56,7 +54,7 @@ pub(super) fn detached(file: &OwnedFd) -> io::Result<OwnedFd> {
 pub(crate) fn sees(plan: &Plan, file: &Path) -> bool {
     let view = &plan.view;
     !view.is_within(Operation::Hidden, file)
-        && wanted(plan, system(plan.profile, &[]).paths).iter().any(|(tree, _)| file.starts_with(tree))
+        && wanted(plan, system(plan.profile, &[]).0).iter().any(|(tree, _)| file.starts_with(tree))
 }
 
 fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
@@ -92,40 +90,24 @@ fn attributes(plan: &Plan, path: &Path) -> u64 {
     let view = &plan.view;
     let writes = view.is_within(Operation::Write, path);
     let executes = view.is_within(Operation::Execute, path) || plan.exe.path.starts_with(path);
-    if plan.profile == Profile::Strict {
-        // A program in a writable directory becomes a separate read-only mount. Other files beside it are not
-        // executable.
-        let runs = plan.is_program(path) || executes && !writes;
-        let exec = if runs { 0 } else { libc::MOUNT_ATTR_NOEXEC };
-        let read_only = if writes && !runs { 0 } else { libc::MOUNT_ATTR_RDONLY };
-        return NO_SUID_NO_DEV | exec | read_only;
-    }
     // A writable directory that contains execute paths cannot be noexec. There only Landlock restricts execution;
     // without Landlock each execute path is a separate mount.
     let holds = || sys::landlock_abi() > 0 && view.of(Operation::Execute).any(|held| held.starts_with(path));
     let in_system = || PROGRAMS.iter().any(|tree| path.starts_with(tree));
-    let runs = executes || holds() || in_system();
-    let mut attributes = NO_SUID_NO_DEV;
-    if !writes {
-        attributes |= libc::MOUNT_ATTR_RDONLY;
-    }
-    if !runs {
-        attributes |= libc::MOUNT_ATTR_NOEXEC;
-    }
-    attributes
+    // Under the strict profile a program in a writable directory becomes a separate read-only mount. Other files beside
+    // it are not executable.
+    let is_strict = plan.profile == Profile::Strict;
+    let runs =
+        if is_strict { plan.is_program(path) || executes && !writes } else { executes || holds() || in_system() };
+    let exec = if runs { 0 } else { libc::MOUNT_ATTR_NOEXEC };
+    let read_only = if writes && !(is_strict && runs) { 0 } else { libc::MOUNT_ATTR_RDONLY };
+    NO_SUID_NO_DEV | exec | read_only
 }
 
-/// The system's trees and settings that exist.
-#[derive(Default)]
-struct System {
-    /// Paths that are not links, and targets of links that lie elsewhere; true if they contain programs.
-    paths: Vec<(PathBuf, bool)>,
-    /// The path and the target of each link.
-    links: Vec<Link>,
-}
-
-fn system(profile: Profile, replaced: &[&str]) -> System {
-    let mut found = System::default();
+/// The system's trees and settings that exist: the paths that are not links and the targets of links that lie
+/// elsewhere, with true if they contain programs; and the path and the target of each link.
+fn system(profile: Profile, replaced: &[&str]) -> (Vec<(PathBuf, bool)>, Vec<Link>) {
+    let (mut paths, mut links) = (Vec::new(), Vec::new());
     let programs = trees(profile).iter().map(|path| (PathBuf::from(path), true));
     let is_shown =
         |path: &PathBuf| !path.starts_with("/proc") && !replaced.iter().any(|other| path == Path::new(other));
@@ -135,41 +117,33 @@ fn system(profile: Profile, replaced: &[&str]) -> System {
             Ok(to) => {
                 let shown =
                     |real: &Path| PROGRAMS.iter().any(|tree| real.starts_with(tree)) || real.starts_with("/proc");
-                found.paths.extend(fs::canonicalize(&path).ok().filter(|real| !shown(real)).map(|real| (real, runs)));
-                found.links.push((path, to));
+                paths.extend(fs::canonicalize(&path).ok().filter(|real| !shown(real)).map(|real| (real, runs)));
+                links.push((path, to));
             }
             // The path exists and is not a link.
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput => found.paths.push((path, runs)),
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => paths.push((path, runs)),
             Err(_) => {}
         }
     }
     // Programs can be found through their links even if only libraries are in the view.
     let others = PROGRAMS.iter().filter(|path| !trees(profile).contains(path));
-    found.links.extend(others.filter_map(|path| Some((PathBuf::from(path), fs::read_link(path).ok()?))));
-    found
+    links.extend(others.filter_map(|path| Some((PathBuf::from(path), fs::read_link(path).ok()?))));
+    (paths, links)
 }
 
-impl View {
-    /// Opens a path of the view without following links; `None` if nothing exists there. Fails if it changed since
-    /// the decision.
-    pub(super) fn open(&self, path: &Path) -> Result<Option<OwnedFd>, Failure> {
-        Ok(self.open_with_stat(path)?.map(|(file, _)| file))
+/// Opens a path without following links, with the attributes of the file; `None` if nothing exists there. Fails if it is
+/// not the known file.
+pub(super) fn open_known(path: &Path, known: Option<&Node>) -> Result<Option<(OwnedFd, Stat)>, Failure> {
+    let opened = nofollow::open(path).and_then(|file| match file {
+        Some(file) => Ok(Some(rustix::fs::fstat(&file).map(|stat| (file, stat))?)),
+        None => Ok(None),
+    });
+    let opened = opened.map_err(|e| Failure::changed(path, e))?;
+    let found = opened.as_ref().map(|(_, stat)| (stat.st_dev, stat.st_ino));
+    if known.is_some_and(|known| found != Some(*known)) {
+        return Err(Failure::changed(path, "it is not what was there when it was checked"));
     }
-
-    /// The same, with the attributes of the file.
-    pub(super) fn open_with_stat(&self, path: &Path) -> Result<Option<(OwnedFd, Stat)>, Failure> {
-        let opened = nofollow::open(path).and_then(|file| match file {
-            Some(file) => Ok(Some(rustix::fs::fstat(&file).map(|stat| (file, stat))?)),
-            None => Ok(None),
-        });
-        let is_known = |stat: &Stat| self.nodes.get(path).is_none_or(|known| *known == (stat.st_dev, stat.st_ino));
-        match opened {
-            Ok(Some((file, stat))) if is_known(&stat) => Ok(Some((file, stat))),
-            Ok(None) if !self.nodes.contains_key(path) => Ok(None),
-            Ok(_) => Err(Failure::changed(path, "it is not what was there when it was checked")),
-            Err(e) => Err(Failure::changed(path, &e.to_string())),
-        }
-    }
+    Ok(opened)
 }
 
 /// Libraries, and files that programs need to run.
@@ -225,19 +199,13 @@ pub(crate) fn trees(profile: Profile) -> &'static [&'static str] {
     }
 }
 
-/// The dynamic loaders of this machine.
-pub(super) fn loaders() -> Vec<PathBuf> {
-    [
-        "/lib64/ld-linux-x86-64.so.2",
-        "/lib/ld-linux-aarch64.so.1",
-        "/lib/ld-musl-x86_64.so.1",
-        "/lib/ld-musl-aarch64.so.1",
-    ]
-    .into_iter()
-    .map(PathBuf::from)
-    .filter(|path| path.exists())
-    .collect()
-}
+/// The dynamic loaders of the machines, of which one or two exist.
+pub(super) const LOADERS: [&str; 4] = [
+    "/lib64/ld-linux-x86-64.so.2",
+    "/lib/ld-linux-aarch64.so.1",
+    "/lib/ld-musl-x86_64.so.1",
+    "/lib/ld-musl-aarch64.so.1",
+];
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddrV4;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -43,16 +42,15 @@ pub(crate) struct Plan {
     pub view: View,
     /// The resource limits of the command.
     pub limits: Limits,
-    /// The user and group of the command; `None` keeps those of this process.
-    pub run_as: Option<(u32, u32)>,
     /// Layers without which the command must not start.
     pub require: Vec<Layer>,
     /// True if the run gets a control group.
     pub wants_cgroup: bool,
     /// The control group of this run, which the command joins before it starts.
     pub cgroup: Option<PathBuf>,
-    /// The terminals in the view.
-    pub terminals: Terminals,
+    /// The rows and columns of the pseudo-terminal that is the controlling terminal of the command. Without one it has
+    /// none.
+    pub terminal: Option<(u16, u16)>,
 }
 
 impl Plan {
@@ -68,23 +66,19 @@ impl Plan {
 
     /// The kind of the network.
     pub(crate) fn network_kind(&self) -> Network {
-        if self.sockets { (&self.network).into() } else { Network::None }
-    }
-
-    /// The addresses that the policy lists, with their ports.
-    pub(super) fn listed(&self) -> impl Iterator<Item = SocketAddrV4> {
-        self.network.destinations().iter().flat_map(|destination| {
-            let ports = destination.address().map(|address| (address, destination.ports()));
-            ports
-                .into_iter()
-                .flat_map(|(address, ports)| ports.iter().map(move |port| SocketAddrV4::new(address, *port)))
-        })
+        match self.network {
+            _ if !self.sockets => Network::None,
+            cp_egress::Network::Loopback => Network::Loopback,
+            cp_egress::Network::Host => Network::Host,
+            cp_egress::Network::Names(_) => Network::Names,
+        }
     }
 
     /// True if programs in the private `/tmp` are executable. They are not if a declared directory lies in `/tmp`,
     /// because a Landlock rule for a directory applies to everything mounted in it.
     pub(super) fn runs_from_tmp(&self) -> bool {
-        self.profile == Profile::Build && !self.view.shown().any(|path| path.starts_with(TMP))
+        let is_shown = |place: &Place| place.operation <= Operation::Execute && place.path.starts_with(TMP);
+        self.profile == Profile::Build && !self.view.places.iter().any(is_shown)
     }
 
     /// The value of TMPDIR in a private view. In the build profile programs in it are executable, because build tools
@@ -165,11 +159,6 @@ impl View {
         self.places.iter().filter(move |place| place.operation == operation).map(|place| &place.path)
     }
 
-    /// The paths that are shown.
-    pub(crate) fn shown(&self) -> impl Iterator<Item = &PathBuf> {
-        self.places.iter().filter(|place| place.operation <= Operation::Execute).map(|place| &place.path)
-    }
-
     /// True if a path is, or lies in, one of an operation.
     pub(crate) fn is_within(&self, operation: Operation, path: &Path) -> bool {
         self.of(operation).any(|root| path.starts_with(root))
@@ -202,17 +191,6 @@ impl Identity {
     }
 }
 
-/// The terminals in the view of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Terminals {
-    /// A private `/dev/pts`, in which programs create pseudo-terminals.
-    #[default]
-    Private,
-    /// The same, and a pseudo-terminal of this size is the controlling terminal of the command.
-    Controlling { rows: u16, columns: u16 },
-}
-
 /// The programs that may be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -239,16 +217,6 @@ pub(crate) enum Network {
     Host,
 }
 
-impl From<&cp_egress::Network> for Network {
-    fn from(network: &cp_egress::Network) -> Self {
-        match network {
-            cp_egress::Network::Loopback => Self::Loopback,
-            cp_egress::Network::Host => Self::Host,
-            cp_egress::Network::Names(_) => Self::Names,
-        }
-    }
-}
-
 /// The resource limits of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Limits {
@@ -267,52 +235,26 @@ pub(crate) struct Limits {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Layer {
-    /// Execution cannot grant a program more rights.
-    NoNewPrivs,
-    /// System calls are filtered.
-    Seccomp,
+    /// All namespaces of a run: its own view of files, processes, network and others.
+    Namespaces,
     /// Files, TCP and signals are restricted by the kernel's Landlock.
     Landlock,
-    /// A user namespace.
-    User,
-    /// A process namespace, with which killing is complete.
-    Pid,
-    /// A mount namespace.
-    Mount,
-    /// A network namespace.
-    Network,
-    /// A namespace for System V objects.
-    Ipc,
-    /// A namespace for the host name.
-    Uts,
+    /// System calls are filtered.
+    Seccomp,
     /// A control group for processes and memory.
     Cgroup,
-    /// Another user than the one who runs cp-exec.
-    RunAs,
     /// In the list of a policy: a command line may run without the execve listener.
     NoListener,
 }
 
 impl Layer {
-    /// The layer in a sentence.
-    pub(crate) fn words(self) -> String {
-        if self == Self::NoListener { "the execve listener".to_owned() } else { format!("`{}`", self.name()) }
-    }
-
     /// The name in a policy and on the ledger.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::NoNewPrivs => "no_new_privs",
-            Self::Seccomp => "seccomp",
+            Self::Namespaces => "namespaces",
             Self::Landlock => "landlock",
-            Self::User => "user",
-            Self::Pid => "pid",
-            Self::Mount => "mount",
-            Self::Network => "network",
-            Self::Ipc => "ipc",
-            Self::Uts => "uts",
+            Self::Seccomp => "seccomp",
             Self::Cgroup => "cgroup",
-            Self::RunAs => "run_as",
             Self::NoListener => "no_listener",
         }
     }

@@ -12,57 +12,30 @@ use libc::sock_filter;
 use super::plan::Network;
 use super::sys;
 
+macro_rules! calls {
+    ($($call:ident)*) => { &[$(libc::$call),*] };
+}
+
 /// Calls that are refused with EPERM regardless of their arguments.
-const REFUSED: [i64; 43] = [
+const REFUSED: &[i64] = calls![
     // Other processes.
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_process_madvise,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
+    SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_process_madvise SYS_pidfd_getfd SYS_kcmp
     // Kernel interfaces with many past vulnerabilities, or that bypass other filters.
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_keyctl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
+    SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register SYS_bpf SYS_perf_event_open SYS_userfaultfd
+    SYS_keyctl SYS_add_key SYS_request_key
     // The kernel itself.
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_acct,
-    libc::SYS_syslog,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_clock_adjtime,
-    libc::SYS_adjtimex,
+    SYS_kexec_load SYS_kexec_file_load SYS_init_module SYS_finit_module SYS_delete_module SYS_reboot SYS_swapon
+    SYS_swapoff SYS_acct SYS_syslog SYS_settimeofday SYS_clock_settime SYS_clock_adjtime SYS_adjtimex
     // The view of the file system.
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_open_tree,
-    libc::SYS_move_mount,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_mount_setattr,
-    libc::SYS_open_by_handle_at,
+    SYS_mount SYS_umount2 SYS_pivot_root SYS_chroot SYS_open_tree SYS_move_mount SYS_fsopen SYS_fsconfig SYS_fsmount
+    SYS_fspick SYS_mount_setattr SYS_open_by_handle_at
     // Namespaces.
-    libc::SYS_setns,
-    libc::SYS_unshare,
+    SYS_setns SYS_unshare
 ];
+
+/// Calls that fail as on a kernel without them. The flags of `clone3` and the mode of `openat2` are in memory, which a
+/// filter cannot read. Libraries fall back to `clone` and `openat`.
+const MISSING: &[i64] = calls![SYS_clone3 SYS_openat2];
 
 /// The newest call that is allowed: `mseal` of Linux 6.10. From 424 on all architectures have the same numbers.
 const NEWEST_CALL: u32 = 462;
@@ -87,23 +60,27 @@ const SET_ID: u32 = 0o6000;
 pub(super) const EXECUTIONS: [i64; 2] = [libc::SYS_execve, libc::SYS_execveat];
 
 /// The calls that change a mode, each with the index of the argument that is the mode.
-#[cfg(target_arch = "x86_64")]
-pub(super) const MODES: [(i64, u32); 4] =
-    [(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_fchmodat2, 2), (libc::SYS_chmod, 1)];
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) const MODES: [(i64, u32); 3] = [(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_fchmodat2, 2)];
+pub(super) const MODES: &[(i64, u32)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+];
 
 /// The calls that open a file, each with the index of its flags, which is followed by the mode.
-#[cfg(target_arch = "x86_64")]
-const OPEN: [(i64, u32); 2] = [(libc::SYS_openat, 2), (libc::SYS_open, 1)];
-#[cfg(not(target_arch = "x86_64"))]
-const OPEN: [(i64, u32); 1] = [(libc::SYS_openat, 2)];
+const OPEN: &[(i64, u32)] = &[
+    (libc::SYS_openat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1),
+];
 
 /// The calls that make a node, each with the index of its mode.
-#[cfg(target_arch = "x86_64")]
-const MAKE_NODE: [(i64, u32); 2] = [(libc::SYS_mknodat, 2), (libc::SYS_mknod, 1)];
-#[cfg(not(target_arch = "x86_64"))]
-const MAKE_NODE: [(i64, u32); 1] = [(libc::SYS_mknodat, 2)];
+const MAKE_NODE: &[(i64, u32)] = &[
+    (libc::SYS_mknodat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+];
 
 /// Flags of `open` that create a file: `O_CREAT` and `O_TMPFILE`. Only with these does the mode matter.
 const MAKES_A_FILE: u32 = 0o20_000_100;
@@ -114,36 +91,28 @@ const DEVICES: [u32; 2] = [0o020_000, 0o060_000];
 /// The flag of `memfd_create` that creates a file that cannot be executed.
 const NOEXEC_SEAL: u32 = 8;
 
-/// Installs the filter with a listener in this thread and all programs that it executes.
-pub(super) fn listen(network: Network) -> io::Result<OwnedFd> {
-    sys::install_listener(&program(network, NOTIFY))
-}
-
-/// Installs the filter without a listener: a change of a mode to a set-id one fails.
-pub(super) fn install(network: Network) -> io::Result<()> {
-    sys::install_filter(&program(network, error(libc::EPERM)))
+/// Installs the filter in this thread and all programs that it executes. A change of a mode to a set-id one fails,
+/// unless there is a listener, whose descriptor is returned.
+pub(super) fn install(network: Network, listens: bool) -> io::Result<Option<OwnedFd>> {
+    sys::install_filter(&program(network, if listens { NOTIFY } else { error(libc::EPERM) }), listens)
 }
 
 /// The conditions of a rule, which must all hold, and its answer to the call.
 type Rule = (Vec<When>, u32);
 
-/// A condition on bits of an argument: they have a value, or another one.
+/// A condition on half of an argument: these bits have a value, or another one.
 struct When {
-    /// The offset in the input of the filter.
-    word: u32,
+    argument: u32,
+    /// The offset of the half. The kernel ignores the upper one of all arguments here but pointers. Both supported
+    /// architectures are little-endian.
+    half: u32,
     bits: u32,
     value: u32,
     is: bool,
 }
 
-/// The lower half of an argument. The kernel ignores the upper half of all arguments here but pointers. Both supported
-/// architectures are little-endian.
-const fn half(argument: u32) -> u32 {
-    16 + 8 * argument
-}
-
 const fn equals(argument: u32, value: u32) -> When {
-    When { word: half(argument), bits: u32::MAX, value, is: true }
+    When { argument, half: 0, bits: u32::MAX, value, is: true }
 }
 
 const fn differs(argument: u32, value: u32) -> When {
@@ -181,10 +150,14 @@ fn program(network: Network, set_id: u32) -> Vec<sock_filter> {
 fn check((conditions, answer): Rule) -> Vec<sock_filter> {
     let mut code = Vec::new();
     let mut past = 3 * conditions.len() + 1;
-    for When { word, bits, value, is } in conditions {
+    for When { argument, half, bits, value, is } in conditions {
         past -= 3;
         let (then, otherwise) = if is { (0, past) } else { (past, 0) };
-        code.extend([instruction(LOAD_WORD, word), instruction(AND, bits), jump(value, then, otherwise)]);
+        code.extend([
+            instruction(LOAD_WORD, FIRST_ARGUMENT + 8 * argument + half),
+            instruction(AND, bits),
+            jump(value, then, otherwise),
+        ]);
     }
     code.push(instruction(RETURN, answer));
     code
@@ -192,9 +165,13 @@ fn check((conditions, answer): Rule) -> Vec<sock_filter> {
 
 /// The rules of each call.
 fn rules(network: Network, set_id: u32) -> BTreeMap<i64, Vec<Rule>> {
-    let refused = error(libc::EPERM);
-    let mut rules: BTreeMap<i64, Vec<Rule>> = REFUSED.map(|call| (call, vec![(vec![], refused)])).into();
+    let (refused, missing) = (error(libc::EPERM), error(libc::ENOSYS));
+    let mut rules: BTreeMap<i64, Vec<Rule>> = BTreeMap::new();
     let mut add = |call, conditions, answer| rules.entry(call).or_default().push((conditions, answer));
+    let calls = REFUSED.iter().map(|call| (call, refused)).chain(MISSING.iter().map(|call| (call, missing)));
+    for (call, answer) in calls {
+        add(*call, vec![], answer);
+    }
     for request in TERMINAL_INJECTION {
         add(libc::SYS_ioctl, vec![equals(1, request)], refused);
     }
@@ -204,16 +181,16 @@ fn rules(network: Network, set_id: u32) -> BTreeMap<i64, Vec<Rule>> {
     // Other users could use set-id files and device nodes after the run. The kernel itself makes no set-id directories.
     #[cfg(target_arch = "x86_64")]
     add(libc::SYS_creat, vec![has(1, SET_ID)], refused);
-    for (call, flags) in OPEN {
+    for &(call, flags) in OPEN {
         add(call, vec![has(flags, MAKES_A_FILE), has(flags + 1, SET_ID)], refused);
     }
-    for (call, mode) in MAKE_NODE {
+    for &(call, mode) in MAKE_NODE {
         add(call, vec![has(mode, SET_ID)], refused);
         for device in DEVICES {
             add(call, vec![When { bits: 0o170_000, ..equals(mode, device) }], refused);
         }
     }
-    for (call, mode) in MODES {
+    for &(call, mode) in MODES {
         add(call, vec![has(mode, SET_ID)], set_id);
     }
     if set_id == NOTIFY {
@@ -221,19 +198,15 @@ fn rules(network: Network, set_id: u32) -> BTreeMap<i64, Vec<Rule>> {
             add(call, vec![], NOTIFY);
         }
     }
-    // The flags of `clone3` and the mode of `openat2` are in memory, which a filter cannot read. Libraries fall back
-    // to `clone` and `openat`.
-    let missing = error(libc::ENOSYS);
-    add(libc::SYS_clone3, vec![], missing);
-    add(libc::SYS_openat2, vec![], missing);
     // A file in memory can be executed regardless of its origin, unless it is sealed against execution.
     add(libc::SYS_memfd_create, vec![When { bits: NOEXEC_SEAL, ..equals(1, 0) }], missing);
     // Without the limit of core files the kernel could start the machine's receiver of cores. Agents of keys set it to
     // 0 and end if that fails, so the call succeeds without effect.
     add(libc::SYS_setrlimit, vec![equals(0, libc::RLIMIT_CORE)], error(0));
-    for word in [half(2), half(2) + 4] {
+    for half in [0, 4] {
         // Without new limits the call reads them.
-        add(libc::SYS_prlimit64, vec![equals(1, libc::RLIMIT_CORE), When { word, ..differs(2, 0) }], error(0));
+        let has_limits = When { half, ..differs(2, 0) };
+        add(libc::SYS_prlimit64, vec![equals(1, libc::RLIMIT_CORE), has_limits], error(0));
     }
     for call in [libc::SYS_socket, libc::SYS_socketpair] {
         for conditions in other_sockets(network) {
@@ -275,6 +248,9 @@ const AND: u16 = 0x54;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
+
+/// The offset of the arguments in the input of the filter.
+const FIRST_ARGUMENT: u32 = 16;
 
 /// The offset of the architecture in the input of the filter, and its value: the machine of ELF with flags.
 const ARCHITECTURE_WORD: u32 = 4;

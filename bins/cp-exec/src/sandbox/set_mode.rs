@@ -24,7 +24,7 @@ const WITHOUT_SET_ID: u32 = 0o1777;
 /// Makes the change of a suspended call.
 pub(super) fn change(listener: BorrowedFd<'_>, call: &Notification) -> io::Result<()> {
     let file = file_of(call)?;
-    let caller = Caller::of(call.thread)?;
+    let (user, groups) = rights_of(call.thread)?;
     // The file and the rights belong to the caller only if it was suspended all the time.
     if !sys::notification_is_valid(listener, call.id) {
         return Err(Errno::SRCH.into());
@@ -33,10 +33,10 @@ pub(super) fn change(listener: BorrowedFd<'_>, call: &Notification) -> io::Resul
     let asked = u32::try_from(call.arguments[mode_of(call)] & 0o7777).unwrap_or_default();
     let kept = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Symlink => return Err(Errno::OPNOTSUPP.into()),
-        FileType::Directory if caller.groups.contains(&stat.st_gid) => WITHOUT_SET_ID | SET_GROUP_ID,
+        FileType::Directory if groups.contains(&stat.st_gid) => WITHOUT_SET_ID | SET_GROUP_ID,
         _ => WITHOUT_SET_ID,
     };
-    if stat.st_uid != caller.user {
+    if stat.st_uid != user {
         return Err(Errno::PERM.into());
     }
     // Through its mount in the caller's view, which may be read-only.
@@ -52,9 +52,7 @@ fn mode_of(call: &Notification) -> usize {
 /// The file of a call.
 fn file_of(call: &Notification) -> io::Result<OwnedFd> {
     let lookup = Lookup::of(call.thread)?;
-    // The kernel uses the lower half of the argument.
-    let [a, b, c, d, ..] = call.arguments[0].to_le_bytes();
-    let descriptor = Some(i32::from_le_bytes([a, b, c, d]));
+    let descriptor = Some(call.descriptor());
     let opened = |descriptor| lookup.start(descriptor).map_err(|_| Errno::BADF);
     if call.number == libc::SYS_fchmod {
         return Ok(opened(descriptor)?);
@@ -78,20 +76,13 @@ fn file_of(call: &Notification) -> io::Result<OwnedFd> {
 }
 
 /// The user and the groups with whose rights a thread works on files.
-struct Caller {
-    user: u32,
-    groups: Vec<u32>,
-}
-
-impl Caller {
-    fn of(thread: i32) -> io::Result<Self> {
-        let status = fs::read_to_string(format!("/proc/{thread}/status"))?;
-        let numbers = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-            line.split_whitespace().filter_map(|number| number.parse().ok()).collect::<Vec<u32>>()
-        };
-        let of_files = |name| numbers(name).get(3).copied().ok_or(Errno::SRCH);
-        let group = of_files("Gid:")?;
-        Ok(Self { user: of_files("Uid:")?, groups: numbers("Groups:").into_iter().chain([group]).collect() })
-    }
+fn rights_of(thread: i32) -> io::Result<(u32, Vec<u32>)> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status"))?;
+    let numbers = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.split_whitespace().filter_map(|number| number.parse().ok()).collect::<Vec<u32>>()
+    };
+    let of_files = |name| numbers(name).get(3).copied().ok_or(Errno::SRCH);
+    let group = of_files("Gid:")?;
+    Ok((of_files("Uid:")?, numbers("Groups:").into_iter().chain([group]).collect()))
 }

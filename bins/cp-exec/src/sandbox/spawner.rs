@@ -4,34 +4,29 @@
 //! A run has all namespaces or none: where the machine refuses one, Landlock and seccomp confine it, if the policy allows
 //! that.
 
+use std::convert::Infallible;
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
 
-use rustix::event::{PollFd, PollFlags};
 use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
-use super::plan::{Layer, Network, Plan};
-use super::report::{Enforcement, Failure, Report};
-use super::sys::{self, Forked};
-use super::wire::{self, die_with_parent, report_and_exit};
-use super::{init, leader};
+use super::plan::Plan;
+use super::report::{self, At, Enforcement, Failure, Report, RunRequest};
+use super::{init, leader, sys};
 
 /// Runs the helper. Standard input is the socket on which runs are requested. The descriptor of a lock stays open until
 /// every process of every run has ended, so that the lock shows if a run of a killed supervisor may still have effects.
 pub(super) fn run(lock: Option<i32>) -> ExitCode {
     // Without a lock only the standard streams stay.
     sys::close_all_but(lock.unwrap_or(2));
-    match prepare() {
-        Ok((control, signals)) => {
-            let mut spawner = Spawner { account: Account::own(), users: None, refused: Vec::new(), runs: Vec::new() };
-            spawner.serve(&control, &signals);
-            spawner.kill();
-            ExitCode::SUCCESS
-        }
-        Err(_) => ExitCode::FAILURE,
-    }
+    let Ok((control, signals)) = prepare() else { return ExitCode::FAILURE };
+    let account = Account { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+    let mut spawner = Spawner { account, users: None, runs: Vec::new() };
+    spawner.serve(&control, &signals);
+    spawner.kill();
+    ExitCode::SUCCESS
 }
 
 fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
@@ -40,7 +35,7 @@ fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
     sys::default_signals();
     leader::empty_bounding_set();
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-    init::close_streams()?;
+    sys::close_streams()?;
     Ok((control, sys::child_signals()?))
 }
 
@@ -48,8 +43,6 @@ struct Spawner {
     account: Account,
     /// True if a user namespace grants rights; `None` if it was not tried yet.
     users: Option<bool>,
-    /// Sets of namespaces that the machine refuses, each with the reason.
-    refused: Vec<(i32, String)>,
     /// The current runs.
     runs: Vec<StartedRun>,
 }
@@ -70,13 +63,8 @@ impl Spawner {
     fn serve(&mut self, control: &OwnedFd, signals: &OwnedFd) {
         loop {
             self.reap();
-            let mut fds = [PollFd::new(control, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-            let _ = rustix::event::poll(&mut fds, None);
-            if !fds[1].revents().is_empty() {
-                let _ = rustix::io::read(signals, &mut [0_u8; 128]);
-            }
-            if !fds[0].revents().is_empty() {
-                match wire::receive_run(control.as_fd()) {
+            if init::wait([control.as_fd()].into_iter(), signals.as_fd())[0] {
+                match report::receive_run(control.as_fd()) {
                     Ok(Some(request)) => self.start(request),
                     Ok(None) => return,
                     Err(_) => {}
@@ -92,9 +80,7 @@ impl Spawner {
             let _ = rustix::process::kill_process(run.pid, Signal::KILL);
         }
         for run in &self.runs {
-            while matches!(rustix::process::waitpid(Some(run.pid), WaitOptions::empty()), Err(rustix::io::Errno::INTR))
-            {
-            }
+            let _ = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(run.pid), WaitOptions::empty()));
         }
     }
 
@@ -105,111 +91,92 @@ impl Spawner {
     }
 
     /// Creates the first process of a run, in all namespaces or in none.
-    fn first_process(&mut self, network: Network) -> std::io::Result<(Forked, Namespaces)> {
-        let wanted = NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || network != Network::Host);
-        let all = wanted.fold(0, |flags, (_, flag)| flags | flag);
-        // Root does not need a user namespace, unless its capabilities were dropped.
+    fn first_process(&mut self, is_in_host_network: bool) -> std::io::Result<(Option<Pid>, Namespaces)> {
         let account = self.account;
-        let root = account.is_root().then_some(all);
-        let mut reason = String::new();
-        for flags in root.into_iter().chain([all | libc::CLONE_NEWUSER]) {
-            // If the machine refuses once, it will refuse again; each attempt costs a process.
-            if let Some((_, known)) = self.refused.iter().find(|(refused, _)| *refused == flags) {
-                reason.clone_from(known);
-                continue;
-            }
-            let is_given =
-                flags & libc::CLONE_NEWUSER == 0 || *self.users.get_or_insert_with(|| account.can_use_user_namespace());
-            reason = match is_given.then(|| sys::fork_into(flags)) {
-                Some(Ok(forked)) => return Ok((forked, Ok(flags))),
-                Some(Err(e)) => e.to_string(),
-                None => "a user namespace grants no rights".to_owned(),
-            };
-            self.refused.push((flags, reason.clone()));
+        let other = libc::CLONE_NEWUSER | if is_in_host_network { libc::CLONE_NEWNET } else { 0 };
+        let all = NAMESPACES.iter().fold(0, |flags, (_, flag)| flags | flag) & !other;
+        // Root does not need a user namespace, unless its capabilities were dropped.
+        if account.uid == 0
+            && let Ok(forked) = sys::fork_into(all)
+        {
+            return Ok((forked, Ok(all)));
         }
-        Ok((sys::fork()?, Err(reason)))
+        let all = all | libc::CLONE_NEWUSER;
+        // Each attempt costs a process, and a machine that refuses once will refuse again.
+        let why = if *self.users.get_or_insert_with(|| account.can_use_user_namespace()) {
+            match sys::fork_into(all) {
+                Ok(forked) => return Ok((forked, Ok(all))),
+                Err(e) => e.to_string(),
+            }
+        } else {
+            "a user namespace grants no rights".to_owned()
+        };
+        Ok((sys::fork_into(0)?, Err(why)))
     }
 
-    fn start(&mut self, request: wire::RunRequest) {
-        match self.first_process(request.network) {
-            Err(e) => {
-                drop(wire::send_report(request.socket.as_fd(), &Report::Failed(Failure::setup("fork", e)), None));
+    fn start(&mut self, request: RunRequest) {
+        let socket = request.socket.as_fd();
+        match self.first_process(request.is_in_host_network).at("fork") {
+            Err(failure) => drop(report::send_report(socket, &Report::Failed(failure), None)),
+            Ok((None, namespaces)) => {
+                let Err(failure) = become_run(&request, namespaces, self.account);
+                report::report_and_exit(socket, failure)
             }
-            Ok((Forked::Child, namespaces)) => become_run(&request, namespaces, self.account),
-            Ok((Forked::Parent(pid), namespaces)) => {
-                send_pidfd(pid, request.socket.as_fd());
+            Ok((Some(pid), namespaces)) => {
+                // With its pidfd the supervisor can kill the init.
+                if let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+                    let init = Report::Init(pid.as_raw_nonzero().get().unsigned_abs());
+                    drop(report::send_report(socket, &init, Some(fd.as_fd())));
+                }
                 self.runs.push(StartedRun { pid, ends_all: namespaces.is_ok(), _socket: request.socket });
             }
         }
     }
 }
 
-/// Runs the first process of a run. Does not return.
-fn become_run(request: &wire::RunRequest, namespaces: Namespaces, account: Account) -> ! {
-    let socket = request.socket.as_fd();
-    let ready = ready(request).and_then(|mut plan| {
-        let enforcement = begin(&mut plan, account, namespaces)?;
-        Ok((plan, enforcement))
-    });
-    match ready {
-        Err(failure) => report_and_exit(socket, failure),
-        Ok((plan, enforcement)) => init::run(&plan, enforcement, socket),
-    }
-}
-
-/// Receives the plan and the streams of this run.
-fn ready(request: &wire::RunRequest) -> Result<Plan, Failure> {
-    die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
-    let [stdin, stdout, stderr] = &request.streams;
-    let taken = rustix::stdio::dup2_stdin(stdin)
-        .and_then(|()| rustix::stdio::dup2_stdout(stdout))
-        .and_then(|()| rustix::stdio::dup2_stderr(stderr));
-    taken.map_err(|e| Failure::setup("streams", e))?;
-    let plan = request.read_plan().map_err(|e| Failure::setup("plan", e))?;
+/// Becomes the first process of a run: takes its streams, its plan and its namespaces.
+fn become_run(request: &RunRequest, namespaces: Namespaces, account: Account) -> Result<Infallible, Failure> {
+    sys::die_with_parent().at("parent_death")?;
+    sys::become_streams(&request.streams).at("streams")?;
+    let text = request.plan.try_clone().and_then(|plan| std::io::read_to_string(fs::File::from(plan))).at("plan")?;
+    let mut plan: Plan = serde_json::from_str(&text).at("plan")?;
     sys::close_all_but(request.socket.as_raw_fd());
     if let Some(group) = &plan.cgroup {
-        fs::write(group.join("cgroup.procs"), "0").map_err(|e| Failure::setup("cgroup", e))?;
+        fs::write(group.join("cgroup.procs"), "0").at("cgroup")?;
     }
-    Ok(plan)
-}
-
-/// Takes possession of the namespaces. Returns the enforcement before the first layer.
-fn begin(plan: &mut Plan, account: Account, namespaces: Namespaces) -> Result<Enforcement, Failure> {
-    let (mut names, mut missing) = (Vec::new(), Vec::new());
+    let mut enforcement = Enforcement {
+        profile: Some(plan.profile),
+        uid: account.uid,
+        cgroup: "none".to_owned(),
+        outer_sandbox: super::is_nested(),
+        ..Enforcement::default()
+    };
     match namespaces {
         Ok(flags) => {
             if flags & libc::CLONE_NEWUSER != 0 {
-                account.map_into_user_namespace().map_err(|e| Failure::setup("user", e))?;
-                names.push(Layer::User.name().to_owned());
+                account.map_into_user_namespace().at("user")?;
             }
             let got = NAMESPACES.iter().filter(|(_, flag)| flags & flag != 0);
-            names.extend(got.map(|(layer, _)| layer.name().to_owned()));
+            enforcement.namespaces = got.map(|(name, _)| (*name).to_owned()).collect();
         }
         Err(why) => {
-            missing.push(format!("namespaces: {why}"));
+            enforcement.missing.push(format!("namespaces: {why}"));
             // A list without a name needs no network of its own: the command gets local sockets only.
             plan.sockets &= plan.network != cp_egress::Network::default();
         }
     }
-    Ok(Enforcement {
-        profile: Some(plan.profile),
-        network: Some(plan.network_kind()),
-        uid: plan.run_as.map_or(account.uid, |(uid, _)| uid),
-        cgroup: "none".to_owned(),
-        outer_sandbox: super::is_nested(),
-        namespaces: names,
-        missing,
-        ..Enforcement::default()
-    })
+    enforcement.network = Some(plan.network_kind());
+    init::run(&plan, enforcement, request.socket.as_fd())
 }
 
-/// The namespaces of a run, besides the user namespace.
-const NAMESPACES: [(Layer, i32); 5] = [
-    (Layer::Mount, libc::CLONE_NEWNS),
-    (Layer::Pid, libc::CLONE_NEWPID),
-    (Layer::Network, libc::CLONE_NEWNET),
-    (Layer::Ipc, libc::CLONE_NEWIPC),
-    (Layer::Uts, libc::CLONE_NEWUTS),
+/// The namespaces of a run. Root needs no user namespace.
+const NAMESPACES: [(&str, i32); 6] = [
+    ("user", libc::CLONE_NEWUSER),
+    ("mount", libc::CLONE_NEWNS),
+    ("pid", libc::CLONE_NEWPID),
+    ("network", libc::CLONE_NEWNET),
+    ("ipc", libc::CLONE_NEWIPC),
+    ("uts", libc::CLONE_NEWUTS),
 ];
 
 /// The user and group of the helper, determined before any user namespace hides them.
@@ -220,15 +187,6 @@ struct Account {
 }
 
 impl Account {
-    /// The account of this process.
-    fn own() -> Self {
-        Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
-    }
-
-    fn is_root(self) -> bool {
-        self.uid == 0
-    }
-
     /// Maps this user to itself in the current user namespace.
     fn map_into_user_namespace(self) -> std::io::Result<()> {
         let Self { uid, gid } = self;
@@ -241,30 +199,17 @@ impl Account {
     /// mounts in it, and a process cannot leave it, so a child process tries.
     fn can_use_user_namespace(self) -> bool {
         match sys::fork_into(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) {
-            Ok(Forked::Child) => {
+            Ok(None) => {
                 let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
                 let has_rights =
                     self.map_into_user_namespace().is_ok() && rustix::mount::mount_change("/", private).is_ok();
                 sys::leave(i32::from(!has_rights))
             }
-            Ok(Forked::Parent(pid)) => loop {
-                match rustix::process::waitpid(Some(pid), WaitOptions::empty()) {
-                    Err(rustix::io::Errno::INTR) => {}
-                    ended => {
-                        return ended
-                            .is_ok_and(|ended| ended.is_some_and(|(_, status)| status.exit_status() == Some(0)));
-                    }
-                }
-            },
+            Ok(Some(pid)) => {
+                let ended = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
+                matches!(ended, Ok(Some((_, status))) if status.exit_status() == Some(0))
+            }
             Err(_) => false,
         }
-    }
-}
-
-/// Sends a pidfd of the init, with which the supervisor can kill it.
-fn send_pidfd(init: Pid, socket: BorrowedFd<'_>) {
-    if let Ok(fd) = rustix::process::pidfd_open(init, PidfdFlags::empty()) {
-        let pid = init.as_raw_nonzero().get().unsigned_abs();
-        drop(wire::send_report(socket, &Report::Init(pid), Some(fd.as_fd())));
     }
 }

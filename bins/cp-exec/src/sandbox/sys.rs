@@ -5,8 +5,8 @@
 
 use std::ffi::CString;
 use std::io;
-use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use rustix::process::Pid;
@@ -21,33 +21,36 @@ pub(super) enum Attributes {
     Clear(u64),
 }
 
-/// The result of a fork.
-pub(super) enum Forked {
-    /// The parent, with the pid of the child.
-    Parent(Pid),
-    Child,
-}
-
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Forks this process.
-pub(super) fn fork() -> io::Result<Forked> {
-    // SAFETY: this process has one thread, so the child may go on as any program would.
-    let pid = unsafe { libc::fork() };
-    check(pid.into())?;
-    Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
+/// Forks this process into new namespaces, or into none. `None` in the child.
+pub(super) fn fork_into(namespaces: i32) -> io::Result<Option<Pid>> {
+    let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
+    // SAFETY: this process has one thread, so the child may go on as any program would; without a stack of its own it
+    // continues on a copy of this one. A process with one thread does not use the thread number that the C library
+    // caches.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    Ok(Pid::from_raw(i32::try_from(check(pid)?).map_err(io::Error::other)?))
 }
 
-/// Forks this process into new namespaces. The child's memory is a copy, as after [`fork`].
-pub(super) fn fork_into(namespaces: i32) -> io::Result<Forked> {
-    let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
-    // SAFETY: as in `fork`; without a stack of its own the child continues on a copy of this one. A process with one
-    // thread does not use the thread number that the C library caches.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
-    let pid = i32::try_from(check(pid)?).map_err(io::Error::other)?;
-    Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
+/// Makes the kernel kill this process when its parent ends.
+pub(super) fn die_with_parent() -> rustix::io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+}
+
+/// Replaces the standard streams.
+pub(super) fn become_streams([stdin, stdout, stderr]: &[impl AsFd; 3]) -> rustix::io::Result<()> {
+    rustix::stdio::dup2_stdin(stdin)?;
+    rustix::stdio::dup2_stdout(stdout)?;
+    rustix::stdio::dup2_stderr(stderr)
+}
+
+/// Replaces the standard streams by `/dev/null`.
+pub(super) fn close_streams() -> rustix::io::Result<()> {
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+    become_streams(&[&null, &null, &null])
 }
 
 /// Exits immediately, without exit handlers that the parent registered.
@@ -106,48 +109,29 @@ pub(super) fn close_on_exec() -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
-/// Blocks SIGCHLD, and returns a descriptor that is readable when the signal is pending.
+/// Blocks SIGCHLD, and SIGTTOU, which stops a process that changes the settings of its terminal from the background.
+/// Returns a descriptor that is readable when SIGCHLD is pending.
 pub(super) fn child_signals() -> io::Result<OwnedFd> {
-    let set = block(libc::SIGCHLD)?;
-    // SAFETY: the set is initialised; the descriptor is new and ours.
+    // SAFETY: the sets are initialised by `sigemptyset` before they are read; the descriptor is new and ours.
     unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
         let fd = libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
         check(fd.into())?;
+        libc::sigaddset(&raw mut set, libc::SIGTTOU);
+        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into())?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
 }
 
-/// Blocks SIGTTOU, which stops a process that changes the settings of its terminal from the background.
-pub(super) fn block_background_output() -> io::Result<()> {
-    block(libc::SIGTTOU).map(drop)
-}
-
-/// Blocks a signal, and returns the set that contains it.
-fn block(signal: i32) -> io::Result<libc::sigset_t> {
-    // SAFETY: the set is initialised by `sigemptyset` before it is read.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, signal);
-        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into())?;
-        Ok(set)
-    }
-}
-
-/// Resets every signal to its default, so that programs started later do not inherit ignored signals.
+/// Resets every signal to its default and unblocks it, as a fresh command expects.
 pub(super) fn default_signals() {
-    // SAFETY: no handler of ours is replaced but by the default.
+    // SAFETY: no handler of ours is replaced but by the default, and the set is initialised before it is read.
     unsafe {
         for signal in 1..=64 {
             libc::signal(signal, libc::SIG_DFL);
         }
-    }
-}
-
-/// Unblocks every signal, as a fresh command expects.
-pub(super) fn unblock_signals() {
-    // SAFETY: the empty set is initialised before it is read.
-    unsafe {
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
@@ -164,13 +148,8 @@ pub(super) fn signal_all(signal: i32) {
 
 /// Enables the loopback interface of this network namespace.
 pub(super) fn loopback_up() -> io::Result<()> {
-    // SAFETY: a zeroed union is valid, and the flags are set.
-    let flags = unsafe {
-        let mut value: libc::__c_anonymous_ifr_ifru = std::mem::zeroed();
-        value.ifru_flags = i16::try_from(libc::IFF_UP).unwrap_or(1);
-        value
-    };
-    set_interface("lo", libc::SIOCSIFFLAGS, flags)
+    let ifru_flags = i16::try_from(libc::IFF_UP).map_err(io::Error::other)?;
+    set_interface("lo", libc::SIOCSIFFLAGS, libc::__c_anonymous_ifr_ifru { ifru_flags })
 }
 
 /// Adds an address to the loopback interface of this network namespace.
@@ -178,30 +157,19 @@ pub(super) fn add_loopback_address(address: Ipv4Addr) -> io::Result<()> {
     // An alias of the interface has one address.
     let alias = format!("lo:{:08x}", u32::from(address));
     for (request, address) in [(libc::SIOCSIFADDR, address), (libc::SIOCSIFNETMASK, Ipv4Addr::BROADCAST)] {
-        let family = libc::sa_family_t::try_from(libc::AF_INET).map_err(io::Error::other)?;
-        let s_addr = u32::from_ne_bytes(address.octets());
-        // SAFETY: zeroed structures are valid, and an IPv4 address fits into a general one.
-        let value = unsafe {
-            let mut value: libc::__c_anonymous_ifr_ifru = std::mem::zeroed();
-            let mut place: libc::sockaddr_in = std::mem::zeroed();
-            place.sin_family = family;
-            place.sin_addr.s_addr = s_addr;
-            value.ifru_addr = std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(place);
-            value
-        };
-        set_interface(&alias, request, value)?;
+        let sa_family = libc::sa_family_t::try_from(libc::AF_INET).map_err(io::Error::other)?;
+        // An address of IPv4 begins with the port.
+        let mut bytes = [0; 14];
+        bytes[2..6].copy_from_slice(&address.octets());
+        let ifru_addr = libc::sockaddr { sa_family, sa_data: bytes.map(|byte| libc::c_char::from_ne_bytes([byte])) };
+        set_interface(&alias, request, libc::__c_anonymous_ifr_ifru { ifru_addr })?;
     }
     Ok(())
 }
 
 /// Sets a property of an interface of this network namespace.
 fn set_interface(name: &str, request: libc::Ioctl, value: libc::__c_anonymous_ifr_ifru) -> io::Result<()> {
-    let socket = rustix::net::socket_with(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     // SAFETY: a zeroed `ifreq` is valid; name and value are set before the call and it outlives the call.
     unsafe {
         let mut structure: libc::ifreq = std::mem::zeroed();
@@ -214,30 +182,26 @@ fn set_interface(name: &str, request: libc::Ioctl, value: libc::__c_anonymous_if
     }
 }
 
-/// Installs a seccomp filter in this thread.
-pub(super) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
-    install(program, 0).map(drop)
-}
-
-/// The same, and returns the descriptor on which the kernel reports suspended calls. If the kernel supports it, only a
-/// fatal signal interrupts a suspended call.
-pub(super) fn install_listener(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
-    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    // Kernels before 5.19 do not support the second flag.
-    let fd = install(program, listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
-        .or_else(|_| install(program, listener))?;
-    let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: the descriptor is new and ours.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn install(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
-    let program = libc::sock_fprog {
+/// Installs a seccomp filter in this thread. With a listener it returns the descriptor on which the kernel reports
+/// suspended calls. If the kernel supports it, only a fatal signal interrupts a suspended call.
+pub(super) fn install_filter(program: &[libc::sock_filter], listens: bool) -> io::Result<Option<OwnedFd>> {
+    let filter = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,
         filter: program.as_ptr().cast_mut(),
     };
-    // SAFETY: the program outlives the call, which reads it and changes nothing.
-    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, ptr::from_ref(&program)) })
+    let install = |flags: libc::c_ulong| {
+        // SAFETY: the program outlives the call, which reads it and changes nothing.
+        check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, ptr::from_ref(&filter)) })
+    };
+    if !listens {
+        return install(0).map(|_| None);
+    }
+    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // Kernels before 5.19 do not support the second flag.
+    let fd = install(listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|_| install(listener))?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is new and ours.
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// A suspended system call.
@@ -247,6 +211,14 @@ pub(super) struct Notification {
     pub thread: i32,
     pub number: i64,
     pub arguments: [u64; 6],
+}
+
+impl Notification {
+    /// The first argument as a descriptor. The kernel uses its lower half.
+    pub(super) fn descriptor(&self) -> i32 {
+        let [a, b, c, d, ..] = self.arguments[0].to_le_bytes();
+        i32::from_le_bytes([a, b, c, d])
+    }
 }
 
 /// Receives a suspended call from a listener that is readable. `ENOENT` if its caller was killed.
@@ -287,15 +259,13 @@ pub(super) fn read_memory(thread: i32, address: u64, buffer: &mut [u8]) -> io::R
     // SAFETY: the kernel writes at most the length of the buffer into it, and only reads addresses of the other
     // process.
     let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
-    match usize::try_from(read) {
-        Ok(length) if length == buffer.len() => Ok(()),
-        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
+    let read = check(libc::c_long::try_from(read).map_err(io::Error::other)?)?;
+    let is_whole = usize::try_from(read) == Ok(buffer.len());
+    if is_whole { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EFAULT)) }
 }
 
 /// The Landlock ABI version of the kernel, or 0.
-pub(super) fn landlock_abi() -> u32 {
+pub(crate) fn landlock_abi() -> u32 {
     const VERSION: u32 = 1;
     // SAFETY: with this flag the kernel reads no memory and only answers.
     let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0_usize, VERSION) };

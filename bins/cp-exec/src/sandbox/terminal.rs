@@ -9,27 +9,21 @@ use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{InputModes, OptionalActions, Winsize};
 
-use super::plan::{Plan, Terminals};
-use super::report::{Failure, Report};
-use super::{sys, wire};
+use super::plan::Plan;
+use super::report::{self, At, Failure, Report};
+use super::sys;
 
 /// Makes a new pseudo-terminal the controlling terminal of this process, if the plan has one, and sends its other side
 /// to the supervisor.
 pub(super) fn control(plan: &Plan, socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
-    let Terminals::Controlling { rows, columns } = plan.terminals else { return Ok(None) };
+    let Some((rows, columns)) = plan.terminal else { return Ok(None) };
     let opened = open(rows, columns).and_then(|(relayed, terminal)| {
-        if let Some((uid, gid)) = plan.run_as {
-            let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
-            rustix::fs::fchown(&terminal, Some(uid), Some(gid))?;
-        }
-        // A process in the background that changes the foreground group would be stopped.
-        sys::block_background_output()?;
         rustix::process::setsid()?;
         rustix::process::ioctl_tiocsctty(&terminal)?;
-        wire::send_report(socket, &Report::Terminal, Some(relayed.as_fd()))?;
+        report::send_report(socket, &Report::Terminal, Some(relayed.as_fd()))?;
         Ok(terminal)
     });
-    opened.map(Some).map_err(|e| Failure::setup("terminal", e))
+    opened.map(Some).at("terminal")
 }
 
 /// Opens a pseudo-terminal of this size: the side of the supervisor, and that of the command.
@@ -46,15 +40,10 @@ fn open(rows: u16, columns: u16) -> std::io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Makes this process the foreground group of the terminal, which becomes its standard streams.
-pub(super) fn enter(terminal: &OwnedFd) -> Result<(), Failure> {
-    let entered = || -> rustix::io::Result<()> {
-        rustix::process::setpgid(None, None)?;
-        rustix::termios::tcsetpgrp(terminal, rustix::process::getpid())?;
-        rustix::stdio::dup2_stdin(terminal)?;
-        rustix::stdio::dup2_stdout(terminal)?;
-        rustix::stdio::dup2_stderr(terminal)
-    };
-    entered().map_err(|e| Failure::setup("terminal", e))
+pub(super) fn enter(terminal: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::process::setpgid(None, None)?;
+    rustix::termios::tcsetpgrp(terminal, rustix::process::getpid())?;
+    sys::become_streams(&[terminal, terminal, terminal])
 }
 
 /// Continues the stopped command in the foreground. A command that ended in the meantime is reported as usual.

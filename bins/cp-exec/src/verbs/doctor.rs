@@ -120,7 +120,7 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
     } else {
         format!("commands run as {uid}")
     };
-    check("uid", *uid != 0, Status::Warn, found, "set exec.run_as in the policy, or run cp-exec as an ordinary user");
+    check("uid", *uid != 0, Status::Warn, found, "run cp-exec as an ordinary user, as with runuser -u USER -- cp-exec");
 }
 
 /// Warns if the user who requests approvals can read the key that signs them, so that approvals are advisory.

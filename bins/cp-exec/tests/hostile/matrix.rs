@@ -16,11 +16,11 @@ use crate::missing::without;
 /// command runs.
 pub(super) const ROWS: [(&str, Option<&str>); 8] = [
     ("none", None),
-    ("mount", Some("mount")),
-    ("pid", Some("mount")),
-    ("network", Some("mount")),
-    ("ipc", Some("mount")),
-    ("uts", Some("mount")),
+    ("mount", Some("namespaces")),
+    ("pid", Some("namespaces")),
+    ("network", Some("namespaces")),
+    ("ipc", Some("namespaces")),
+    ("uts", Some("namespaces")),
     ("landlock", None),
     ("seccomp", Some("seccomp")),
 ];

@@ -9,63 +9,53 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::MountFlags;
 
-use super::{MESSAGE_QUEUES, SHARED_MEMORY, make_place, put_at};
-use crate::sandbox::plan::Plan;
-use crate::sandbox::report::{Enforcement, Failure};
+use super::{MESSAGE_QUEUES, SHARED_MEMORY, attach, place};
+use crate::sandbox::plan::{Operation, Plan};
+use crate::sandbox::report::{At, Enforcement, Failure};
+use crate::sandbox::sys::Attributes;
 
 /// The lowest `pid_max` that the kernel accepts: it reserves the first 300 pids.
 pub(in super::super) const LEAST_PID_MAX: u64 = 301;
 
-pub(super) fn scratch(path: &str, mode: &str, bytes: u64, inodes: u32, execution: MountFlags) -> io::Result<()> {
-    let options = CString::new(format!("mode={mode},size={bytes},nr_inodes={inodes}"))?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | execution;
-    Ok(rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())?)
+/// Mounts a new file system.
+fn fresh(kind: &str, at: &str, flags: MountFlags, options: &str) -> io::Result<()> {
+    fs::create_dir_all(at)?;
+    Ok(rustix::mount::mount(kind, at, kind, MountFlags::NOSUID | flags, CString::new(options)?.as_c_str())?)
 }
 
+pub(super) fn scratch(path: &str, mode: &str, bytes: u64, inodes: u32, execution: MountFlags) -> io::Result<()> {
+    let options = format!("mode={mode},size={bytes},nr_inodes={inodes}");
+    fresh("tmpfs", path, MountFlags::NODEV | execution, &options)
+}
+
+/// Mounts a `/dev` with the devices, shared memory, the message queues of this IPC namespace, and an empty `/dev/pts`,
+/// whose pseudo-terminals are those of the command.
 pub(super) fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
-    fs::create_dir_all("/dev")?;
-    let options = CString::new("mode=755,size=65536,nr_inodes=64")?;
-    rustix::mount::mount("tmpfs", "/dev", "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, options.as_c_str())?;
+    fresh("tmpfs", "/dev", MountFlags::NOEXEC, "mode=755,size=65536,nr_inodes=64")?;
     let dev = Path::new("/dev");
     for (name, tree) in devices {
-        let at = dev.join(name);
-        make_place(&at, false)?;
-        put_at(&tree, &at)?;
+        attach(&tree, Attributes::Set(0), &place(&dev.join(name), false)?)?;
     }
-    for (name, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
+    let links =
+        [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"), ("ptmx", "pts/ptmx")];
+    for (name, target) in links {
         symlink(target, dev.join(name))?;
     }
-    fs::create_dir(dev.join("shm"))?;
-    scratch(SHARED_MEMORY, "1777", bytes, 4096, MountFlags::NOEXEC)
-}
-
-/// Mounts the message queues of this IPC namespace.
-pub(super) fn message_queues() -> io::Result<()> {
-    fs::create_dir(MESSAGE_QUEUES)?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    Ok(rustix::mount::mount("mqueue", MESSAGE_QUEUES, "mqueue", flags, None)?)
-}
-
-/// Mounts an empty `/dev/pts`. Its pseudo-terminals are those of the command.
-pub(super) fn private_terminals() -> io::Result<()> {
-    fs::create_dir("/dev/pts")?;
-    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    rustix::mount::mount("devpts", "/dev/pts", "devpts", flags, c"newinstance,ptmxmode=0666,mode=0620")?;
-    symlink("pts/ptmx", "/dev/ptmx")
+    scratch(SHARED_MEMORY, "1777", bytes, 4096, MountFlags::NOEXEC)?;
+    fresh("mqueue", MESSAGE_QUEUES, MountFlags::NODEV | MountFlags::NOEXEC, "")?;
+    fresh("devpts", "/dev/pts", MountFlags::NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
 }
 
 /// Mounts a `/proc` that shows no other processes: an empty one in a container that hides parts of its own.
 pub(super) fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
-    fs::create_dir_all("/proc").map_err(|e| Failure::setup("proc", e))?;
     let Err(e) = own_proc(plan) else { return Ok(()) };
     enforcement.missing.push(format!("proc: {e}"));
-    scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).map_err(|e| Failure::setup("proc", e))
+    scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).at("proc")
 }
 
 /// Mounts a `/proc` for this namespace, and sets the pid limit of the namespace.
 fn own_proc(plan: &Plan) -> io::Result<()> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    rustix::mount::mount("proc", "/proc", "proc", flags, None)?;
+    fresh("proc", "/proc", MountFlags::NODEV | MountFlags::NOEXEC, "")?;
     // Older kernels have one global limit.
     if own_pid_limit() {
         drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(LEAST_PID_MAX).to_string()));
@@ -73,9 +63,9 @@ fn own_proc(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// The parts of `/proc` that belong to no process, and whether they are hidden or read-only. Root could write to them
-/// even without capabilities, and read what other users cannot.
-pub(super) fn kernel_files() -> io::Result<Vec<(PathBuf, bool)>> {
+/// The parts of `/proc` that belong to no process, each to be hidden or read-only. Root could write to them even without
+/// capabilities, and read what other users cannot.
+pub(super) fn kernel_files() -> io::Result<Vec<(PathBuf, Operation)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
@@ -84,9 +74,10 @@ pub(super) fn kernel_files() -> io::Result<Vec<(PathBuf, bool)>> {
         // A process may have ended meanwhile.
         let Some(meta) = entry.metadata().ok().filter(|meta| !is_of_process && !meta.is_symlink()) else { continue };
         let mode = meta.permissions().mode();
-        let is_hidden = mode & 0o004 == 0 || name == "keys";
-        if is_hidden || meta.is_dir() || mode & 0o222 != 0 {
-            found.push((entry.path(), is_hidden));
+        if mode & 0o004 == 0 || name == "keys" {
+            found.push((entry.path(), Operation::Hidden));
+        } else if meta.is_dir() || mode & 0o222 != 0 {
+            found.push((entry.path(), Operation::ReadOnly));
         }
     }
     Ok(found)

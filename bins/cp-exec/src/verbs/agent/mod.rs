@@ -20,8 +20,7 @@ use crate::glob::name_matches;
 use crate::hosts::facts::AgentFacts;
 use crate::hosts::{Host, shell};
 use crate::policy::Policy;
-use crate::run::{Engine, FinishedRun, Prepared, RunResult, own_terminals, streams};
-use crate::sandbox::plan::Terminals;
+use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams, terminal_size};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "agent",
@@ -122,8 +121,8 @@ impl Args {
             Some(facts) if self.command.is_empty() => facts.login.clone(),
             _ => self.command.clone(),
         };
-        let terminals = if is_live(context) { own_terminals() } else { Terminals::Private };
-        let mut env = self.environment(facts, terminals)?;
+        let terminal = if is_live(context) { terminal_size() } else { None };
+        let mut env = self.environment(facts, terminal.is_some())?;
         let mut state = real("--state", &self.state, policy)?;
         if let Some(host) = self.host() {
             let own = state::State::of(host, policy);
@@ -149,14 +148,14 @@ impl Args {
             programs: std::env::current_exe().into_iter().chain(script).collect(),
             // A login needs the loopback interface of this machine, to which the browser returns.
             network: if self.login { Network::Host } else { policy.exec().network.with(&domains) },
-            terminals,
+            terminal,
             timeout: self.timeout.map_or(Ok(UNLIMITED), limit)?,
         })
     }
 
     /// The variables that the agent gets from the environment of this program, those of its host, and its own.
-    fn environment(&self, facts: Option<&AgentFacts>, terminals: Terminals) -> Result<BTreeMap<String, String>> {
-        let of_terminal: &[&str] = if terminals == Terminals::Private { &[] } else { &TERMINAL };
+    fn environment(&self, facts: Option<&AgentFacts>, has_terminal: bool) -> Result<BTreeMap<String, String>> {
+        let of_terminal: &[&str] = if has_terminal { &TERMINAL } else { &[] };
         let of_host = facts.into_iter().flat_map(|facts| facts.environment.iter().map(String::as_str));
         let patterns: Vec<&str> = of_host.chain([SHELL]).chain(of_terminal.iter().copied()).collect();
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
