@@ -1,4 +1,4 @@
-//! `filesystem.edit_file`: a replacement, an insertion or a patch becomes changes of files. All of them are placed and
+//! `filesystem.edit_file`: a replacement or a patch becomes changes of files. All of them are placed and
 //! checked before the first is applied.
 
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use cp_common::{Code, Error, Result};
 use serde_json::{Value, json};
 
 use super::patch::{Action, parse};
-use super::place::{Edited, PLACES, inserted, patched, replaced};
-use super::{change, described, file_not_found, locked, present, unchanged, utf_8_only, writable_path};
+use super::place::{Edited, PLACES, patched, replaced};
+use super::{change, described, file_not_found, locked, present, unchanged, writable_path};
 use crate::policy::Policy;
 use crate::request::{EditFile, Replacement};
 use crate::run::Engine;
@@ -53,15 +53,14 @@ struct Draft {
 impl Drafts<'_> {
     fn apply(&mut self, edit: &EditFile) -> Result<()> {
         let path = edit.path.as_deref();
-        match (&edit.old, &edit.new, &edit.patch, edit.insert_line, &edit.edits[..]) {
-            (None, None, Some(text), None, []) if !edit.all => self.patch(text, path),
-            (Some(old), Some(new), None, None, []) => self.replace(path, old, new, edit.all),
-            (None, Some(new), None, Some(after), []) => self.edit(required(path)?, |file| inserted(file, after, new)),
-            (None, None, None, None, [_, ..]) => edit.edits.iter().try_for_each(|one| {
+        match (&edit.old, &edit.new, &edit.patch, &edit.edits[..]) {
+            (None, None, Some(text), []) if !edit.all => self.patch(text, path),
+            (Some(old), Some(new), None, []) => self.replace(path, old, new, edit.all),
+            (None, None, None, [_, ..]) => edit.edits.iter().try_for_each(|one| {
                 let Replacement { path: own, old, new, all } = one;
                 self.replace(own.as_deref().or(path), old, new, *all)
             }),
-            _ => Err(Error::validation("give `old` and `new`, `edits`, `insert_line` and `new`, or `patch`")
+            _ => Err(Error::validation("give `old` and `new`, `edits`, or `patch`")
                 .with("rule", "request")
                 .hint(r#"for example {"path":"a.py","old":"x = 1","new":"x = 2"}"#)),
         }
@@ -139,7 +138,6 @@ impl Drafts<'_> {
             return Ok(&mut self.files[at]);
         }
         let before = present(&path)?;
-        utf_8_only(&path, before.as_ref())?;
         if let Some(before) = &before {
             // Text that matches proves that the caller knows the replaced part; a file that this run knows must be
             // unchanged.

@@ -113,14 +113,6 @@ pub(super) fn present(path: &Path) -> Result<Option<Present>> {
     Present::read(file, path).map(Some)
 }
 
-/// Refuses to change a file in an encoding that the new text would not have.
-pub(super) fn utf_8_only(path: &Path, before: Option<&Present>) -> Result<()> {
-    let Some(name) = before.and_then(|before| read::utf_16(&before.bytes)) else { return Ok(()) };
-    Err(Error::validation(format!("{} is {name}, and what is written is UTF-8", path.display()))
-        .with("rule", "encoding")
-        .hint(format!("run a command that changes it, for example `iconv -f {name} -t UTF-8`")))
-}
-
 /// Keeps the contents that changes replace, records the changes, and then applies them: all, or none if one fails.
 /// Missing directories are created.
 pub(super) fn change(

@@ -8,7 +8,7 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 
 use super::edit::exists;
-use super::{change, described, file_not_found, locked, present, unchanged, utf_8_only, writable_path};
+use super::{change, described, file_not_found, locked, present, unchanged, writable_path};
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::policy::Policy;
 use crate::request::{RemoveFile, WriteFile, WriteMode};
@@ -32,7 +32,6 @@ pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item>
 pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
     let path = writable_path(policy, &write.path)?;
     let before = present(&path)?;
-    utf_8_only(&path, before.as_ref())?;
     if before.is_some() && write.mode == WriteMode::Create {
         return Err(exists(&path));
     }
