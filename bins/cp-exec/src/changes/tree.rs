@@ -18,13 +18,16 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
-use super::store::{LARGEST, Stamp};
+use crate::file_id::FileId;
 use crate::nofollow;
+
+/// The largest file of a working tree that is kept and hashed.
+pub(super) const LARGEST: u64 = 16 << 20;
 
 /// An entry of the walk.
 pub(super) struct Entry {
     pub kind: FileKind,
-    pub stamp: Stamp,
+    pub id: FileId,
     pub mode: u32,
     /// The target of a link.
     pub target: Option<OsString>,
@@ -51,7 +54,7 @@ impl Entry {
             FileType::Symlink => FileKind::Link,
             _ => FileKind::Other,
         };
-        Self { kind, stamp: Stamp::of(stat), mode: stat.st_mode & 0o7777, target: None, is_ignored: false }
+        Self { kind, id: FileId::from(stat), mode: stat.st_mode & 0o7777, target: None, is_ignored: false }
     }
 }
 
@@ -171,7 +174,7 @@ impl<'a> Walk<'a> {
             let is_directory = entry.kind == FileKind::Directory;
             entry.is_ignored = ignored.contains(&below, is_directory);
             if is_directory && !entry.is_ignored {
-                if entry.stamp.dev == device {
+                if entry.id.dev == device {
                     self.waiting.push((below.clone(), ignored.clone()));
                 } else {
                     self.tree.unseen.push(below.clone());
@@ -185,9 +188,9 @@ impl<'a> Walk<'a> {
 }
 
 /// Opens a regular file for reading, unless its identity changed.
-pub(super) fn open(path: &Path, stamp: &Stamp) -> io::Result<std::fs::File> {
+pub(super) fn open(path: &Path, id: &FileId) -> io::Result<std::fs::File> {
     let file = nofollow::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
-    if Stamp::of(&rustix::fs::fstat(&file)?) == *stamp { Ok(file.into()) } else { Err(io::Error::other("it changed")) }
+    if FileId::from(&rustix::fs::fstat(&file)?) == *id { Ok(file.into()) } else { Err(io::Error::other("it changed")) }
 }
 
 /// The current state of a path; `None` if nothing exists there. A file that is too large or unreadable has no hash.
@@ -217,11 +220,11 @@ impl Entry {
 
 /// The hash of the content of a file of the walk.
 pub(super) fn hash_of(path: &Path, entry: &Entry) -> io::Result<Hash> {
-    if entry.kind != FileKind::File || entry.stamp.size > LARGEST {
+    if entry.kind != FileKind::File || entry.id.size > LARGEST {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut bytes = Vec::new();
-    open(path, &entry.stamp)?.read_to_end(&mut bytes)?;
+    open(path, &entry.id)?.read_to_end(&mut bytes)?;
     Ok(Hash::of(&bytes))
 }
 

@@ -163,12 +163,12 @@ pub(super) fn change(
 fn keep(policy: &Policy, changes: &[Pending]) -> Result<()> {
     let failed = |e: std::io::Error| Error::io("cannot keep what a file holds", e);
     let store = Store::of_home(&policy.cp_home);
-    let mut session = store.session().map_err(failed)?;
+    let session = store.session().map_err(failed)?;
     let replaced: Vec<&Present> = changes.iter().filter_map(|pending| pending.before.as_ref()).collect();
     for file in &replaced {
         session.keep_durably(&file.hash, &file.bytes)?;
     }
-    session.keep_only(&replaced.iter().map(|file| file.hash).collect::<Vec<_>>()).map_err(failed)
+    session.finish(&replaced.iter().map(|file| file.hash).collect::<Vec<_>>()).map_err(failed)
 }
 
 /// The change as it is recorded.

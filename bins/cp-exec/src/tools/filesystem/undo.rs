@@ -206,7 +206,7 @@ impl Undo {
             pins.extend([from, to].into_iter().filter_map(|state| hash_of(state.as_ref())));
             changes.push(changed(path, from.clone(), to.clone()));
         }
-        session.keep_only(&pins).map_err(failed)?;
+        session.finish(&pins).map_err(failed)?;
         Ok(changes)
     }
 
