@@ -37,7 +37,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// The entry with this name in a directory.
-    pub(super) fn at(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<Self> {
+    fn at(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<Self> {
         let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mut entry = Self::of(&stat);
         if entry.kind == FileKind::Link {
@@ -45,6 +45,20 @@ impl Entry {
             entry.target = Some(OsString::from_vec(target.into_bytes()));
         }
         Ok(entry)
+    }
+
+    fn of_path(path: &Path) -> rustix::io::Result<Self> {
+        let (parent, name) = nofollow::open_parent(path)?;
+        Self::at(&parent, name)
+    }
+
+    pub(super) fn state(&self, hash: Option<Hash>) -> FileState {
+        FileState {
+            kind: self.kind,
+            permissions: format!("{:o}", self.mode),
+            sha256: hash.map(|hash| hash.to_string()),
+            target: self.target.as_ref().and_then(|target| target.to_str()).map(str::to_owned),
+        }
     }
 
     fn of(stat: &Stat) -> Self {
@@ -139,10 +153,7 @@ impl<'a> Walk<'a> {
 
     /// Adds a root that is a file.
     fn file(&mut self, root: &Path) {
-        if let (Some(parent), Some(name)) = (root.parent(), root.file_name())
-            && let Ok(parent) = nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY)
-            && let Ok(entry) = Entry::at(&parent, name)
-        {
+        if let Ok(entry) = Entry::of_path(root) {
             self.tree.entries.insert(root.as_os_str().to_owned(), entry);
         }
     }
@@ -195,26 +206,10 @@ pub(super) fn open(path: &Path, id: &FileId) -> io::Result<std::fs::File> {
 
 /// The current state of a path; `None` if nothing exists there. A file that is too large or unreadable has no hash.
 pub(crate) fn state_of(path: &Path) -> io::Result<Option<FileState>> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let entry =
-        nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY).and_then(|parent| Entry::at(&parent, name));
-    match entry {
+    match Entry::of_path(path) {
         Ok(entry) => Ok(Some(entry.state(hash_of(path, &entry).ok()))),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(e) => Err(e.into()),
-    }
-}
-
-impl Entry {
-    pub(super) fn state(&self, hash: Option<Hash>) -> FileState {
-        FileState {
-            kind: self.kind,
-            permissions: format!("{:o}", self.mode),
-            sha256: hash.map(|hash| hash.to_string()),
-            target: self.target.as_ref().and_then(|target| target.to_str()).map(str::to_owned),
-        }
     }
 }
 

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use crate::files::{After, Pending, Present};
 use cp_common::{Code, Error, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::patch::{Action, parse};
 use super::place::{Edited, PLACES, patched, replaced};
-use super::{change, described, file_not_found, locked, present, unchanged, writable_path};
+use super::{change, file_not_found, locked, present, unchanged, writable_path};
 use crate::policy::Policy;
 use crate::request::{EditFile, Replacement};
 use crate::run::Engine;
@@ -19,13 +19,16 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
     let mut drafts = Drafts { policy: &engine.policy, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
     drafts.apply(edit)?;
-    let (pending, mut files) = drafts.finish()?;
-    let receipt = change(engine, "filesystem.edit_file", pending, None)?;
-    let value = if files.len() == 1 {
-        files.remove(0)
-    } else {
-        let count: u64 = files.iter().filter_map(|file| file["changes"].as_u64()).sum();
-        json!({ "changes": count, "files": files })
+    let (pending, lines): (Vec<Pending>, Vec<Vec<usize>>) = drafts.finish()?;
+    let (mut files, receipt) = change(engine, "filesystem.edit_file", &pending, None)?;
+    let count = |lines: &Vec<usize>| lines.len().max(1);
+    for (file, lines) in files.iter_mut().zip(&lines) {
+        file["changes"] = count(lines).into();
+        file["lines"] = lines.iter().take(PLACES).copied().collect();
+    }
+    let value = match &mut files[..] {
+        [only] => only.take(),
+        _ => json!({ "changes": lines.iter().map(count).sum::<usize>(), "files": files }),
     };
     Ok(Item::new("filesystem.edit_file", value, receipt, "/value"))
 }
@@ -149,18 +152,14 @@ impl Drafts<'_> {
         Ok(&mut self.files[last])
     }
 
-    /// The changes to make, and a description of each. Removals come last.
-    fn finish(self) -> Result<(Vec<Pending>, Vec<Value>)> {
+    /// The changes to make, and the lines of each. Removals come last.
+    fn finish(self) -> Result<(Vec<Pending>, Vec<Vec<usize>>)> {
         let mut changes = Vec::new();
         for Draft { path, before, now, permissions, lines } in self.files {
-            if before.as_ref().map(|before| &before.bytes) == now.as_ref() {
-                continue;
+            if before.as_ref().map(|before| &before.bytes) != now.as_ref() {
+                let after = now.map(|bytes| After::new(bytes, permissions));
+                changes.push((Pending { path, before, after }, lines));
             }
-            let pending = Pending { path, before, after: now.map(|bytes| After::new(bytes, permissions)) };
-            let mut shown = described(&pending);
-            shown["changes"] = lines.len().max(1).into();
-            shown["lines"] = lines.into_iter().take(PLACES).collect();
-            changes.push((pending, shown));
         }
         if changes.is_empty() {
             return Err(Error::validation("the edit changes nothing")

@@ -8,7 +8,7 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 
 use super::edit::exists;
-use super::{change, described, file_not_found, locked, present, unchanged, writable_path};
+use super::{change, file_not_found, locked, present, unchanged, writable_path};
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::policy::Policy;
 use crate::request::{RemoveFile, WriteFile, WriteMode};
@@ -23,13 +23,12 @@ pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item>
     let pending = written(&engine.policy, write)?;
     let asks = (pending.before.is_some() && !is_undoable(&engine.policy, &pending)?) || write.confirm.is_some();
     let confirmed = if asks { Some(confirm_overwrite(engine, write, &pending)?) } else { None };
-    let value = described(&pending);
-    let receipt = change(engine, "filesystem.write_file", vec![pending], confirmed.as_deref())?;
-    Ok(Item::new("filesystem.write_file", value, receipt, "/value"))
+    let (mut described, receipt) = change(engine, "filesystem.write_file", &[pending], confirmed.as_deref())?;
+    Ok(Item::new("filesystem.write_file", described.remove(0), receipt, "/value"))
 }
 
 /// The change that a write would make.
-pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
+fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
     let path = writable_path(policy, &write.path)?;
     let before = present(&path)?;
     if before.is_some() && write.mode == WriteMode::Create {
@@ -73,13 +72,12 @@ fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) 
 pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
     let pending = removed(&engine.policy, remove)?;
-    let value = described(&pending);
-    let receipt = change(engine, "filesystem.remove_file", vec![pending], None)?;
-    Ok(Item::new("filesystem.remove_file", value, receipt, "/value"))
+    let (mut described, receipt) = change(engine, "filesystem.remove_file", &[pending], None)?;
+    Ok(Item::new("filesystem.remove_file", described.remove(0), receipt, "/value"))
 }
 
 /// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
-pub(super) fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
+fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
     let path = writable_path(policy, &remove.path)?;
     let before = present(&path)?.ok_or_else(|| file_not_found(policy, &path))?;
     if !unchanged(policy, &path, &before, remove.expected_sha256.as_deref())? {
