@@ -23,8 +23,8 @@ use cp_common::home::{Home, make_directory};
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use rustix::fs::{FlockOperation, flock};
-use sha2::{Digest as _, Sha256};
 
+use crate::digest::{copy, hash_of};
 use crate::file_id::FileId;
 
 /// The objects are stored like the blobs of a ledger of this name.
@@ -174,14 +174,13 @@ impl Session<'_> {
     /// Keeps the content of a regular file. `None` if the store is full.
     pub(crate) fn keep(&mut self, file: &mut File) -> io::Result<Option<Hash>> {
         if self.size + file.metadata()?.len() > CAPACITY {
-            let hash = copy(file, &mut io::sink())?;
+            let hash = hash_of(file)?;
             return Ok(self.store.has(&hash).then_some(hash));
         }
         let (temporary, mut made) = self.store.create()?;
         // A file shares the blocks of another one, if the file system supports it.
         self.clones &= rustix::fs::ioctl_ficlone(&made, &*file).is_ok();
-        let hash =
-            if self.clones { copy(&mut File::open(&temporary)?, &mut io::sink())? } else { copy(file, &mut made)? };
+        let hash = if self.clones { hash_of(File::open(&temporary)?)? } else { copy(file, &mut made)? };
         let length = made.metadata()?.len();
         if self.store.length(&hash) == Some(length) {
             return fs::remove_file(temporary).map(|()| Some(hash));
@@ -289,18 +288,4 @@ fn rows(manifest: &[u8]) -> impl Iterator<Item = (FileId, Hash, &Path)> {
         rest = after;
         Some((id, hash, Path::new(OsStr::from_bytes(path))))
     })
-}
-
-/// Copies a file. Returns the hash of what was copied.
-fn copy(from: &mut File, to: &mut impl io::Write) -> io::Result<Hash> {
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
-    loop {
-        match from.read(&mut buffer)? {
-            0 => return Ok(Hash::from_raw(&hash.finalize().into())),
-            length => {
-                hash.update(&buffer[..length]);
-                to.write_all(&buffer[..length])?;
-            }
-        }
-    }
 }

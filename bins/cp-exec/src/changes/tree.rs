@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -18,6 +18,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
+use crate::digest;
 use crate::file_id::FileId;
 use crate::nofollow;
 
@@ -87,12 +88,18 @@ impl Tree {
     /// Walks some trees, up to `most` entries. If `before` is given, its ignore rules apply, because a run may change
     /// the patterns.
     pub(super) fn of(trees: &[PathBuf], exclude: &dyn Fn(&Path) -> bool, most: u64, before: Option<&Self>) -> Self {
-        Self::walked(trees, Walk { exclude, left: most, ignores: true, before, ..Walk::all(exclude) })
+        let (tree, waiting) = (Self::default(), Vec::new());
+        let mut walk = Walk { exclude, left: most, ignores: true, before, tree, waiting };
+        trees.iter().for_each(|root| walk.root(root));
+        walk.tree
     }
 
     /// Walks a repository, where no pattern holds.
     pub(crate) fn of_git(repository: &Path, exclude: &dyn Fn(&Path) -> bool) -> Self {
-        Self::walked(&[repository.to_owned()], Walk::all(exclude))
+        let (tree, waiting) = (Self::default(), Vec::new());
+        let mut walk = Walk { exclude, left: u64::MAX, ignores: false, before: None, tree, waiting };
+        walk.root(repository);
+        walk.tree
     }
 
     /// The paths of the entries of some kinds.
@@ -103,13 +110,6 @@ impl Tree {
     /// Leaves out the entries whose path is not meant.
     pub(crate) fn retain(&mut self, is_meant: impl Fn(&Path) -> bool) {
         self.entries.retain(|path, _| is_meant(Path::new(path)));
-    }
-
-    fn walked(trees: &[PathBuf], mut walk: Walk<'_>) -> Self {
-        for root in trees {
-            walk.root(root);
-        }
-        walk.tree
     }
 }
 
@@ -124,12 +124,7 @@ struct Walk<'a> {
     waiting: Vec<(PathBuf, Ignored)>,
 }
 
-impl<'a> Walk<'a> {
-    fn all(exclude: &'a dyn Fn(&Path) -> bool) -> Self {
-        let (tree, waiting) = (Tree::default(), Vec::new());
-        Self { exclude, left: u64::MAX, ignores: false, before: None, tree, waiting }
-    }
-
+impl Walk<'_> {
     fn root(&mut self, root: &Path) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let device = match nofollow::open_with(root, flags) {
@@ -218,9 +213,7 @@ pub(super) fn hash_of(path: &Path, entry: &Entry) -> io::Result<Hash> {
     if entry.kind != FileKind::File || entry.id.size > LARGEST {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut bytes = Vec::new();
-    open(path, &entry.id)?.read_to_end(&mut bytes)?;
-    Ok(Hash::of(&bytes))
+    digest::hash_of(open(path, &entry.id)?)
 }
 
 /// The longest file of patterns that is read.

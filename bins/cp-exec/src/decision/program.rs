@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::{Home, make_directory};
 use cp_common::{Error, Result, clock};
 
-use crate::digest::sha256_of;
+use crate::digest::hash_of;
 use crate::file_id::FileId;
 use crate::policy::{Policy, allowable, check_directory, others_write};
 use crate::refusal::{owner_hint, refuse};
@@ -220,7 +220,10 @@ impl HashCache {
         if let Some(known) = key.and_then(|key| self.known.get(&key)) {
             return Ok((known.clone(), true));
         }
-        let hash = open().and_then(sha256_of).map_err(|e| Error::io("cannot be read", e).in_file(&identity.path))?;
+        let hash = open()
+            .and_then(hash_of)
+            .map(|hash| hash.to_string())
+            .map_err(|e| Error::io("cannot be read", e).in_file(&identity.path))?;
         if let Some(key) = key {
             self.known.insert(key, hash.clone());
             // It can be computed again.

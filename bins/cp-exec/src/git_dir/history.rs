@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Repository, give_to_owner_of};
 use crate::changes::Store;
-use crate::digest::sha256_of;
+use crate::digest::hash_of;
 use crate::file_id::FileId;
 use crate::nofollow;
 use crate::serde_paths::path_bytes;
@@ -104,7 +104,7 @@ fn open(path: &Path) -> io::Result<File> {
 fn is_same(path: &Path, id: &FileId, hash: &Hash) -> bool {
     open(path).is_ok_and(|file| {
         let now = file.metadata().map(|meta| FileId::from(&meta)).unwrap_or_default();
-        now == *id || now.size == id.size && sha256_of(file).is_ok_and(|now| now == hash.to_string())
+        now == *id || now.size == id.size && hash_of(file).is_ok_and(|now| now == *hash)
     })
 }
 

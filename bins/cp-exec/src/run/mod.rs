@@ -29,7 +29,7 @@ use cp_common::{Context, Error, Result, signals};
 use cp_ledger::format::approval::Said;
 
 use self::helper::{Helper, Run};
-use self::journal::Journal;
+pub(crate) use self::journal::Journal;
 pub(crate) use self::journal::quoted;
 pub(crate) use self::result::{EarlyEnd, FinishedRun};
 use self::result::{Outcome, done};

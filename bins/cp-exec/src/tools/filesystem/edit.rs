@@ -12,12 +12,13 @@ use super::place::{Edited, PLACES, patched, replaced};
 use super::{change, file_not_found, locked, present, unchanged, writable_path};
 use crate::policy::Policy;
 use crate::request::{EditFile, Replacement};
-use crate::run::Engine;
+use crate::run::{Engine, Journal};
 use crate::tools::Item;
 
 pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
-    let mut drafts = Drafts { policy: &engine.policy, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
+    let Engine { policy, journal, .. } = &mut *engine;
+    let mut drafts = Drafts { policy, journal, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
     drafts.apply(edit)?;
     let (pending, lines): (Vec<Pending>, Vec<Vec<usize>>) = drafts.finish()?;
     let (mut files, receipt) = change(engine, "filesystem.edit_file", &pending, None)?;
@@ -36,6 +37,7 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
 /// The files of an edit with their new contents, which are not written yet.
 struct Drafts<'a> {
     policy: &'a Policy,
+    journal: &'a mut Journal,
     /// The hash of the file that the caller expects.
     expected: Option<&'a str>,
     files: Vec<Draft>,
@@ -144,7 +146,7 @@ impl Drafts<'_> {
         if let Some(before) = &before {
             // Text that matches proves that the caller knows the replaced part; a file that this run knows must be
             // unchanged.
-            unchanged(self.policy, &path, before, self.expected)?;
+            unchanged((self.policy, self.journal), &path, before, self.expected)?;
         }
         let now = before.as_ref().map(|before| before.bytes.clone());
         self.files.push(Draft { path, before, now, permissions: None, lines: Vec::new() });

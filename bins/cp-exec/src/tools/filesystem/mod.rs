@@ -20,7 +20,6 @@ use cp_common::home::{lock, make_directory, resolved};
 use cp_common::spelling::nearest;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
-use cp_ledger::format::line::Line;
 use memchr::memmem;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -34,7 +33,7 @@ pub(super) use crate::policy::readable;
 use crate::policy::{Access, Policy, normal, writable};
 use crate::refusal::denied;
 use crate::request::FileOperation;
-use crate::run::{Engine, quoted};
+use crate::run::{Engine, Journal, quoted};
 
 /// Carries out a file operation, and records it.
 pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<Item> {
@@ -202,57 +201,44 @@ const LINES: usize = 100_000;
 
 /// Refuses a file that differs from the hash that its caller expects, or that changed since this run last read or
 /// wrote it. True if the caller or the run knows its content.
-pub(super) fn unchanged(policy: &Policy, path: &Path, now: &Present, expected: Option<&str>) -> Result<bool> {
+pub(super) fn unchanged(
+    (policy, journal): (&Policy, &mut Journal),
+    path: &Path,
+    now: &Present,
+    expected: Option<&str>,
+) -> Result<bool> {
+    let (path, hash) = (path.display().to_string(), now.hash.to_string());
     let (known, what) = match expected {
         Some(expected) => (Some(expected.to_owned()), "does not have the expected hash"),
-        None => {
-            let known = last_known(policy, &path.display().to_string())?;
-            (known, "was changed by others since this run last read or wrote it")
-        }
+        None => (last_known(policy, journal, &path)?, "was changed by others since this run last read or wrote it"),
     };
-    if known.as_ref().is_some_and(|known| *known != now.hash.to_string()) {
-        return Err(Error::new(Code::Conflict, format!("{} {what}", path.display()))
+    if known.as_ref().is_some_and(|known| *known != hash) {
+        return Err(Error::new(Code::Conflict, format!("{path} {what}"))
             .with("rule", "changed")
-            .with("path", path.display().to_string())
-            .with("sha256", now.hash.to_string())
+            .with("path", path)
+            .with("sha256", hash)
             .hint("read it again, then change what it holds now"));
     }
     Ok(known.is_some())
 }
 
 /// The hash of a file when this run last read all of it or wrote it; empty if the run removed it.
-fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
-    let Some(run) = policy.actor.run.as_ref().filter(|_| policy.ledger.exists()) else { return Ok(None) };
-    // Lines that do not contain the path are skipped without parsing.
-    let (named, run) = (quoted(path), quoted(run));
+fn last_known(policy: &Policy, journal: &mut Journal, path: &str) -> Result<Option<String>> {
+    let Some(run) = policy.actor.run.as_deref().map(quoted) else { return Ok(None) };
+    let named = quoted(path);
     let named = memmem::Finder::new(&named);
-    let mut lines = cp_ledger::read::backward(&policy.ledger)?;
-    for _ in 0..LINES {
-        let Some(raw) = lines.next()? else { break };
-        let is_about = |line: &Line<'_>| {
-            let events = ["exec.operation", "exec.changes"];
-            events.iter().any(|event| line.is_event(event)) && line.member("run") == Some(&run)
-        };
-        let line = raw.stored().filter(|line| named.find(raw.bytes).is_some() && is_about(line));
-        let Some(data) = line.and_then(|line| serde_json::from_slice::<Value>(line.member("data")?).ok()) else {
-            continue;
-        };
+    journal.newest(LINES, |raw, line| {
+        named.find(raw).filter(|_| line.member("run") == Some(&run))?;
+        let data: Value = serde_json::from_slice(line.member("data")?).ok()?;
         // What a command of the run made of a file is not known to the run.
-        if !data["operation"].is_string() {
-            continue;
-        }
-        let of_path = |list: &Value| list.as_array().into_iter().flatten().find(|one| one["path"] == path).cloned();
-        if let Some(change) = of_path(&data["files"]) {
-            return Ok(Some(change["after"]["sha256"].as_str().unwrap_or_default().to_owned()));
-        }
-        // The hash of the whole file, if it is known.
-        if let Some(hash) =
-            of_path(&data["what"]["reads"]).and_then(|read| Some(read["file_sha256"].as_str()?.to_owned()))
-        {
-            return Ok(Some(hash));
-        }
-    }
-    Ok(None)
+        data["operation"].as_str()?;
+        let of_path = |list: &Value| list.as_array()?.iter().find(|one| one["path"] == path).cloned();
+        let Some(change) = of_path(&data["files"]) else {
+            // The hash of the whole file, if it is known.
+            return Some(of_path(&data["what"]["reads"])?["file_sha256"].as_str()?.to_owned());
+        };
+        Some(change["after"]["sha256"].as_str().unwrap_or_default().to_owned())
+    })
 }
 
 /// The error for a file that does not exist.
