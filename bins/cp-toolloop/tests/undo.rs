@@ -184,19 +184,18 @@ fn undo_removes_directories_that_run_created_and_temporary_files_of_killed_chang
     let ran = place.run(&["go"]).success();
     let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
     place.work.write("full/other", "by hand");
-    // The process of its number shows nothing: another one may have the number now.
-    let (left, used) = (format!("old/.a.{}.tmp", std::process::id()), "old/.a.4194305.tmp");
-    place.work.write(left, "half");
+    // A killed change has left the older one; the other may be in use.
+    let [left, used] = ["old/.cp-exec-0123456789abcdef", "old/.cp-exec-fedcba9876543210"];
     place.work.write(used, "half");
-    let writing = fs::File::open(place.work.join(used)).unwrap();
-    writing.lock().unwrap();
+    let file = fs::File::create(place.work.join(left)).unwrap();
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).unwrap();
     place.run(&["undo", &run]).success();
     assert!(!place.work.join("new").exists() && place.work.join("full/other").exists());
     let names: Vec<String> = fs::read_dir(place.work.join("old"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(names, [used.trim_start_matches("old/")], "only a file that a process writes stays");
+    assert_eq!(names, [used.trim_start_matches("old/")], "only a file that a process may write stays");
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl<'a> Baseline<'a> {
         }
         let kept = before.and_then(|before| self.kept_of(before));
         let (change, after) = match (before, now) {
-            (Some(before), Some(now)) => match self.change(path, (before, kept), now, found) {
+            (Some(before), Some(now)) => match Self::change(path, (before, kept), now, found) {
                 Some(changed) => changed,
                 None => return,
             },
@@ -158,7 +158,6 @@ impl<'a> Baseline<'a> {
 
     /// How an entry changed, and the hash of its content now.
     fn change(
-        &self,
         path: &Path,
         (before, kept): (&Entry, Option<Hash>),
         now: &Entry,

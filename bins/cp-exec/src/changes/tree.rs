@@ -90,7 +90,9 @@ impl Tree {
     pub(super) fn of(trees: &[PathBuf], exclude: &dyn Fn(&Path) -> bool, most: u64, before: Option<&Self>) -> Self {
         let (tree, waiting) = (Self::default(), Vec::new());
         let mut walk = Walk { exclude, left: most, ignores: true, before, tree, waiting };
-        trees.iter().for_each(|root| walk.root(root));
+        for root in trees {
+            walk.root(root);
+        }
         walk.tree
     }
 

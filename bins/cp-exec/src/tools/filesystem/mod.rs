@@ -123,13 +123,13 @@ pub(super) fn change(
     keep(&engine.policy, changes)?;
     let directories = missing_directories(changes);
     let permissions = format!("{:o}", 0o755 & !umask());
-    let made = FileState { kind: FileKind::Directory, permissions, sha256: None, target: None };
+    let directory = FileState { kind: FileKind::Directory, permissions, sha256: None, target: None };
     let files = changes.iter().map(Pending::change);
     let described = files.clone().map(|FileChange { path, change, after, .. }| {
         json!({ "path": path, "change": change, "sha256": after.and_then(|after| after.sha256) })
     });
     let described = described.collect();
-    let files = directories.iter().map(|path| changed(path, None, Some(made.clone()))).chain(files).collect();
+    let files = directories.iter().map(|path| changed(path, None, Some(directory.clone()))).chain(files).collect();
     let difference: String = changes.iter().map(Pending::difference).collect();
     let more = json!({ "call": engine.policy.actor.call, "difference": difference, "confirmed": confirmed });
     let receipt = engine.journal.changes(operation, files, &more)?;

@@ -35,7 +35,7 @@ pub(crate) struct Undo {
     _lock: Option<fs::File>,
 }
 
-/// A path that is not restored.
+/// A path that was not restored.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LeftOut {
