@@ -1,32 +1,41 @@
 //! SHA-256 digests in the form of the ledger, `sha256:` and 64 hex digits, and hashes under the secret key of the home.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
 use cp_common::home::Home;
 use cp_common::keys::{Key, hex};
 use cp_ledger::format::claims;
+use cp_ledger::format::line::Hash;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 /// Returns the digest of a byte slice.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    format_digest(Sha256::new_with_prefix(bytes))
+    Hash::of(bytes).to_string()
 }
 
 /// Formats the digest of everything that was added to a hasher.
 pub(crate) fn format_digest(hash: Sha256) -> String {
-    format!("sha256:{}", hex(&hash.finalize()))
+    Hash::from_raw(&hash.finalize().into()).to_string()
 }
 
-/// Returns the digest of everything that a reader yields.
-pub(crate) fn sha256_of(mut reader: impl Read) -> io::Result<String> {
+/// Copies what a reader yields. Returns its hash.
+pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<Hash> {
     let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
     loop {
-        match reader.read(&mut buffer)? {
-            0 => return Ok(format_digest(hash)),
-            length => hash.update(&buffer[..length]),
+        match from.read(&mut buffer)? {
+            0 => return Ok(Hash::from_raw(&hash.finalize().into())),
+            length => {
+                hash.update(&buffer[..length]);
+                to.write_all(&buffer[..length])?;
+            }
         }
     }
+}
+
+/// Returns the hash of everything that a reader yields.
+pub(crate) fn hash_of(mut reader: impl Read) -> io::Result<Hash> {
+    copy(&mut reader, &mut io::sink())
 }
 
 /// Hashes values under the key of the home's tokens.

@@ -1,20 +1,23 @@
 //! Atomic changes of a file, which fail if the file was changed since it was read, and the difference of two texts.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::line::Hash;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, Gid, Mode, Uid};
 use similar::{Algorithm, TextDiff};
 
-use crate::nofollow::open_with;
+use crate::changes::changed;
+use crate::exec_result::{FileChange, FileKind, FileState};
+use crate::file_id::FileId;
+use crate::nofollow::{NewFile, open_parent, remove_abandoned};
 
 /// Maximum length of a file, because its whole content is kept.
 const LONGEST: u64 = 16 << 20;
@@ -28,11 +31,8 @@ pub(crate) struct Present {
     /// The permission bits.
     pub permissions: u32,
     owner: (u32, u32),
-    stamp: Stamp,
+    id: FileId,
 }
-
-/// Identifies an unchanged file: device, inode, size, modification time.
-type Stamp = (u64, u64, i64, i64, i64);
 
 /// The new content of a file.
 pub(crate) struct After {
@@ -47,7 +47,7 @@ pub(crate) struct After {
 impl Present {
     /// Reads a file that was opened at `path` without following links.
     pub(crate) fn read(mut file: File, path: &Path) -> Result<Self> {
-        let failed = |e: std::io::Error| Error::io("cannot be read", e).in_file(path);
+        let failed = |e: io::Error| Error::io("cannot be read", e).in_file(path);
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
             return Err(Error::validation(format!("{} exists and is not a regular file", path.display())));
@@ -58,9 +58,9 @@ impl Present {
         }
         let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
         file.read_to_end(&mut bytes).map_err(failed)?;
-        let stamp = stamp(&rustix::fs::fstat(&file).map_err(|e| failed(e.into()))?);
+        let id = FileId::from(&file.metadata().map_err(failed)?);
         let hash = Hash::of(&bytes);
-        Ok(Self { bytes, hash, permissions: meta.mode() & 0o7777, owner: (meta.uid(), meta.gid()), stamp })
+        Ok(Self { bytes, hash, permissions: meta.mode() & 0o7777, owner: (meta.uid(), meta.gid()), id })
     }
 }
 
@@ -81,105 +81,51 @@ pub(crate) struct Pending {
     pub after: Option<After>,
 }
 
-fn stamp(stat: &Stat) -> Stamp {
-    #[expect(clippy::cast_possible_wrap, reason = "nanoseconds of a second")]
-    let nanoseconds = stat.st_mtime_nsec as i64;
-    (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime, nanoseconds)
-}
-
 impl Pending {
     /// Applies the change. The path was resolved before, so a link in it now was added in the meantime.
     pub(crate) fn carry_out(&self) -> Result<()> {
-        let (Some(name), Some(parent)) = (self.path.file_name(), self.path.parent()) else {
-            return Err(Error::validation("not a file name").with("rule", "path"));
-        };
-        let directory = open_with(parent, OFlags::PATH | OFlags::DIRECTORY).map_err(|e| match e {
-            rustix::io::Errno::NOENT => Error::not_found(format!("directory not found: {}", parent.display()))
-                .with("rule", "parent")
-                .hint("make the directory first, for example with `mkdir -p`, where that command is allowed"),
-            e => Error::io("cannot be opened", e).in_file(parent),
-        })?;
-        let failed = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::AlreadyExists => self.changed_in_the_meantime(),
+        let failed = |e: io::Error| match e.kind() {
+            io::ErrorKind::AlreadyExists => self.changed_in_the_meantime(),
             _ => Error::io("cannot be written", e).in_file(&self.path),
         };
+        let (directory, name) = open_parent(&self.path).map_err(|e| failed(e.into()))?;
+        remove_abandoned(self.path.parent().unwrap_or(&self.path));
         let Some(after) = &self.after else {
             self.is_unchanged(&directory, name)?;
             return rustix::fs::unlinkat(&directory, name, AtFlags::empty()).map_err(|e| failed(e.into()));
         };
-        let temporary = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
-        let (file, is_named) = self.write(&directory, &temporary, after).map_err(failed)?;
-        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let link = |name: &std::ffi::OsStr| {
-            rustix::fs::linkat(CWD, &open, &directory, name, AtFlags::SYMLINK_FOLLOW).map_err(|e| failed(e.into()))
-        };
-        let replaces = self.before.is_some();
-        // A hard link does not replace a file that was created in the meantime.
-        let mut placed =
-            if replaces && is_named { Ok(()) } else { link(if replaces { temporary.as_ref() } else { name }) };
-        if replaces && placed.is_ok() {
-            placed = self.is_unchanged(&directory, name).and_then(|()| {
-                rustix::fs::renameat(&directory, &temporary, &directory, name).map_err(|e| failed(e.into()))
-            });
+        let mut new = NewFile::make(directory.as_fd()).map_err(failed)?;
+        self.fill(&mut new.file, after).map_err(failed)?;
+        if self.before.is_none() {
+            // This does not replace a file that was created in the meantime.
+            return new.place_new(name).map_err(failed);
         }
-        if is_named && !replaces || replaces && placed.is_err() {
-            let _ = rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty());
-        }
-        placed
+        self.is_unchanged(&directory, name)?;
+        new.place(name).map_err(failed)
     }
 
-    /// Writes the new content to a locked file with the final owner and permissions. It has no name, so that killing
-    /// this process leaves no file, where the file system supports that; else it has the temporary name, and the
-    /// result is true.
-    fn write(
-        &self,
-        directory: impl std::os::fd::AsFd,
-        temporary: &str,
-        after: &After,
-    ) -> std::io::Result<(File, bool)> {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o644);
-        let (file, is_named) = match rustix::fs::openat(&directory, ".", flags | OFlags::TMPFILE, mode) {
-            Ok(file) => (file, false),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
-                let named = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-                (rustix::fs::openat(&directory, temporary, named, mode)?, true)
-            }
-            Err(e) => return Err(e.into()),
-        };
-        let mut file = File::from(file);
-        // See `remove_abandoned`. A file system without locks cannot have the lock of another process either.
-        let _ = file.try_lock();
-        let set = |file: &File| {
-            if let Some(before) = &self.before {
-                let stat = rustix::fs::fstat(file)?;
-                let (uid, gid) = before.owner;
-                if (stat.st_uid, stat.st_gid) != before.owner {
-                    rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-                }
-            }
-            let kept = self.before.as_ref().map(|before| before.permissions & 0o777);
-            after.permissions.or(kept).map_or(Ok(()), |bits| rustix::fs::fchmod(file, Mode::from_raw_mode(bits)))
-        };
-        let written = set(&file).map_err(Into::into).and_then(|()| file.write_all(&after.bytes));
-        match written.and_then(|()| file.sync_all()) {
-            Ok(()) => Ok((file, is_named)),
-            Err(e) => {
-                if is_named {
-                    let _ = rustix::fs::unlinkat(&directory, temporary, AtFlags::empty());
-                }
-                Err(e)
-            }
+    /// Writes the new content, with the final owner and permissions.
+    fn fill(&self, file: &mut File, after: &After) -> io::Result<()> {
+        let meta = file.metadata()?;
+        if let Some(Present { owner, .. }) = self.before.as_ref().filter(|file| file.owner != (meta.uid(), meta.gid()))
+        {
+            rustix::fs::fchown(&file, Some(Uid::from_raw(owner.0)), Some(Gid::from_raw(owner.1)))?;
         }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(self.permissions(after)))?;
+        file.write_all(&after.bytes)?;
+        file.sync_all()
     }
 
-    fn is_unchanged(&self, directory: impl std::os::fd::AsFd, name: &std::ffi::OsStr) -> Result<()> {
-        let now = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stamp(&stat));
-        if now == self.before.as_ref().map(|before| before.stamp) {
-            Ok(())
-        } else {
-            Err(self.changed_in_the_meantime())
-        }
+    /// The permissions that the file gets.
+    fn permissions(&self, after: &After) -> u32 {
+        let own = self.before.as_ref().map(|before| before.permissions & 0o777);
+        after.permissions.or(own).unwrap_or_else(|| 0o644 & !umask())
+    }
+
+    fn is_unchanged(&self, directory: &OwnedFd, name: &OsStr) -> Result<()> {
+        let now = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| FileId::from(&stat));
+        let is_unchanged = now == self.before.as_ref().map(|before| before.id);
+        if is_unchanged { Ok(()) } else { Err(self.changed_in_the_meantime()) }
     }
 
     fn changed_in_the_meantime(&self) -> Error {
@@ -188,6 +134,35 @@ impl Pending {
             .with("path", self.path.display().to_string())
             .hint("read it again")
     }
+
+    /// The change as it is recorded.
+    pub(crate) fn change(&self) -> FileChange {
+        let state = |hash: &Hash, permissions: u32| FileState {
+            kind: FileKind::File,
+            permissions: format!("{permissions:o}"),
+            sha256: Some(hash.to_string()),
+            target: None,
+        };
+        let before = self.before.as_ref().map(|before| state(&before.hash, before.permissions));
+        let after = self.after.as_ref().map(|after| state(&after.hash, self.permissions(after)));
+        changed(&self.path, before, after)
+    }
+
+    /// The difference of the change; what does not exist is `/dev/null`.
+    pub(crate) fn difference(&self) -> String {
+        let path = self.path.display().to_string();
+        let [before, after] =
+            [self.before.as_ref().map(|file| &file.bytes), self.after.as_ref().map(|file| &file.bytes)];
+        let names = [before, after].map(|bytes| bytes.map_or("/dev/null", |_| &path));
+        difference(names, before.map_or(&[], Vec::as_slice), after.map_or(&[], Vec::as_slice))
+    }
+}
+
+/// The permissions that a new file does not get.
+pub(crate) fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o022)
 }
 
 /// Maximum length of the output, in bytes.
@@ -216,48 +191,23 @@ pub(crate) fn difference([old, new]: [&str; 2], before: &[u8], after: &[u8]) -> 
     text
 }
 
-/// Removes the temporary files that killed changes of a file left beside it. A process that still writes such a file
-/// has locked it; the number in its name does not show that, because another process may have the number now.
-pub(crate) fn remove_abandoned(path: &Path) {
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
-    let prefix = format!(".{}.", name.to_string_lossy());
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let found = entry.file_name();
-        let number = found.to_str().and_then(|found| found.strip_prefix(&prefix)?.strip_suffix(".tmp"));
-        if number.is_none_or(|number| number.parse::<u32>().is_err()) {
-            continue;
-        }
-        let file = open_with(&entry.path(), OFlags::RDONLY | OFlags::NONBLOCK).map(File::from);
-        if file.is_ok_and(|file| file.try_lock().is_ok()) {
-            // A file that cannot be removed now is removed the next time.
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn remove_abandoned_removes_what_no_process_writes() {
+    fn change_removes_what_killed_changes_left_in_the_directory() {
         let home = tempfile::tempdir().unwrap();
         let root = home.path().canonicalize().unwrap();
-        let process = std::process::id();
-        let path = root.join("f");
-        let [left, writing, other, own] =
-            [format!(".f.{process}.tmp"), ".f.1.tmp".to_owned(), ".g.1.tmp".to_owned(), ".f.x.tmp".to_owned()];
-        for name in [&left, &writing, &other, &own] {
-            std::fs::write(root.join(name), "").unwrap();
+        let long_ago = std::time::SystemTime::now() - Duration::from_mins(2);
+        let names = [".cp-exec-0123456789abcdef", ".cp-exec-fedcba9876543210", ".cp-exec-x", ".f.tmp"];
+        for name in names {
+            let file = File::create(root.join(name)).unwrap();
+            // A new file of another process is in use.
+            file.set_modified(if name == names[1] { std::time::SystemTime::now() } else { long_ago }).unwrap();
         }
-        let file = File::open(root.join(&writing)).unwrap();
-        file.lock().unwrap();
-        remove_abandoned(&path);
-        let is_there = |name: &String| root.join(name).exists();
-        assert_eq!([&left, &writing, &other, &own].map(is_there), [false, true, true, true]);
-        drop(file);
-        remove_abandoned(&path);
-        assert!(!is_there(&writing));
+        Pending { path: root.join("f"), before: None, after: Some(After::new(Vec::new(), None)) }.carry_out().unwrap();
+        assert_eq!(names.map(|name| root.join(name).exists()), [false, true, true, true]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod data;
 mod decision;
 mod digest;
 mod exec_result;
+mod file_id;
 mod files;
 mod git_dir;
 mod glob;

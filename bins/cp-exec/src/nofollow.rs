@@ -71,12 +71,15 @@ fn open_by_steps(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     Ok(place)
 }
 
+/// Opens the directory of a path without links. Returns it with the last name of the path.
+pub(crate) fn open_parent(path: &Path) -> rustix::io::Result<(OwnedFd, &OsStr)> {
+    let (parent, name) = path.parent().zip(path.file_name()).ok_or(Errno::INVAL)?;
+    Ok((open_with(parent, OFlags::PATH | OFlags::DIRECTORY)?, name))
+}
+
 /// Creates a directory. Fails if its parent is reached through a link.
 pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let parent = open(parent)?.ok_or(io::ErrorKind::NotFound)?;
+    let (parent, name) = open_parent(path)?;
     Ok(rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?)
 }
 
@@ -193,6 +196,22 @@ impl Drop for NewFile<'_> {
     fn drop(&mut self) {
         if !self.is_placed {
             let _ = rustix::fs::unlinkat(self.directory, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// The seconds after which a new file without its final name belongs to no process that writes it.
+const ABANDONED: i64 = 60;
+
+/// Removes the new files that killed processes left in a directory without their final names.
+pub(crate) fn remove_abandoned(directory: &Path) {
+    let Ok(directory) = open_with(directory, OFlags::RDONLY | OFlags::DIRECTORY) else { return };
+    let now = i64::try_from(cp_common::clock::unix_seconds()).unwrap_or(0);
+    for name in names(&directory).unwrap_or_default().iter().filter(|name| is_random_name(name)) {
+        let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        if stat.is_ok_and(|stat| stat.st_mtime.saturating_add(ABANDONED) < now) {
+            // A file that cannot be removed now is removed the next time.
+            let _ = rustix::fs::unlinkat(&directory, name, AtFlags::empty());
         }
     }
 }

@@ -100,7 +100,7 @@ fn edit_in_each_form_makes_intended_file() {
     assert!(count >= 40, "{count} forms");
 }
 
-/// Edits of several files, and edits that create, insert, remove and move. A case with `!` is refused, because the
+/// Edits of several files, and edits that create, remove and move. A case with `!` is refused, because the
 /// content is ambiguous, or because the request does not say what it means.
 #[derive(Deserialize)]
 struct Case {

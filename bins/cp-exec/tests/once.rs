@@ -98,7 +98,7 @@ fn overwrite_token_is_used_once() {
     std::fs::remove_file(exec.work.join("f")).unwrap();
     assert_eq!(write("new", token)["error"]["details"]["reason"], "changed");
     exec.write("f", "old");
-    assert_eq!(write("new", token)["data"]["value"]["created"], false);
+    assert_eq!(write("new", token)["data"]["value"]["change"], "changed");
     std::fs::remove_file(exec.work.join("f")).unwrap();
     assert_eq!(write("new", token)["error"]["details"]["reason"], "replayed");
     assert!(!exec.work.join("f").exists());

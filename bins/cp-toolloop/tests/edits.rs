@@ -25,7 +25,7 @@ fn call_by_name_of_other_program_is_made_by_builtin_tool() {
         ("apply_patch", json!({"input": patch}), "2\n"),
         ("shell", json!({"command": ["apply_patch", patch]}), "2\n"),
         ("MultiEdit", json!({"file_path": "a", "edits": [{"old_string": "1", "new_string": "2"}]}), "2\n"),
-        (editor, json!({"command": "insert", "path": "a", "insert_line": 1, "insert_text": "2"}), "1\n2\n"),
+        (editor, json!({"command": "str_replace", "path": "a", "old_str": "1", "new_str": "2"}), "2\n"),
         ("Write", json!({"file_path": "a", "content": "2\n"}), "2\n"),
         (
             "filesystem",
@@ -33,7 +33,6 @@ fn call_by_name_of_other_program_is_made_by_builtin_tool() {
             "2\n",
         ),
         ("Edit", json!({"file_path": "a", "old_string": "1", "new_string": "true", "replace_all": "true"}), "true\n"),
-        ("edit_file", json!({"path": "a", "insert_line": "0", "new": "2\n"}), "2\n1\n"),
         (
             "edit_file",
             json!({"path": "a", "edits": "[{\"old_string\": \"1\", \"new\": \"2\", \"all\": \"false\"}]"}),

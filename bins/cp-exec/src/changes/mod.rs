@@ -20,13 +20,15 @@ use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState, FilesChang
 use cp_ledger::format::line::Hash;
 use serde::Serialize;
 
-pub(crate) use self::store::Stamp;
+use self::store::Session;
 pub(crate) use self::store::Store;
-use self::store::{LARGEST, LARGEST_OF_GIT, Session};
-use self::tree::{Entry, hash_of, open};
+use self::tree::{Entry, LARGEST, hash_of, open};
 pub(crate) use self::tree::{Tree, state_of};
+use crate::file_id::FileId;
 use crate::nofollow::Node;
 
+/// The largest file of a repository that is kept.
+const LARGEST_OF_GIT: u64 = 256 << 20;
 /// The most changes that are recorded with hashes, and the most that a result shows.
 const RECORDED: usize = 10_000;
 const SHOWN: usize = 1000;
@@ -35,26 +37,16 @@ const NAMED: usize = 20;
 
 /// The writable trees before a run.
 pub(crate) struct Baseline<'a> {
-    store: &'a Store,
     trees: Vec<PathBuf>,
     exclude: &'a dyn Fn(&Path) -> bool,
     walk_limit: u64,
     tree: Tree,
-    kept: KeptContents<'a>,
-}
-
-/// The contents that are kept for a run.
-#[derive(Default)]
-struct KeptContents<'a> {
-    hashes: HashMap<Stamp, Hash>,
-    /// Device and inode of entries that are not kept, such as ignored directories and large files.
+    store: &'a Store,
+    /// Holds what is kept until the changes are known, or the reason why nothing is kept.
+    session: io::Result<Session<'a>>,
+    hashes: HashMap<FileId, Hash>,
+    /// Entries that are not kept, such as ignored directories and large files.
     missing: HashSet<Node>,
-    /// The session, which pins the manifests.
-    session: Option<Session<'a>>,
-    /// The time of the capture, in nanoseconds.
-    now: i64,
-    /// The reason why no contents are kept.
-    error: Option<String>,
 }
 
 /// The changes of a run.
@@ -83,66 +75,65 @@ impl<'a> Baseline<'a> {
         trees.sort();
         trees.dedup_by(|below, above| below.starts_with(above));
         let tree = Tree::of(&trees, exclude, walk_limit, None);
-        let kept = match store.session() {
-            Ok(session) => KeptContents::of(&trees, &tree, session, LARGEST),
-            Err(e) => Err(e),
-        };
-        let kept = kept.unwrap_or_else(|e| KeptContents { error: Some(e.to_string()), ..KeptContents::default() });
-        Self { store, trees, exclude, walk_limit, tree, kept }
+        let mut hashes = HashMap::new();
+        let session = store.session().and_then(|mut session| {
+            for root in &trees {
+                hashes.extend(capture(&mut session, root, &tree, LARGEST, false)?.1);
+            }
+            Ok(session)
+        });
+        let missing = tree.entries.values().filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
+        let missing = missing.filter(|entry| !hashes.contains_key(&entry.id)).map(|entry| entry.id.node());
+        // If nothing is kept, each entry is recorded as it is.
+        let missing = missing.filter(|_| session.is_ok()).collect();
+        Self { trees, exclude, walk_limit, tree, store, session, hashes, missing }
     }
 
     /// Walks the trees again and lists the changes.
     pub(crate) fn compare(self) -> Changes {
         let mut after = Tree::of(&self.trees, self.exclude, self.walk_limit, Some(&self.tree));
         let mut found = Changes::default();
-        let mut pinned = Vec::new();
         for (path, before) in &self.tree.entries {
             let now = after.entries.remove(path);
-            self.compared(path, Some(before), now.as_ref(), &mut found, &mut pinned);
+            self.compared(path, Some(before), now.as_ref(), &mut found);
         }
         for (path, now) in &after.entries {
-            self.compared(path, None, Some(now), &mut found, &mut pinned);
+            self.compared(path, None, Some(now), &mut found);
         }
         found.files.files.sort_by(|one, other| one.path.cmp(&other.path));
         for path in after.unseen {
             found.name(&path, "it is not searched");
         }
-        if let Some(error) = &self.kept.error {
+        let before = found.files.files.iter().filter_map(|file| file.before.as_ref()?.sha256.as_deref());
+        let before: Vec<Hash> = before.filter_map(Hash::parse).collect();
+        if let Err(error) = self.session.and_then(|session| session.finish(&before)) {
             found.named.push(format!("nothing: {error}"));
-        }
-        if let Some(session) = self.kept.session {
-            // Pins that cannot be removed now are removed by a later sweep.
-            drop(session.keep_only(&pinned));
         }
         found
     }
 
-    /// Adds the change of one path, if any, and the content that the change needs.
-    fn compared(
-        &self,
-        path: &OsStr,
-        before: Option<&Entry>,
-        now: Option<&Entry>,
-        found: &mut Changes,
-        pinned: &mut Vec<Hash>,
-    ) {
+    /// Adds the change of one path, if any.
+    fn compared(&self, path: &OsStr, before: Option<&Entry>, now: Option<&Entry>, found: &mut Changes) {
         let path = Path::new(path);
+        if let (Some(before), Some(now)) = (before, now)
+            && now.kind == FileKind::File
+            && before.id == now.id
+            && self.is_settled(&now.id)
+        {
+            return;
+        }
+        let kept = before.and_then(|before| self.kept_of(before));
         let (change, after) = match (before, now) {
-            (Some(before), Some(now)) if self.is_same(before, now) => return,
-            (Some(before), Some(now)) => {
-                let hash = found.hash_after(path, now);
-                match self.change(before, now, hash) {
-                    Some(change) => (change, hash),
-                    None => return,
-                }
-            }
+            (Some(before), Some(now)) => match Self::change(path, (before, kept), now, found) {
+                Some(changed) => changed,
+                None => return,
+            },
             (None, Some(now)) if self.is_moved(path, now, found) => return,
             (None, Some(now)) => (ChangeKind::Created, found.hash_after(path, now)),
             (Some(_), None) if is_gone(path) => (ChangeKind::Removed, None),
             // The path lies in a directory that cannot be searched any more.
             (_, None) => return,
         };
-        let kept = before.and_then(|before| self.kept_of(before));
         // If a file can no longer be read, only its permissions are known to have changed.
         let after = after.or(kept.filter(|_| change == ChangeKind::Mode));
         if let Some(before) = before
@@ -156,7 +147,6 @@ impl<'a> Baseline<'a> {
             found.files.truncated = true;
             return;
         }
-        pinned.extend(kept);
         found.files.files.push(FileChange {
             path: path.display().to_string(),
             path_bytes: cp_common::wire::bytes_of(path),
@@ -166,35 +156,28 @@ impl<'a> Baseline<'a> {
         });
     }
 
-    /// True if an entry did not change. Time stamps as new as the capture prove nothing, so the content is compared.
-    fn is_same(&self, before: &Entry, now: &Entry) -> bool {
-        (before.kind, before.mode, &before.target) == (now.kind, now.mode, &now.target)
-            && match before.kind {
-                FileKind::File => before.stamp == now.stamp && before.stamp.is_settled(self.kept.now),
-                FileKind::Other => before.stamp.ino == now.stamp.ino,
-                FileKind::Directory | FileKind::Link => true,
-            }
+    /// How an entry changed, and the hash of its content now.
+    fn change(
+        path: &Path,
+        (before, kept): (&Entry, Option<Hash>),
+        now: &Entry,
+        found: &Changes,
+    ) -> Option<(ChangeKind, Option<Hash>)> {
+        let after = found.hash_after(path, now);
+        let is_same = before.kind == now.kind
+            && match (before.kind, kept, after) {
+                (FileKind::File, Some(before), Some(after)) => before == after,
+                (FileKind::File, ..) => before.id.without_change_time() == now.id.without_change_time(),
+                (FileKind::Directory, ..) => true,
+                (FileKind::Link, ..) => before.target == now.target,
+                (FileKind::Other, ..) => before.id.ino == now.id.ino,
+            };
+        let change = if is_same { ChangeKind::Mode } else { ChangeKind::Changed };
+        (!is_same || before.mode != now.mode).then_some((change, after))
     }
 
-    fn change(&self, before: &Entry, now: &Entry, after: Option<Hash>) -> Option<ChangeKind> {
-        let is_content_same = before.kind == now.kind
-            && match before.kind {
-                FileKind::File => match (self.kept_of(before), after) {
-                    (Some(before), Some(after)) => before == after,
-                    _ => {
-                        (before.stamp.ino, before.stamp.size, before.stamp.mtime)
-                            == (now.stamp.ino, now.stamp.size, now.stamp.mtime)
-                    }
-                },
-                FileKind::Directory => true,
-                FileKind::Link => before.target == now.target,
-                FileKind::Other => before.stamp.ino == now.stamp.ino,
-            };
-        match (is_content_same, before.mode == now.mode) {
-            (true, true) => None,
-            (true, false) => Some(ChangeKind::Mode),
-            (false, _) => Some(ChangeKind::Changed),
-        }
+    fn is_settled(&self, id: &FileId) -> bool {
+        self.session.as_ref().is_ok_and(|session| id.is_settled(session.now))
     }
 
     /// True if an entry was moved here without kept contents, or could not be seen before. Such an entry is not new
@@ -204,7 +187,7 @@ impl<'a> Baseline<'a> {
         if is_unseen(&self.tree.unseen) || is_unseen(&found.moved) {
             return true;
         }
-        let is_moved = self.kept.missing.contains(&(now.stamp.dev, now.stamp.ino));
+        let is_moved = self.missing.contains(&now.id.node());
         if is_moved {
             found.moved.push(path.to_owned());
             found.name(path, "it was not kept where it was before");
@@ -213,58 +196,56 @@ impl<'a> Baseline<'a> {
     }
 
     fn kept_of(&self, before: &Entry) -> Option<Hash> {
-        let hash = self.kept.hashes.get(&before.stamp).filter(|_| before.kind == FileKind::File)?;
+        let hash = (before.kind == FileKind::File).then(|| self.hashes.get(&before.id)).flatten()?;
         self.store.has(hash).then_some(*hash)
     }
 }
 
-impl<'a> KeptContents<'a> {
-    /// Keeps the contents of all files of the walk, up to a size.
-    fn of(trees: &[PathBuf], tree: &Tree, mut session: Session<'a>, largest: u64) -> io::Result<Self> {
-        let now = session.now;
-        let mut hashes = HashMap::new();
-        for root in trees {
-            let known = session.known(root);
-            let (mut rows, mut is_new) = (Vec::new(), false);
-            let files = tree.entries.iter().filter(|(path, entry)| {
-                let is_kept = entry.kind == FileKind::File && entry.stamp.size <= largest && !entry.is_ignored;
-                is_kept && path.as_encoded_bytes().starts_with(root.as_os_str().as_encoded_bytes())
-            });
-            for (path, entry) in files {
-                let hash = known.get(&entry.stamp).copied();
-                is_new |= hash.is_none();
-                let hash = hash.or_else(|| keep(&mut session, Path::new(path), &entry.stamp).ok().flatten());
-                if let Some(hash) = hash {
-                    hashes.insert(entry.stamp, hash);
-                    rows.push((entry.stamp, hash, Path::new(path)));
-                }
-            }
-            // A file that is gone must not be put back.
-            let has_gone = || known.keys().any(|stamp| !hashes.contains_key(stamp));
-            if is_new || rows.len() != known.len() && has_gone() {
-                session.publish(root, &rows)?;
-            }
+/// Keeps the contents of the files of a tree, up to a size. Returns the name of the manifest, and the hash of each
+/// content. The manifest of a history is not replaced, because a run can be undone with it.
+fn capture(
+    session: &mut Session<'_>,
+    root: &Path,
+    tree: &Tree,
+    largest: u64,
+    is_history: bool,
+) -> io::Result<(String, HashMap<FileId, Hash>)> {
+    let (last, known) = session.last(root)?;
+    let (mut rows, mut hashes) = (Vec::new(), HashMap::new());
+    for (path, entry) in &tree.entries {
+        let path = Path::new(path);
+        let is_kept = entry.kind == FileKind::File && entry.id.size <= largest && !entry.is_ignored;
+        if !is_kept || !path.as_os_str().as_encoded_bytes().starts_with(root.as_os_str().as_encoded_bytes()) {
+            continue;
         }
-        let missing = tree.entries.values().filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
-        let missing = missing.filter(|entry| !hashes.contains_key(&entry.stamp));
-        let missing = missing.map(|entry| (entry.stamp.dev, entry.stamp.ino)).collect();
-        session.release()?;
-        Ok(Self { hashes, missing, session: Some(session), now, error: None })
+        let hash = known.get(&entry.id).copied();
+        if let Some(hash) = hash.or_else(|| keep(session, path, &entry.id).ok().flatten()) {
+            hashes.insert(entry.id, hash);
+            rows.push((entry.id, hash, path));
+        }
     }
+    // A file that is gone must not be put back.
+    if hashes == known {
+        return Ok((last, hashes));
+    }
+    let name = if is_history { session.name(root) } else { last };
+    session.publish(&name, &rows)?;
+    Ok((name, hashes))
 }
 
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.
 pub(crate) fn keep_history(store: &Store, repository: &Path, tree: &Tree) -> io::Result<(Option<String>, usize)> {
-    let kept = KeptContents::of(&[repository.to_owned()], tree, store.session()?, LARGEST_OF_GIT)?;
-    let manifest = kept.session.and_then(|session| session.manifests().pop());
-    Ok((manifest, kept.missing.len() + tree.unseen.len()))
+    let (manifest, hashes) = capture(&mut store.session()?, repository, tree, LARGEST_OF_GIT, true)?;
+    let files = tree.entries.values().filter(|entry| entry.kind == FileKind::File);
+    let lost = files.filter(|entry| !hashes.contains_key(&entry.id)).count();
+    Ok((Some(manifest), lost + tree.unseen.len()))
 }
 
 /// Keeps the content of a file, unless the file changed after the walk or during the copy.
-fn keep(session: &mut Session<'_>, path: &Path, stamp: &Stamp) -> io::Result<Option<Hash>> {
-    let mut file = open(path, stamp)?;
+fn keep(session: &mut Session<'_>, path: &Path, id: &FileId) -> io::Result<Option<Hash>> {
+    let mut file = open(path, id)?;
     let hash = session.keep(&mut file)?;
-    Ok(hash.filter(|_| rustix::fs::fstat(&file).is_ok_and(|stat| Stamp::of(&stat) == *stamp)))
+    Ok(hash.filter(|_| file.metadata().is_ok_and(|meta| FileId::from(&meta) == *id)))
 }
 
 /// The change from one state of a path to another.
@@ -285,7 +266,7 @@ fn not_kept(before: &Entry, kept: Option<Hash>) -> Option<&'static str> {
     match before.kind {
         FileKind::File if kept.is_some() => None,
         _ if before.is_ignored => Some("git ignores it"),
-        FileKind::File if before.stamp.size > LARGEST => Some("it is larger than 16 MiB"),
+        FileKind::File if before.id.size > LARGEST => Some("it is larger than 16 MiB"),
         FileKind::File => Some("the store is full, or it could not be read"),
         FileKind::Directory => None,
         FileKind::Link if before.target.as_ref().is_some_and(|target| target.to_str().is_some()) => None,

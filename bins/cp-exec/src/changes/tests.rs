@@ -149,24 +149,48 @@ fn capture_reads_only_changed_files() {
 fn sweep_removes_unneeded_and_oldest_objects() {
     let project = Project::new();
     let path = project.write("a", "one");
-    let now = || i64::try_from(cp_common::clock::unix_seconds()).unwrap();
+    let now = || i64::try_from(cp_common::clock::unix_seconds()).unwrap() * 1_000_000_000;
     let other = project.place.path().join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("o"), "other tree").unwrap();
     drop(Baseline::capture(std::slice::from_ref(&other), &|_| false, &project.store, WALK).compare());
-    std::thread::sleep(std::time::Duration::from_millis(1100));
+    std::thread::sleep(std::time::Duration::from_millis(20));
     project.run(|| fs::write(&path, "two").unwrap());
     project.run(|| fs::write(&path, "three").unwrap());
     assert_eq!(project.objects(), 3);
-    project.store.sweep(now(), 1000).unwrap();
+    assert_eq!(project.store.sweep(now(), 1000, true).unwrap(), 16);
     assert_eq!(project.objects(), 3, "everything is recent");
-    project.store.sweep(now(), 8).unwrap();
+    assert_eq!(project.store.sweep(now(), 8, false).unwrap(), 16, "a session is open");
+    assert_eq!(project.store.sweep(now(), 8, true).unwrap(), 6);
     assert!(project.store.load(&Hash::of(b"other tree")).is_err(), "the tree that was used least recently is gone");
     assert!(project.store.load(&Hash::of(b"two")).is_ok());
     for run in 0..60 {
         project.run(|| fs::write(&path, format!("run {run}")).unwrap());
     }
-    project.store.sweep(now() + 8 * 24 * 3600, 1 << 20).unwrap();
-    assert!(project.store.load(&Hash::of(b"two")).is_err(), "51 runs and a week ago");
+    project.store.sweep(now() + 8 * 24 * 3600 * 1_000_000_000, 1 << 20, true).unwrap();
+    assert!(project.store.load(&Hash::of(b"two")).is_err(), "51 manifests and a week ago");
     assert!(project.store.load(&Hash::of(b"run 58")).is_ok());
+}
+
+#[test]
+fn open_run_keeps_what_it_needs_from_captures_and_sweeps() {
+    let project = Project::new();
+    let path = project.write("a", "one");
+    let capture = || Baseline::capture(std::slice::from_ref(&project.root), &|_| false, &project.store, WALK);
+    let run = capture();
+    fs::write(&path, "two").unwrap();
+    drop(capture().compare());
+    // A sweep is due, and the manifest of the tree no longer lists what the first run found.
+    fs::remove_file(project.place.path().join("home/state/kept/swept")).unwrap();
+    drop(project.store.session().unwrap());
+    assert_eq!(listed(&run.compare()), [("a".to_owned(), ChangeKind::Changed)]);
+    assert!(project.store.load(&Hash::of(b"one")).is_ok());
+    // The control: what no manifest lists is removed when nobody holds the store.
+    fs::write(&path, "three").unwrap();
+    drop(capture());
+    fs::write(&path, "four").unwrap();
+    drop(capture());
+    fs::remove_file(project.place.path().join("home/state/kept/swept")).unwrap();
+    drop(project.store.session().unwrap());
+    assert!(project.store.load(&Hash::of(b"three")).is_err());
 }

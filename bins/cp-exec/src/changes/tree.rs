@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -18,13 +18,17 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
-use super::store::{LARGEST, Stamp};
+use crate::digest;
+use crate::file_id::FileId;
 use crate::nofollow;
+
+/// The largest file of a working tree that is kept and hashed.
+pub(super) const LARGEST: u64 = 16 << 20;
 
 /// An entry of the walk.
 pub(super) struct Entry {
     pub kind: FileKind,
-    pub stamp: Stamp,
+    pub id: FileId,
     pub mode: u32,
     /// The target of a link.
     pub target: Option<OsString>,
@@ -34,7 +38,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// The entry with this name in a directory.
-    pub(super) fn at(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<Self> {
+    fn at(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<Self> {
         let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mut entry = Self::of(&stat);
         if entry.kind == FileKind::Link {
@@ -44,6 +48,20 @@ impl Entry {
         Ok(entry)
     }
 
+    fn of_path(path: &Path) -> rustix::io::Result<Self> {
+        let (parent, name) = nofollow::open_parent(path)?;
+        Self::at(&parent, name)
+    }
+
+    pub(super) fn state(&self, hash: Option<Hash>) -> FileState {
+        FileState {
+            kind: self.kind,
+            permissions: format!("{:o}", self.mode),
+            sha256: hash.map(|hash| hash.to_string()),
+            target: self.target.as_ref().and_then(|target| target.to_str()).map(str::to_owned),
+        }
+    }
+
     fn of(stat: &Stat) -> Self {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::File,
@@ -51,7 +69,7 @@ impl Entry {
             FileType::Symlink => FileKind::Link,
             _ => FileKind::Other,
         };
-        Self { kind, stamp: Stamp::of(stat), mode: stat.st_mode & 0o7777, target: None, is_ignored: false }
+        Self { kind, id: FileId::from(stat), mode: stat.st_mode & 0o7777, target: None, is_ignored: false }
     }
 }
 
@@ -70,12 +88,20 @@ impl Tree {
     /// Walks some trees, up to `most` entries. If `before` is given, its ignore rules apply, because a run may change
     /// the patterns.
     pub(super) fn of(trees: &[PathBuf], exclude: &dyn Fn(&Path) -> bool, most: u64, before: Option<&Self>) -> Self {
-        Self::walked(trees, Walk { exclude, left: most, ignores: true, before, ..Walk::all(exclude) })
+        let (tree, waiting) = (Self::default(), Vec::new());
+        let mut walk = Walk { exclude, left: most, ignores: true, before, tree, waiting };
+        for root in trees {
+            walk.root(root);
+        }
+        walk.tree
     }
 
     /// Walks a repository, where no pattern holds.
     pub(crate) fn of_git(repository: &Path, exclude: &dyn Fn(&Path) -> bool) -> Self {
-        Self::walked(&[repository.to_owned()], Walk::all(exclude))
+        let (tree, waiting) = (Self::default(), Vec::new());
+        let mut walk = Walk { exclude, left: u64::MAX, ignores: false, before: None, tree, waiting };
+        walk.root(repository);
+        walk.tree
     }
 
     /// The paths of the entries of some kinds.
@@ -86,13 +112,6 @@ impl Tree {
     /// Leaves out the entries whose path is not meant.
     pub(crate) fn retain(&mut self, is_meant: impl Fn(&Path) -> bool) {
         self.entries.retain(|path, _| is_meant(Path::new(path)));
-    }
-
-    fn walked(trees: &[PathBuf], mut walk: Walk<'_>) -> Self {
-        for root in trees {
-            walk.root(root);
-        }
-        walk.tree
     }
 }
 
@@ -107,12 +126,7 @@ struct Walk<'a> {
     waiting: Vec<(PathBuf, Ignored)>,
 }
 
-impl<'a> Walk<'a> {
-    fn all(exclude: &'a dyn Fn(&Path) -> bool) -> Self {
-        let (tree, waiting) = (Tree::default(), Vec::new());
-        Self { exclude, left: u64::MAX, ignores: false, before: None, tree, waiting }
-    }
-
+impl Walk<'_> {
     fn root(&mut self, root: &Path) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let device = match nofollow::open_with(root, flags) {
@@ -136,10 +150,7 @@ impl<'a> Walk<'a> {
 
     /// Adds a root that is a file.
     fn file(&mut self, root: &Path) {
-        if let (Some(parent), Some(name)) = (root.parent(), root.file_name())
-            && let Ok(parent) = nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY)
-            && let Ok(entry) = Entry::at(&parent, name)
-        {
+        if let Ok(entry) = Entry::of_path(root) {
             self.tree.entries.insert(root.as_os_str().to_owned(), entry);
         }
     }
@@ -171,7 +182,7 @@ impl<'a> Walk<'a> {
             let is_directory = entry.kind == FileKind::Directory;
             entry.is_ignored = ignored.contains(&below, is_directory);
             if is_directory && !entry.is_ignored {
-                if entry.stamp.dev == device {
+                if entry.id.dev == device {
                     self.waiting.push((below.clone(), ignored.clone()));
                 } else {
                     self.tree.unseen.push(below.clone());
@@ -185,44 +196,26 @@ impl<'a> Walk<'a> {
 }
 
 /// Opens a regular file for reading, unless its identity changed.
-pub(super) fn open(path: &Path, stamp: &Stamp) -> io::Result<std::fs::File> {
+pub(super) fn open(path: &Path, id: &FileId) -> io::Result<std::fs::File> {
     let file = nofollow::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
-    if Stamp::of(&rustix::fs::fstat(&file)?) == *stamp { Ok(file.into()) } else { Err(io::Error::other("it changed")) }
+    if FileId::from(&rustix::fs::fstat(&file)?) == *id { Ok(file.into()) } else { Err(io::Error::other("it changed")) }
 }
 
 /// The current state of a path; `None` if nothing exists there. A file that is too large or unreadable has no hash.
 pub(crate) fn state_of(path: &Path) -> io::Result<Option<FileState>> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let entry =
-        nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY).and_then(|parent| Entry::at(&parent, name));
-    match entry {
+    match Entry::of_path(path) {
         Ok(entry) => Ok(Some(entry.state(hash_of(path, &entry).ok()))),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(e) => Err(e.into()),
     }
 }
 
-impl Entry {
-    pub(super) fn state(&self, hash: Option<Hash>) -> FileState {
-        FileState {
-            kind: self.kind,
-            permissions: format!("{:o}", self.mode),
-            sha256: hash.map(|hash| hash.to_string()),
-            target: self.target.as_ref().and_then(|target| target.to_str()).map(str::to_owned),
-        }
-    }
-}
-
 /// The hash of the content of a file of the walk.
 pub(super) fn hash_of(path: &Path, entry: &Entry) -> io::Result<Hash> {
-    if entry.kind != FileKind::File || entry.stamp.size > LARGEST {
+    if entry.kind != FileKind::File || entry.id.size > LARGEST {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut bytes = Vec::new();
-    open(path, &entry.stamp)?.read_to_end(&mut bytes)?;
-    Ok(Hash::of(&bytes))
+    digest::hash_of(open(path, &entry.id)?)
 }
 
 /// The longest file of patterns that is read.

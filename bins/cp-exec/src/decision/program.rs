@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use cp_common::home::{Home, make_directory};
 use cp_common::{Error, Result, clock};
 
-use crate::digest::sha256_of;
+use crate::digest::hash_of;
+use crate::file_id::FileId;
 use crate::policy::{Policy, allowable, check_directory, others_write};
 use crate::refusal::refuse;
 use crate::sandbox::plan::Identity;
@@ -187,19 +188,14 @@ fn interpreter(path: &Path) -> Result<Option<(String, Vec<String>)>> {
 const LARGE: u64 = 1 << 20;
 /// A cache file that reaches this size is truncated.
 const FULL: u64 = 256 << 10;
-/// A file that changed within this time, in nanoseconds, could change again without a new time stamp.
-const SETTLED: i64 = 2_000_000_000;
 
 /// Hashes of files by their identity.
 #[derive(Clone, Default)]
 pub(crate) struct HashCache {
-    known: HashMap<Key, String>,
+    known: HashMap<FileId, String>,
     /// The cache file for large files; `None` if nothing is stored.
     kept: Option<PathBuf>,
 }
-
-/// Device and inode; size, modification and change time.
-type Key = (u64, u64, (u64, i64, i64));
 
 impl HashCache {
     /// The cache of a home. Its file is not read if other users could have written it.
@@ -221,11 +217,14 @@ impl HashCache {
     }
 
     fn of_file(&mut self, identity: &Identity, open: impl FnOnce() -> io::Result<File>) -> Result<(String, bool)> {
-        let key = identity.content.map(|content| (identity.dev, identity.ino, content));
+        let key = identity.file_id();
         if let Some(known) = key.and_then(|key| self.known.get(&key)) {
             return Ok((known.clone(), true));
         }
-        let hash = open().and_then(sha256_of).map_err(|e| Error::io("cannot be read", e).in_file(&identity.path))?;
+        let hash = open()
+            .and_then(hash_of)
+            .map(|hash| hash.to_string())
+            .map_err(|e| Error::io("cannot be read", e).in_file(&identity.path))?;
         if let Some(key) = key {
             self.known.insert(key, hash.clone());
             // It can be computed again.
@@ -235,10 +234,9 @@ impl HashCache {
     }
 
     /// Appends a hash to the cache file.
-    fn keep(&self, key: Key, hash: &str) -> Result<()> {
-        let (_, _, (size, modified, changed)) = key;
+    fn keep(&self, key: FileId, hash: &str) -> Result<()> {
         let now = i64::try_from(clock::unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
-        let is_kept = size >= LARGE && changed.max(modified) < now.saturating_sub(SETTLED);
+        let is_kept = key.size >= LARGE && key.is_settled(now);
         let Some(file) = self.kept.as_ref().filter(|_| is_kept) else { return Ok(()) };
         let is_full = fs::metadata(file).is_ok_and(|meta| meta.len() > FULL);
         file.parent().map(make_directory).transpose()?;

@@ -12,8 +12,9 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{Repository, give_to_owner_of};
-use crate::changes::{Stamp, Store};
-use crate::digest::sha256_of;
+use crate::changes::Store;
+use crate::digest::hash_of;
+use crate::file_id::FileId;
 use crate::nofollow;
 use crate::serde_paths::path_bytes;
 
@@ -59,7 +60,7 @@ impl Recovery {
             let gone = Error::not_found("the history from before the run is no longer kept");
             return Err(gone.in_file(&repository));
         }
-        files.retain(|(stamp, hash, path)| !is_same(path, stamp, hash) && !is_continued(&store, path, hash));
+        files.retain(|(id, hash, path)| !is_same(path, id, hash) && !is_continued(&store, path, hash));
         let mut files: Vec<_> = files.into_iter().map(|(_, hash, path)| (path, hash)).collect();
         // A reference must not name an object that is not there yet.
         files.sort_by_key(|(path, _)| !is_object(path));
@@ -100,10 +101,10 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(nofollow::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?.into())
 }
 
-fn is_same(path: &Path, stamp: &Stamp, hash: &Hash) -> bool {
+fn is_same(path: &Path, id: &FileId, hash: &Hash) -> bool {
     open(path).is_ok_and(|file| {
-        let now = rustix::fs::fstat(&file).map(|stat| Stamp::of(&stat)).unwrap_or_default();
-        now == *stamp || now.size == stamp.size && sha256_of(file).is_ok_and(|now| now == hash.to_string())
+        let now = file.metadata().map(|meta| FileId::from(&meta)).unwrap_or_default();
+        now == *id || now.size == id.size && hash_of(file).is_ok_and(|now| now == *hash)
     })
 }
 

@@ -18,6 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::settings::fault_in_changed_settings;
 use super::{LONGEST, Repository};
+use crate::file_id::FileId;
 use crate::nofollow::{self, NewFile, Node};
 
 /// The time without events after which another process counts as done. `git push -u` replaces its file twice.
@@ -242,7 +243,7 @@ impl Bound {
         let stat = rustix::fs::statat(directory, &new.name, AtFlags::SYMLINK_NOFOLLOW);
         let taken = stat.map_err(|e| failed(e.into()))?;
         let now = file.metadata().map_err(failed)?;
-        let stamp = |meta: &Metadata| (meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec());
+        let stamp = |meta: &Metadata| FileId::from(meta).without_change_time();
         if stamp(&now) != stamp(&before) || (taken.st_dev, taken.st_ino) != (now.dev(), now.ino()) {
             // Another process was faster. Its file gets the name back, and is the next to be examined.
             return new.exchange(self.name.last()).map_err(failed);

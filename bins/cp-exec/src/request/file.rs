@@ -76,7 +76,7 @@ pub(crate) enum WriteMode {
     Overwrite,
 }
 
-/// Replaces or inserts text of a file, or applies a patch to one or more files.
+/// Replaces text of a file, or applies a patch to one or more files.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EditFile {
@@ -87,7 +87,7 @@ pub(crate) struct EditFile {
     #[serde(alias = "old_string", alias = "old_str")]
     pub old: Option<String>,
     /// The new text.
-    #[serde(alias = "new_string", alias = "new_str", alias = "insert_text")]
+    #[serde(alias = "new_string", alias = "new_str")]
     pub new: Option<String>,
     /// True if every occurrence is replaced. Otherwise there must be exactly one.
     #[serde(default, alias = "replace_all")]
@@ -95,8 +95,6 @@ pub(crate) struct EditFile {
     /// Several replacements, one after the other.
     #[serde(default)]
     pub edits: Vec<Replacement>,
-    /// The line after which `new` is inserted; 0 is the beginning.
-    pub insert_line: Option<usize>,
     /// A patch (`*** Begin Patch`), instead of `old` and `new`.
     #[serde(alias = "input")]
     pub patch: Option<String>,

@@ -204,7 +204,11 @@ impl Journal {
     }
 
     /// The first answer about an entry, of which the newest is asked about first.
-    fn newest<T>(&mut self, most: usize, mut ask: impl FnMut(&[u8], &Line<'_>) -> Option<T>) -> Result<Option<T>> {
+    pub(crate) fn newest<T>(
+        &mut self,
+        most: usize,
+        mut ask: impl FnMut(&[u8], &Line<'_>) -> Option<T>,
+    ) -> Result<Option<T>> {
         let mut lines = cp_ledger::read::backward(self.ledger()?.path())?;
         for _ in 0..most {
             let Some(raw) = lines.next()? else { break };

@@ -28,7 +28,7 @@ use cp_common::{Context, Result, signals};
 use cp_ledger::format::approval::Said;
 
 use self::helper::{Helper, Run};
-use self::journal::Journal;
+pub(crate) use self::journal::Journal;
 pub(crate) use self::journal::quoted;
 use self::result::{EarlyEnd, Outcome};
 pub(crate) use self::result::{FinishedRun, milliseconds};

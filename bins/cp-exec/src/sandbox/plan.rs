@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::file_id::FileId;
 use crate::nofollow::Node;
 use crate::serde_paths::path_bytes;
 
@@ -183,11 +183,15 @@ pub(crate) struct Identity {
 impl Identity {
     /// The identity of a file or directory, from its attributes.
     pub(crate) fn of(path: &Path, meta: &fs::Metadata) -> Self {
-        let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-        let content = (meta.is_file() || meta.is_symlink()).then(|| {
-            (meta.len(), nanoseconds(meta.mtime(), meta.mtime_nsec()), nanoseconds(meta.ctime(), meta.ctime_nsec()))
-        });
-        Self { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), content }
+        let FileId { dev, ino, size, mtime, ctime } = FileId::from(meta);
+        let content = (meta.is_file() || meta.is_symlink()).then_some((size, mtime, ctime));
+        Self { path: path.to_owned(), dev, ino, content }
+    }
+
+    /// The identity of a file or link without its path.
+    pub(crate) fn file_id(&self) -> Option<FileId> {
+        let (dev, ino) = (self.dev, self.ino);
+        self.content.map(|(size, mtime, ctime)| FileId { dev, ino, size, mtime, ctime })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::exec_result::FileChange;
+use crate::exec_result::{FileChange, FileState};
 use cp_common::context::options::WriteOptions;
 use cp_common::program::confirm::{self, Change, Changes, Outcome, Plan};
 use cp_common::program::{Class, VerbDoc};
@@ -21,7 +21,7 @@ use crate::changes::Store;
 use crate::git_dir::{Recovery, Snapshot};
 use crate::policy::Actor;
 use crate::run::{Engine, quoted};
-use crate::tools::filesystem::{CHANGED, Step, Undo};
+use crate::tools::filesystem::{CHANGED, LeftOut, Undo};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "undo",
@@ -79,14 +79,6 @@ struct Restored {
     action: String,
 }
 
-/// A path that was not restored.
-#[derive(Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct LeftOut {
-    path: String,
-    reason: String,
-}
-
 impl Reply for Undone {
     fn text(&self) -> String {
         let files = self.files.iter().map(|file| format!("{} {}", file.action, file.path));
@@ -111,54 +103,46 @@ fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
     let recoveries = snapshots.into_values().map(find).collect::<Result<Vec<_>>>()?;
     let history: Vec<String> =
         recoveries.iter().flat_map(Recovery::paths).map(|path| path.display().to_string()).collect();
-    let undo = Undo::of(policy, files, args.write.dry_run)?;
-    let by_others: Vec<String> = undo.left_out.iter().filter(|(_, reason)| *reason == CHANGED).map(shown).collect();
+    let mut undo = Undo::of(policy, files, args.write.dry_run)?;
+    let by_others = undo.left_out.iter().filter(|left| left.reason == CHANGED).map(|left| left.path.as_str());
+    let by_others: Vec<&str> = by_others.collect();
     if let Some(first) = by_others.first().filter(|_| !args.except_changed) {
         let more = if by_others.len() > 1 { format!(" (and {} more)", by_others.len() - 1) } else { String::new() };
         return Err(Error::new(Code::Conflict, format!("{first}{more} {CHANGED}"))
             .with("reason", "changed")
-            .with("path", first.as_str())
+            .with("path", *first)
             .with("files", by_others)
             .hint(
                 "nothing was changed; undo first what was done later, or with --except-changed these files stay as they \
                  are and the others are put back",
             ));
     }
-    let left_out = undo.left_out.iter().map(|left| LeftOut { path: shown(left), reason: left.1.to_owned() });
-    let left_out: Vec<LeftOut> = left_out.collect();
-    let changes: Vec<Change> = undo
-        .steps
-        .iter()
-        .map(change)
-        .chain(history.iter().map(|path| Change::new("restore", "history", path, Value::Null)))
-        .collect();
+    let state = |state: &Option<FileState>| serde_json::to_value(state).unwrap_or_default();
+    let of_file = |step: &FileChange| {
+        let action = if step.after.is_some() { "restore" } else { "remove" };
+        Change { after: state(&step.after), ..Change::new(action, "file", &step.path, state(&step.before)) }
+    };
+    let of_history = history.iter().map(|path| Change::new("restore", "history", path, Value::Null));
+    let changes: Vec<Change> = undo.steps.iter().map(of_file).chain(of_history).collect();
     let restored = |change: &Change| Restored { path: change.id.clone(), action: change.action.clone() };
-    let files = changes.iter().map(restored).collect();
-    let failed = left_out
-        .iter()
-        .map(|left| Outcome::new(&left.path, Some(&Error::new(Code::Conflict, left.reason.as_str()))))
-        .collect();
-    let untrusted = ["/files", "/left_out"].map(str::to_owned).to_vec();
-    let undone = Undone { undoes, files, left_out, truncated, receipt: None, untrusted };
+    let failed = |left: &LeftOut| Outcome::new(&left.path, Some(&Error::new(Code::Conflict, left.reason.as_str())));
+    let undone = Undone {
+        undoes,
+        files: changes.iter().map(restored).collect(),
+        left_out: std::mem::take(&mut undo.left_out),
+        truncated,
+        receipt: None,
+        untrusted: ["/files", "/left_out"].map(str::to_owned).to_vec(),
+    };
     if changes.is_empty() {
         return Plan::nothing(undone);
     }
+    let failed = undone.left_out.iter().map(failed).collect();
     Plan::changes(Changes { changes, failed }, move |_| {
         let receipt = undo.carry_out(&mut engine, &json!({ "undoes": undone.undoes, "history": history }))?;
         recoveries.iter().try_for_each(Recovery::apply)?;
         Ok(Undone { receipt: Some(receipt), ..undone })
     })
-}
-
-fn shown((path, _): &(PathBuf, &str)) -> String {
-    path.display().to_string()
-}
-
-fn change(step: &Step) -> Change {
-    let state = |state| serde_json::to_value(state).unwrap_or_default();
-    let action = if step.to.is_some() { "restore" } else { "remove" };
-    let path = step.path.display().to_string();
-    Change { after: state(&step.to), ..Change::new(action, "file", path, state(&step.from)) }
 }
 
 /// What the ledger has of the runs and edits.

@@ -6,7 +6,7 @@ use std::path::Path;
 use cp_common::wire::{Receipt, quoted};
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::line::{Hash, Line};
-use cp_ledger::proof::leaves::receipt_of;
+use cp_ledger::proof::leaves::origin_of;
 use cp_ledger::read;
 use cp_ledger::store::blob;
 use serde::Deserialize;
@@ -152,7 +152,8 @@ pub(crate) fn find_call_end(ledger: &Path, call: &str) -> Result<Found> {
         if is_about && line.is_event("exec.result") {
             let ended = serde_json::from_slice::<Ended>(line.member("data").unwrap_or_default()).ok();
             let whole = ended.filter(|end| end.cut.is_none() && (end.return_code.is_some() || end.signal.is_some()));
-            let receipt = || receipt_of(ledger, line);
+            let origin = || origin_of(ledger).ok().flatten();
+            let receipt = || Receipt::new(ledger, origin(), line.seq(), line.hash().to_string());
             return Some(whole.map_or(Found::Unknown, |ended| Found::Ended(Box::new(ended), receipt())));
         }
         let began = ["exec.intent", "approval.spent"].iter().any(|event| line.is_event(event));

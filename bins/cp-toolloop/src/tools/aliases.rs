@@ -223,12 +223,6 @@ mod tests {
                 edit(json!({"path": "a", "old": "x", "new": ""})),
             ),
             (
-                "str_replace_based_edit_tool",
-                json!({"command": "insert", "path": "a", "insert_line": 2, "insert_text": "x"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "insert_line": 2, "new": "x"})),
-            ),
-            (
                 "edit",
                 json!({"filePath": "a", "oldString": "1", "newString": "2"}),
                 FILESYSTEM,

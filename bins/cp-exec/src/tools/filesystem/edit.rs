@@ -1,31 +1,35 @@
-//! `filesystem.edit_file`: a replacement, an insertion or a patch becomes changes of files. All of them are placed and
+//! `filesystem.edit_file`: a replacement or a patch becomes changes of files. All of them are placed and
 //! checked before the first is applied.
 
 use std::path::PathBuf;
 
 use crate::files::{After, Pending, Present};
 use cp_common::{Code, Error, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::patch::{Action, parse};
-use super::place::{Edited, PLACES, inserted, patched, replaced};
-use super::{change, described, file_not_found, locked, present, unchanged, utf_8_only, writable_path};
+use super::place::{Edited, PLACES, patched, replaced};
+use super::{change, file_not_found, locked, present, unchanged, writable_path};
 use crate::policy::Policy;
 use crate::request::{EditFile, Replacement};
-use crate::run::Engine;
+use crate::run::{Engine, Journal};
 use crate::tools::Item;
 
 pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
-    let mut drafts = Drafts { policy: &engine.policy, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
+    let Engine { policy, journal, .. } = &mut *engine;
+    let mut drafts = Drafts { policy, journal, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
     drafts.apply(edit)?;
-    let (pending, mut files) = drafts.finish()?;
-    let receipt = change(engine, "filesystem.edit_file", pending, None)?;
-    let value = if files.len() == 1 {
-        files.remove(0)
-    } else {
-        let count: u64 = files.iter().filter_map(|file| file["changes"].as_u64()).sum();
-        json!({ "changes": count, "files": files })
+    let (pending, lines): (Vec<Pending>, Vec<Vec<usize>>) = drafts.finish()?;
+    let (mut files, receipt) = change(engine, "filesystem.edit_file", &pending, None)?;
+    let count = |lines: &Vec<usize>| lines.len().max(1);
+    for (file, lines) in files.iter_mut().zip(&lines) {
+        file["changes"] = count(lines).into();
+        file["lines"] = lines.iter().take(PLACES).copied().collect();
+    }
+    let value = match &mut files[..] {
+        [only] => only.take(),
+        _ => json!({ "changes": lines.iter().map(count).sum::<usize>(), "files": files }),
     };
     Ok(Item::new("filesystem.edit_file", value, receipt, "/value"))
 }
@@ -33,6 +37,7 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
 /// The files of an edit with their new contents, which are not written yet.
 struct Drafts<'a> {
     policy: &'a Policy,
+    journal: &'a mut Journal,
     /// The hash of the file that the caller expects.
     expected: Option<&'a str>,
     files: Vec<Draft>,
@@ -53,15 +58,14 @@ struct Draft {
 impl Drafts<'_> {
     fn apply(&mut self, edit: &EditFile) -> Result<()> {
         let path = edit.path.as_deref();
-        match (&edit.old, &edit.new, &edit.patch, edit.insert_line, &edit.edits[..]) {
-            (None, None, Some(text), None, []) if !edit.all => self.patch(text, path),
-            (Some(old), Some(new), None, None, []) => self.replace(path, old, new, edit.all),
-            (None, Some(new), None, Some(after), []) => self.edit(required(path)?, |file| inserted(file, after, new)),
-            (None, None, None, None, [_, ..]) => edit.edits.iter().try_for_each(|one| {
+        match (&edit.old, &edit.new, &edit.patch, &edit.edits[..]) {
+            (None, None, Some(text), []) if !edit.all => self.patch(text, path),
+            (Some(old), Some(new), None, []) => self.replace(path, old, new, edit.all),
+            (None, None, None, [_, ..]) => edit.edits.iter().try_for_each(|one| {
                 let Replacement { path: own, old, new, all } = one;
                 self.replace(own.as_deref().or(path), old, new, *all)
             }),
-            _ => Err(Error::validation("give `old` and `new`, `edits`, `insert_line` and `new`, or `patch`")
+            _ => Err(Error::validation("give `old` and `new`, `edits`, or `patch`")
                 .with("rule", "request")
                 .hint(r#"for example {"path":"a.py","old":"x = 1","new":"x = 2"}"#)),
         }
@@ -139,11 +143,10 @@ impl Drafts<'_> {
             return Ok(&mut self.files[at]);
         }
         let before = present(&path)?;
-        utf_8_only(&path, before.as_ref())?;
         if let Some(before) = &before {
             // Text that matches proves that the caller knows the replaced part; a file that this run knows must be
             // unchanged.
-            unchanged(self.policy, &path, before, self.expected)?;
+            unchanged((self.policy, self.journal), &path, before, self.expected)?;
         }
         let now = before.as_ref().map(|before| before.bytes.clone());
         self.files.push(Draft { path, before, now, permissions: None, lines: Vec::new() });
@@ -151,18 +154,14 @@ impl Drafts<'_> {
         Ok(&mut self.files[last])
     }
 
-    /// The changes to make, and a description of each. Removals come last.
-    fn finish(self) -> Result<(Vec<Pending>, Vec<Value>)> {
+    /// The changes to make, and the lines of each. Removals come last.
+    fn finish(self) -> Result<(Vec<Pending>, Vec<Vec<usize>>)> {
         let mut changes = Vec::new();
         for Draft { path, before, now, permissions, lines } in self.files {
-            if before.as_ref().map(|before| &before.bytes) == now.as_ref() {
-                continue;
+            if before.as_ref().map(|before| &before.bytes) != now.as_ref() {
+                let after = now.map(|bytes| After::new(bytes, permissions));
+                changes.push((Pending { path, before, after }, lines));
             }
-            let pending = Pending { path, before, after: now.map(|bytes| After::new(bytes, permissions)) };
-            let mut shown = described(&pending);
-            shown["changes"] = lines.len().max(1).into();
-            shown["lines"] = lines.into_iter().take(PLACES).collect();
-            changes.push((pending, shown));
         }
         if changes.is_empty() {
             return Err(Error::validation("the edit changes nothing")

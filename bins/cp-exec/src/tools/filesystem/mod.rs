@@ -15,18 +15,17 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::exec_result::{FileChange, FileKind, FileState};
-use crate::files::{After, Pending, Present};
+use crate::files::{After, Pending, Present, umask};
 use cp_common::home::{lock, make_directory, resolved};
 use cp_common::spelling::nearest;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
-use cp_ledger::format::line::Hash;
 use memchr::memmem;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-pub(crate) use self::undo::{CHANGED, Step, Undo};
+pub(crate) use self::undo::{CHANGED, LeftOut, Undo};
 use super::Item;
 use crate::changes::{Store, changed};
 use crate::nofollow;
@@ -34,7 +33,7 @@ pub(super) use crate::policy::readable;
 use crate::policy::{Access, Policy, normal, writable};
 use crate::refusal::denied;
 use crate::request::FileOperation;
-use crate::run::{Engine, quoted};
+use crate::run::{Engine, Journal, quoted};
 
 /// Carries out a file operation, and records it.
 pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<Item> {
@@ -113,46 +112,32 @@ pub(super) fn present(path: &Path) -> Result<Option<Present>> {
     Present::read(file, path).map(Some)
 }
 
-/// Refuses to change a file in an encoding that the new text would not have.
-pub(super) fn utf_8_only(path: &Path, before: Option<&Present>) -> Result<()> {
-    let Some(name) = before.and_then(|before| read::utf_16(&before.bytes)) else { return Ok(()) };
-    Err(Error::validation(format!("{} is {name}, and what is written is UTF-8", path.display()))
-        .with("rule", "encoding")
-        .hint(format!("run a command that changes it, for example `iconv -f {name} -t UTF-8`")))
-}
-
 /// Keeps the contents that changes replace, records the changes, and then applies them: all, or none if one fails.
-/// Missing directories are created.
+/// Missing directories are created. Returns a description of each change for the answer.
 pub(super) fn change(
     engine: &mut Engine,
     operation: &str,
-    mut changes: Vec<Pending>,
+    changes: &[Pending],
     confirmed: Option<&str>,
-) -> Result<Receipt> {
-    let umask = umask();
-    for Pending { path, before, after } in &mut changes {
-        crate::files::remove_abandoned(path);
-        if let Some(after) = after {
-            // The permissions are explicit, so that the record is exact.
-            let own = before.as_ref().map_or(0o644 & !umask, |before| before.permissions & 0o777);
-            after.permissions.get_or_insert(own);
-        }
-    }
-    keep(&engine.policy, &changes)?;
-    let directories = missing_directories(&changes);
-    let directory = |path: &PathBuf| changed(path, None, Some(state_of_directory(0o755 & !umask)));
-    let files = directories.iter().map(directory).chain(changes.iter().map(recorded)).collect();
-    let difference: String = changes.iter().map(difference).collect();
+) -> Result<(Vec<Value>, Receipt)> {
+    keep(&engine.policy, changes)?;
+    let directories = missing_directories(changes);
+    let permissions = format!("{:o}", 0o755 & !umask());
+    let directory = FileState { kind: FileKind::Directory, permissions, sha256: None, target: None };
+    let files = changes.iter().map(Pending::change);
+    let described = files.clone().map(|FileChange { path, change, after, .. }| {
+        json!({ "path": path, "change": change, "sha256": after.and_then(|after| after.sha256) })
+    });
+    let described = described.collect();
+    let files = directories.iter().map(|path| changed(path, None, Some(directory.clone()))).chain(files).collect();
+    let difference: String = changes.iter().map(Pending::difference).collect();
     let more = json!({ "call": engine.policy.actor.call, "difference": difference, "confirmed": confirmed });
     let receipt = engine.journal.changes(operation, files, &more)?;
     // Several files change together, so a signal must not interrupt the changes.
     let _effect = signals::effect();
-    let outcome = directories
-        .iter()
-        .try_for_each(|path| {
-            nofollow::make_directory(path).map_err(|e| Error::io("cannot be created", e).in_file(path))
-        })
-        .and_then(|()| changes.iter().try_for_each(Pending::carry_out));
+    let make =
+        |path: &PathBuf| nofollow::make_directory(path).map_err(|e| Error::io("cannot be created", e).in_file(path));
+    let outcome = directories.iter().try_for_each(make).and_then(|()| changes.iter().try_for_each(Pending::carry_out));
     if outcome.is_err() {
         changes.iter().rev().for_each(take_back);
         // A directory that is not empty stays.
@@ -164,62 +149,19 @@ pub(super) fn change(
             .collect();
         record(engine, operation, json!({ "reads": reads, "failed": true }))?;
     }
-    outcome.map(|()| receipt)
+    outcome.map(|()| (described, receipt))
 }
 
 /// Keeps the contents that changes replace.
 fn keep(policy: &Policy, changes: &[Pending]) -> Result<()> {
     let failed = |e: std::io::Error| Error::io("cannot keep what a file holds", e);
     let store = Store::of_home(&policy.cp_home);
-    let mut session = store.session().map_err(failed)?;
+    let session = store.session().map_err(failed)?;
     let replaced: Vec<&Present> = changes.iter().filter_map(|pending| pending.before.as_ref()).collect();
     for file in &replaced {
         session.keep_durably(&file.hash, &file.bytes)?;
     }
-    session.keep_only(&replaced.iter().map(|file| file.hash).collect::<Vec<_>>()).map_err(failed)
-}
-
-/// The change as it is recorded.
-fn recorded(Pending { path, before, after }: &Pending) -> FileChange {
-    let state = |hash: &Hash, permissions: u32| FileState {
-        kind: FileKind::File,
-        permissions: format!("{permissions:o}"),
-        sha256: Some(hash.to_string()),
-        target: None,
-    };
-    let before = before.as_ref().map(|before| state(&before.hash, before.permissions));
-    changed(path, before, after.as_ref().map(|after| state(&after.hash, after.permissions.unwrap_or_default())))
-}
-
-fn state_of_directory(permissions: u32) -> FileState {
-    FileState { kind: FileKind::Directory, permissions: format!("{permissions:o}"), sha256: None, target: None }
-}
-
-/// A change in an answer.
-pub(super) fn described(Pending { path, before, after }: &Pending) -> Value {
-    let path = path.display().to_string();
-    match after {
-        Some(After { bytes, hash, .. }) => json!({
-            "path": path, "bytes": bytes.len(), "sha256": hash.to_string(), "created": before.is_none(),
-        }),
-        None => json!({ "path": path, "removed": true }),
-    }
-}
-
-/// The difference of a change; one that does not exist is `/dev/null`.
-fn difference(Pending { path, before, after }: &Pending) -> String {
-    let name = path.display().to_string();
-    let named = |is_there: bool| if is_there { name.as_str() } else { "/dev/null" };
-    let before_bytes = before.as_ref().map_or(&[][..], |before| &before.bytes);
-    let after_bytes = after.as_ref().map_or(&[][..], |after| &after.bytes);
-    crate::files::difference([named(before.is_some()), named(after.is_some())], before_bytes, after_bytes)
-}
-
-/// The permissions that a new file does not get.
-fn umask() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    line.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o022)
+    session.finish(&replaced.iter().map(|file| file.hash).collect::<Vec<_>>()).map_err(failed)
 }
 
 /// The missing parents of the files that changes create, the outermost first.
@@ -259,68 +201,44 @@ const LINES: usize = 100_000;
 
 /// Refuses a file that differs from the hash that its caller expects, or that changed since this run last read or
 /// wrote it. True if the caller or the run knows its content.
-pub(super) fn unchanged(policy: &Policy, path: &Path, now: &Present, expected: Option<&str>) -> Result<bool> {
-    let conflict = |message: String| {
-        Error::new(Code::Conflict, message)
-            .with("rule", "changed")
-            .with("path", path.display().to_string())
-            .with("sha256", now.hash.to_string())
-            .hint("read it again, then change what it holds now")
+pub(super) fn unchanged(
+    (policy, journal): (&Policy, &mut Journal),
+    path: &Path,
+    now: &Present,
+    expected: Option<&str>,
+) -> Result<bool> {
+    let (path, hash) = (path.display().to_string(), now.hash.to_string());
+    let (known, what) = match expected {
+        Some(expected) => (Some(expected.to_owned()), "does not have the expected hash"),
+        None => (last_known(policy, journal, &path)?, "was changed by others since this run last read or wrote it"),
     };
-    if let Some(expected) = expected {
-        let Some(hash) = Hash::parse(expected) else {
-            return Err(Error::validation("expected_sha256 is not `sha256:` and 64 hex digits").with("rule", "path"));
-        };
-        if hash != now.hash {
-            return Err(conflict(format!("{} does not have the expected hash", path.display())));
-        }
-        return Ok(true);
+    if known.as_ref().is_some_and(|known| *known != hash) {
+        return Err(Error::new(Code::Conflict, format!("{path} {what}"))
+            .with("rule", "changed")
+            .with("path", path)
+            .with("sha256", hash)
+            .hint("read it again, then change what it holds now"));
     }
-    match last_known(policy, &path.display().to_string())? {
-        None => Ok(false),
-        Some(known) if known == now.hash.to_string() => Ok(true),
-        Some(_) => {
-            Err(conflict(format!("{} was changed by others since this run last read or wrote it", path.display())))
-        }
-    }
+    Ok(known.is_some())
 }
 
 /// The hash of a file when this run last read all of it or wrote it; empty if the run removed it.
-fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
-    let Some(run) = &policy.actor.run else { return Ok(None) };
-    if !policy.ledger.exists() {
-        return Ok(None);
-    }
-    // Lines that do not contain the path are skipped without parsing.
-    let (named, run) = (quoted(path), quoted(run));
+fn last_known(policy: &Policy, journal: &mut Journal, path: &str) -> Result<Option<String>> {
+    let Some(run) = policy.actor.run.as_deref().map(quoted) else { return Ok(None) };
+    let named = quoted(path);
     let named = memmem::Finder::new(&named);
-    let mut lines = cp_ledger::read::backward(&policy.ledger)?;
-    for _ in 0..LINES {
-        let Some(raw) = lines.next()? else { break };
-        let Some(line) = raw.stored().filter(|_| named.find(raw.bytes).is_some()) else { continue };
-        if !["exec.operation", "exec.changes"].iter().any(|event| line.is_event(event))
-            || line.member("run") != Some(&run)
-        {
-            continue;
-        }
-        let data = line.member("data").and_then(|data| serde_json::from_slice::<Value>(data).ok()).unwrap_or_default();
+    journal.newest(LINES, |raw, line| {
+        named.find(raw).filter(|_| line.member("run") == Some(&run))?;
+        let data: Value = serde_json::from_slice(line.member("data")?).ok()?;
         // What a command of the run made of a file is not known to the run.
-        if !data["operation"].is_string() {
-            continue;
-        }
-        let of_path = |list: &Value| {
-            list.as_array().into_iter().flatten().filter(|one| one["path"] == path).cloned().collect::<Vec<_>>()
+        data["operation"].as_str()?;
+        let of_path = |list: &Value| list.as_array()?.iter().find(|one| one["path"] == path).cloned();
+        let Some(change) = of_path(&data["files"]) else {
+            // The hash of the whole file, if it is known.
+            return Some(of_path(&data["what"]["reads"])?["file_sha256"].as_str()?.to_owned());
         };
-        if let Some(change) = of_path(&data["files"]).first() {
-            return Ok(Some(change["after"]["sha256"].as_str().unwrap_or_default().to_owned()));
-        }
-        let reads = of_path(&data["what"]["reads"]);
-        // The hash of the whole file, if it is known.
-        if let Some(hash) = reads.iter().find_map(|read| read["file_sha256"].as_str()) {
-            return Ok(Some(hash.to_owned()));
-        }
-    }
-    Ok(None)
+        Some(change["after"]["sha256"].as_str().unwrap_or_default().to_owned())
+    })
 }
 
 /// The error for a file that does not exist.

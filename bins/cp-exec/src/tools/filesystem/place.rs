@@ -219,24 +219,6 @@ fn ambiguous(rule: &str, what: &str, file: &[u8], places: impl Iterator<Item = u
         .with("lines", lines)
 }
 
-/// Inserts lines after a line; 0 is the beginning of the file.
-pub(super) fn inserted(file: &[u8], after: usize, text: &str) -> Result<Edited> {
-    let fault = |message: String| Error::validation(message).with("rule", "insert_line");
-    whole_lines(file, |file| {
-        let lines = Lines::of(file);
-        let count = lines.all.len();
-        if after > count {
-            return Err(fault(format!("insert_line is {after}, and the file has {count} lines"))
-                .hint("0 inserts at the beginning, and the number of lines at the end"));
-        }
-        if text.is_empty() {
-            return Err(fault("new is empty: nothing would change".to_owned()));
-        }
-        let end = if text.ends_with('\n') { "" } else { "\n" };
-        Ok(vec![lines.splice(after, "", &format!("{text}{end}"))])
-    })
-}
-
 /// The file with the hunks of a patch applied, each where its lines are.
 pub(super) fn patched(file: &[u8], hunks: &[Hunk]) -> Result<Edited> {
     whole_lines(file, |file| {
@@ -264,7 +246,7 @@ fn place_of(hunk: &Hunk, number: usize, lines: &Lines<'_>, file: &[u8]) -> Resul
                 none if none.is_empty() => format!("hunk {number} has added lines only, and no place for them"),
                 anchors => format!("the line `{anchors}` of hunk {number} does not occur once"),
             })
-            .hint("give the unchanged lines before them too, each with a blank in front, or use insert_line")
+            .hint("give the unchanged lines before them too, each with a blank in front")
         });
     }
     let old: Vec<&str> = hunk.old.split_inclusive('\n').collect();

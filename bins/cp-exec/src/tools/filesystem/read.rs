@@ -76,9 +76,8 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         return Ok(Item { images, ..item.shown_as(format!("[{media_type}, {} bytes{more}]", bytes.len())) });
     }
     let other = (text.is_err() && !is_base64).then(|| {
-        let name = utf_16(bytes).unwrap_or("not UTF-8");
         let form = if by_lines { "other bytes are shown as \u{fffd}" } else { "the content is base64" };
-        format!("[{name}: {form}; `iconv -f ENCODING -t UTF-8 FILE` shows it as text]")
+        format!("[not UTF-8: {form}; `iconv -f ENCODING -t UTF-8 FILE` shows it as text]")
     });
     let notes = [note, other].into_iter().flatten().collect::<Vec<_>>().join("\n");
     let end = if content.ends_with('\n') { "" } else { "\n" };
@@ -175,15 +174,6 @@ fn image_type(bytes: &[u8]) -> Option<&'static str> {
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        _ => None,
-    }
-}
-
-/// The name of the encoding of bytes that begin with a byte order mark of UTF-16.
-pub(super) fn utf_16(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0xff, 0xfe, ..] => Some("UTF-16LE"),
-        [0xfe, 0xff, ..] => Some("UTF-16BE"),
         _ => None,
     }
 }

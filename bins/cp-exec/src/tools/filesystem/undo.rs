@@ -2,9 +2,8 @@
 //! them.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsString;
 use std::fs;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +14,7 @@ use cp_common::{Code, Error, Result, signals};
 use cp_ledger::format::line::Hash;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{locked, present};
 use crate::changes::{Store, changed, state_of};
@@ -29,19 +28,19 @@ pub(crate) const CHANGED: &str = "changed since";
 /// The paths that are restored, and those that are not.
 pub(crate) struct Undo {
     store: Store,
-    /// In path order.
-    pub steps: Vec<Step>,
-    /// Paths that are not restored, with the reason.
-    pub left_out: Vec<(PathBuf, &'static str)>,
+    /// From the current state of each path to the restored one, in path order.
+    pub steps: Vec<FileChange>,
+    pub left_out: Vec<LeftOut>,
     /// Held until the end; a preview has none.
-    lock: Option<fs::File>,
+    _lock: Option<fs::File>,
 }
 
-/// One path with its current and its restored state.
-pub(crate) struct Step {
-    pub path: PathBuf,
-    pub from: Option<FileState>,
-    pub to: Option<FileState>,
+/// A path that was not restored.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct LeftOut {
+    pub path: String,
+    pub reason: String,
 }
 
 impl Undo {
@@ -51,65 +50,65 @@ impl Undo {
         policy.check_base()?;
         let store = Store::of_home(&policy.cp_home);
         let lock = if is_preview { None } else { Some(locked(policy)?) };
-        let mut undo = Self { store, steps: Vec::new(), left_out: Vec::new(), lock };
+        let mut undo = Self { store, steps: Vec::new(), left_out: Vec::new(), _lock: lock };
         // In path order, so that a directory comes before its content.
-        let mut paths: BTreeMap<OsString, Vec<FileChange>> = BTreeMap::new();
+        let mut paths: BTreeMap<PathBuf, Vec<FileChange>> = BTreeMap::new();
         for change in changes {
             paths.entry(path_of(&change)).or_default().push(change);
         }
         for (path, changes) in paths {
-            undo.add(policy, path.into(), changes)?;
+            undo.add(policy, &path, changes)?;
         }
-        undo.retain_full_directories();
-        undo.retain_reachable();
+        undo.retain_possible();
         Ok(undo)
     }
 
-    fn add(&mut self, policy: &Policy, path: PathBuf, mut changes: Vec<FileChange>) -> Result<()> {
-        writable(policy, &path, &path)?;
-        if !self.is_preview() {
-            crate::files::remove_abandoned(&path);
-        }
-        let mut now = state_of(&path).map_err(|e| Error::io("cannot be compared", e).in_file(&path))?;
-        if !changes.iter().any(is_of_permissions) {
+    fn add(&mut self, policy: &Policy, path: &Path, mut changes: Vec<FileChange>) -> Result<()> {
+        writable(policy, path, path)?;
+        let mut now = state_of(path).map_err(|e| Error::io("cannot be compared", e).in_file(path))?;
+        if let Some(now) = now.as_ref().filter(|_| !changes.iter().any(is_of_permissions)) {
             // Permissions that someone else set stay.
             let states = changes.iter_mut().flat_map(|change| [&mut change.before, &mut change.after]).flatten();
-            states.for_each(|state| state.permissions = permissions_of(now.as_ref(), state));
+            let states = states.filter(|state| state.kind == now.kind);
+            states.for_each(|state| state.permissions.clone_from(&now.permissions));
         }
         let is_mode = changes.iter().all(|change| change.change == ChangeKind::Mode);
-        let after = changes.last().and_then(|change| change.after.clone());
-        if is_mode && differs_in_hash_only(now.as_ref(), after.as_ref()) {
-            now.clone_from(&after);
+        let (before, after) = (changes[0].before.clone(), changes.last().and_then(|change| change.after.clone()));
+        if let (true, Some(now), Some(after)) = (is_mode, &mut now, &after)
+            && now.sha256.is_none()
+        {
+            // It cannot be read now, and the run did not change its content.
+            now.sha256.clone_from(&after.sha256);
         }
-        let before = changes[0].before.clone();
         if now == before {
             return Ok(());
         }
         // A change that was recorded may not have been made, or may have been undone: each state of the path is known.
         let mut known = vec![before.clone()];
-        let mut is_left = true;
+        let mut is_continued = true;
         for change in changes {
-            is_left &= is_known(&known, change.before.as_ref());
+            is_continued &= is_known(&known, change.before.as_ref());
             known.push(change.after);
         }
-        let is_between =
-            now.is_none() && before.is_some() && after.is_some() && kind_of(before.as_ref()) != kind_of(after.as_ref());
+        let kinds = [&before, &after].map(|state| kind_of(state.as_ref()));
+        // An undo that was killed had removed it, to make one of the other kind.
+        let is_between = now.is_none() && kinds[0] != kinds[1] && kinds.iter().all(Option::is_some);
         let reason = match (&before, &now) {
-            _ if !is_left || !is_known(&known, now.as_ref()) && !is_between => Some(CHANGED),
+            _ if !is_continued || !is_known(&known, now.as_ref()) && !is_between => Some(CHANGED),
             (Some(before), _) if !is_mode => self.reason(before),
             // Removed content must be content that the run wrote, so its hash must be known.
             (None, Some(FileState { kind: FileKind::File, sha256: None, .. })) => Some("its content was not recorded"),
             _ => None,
         };
         match reason {
-            Some(reason) => self.left_out.push((path, reason)),
-            None => self.steps.push(Step { path, from: now, to: before }),
+            Some(reason) => self.leave_out(path, reason),
+            None => self.steps.push(changed(path, now, before)),
         }
         Ok(())
     }
 
-    fn is_preview(&self) -> bool {
-        self.lock.is_none()
+    fn leave_out(&mut self, path: &Path, reason: &str) {
+        self.left_out.push(LeftOut { path: path.display().to_string(), reason: reason.to_owned() });
     }
 
     /// The reason why a state cannot be restored.
@@ -125,95 +124,90 @@ impl Undo {
         }
     }
 
-    /// Keeps a directory of the run if it contains entries that are not removed.
-    fn retain_full_directories(&mut self) {
+    /// Leaves out directories of the run that hold entries which are not removed, and paths whose directory was
+    /// removed or replaced by another program.
+    fn retain_possible(&mut self) {
         let mut removed: HashSet<PathBuf> =
-            self.steps.iter().filter(|step| step.to.is_none()).map(|step| step.path.clone()).collect();
-        for Step { path, from, to } in self.steps.iter().rev() {
-            if kind_of(from.as_ref()) == Some(FileKind::Directory)
-                && kind_of(to.as_ref()) != Some(FileKind::Directory)
-                && !is_empty(path, &removed)
-            {
-                removed.remove(path);
-                self.left_out.push((path.clone(), "it holds other files"));
+            self.steps.iter().filter(|step| step.after.is_none()).map(path_of).collect();
+        let mut full = HashSet::new();
+        for step in self.steps.iter().rev() {
+            let path = path_of(step);
+            let is_directory =
+                [&step.before, &step.after].map(|state| kind_of(state.as_ref()) == Some(FileKind::Directory));
+            if is_directory == [true, false] && !is_empty(&path, &removed) {
+                removed.remove(&path);
+                full.insert(path);
             }
         }
-    }
-
-    /// Skips paths whose directory was removed or replaced by another program.
-    fn retain_reachable(&mut self) {
-        let left_out: HashSet<PathBuf> = self.left_out.iter().map(|(path, _)| path.clone()).collect();
         let mut made = HashSet::new();
         for step in std::mem::take(&mut self.steps) {
-            let parent = step.path.parent().unwrap_or(&step.path);
-            let is_there = || nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY).is_ok();
-            if left_out.contains(&step.path) {
-                continue;
+            let path = path_of(&step);
+            let is_there =
+                || path.parent().is_some_and(|parent| made.contains(parent)) || nofollow::open_parent(&path).is_ok();
+            if full.contains(&path) {
+                self.leave_out(&path, "it holds other files");
+            } else if step.after.is_some() && !is_there() {
+                self.leave_out(&path, "the directory that it was in is not there");
+            } else {
+                if kind_of(step.after.as_ref()) == Some(FileKind::Directory) {
+                    made.insert(path);
+                }
+                self.steps.push(step);
             }
-            if step.to.is_some() && !made.contains(parent) && !is_there() {
-                self.left_out.push((step.path, "the directory that it was in is not there"));
-                continue;
-            }
-            if kind_of(step.to.as_ref()) == Some(FileKind::Directory) {
-                made.insert(step.path.clone());
-            }
-            self.steps.push(step);
         }
     }
 
     /// Keeps the current contents of the paths, records the undo with `more`, and carries it out.
     pub(crate) fn carry_out(&self, engine: &mut Engine, more: &impl Serialize) -> Result<Receipt> {
         let _effect = signals::effect();
-        let files = self.keep()?;
-        let receipt = engine.journal.changes("undo", files, more)?;
+        self.keep()?;
+        let receipt = engine.journal.changes("undo", self.steps.clone(), more)?;
+        let directory = |state: &Option<FileState>| state.clone().filter(|state| state.kind == FileKind::Directory);
         // Directories stay accessible until everything in them is restored.
-        for Step { path, from, .. } in &self.steps {
-            if let Some(from) = from.as_ref().filter(|from| from.kind == FileKind::Directory) {
-                set_permissions(path, mode_of(from)? | 0o700)?;
+        for step in &self.steps {
+            if let Some(before) = directory(&step.before) {
+                set_permissions(&path_of(step), mode_of(&before)? | 0o700)?;
             }
         }
         for step in self.steps.iter().rev() {
-            if step.from.is_some() && kind_of(step.from.as_ref()) != kind_of(step.to.as_ref()) {
-                remove(step)?;
+            if step.before.is_some() && kind_of(step.before.as_ref()) != kind_of(step.after.as_ref()) {
+                remove(&path_of(step), step.before.as_ref())?;
             }
         }
-        for step in &self.steps {
-            self.restore(step)?;
-        }
-        for Step { path, to, .. } in self.steps.iter().rev() {
-            if let Some(to) = to.as_ref().filter(|to| to.kind == FileKind::Directory) {
-                set_permissions(path, mode_of(to)?)?;
+        self.steps.iter().try_for_each(|step| self.restore(&path_of(step), step))?;
+        for step in self.steps.iter().rev() {
+            if let Some(after) = directory(&step.after) {
+                set_permissions(&path_of(step), mode_of(&after)?)?;
             }
         }
         Ok(receipt)
     }
 
-    /// The changes of this undo. Contents that it removes are kept in the store.
-    fn keep(&self) -> Result<Vec<FileChange>> {
+    /// Keeps the contents that this undo removes in the store.
+    fn keep(&self) -> Result<()> {
         let failed = |e: std::io::Error| Error::io("cannot keep what the run wrote", e);
         let mut session = self.store.session().map_err(failed)?;
-        let (mut changes, mut pins) = (Vec::new(), Vec::new());
-        for Step { path, from, to } in &self.steps {
-            if let Some(hash) = hash_of(from.as_ref()).filter(|hash| hash_of(to.as_ref()) != Some(*hash)) {
-                let file =
-                    nofollow::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW).map_err(|e| failed(e.into()))?;
+        let mut kept = Vec::new();
+        for step in &self.steps {
+            let [before, after] = [&step.before, &step.after].map(|state| hash_of(state.as_ref()));
+            if let Some(hash) = before.filter(|_| before != after) {
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
+                let file = nofollow::open_with(&path_of(step), flags).map_err(|e| failed(e.into()))?;
                 if session.keep(&mut file.into()).map_err(failed)? != Some(hash) {
-                    return Err(Error::new(Code::Conflict, format!("{} cannot be kept", path.display()))
-                        .with("path", path.display().to_string())
+                    return Err(Error::new(Code::Conflict, format!("{} cannot be kept", step.path))
+                        .with("path", step.path.as_str())
                         .hint("the store is full, or the file changed meanwhile; try again"));
                 }
             }
-            pins.extend([from, to].into_iter().filter_map(|state| hash_of(state.as_ref())));
-            changes.push(changed(path, from.clone(), to.clone()));
+            kept.extend([before, after].into_iter().flatten());
         }
-        session.keep_only(&pins).map_err(failed)?;
-        Ok(changes)
+        session.finish(&kept).map_err(failed)
     }
 
-    fn restore(&self, Step { path, from, to }: &Step) -> Result<()> {
+    fn restore(&self, path: &Path, step: &FileChange) -> Result<()> {
         let failed = |e: std::io::Error| Error::io("cannot be restored", e).in_file(path);
-        let Some(to) = to else { return Ok(()) };
-        let from = from.as_ref().filter(|from| from.kind == to.kind);
+        let Some(to) = &step.after else { return Ok(()) };
+        let from = step.before.as_ref().filter(|from| from.kind == to.kind);
         match to.kind {
             FileKind::Directory if from.is_some() => Ok(()),
             FileKind::Directory => {
@@ -227,14 +221,15 @@ impl Undo {
             FileKind::File => {
                 let bytes = hash_of(Some(to)).map(|hash| self.store.load(&hash)).transpose()?;
                 let after = bytes.map(|bytes| After::new(bytes, mode_of(to).ok()));
-                Pending { path: path.clone(), before: present(path)?, after }.carry_out()
+                Pending { path: path.to_owned(), before: present(path)?, after }.carry_out()
             }
             FileKind::Link => {
-                let (parent, name) = opened_parent(path)?;
                 let temporary = nofollow::random_name().map_err(failed)?;
                 let target = to.target.as_deref().unwrap_or_default();
-                let placed = rustix::fs::symlinkat(target, &parent, temporary.as_str())
-                    .and_then(|()| rustix::fs::renameat(&parent, temporary.as_str(), &parent, name));
+                let placed = nofollow::open_parent(path).and_then(|(parent, name)| {
+                    rustix::fs::symlinkat(target, &parent, temporary.as_str())?;
+                    rustix::fs::renameat(&parent, temporary.as_str(), &parent, name)
+                });
                 placed.map_err(|e| failed(e.into()))
             }
         }
@@ -247,22 +242,18 @@ fn is_empty(directory: &Path, removed: &HashSet<PathBuf>) -> bool {
         .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| removed.contains(&entry.path()))))
 }
 
-fn path_of(change: &FileChange) -> OsString {
+/// The path of a change, also if it is not UTF-8.
+fn path_of(change: &FileChange) -> PathBuf {
     use base64::Engine as _;
     use std::os::unix::ffi::OsStringExt as _;
     let bytes = change.path_bytes.as_ref().and_then(|bytes| base64::prelude::BASE64_STANDARD.decode(bytes).ok());
-    bytes.map_or_else(|| OsString::from(&change.path), OsString::from_vec)
+    bytes.map_or_else(|| PathBuf::from(&change.path), |bytes| std::ffi::OsString::from_vec(bytes).into())
 }
 
 /// True if a change affects permissions: of a path that it creates, removes or replaces, or of a file.
 fn is_of_permissions(change: &FileChange) -> bool {
     let of = |state: &Option<FileState>| state.as_ref().map(|state| (state.kind, state.permissions.clone()));
     change.before.is_none() || of(&change.before) != of(&change.after)
-}
-
-/// The current permissions of a path, if it has this kind, else those of the state.
-fn permissions_of(now: Option<&FileState>, state: &FileState) -> String {
-    now.filter(|now| now.kind == state.kind).unwrap_or(state).permissions.clone()
 }
 
 /// True if a path had this state. The permissions of a directory are not compared: a restored one may not have them
@@ -280,22 +271,8 @@ fn kind_of(state: Option<&FileState>) -> Option<FileKind> {
     state.map(|state| state.kind)
 }
 
-/// True if a file is unreadable, so that its hash is unknown, but otherwise unchanged since the run.
-fn differs_in_hash_only(now: Option<&FileState>, after: Option<&FileState>) -> bool {
-    let (Some(now), Some(after)) = (now, after) else { return false };
-    now.sha256.is_none() && FileState { sha256: None, ..after.clone() } == *now
-}
-
 fn mode_of(state: &FileState) -> Result<u32> {
     u32::from_str_radix(&state.permissions, 8).map_err(|_| Error::new(Code::Integrity, "permissions are not octal"))
-}
-
-fn opened_parent(path: &Path) -> Result<(OwnedFd, &std::ffi::OsStr)> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(Error::validation("not a file name").with("rule", "path"));
-    };
-    let opened = nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY);
-    opened.map(|opened| (opened, name)).map_err(|e| Error::io("cannot be opened", e).in_file(parent))
 }
 
 /// Sets the permissions of a file or directory without following links, even if it cannot be opened for reading.
@@ -309,16 +286,15 @@ fn set_permissions(path: &Path, mode: u32) -> Result<()> {
 }
 
 /// Removes an entry that the run created.
-fn remove(Step { path, from, .. }: &Step) -> Result<()> {
-    let flags = match kind_of(from.as_ref()) {
+fn remove(path: &Path, state: Option<&FileState>) -> Result<()> {
+    let flags = match kind_of(state) {
         Some(FileKind::File) => {
-            return Pending { path: path.clone(), before: present(path)?, after: None }.carry_out();
+            return Pending { path: path.to_owned(), before: present(path)?, after: None }.carry_out();
         }
         Some(FileKind::Directory) => AtFlags::REMOVEDIR,
         _ => AtFlags::empty(),
     };
-    let (parent, name) = opened_parent(path)?;
-    match rustix::fs::unlinkat(&parent, name, flags) {
+    match nofollow::open_parent(path).and_then(|(parent, name)| rustix::fs::unlinkat(&parent, name, flags)) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
         Err(e) => Err(Error::io("cannot be removed", e).in_file(path)),
     }

@@ -8,7 +8,7 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 
 use super::edit::exists;
-use super::{change, described, file_not_found, locked, present, unchanged, utf_8_only, writable_path};
+use super::{change, file_not_found, locked, present, unchanged, writable_path};
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::policy::Policy;
 use crate::request::{RemoveFile, WriteFile, WriteMode};
@@ -21,18 +21,16 @@ pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item>
     }
     let _lock = locked(&engine.policy)?;
     let pending = written(&engine.policy, write)?;
-    let asks = (pending.before.is_some() && !is_undoable(&engine.policy, &pending)?) || write.confirm.is_some();
+    let asks = (pending.before.is_some() && !is_undoable(engine, &pending)?) || write.confirm.is_some();
     let confirmed = if asks { Some(confirm_overwrite(engine, write, &pending)?) } else { None };
-    let value = described(&pending);
-    let receipt = change(engine, "filesystem.write_file", vec![pending], confirmed.as_deref())?;
-    Ok(Item::new("filesystem.write_file", value, receipt, "/value"))
+    let (mut described, receipt) = change(engine, "filesystem.write_file", &[pending], confirmed.as_deref())?;
+    Ok(Item::new("filesystem.write_file", described.remove(0), receipt, "/value"))
 }
 
 /// The change that a write would make.
-pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
+fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
     let path = writable_path(policy, &write.path)?;
     let before = present(&path)?;
-    utf_8_only(&path, before.as_ref())?;
     if before.is_some() && write.mode == WriteMode::Create {
         return Err(exists(&path));
     }
@@ -42,10 +40,10 @@ pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
 
 /// True if an overwrite needs no confirmation, because it is a change of a run below its working directory, like an
 /// edit, and the run can undo it. A file that the run knows must be unchanged.
-fn is_undoable(policy: &Policy, pending: &Pending) -> Result<bool> {
+fn is_undoable(Engine { policy, journal, .. }: &mut Engine, pending: &Pending) -> Result<bool> {
     let Some(before) = &pending.before else { return Ok(false) };
     let is_edit = policy.actor.run.is_some() && policy.actor.call.is_some() && pending.path.starts_with(&policy.base);
-    Ok(is_edit && unchanged(policy, &pending.path, before, None).map(|_| true)?)
+    Ok(is_edit && unchanged((policy, journal), &pending.path, before, None).map(|_| true)?)
 }
 
 /// Confirms an overwrite: requires the mode `overwrite`, and the approval of exactly this replacement. Returns the
@@ -73,17 +71,16 @@ fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) 
 
 pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
-    let pending = removed(&engine.policy, remove)?;
-    let value = described(&pending);
-    let receipt = change(engine, "filesystem.remove_file", vec![pending], None)?;
-    Ok(Item::new("filesystem.remove_file", value, receipt, "/value"))
+    let pending = removed(engine, remove)?;
+    let (mut described, receipt) = change(engine, "filesystem.remove_file", &[pending], None)?;
+    Ok(Item::new("filesystem.remove_file", described.remove(0), receipt, "/value"))
 }
 
 /// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
-pub(super) fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
+fn removed(Engine { policy, journal, .. }: &mut Engine, remove: &RemoveFile) -> Result<Pending> {
     let path = writable_path(policy, &remove.path)?;
     let before = present(&path)?.ok_or_else(|| file_not_found(policy, &path))?;
-    if !unchanged(policy, &path, &before, remove.expected_sha256.as_deref())? {
+    if !unchanged((policy, journal), &path, &before, remove.expected_sha256.as_deref())? {
         return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
             .with("rule", "unread")
             .with("path", path.display().to_string())
