@@ -143,14 +143,14 @@ impl Comparison<'_> {
     /// True if a path is a possibly harmless part of a bare repository that the run created.
     fn is_of_made(&self, path: &Path) -> bool {
         let Some(parent) = path.parent().filter(|_| git_dir::may_be_harmless(path)) else { return false };
-        git_dir::is_bare(parent) && !self.watched.known.iter().any(|known| known.path.starts_with(parent))
+        git_dir::is_bare(parent) && !self.watched.before().any(|known| known.path.starts_with(parent))
     }
 
     /// True if what is at a path was not there before the run, neither there nor, for a repository, elsewhere. If
     /// nothing could be made read-only, a changed path counts as new.
     fn is_new(&self, path: &PathBuf) -> bool {
         let Some(now) = identity(path) else { return false };
-        let was_there = self.watched.known.iter().any(|before| {
+        let was_there = self.watched.before().any(|before| {
             let is_same = (&before.path, before.dev, before.ino) == (&now.path, now.dev, now.ino);
             is_same && (self.private || before.content == now.content)
         });

@@ -26,9 +26,10 @@ pub(crate) struct KnownLink {
 pub(crate) struct Watched {
     #[serde(with = "any_bytes")]
     pub trees: Vec<PathBuf>,
-    /// The guarded paths that exist before the run, and the dangerous parts of repositories that are hidden or read-only
-    /// as a whole.
+    /// The guarded paths that exist before the run.
     pub known: Vec<Identity>,
+    /// Dangerous parts of repositories that are hidden or read-only as a whole.
+    closed: Vec<Identity>,
     /// Repositories that the run may write.
     pub repositories: Vec<Repository>,
     /// Repositories that earlier runs made. They are as writable as those that this run makes.
@@ -74,14 +75,14 @@ impl Watched {
         let mut repositories = git_dir::find(&found.repositories, &files, &trees);
         repositories.retain(|repository| !view.is_within(Operation::Hidden, &repository.path));
         found.paths.retain(|path| !listed.contains(path));
-        found
-            .paths
-            .extend(Guarded { paths: without.clone(), repositories: without, ..Guarded::default() }.into_paths());
+        let closed = Guarded { paths: without.clone(), repositories: without, ..Guarded::default() }.into_paths();
+        let closed = closed.iter().filter_map(|path| identity(path)).collect();
         let known = found.paths.iter().filter_map(|path| identity(path)).collect();
         let link = |path: PathBuf| Some(KnownLink { link: identity(&path)?, target: fs::read_link(&path).ok()? });
         Self {
             trees,
             known,
+            closed,
             repositories,
             own,
             absent,
@@ -101,6 +102,11 @@ impl Watched {
             view.add(Operation::Execute, true, repository.hooks.iter().cloned());
             view.add(Operation::Empty, false, [repository.path.join(git_dir::KEEP)]);
         }
+    }
+
+    /// The guarded paths and dangerous parts before the run.
+    pub(super) fn before(&self) -> impl Iterator<Item = &Identity> {
+        self.known.iter().chain(&self.closed)
     }
 
     /// What was kept of the repositories.
