@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::exec::{Exec, Who, everyone};
+use crate::exec::{Exec, everyone};
 
 /// The number of results of each intent.
 fn results(exec: &Exec) -> BTreeMap<u64, usize> {
@@ -124,19 +124,6 @@ fn active_run_is_not_settled() {
         assert_eq!(results(&exec).into_values().collect::<Vec<_>>(), [1, 1], "{who:?}");
         assert_eq!(open_runs(&exec), 0, "{who:?}");
     }
-}
-
-#[test]
-fn abandoned_run_file_is_removed_when_old() {
-    let exec = Exec::new(Who::Me);
-    exec.ask(&["--", "true"]);
-    let runs = exec.home.join("state/runs");
-    for (name, age) in [(".1-0", 3600), (".2-0", 0)] {
-        let file = fs::File::create(runs.join(name)).unwrap();
-        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(age)).unwrap();
-    }
-    assert_eq!(exec.ask(&["--", "true"]).1, 0);
-    assert!(!runs.join(".1-0").exists() && runs.join(".2-0").exists());
 }
 
 #[test]

@@ -26,7 +26,7 @@ use self::checks::{
     add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_declared, check_intent, check_target,
     refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
-pub(crate) use self::owner_git::{Listing, OwnerGit};
+pub(crate) use self::owner_git::OwnerGit;
 pub(crate) use self::plan::check_variables;
 pub(crate) use self::plan::plan;
 pub(crate) use self::program::{HashCache, Pinned, ProgramLookup, on_own_path};
@@ -161,7 +161,7 @@ pub(crate) struct Ruling {
     /// The guarded paths in the trees that the run may write.
     pub watched: Watched,
     /// The git configuration of the owner.
-    pub git: Listing,
+    pub git: OwnerGit,
     /// The id of the model's tool call that requests the command.
     pub call: Option<String>,
     /// The approval that was spent for this run.

@@ -21,8 +21,14 @@ const DESTROYS_REPOSITORY: &str = "destroy.place";
 const MOVED: [&str; 3] = ["GIT_DIR", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"];
 /// Variables that say which files of settings git reads.
 const NAME_FILES: [&str; 3] = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"];
-/// The values of a variable with which it holds.
-const TRUE: [&str; 4] = ["1", "true", "yes", "on"];
+/// Variables that lead to the other files, and the paths of these below their values.
+const FILES: [(&str, &str); 5] = [
+    ("GIT_CONFIG_GLOBAL", ""),
+    ("GIT_CONFIG_SYSTEM", ""),
+    ("HOME", ".gitconfig"),
+    ("HOME", ".config/git/config"),
+    ("XDG_CONFIG_HOME", "git/config"),
+];
 /// Where the settings of the system lie.
 const SYSTEM: [&str; 2] = ["/etc/gitconfig", "/usr/local/etc/gitconfig"];
 
@@ -87,23 +93,15 @@ fn lead_push(request: &ExecRequest, variables: &[(String, String)]) -> bool {
             || files_of_settings(request).iter().any(leads))
 }
 
-/// The files of settings that git reads for all repositories.
+/// The files of settings that git may read for all repositories.
 fn files_of_settings(request: &ExecRequest) -> Vec<PathBuf> {
-    let value = |name: &str| {
+    let file = |(name, below): (&str, &str)| {
         let mut values = request.env.iter().filter_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
-        values.next().map(|value| PathBuf::from(OsStr::from_bytes(value)))
+        let value = values.next().filter(|value| !value.is_empty())?;
+        Some(PathBuf::from(OsStr::from_bytes(value)).join(below).components().collect())
     };
-    let of_home = || {
-        let home = value("HOME");
-        let config = value("XDG_CONFIG_HOME").filter(|path| !path.as_os_str().is_empty());
-        let config = config.or_else(|| Some(home.as_ref()?.join(".config")));
-        [home.map(|home| home.join(".gitconfig")), config.map(|config| config.join("git/config"))]
-    };
-    let global = value("GIT_CONFIG_GLOBAL").map_or_else(of_home, |file| [Some(file), None]);
-    let is_without = value("GIT_CONFIG_NOSYSTEM").is_some_and(|value| TRUE.iter().any(|word| value == Path::new(word)));
-    let system = value("GIT_CONFIG_SYSTEM").map_or_else(|| SYSTEM.map(PathBuf::from).to_vec(), |file| vec![file]);
-    let system = if is_without { Vec::new() } else { system };
-    global.into_iter().flatten().chain(system).collect()
+    let named = FILES.into_iter().filter_map(file);
+    named.chain(SYSTEM.map(PathBuf::from)).collect()
 }
 
 /// The addresses to which a push leads.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::{Result, words};
 
-use crate::git_dir::{GIT, key_parts, output_of};
+use crate::git_dir::{GIT, key_parts, output_of, start};
 use crate::glob::name_matches;
 use crate::policy::{Policy, Verdict};
 use crate::refusal::refuse;
@@ -38,27 +38,12 @@ const WITH_VALUE: [&str; 8] =
 /// Commands of git that make commits.
 const COMMITS: [&str; 7] = ["am", "cherry-pick", "commit", "merge", "pull", "rebase", "revert"];
 
-/// A list of the owner's settings that git makes while the run is prepared; empty where none are needed.
-#[derive(Default)]
-pub(crate) struct Listing {
-    /// The running git, the home of the owner, and the directory of git's own files in it.
-    started: Option<(duct::ReaderHandle, PathBuf, PathBuf)>,
-    git: OwnerGit,
-}
-
-impl Listing {
-    /// The settings. The first call waits for git.
-    pub(crate) fn read(&mut self) -> &mut OwnerGit {
-        if let Some((git, home, own)) = self.started.take() {
-            self.git = OwnerGit::from_list(&output_of(&git).unwrap_or_default(), &home, &own);
-        }
-        &mut self.git
-    }
-}
-
-/// The owner's git configuration in one run.
+/// The owner's git configuration in one run; empty where none is needed.
 #[derive(Default)]
 pub(crate) struct OwnerGit {
+    /// The running git that lists it while the run is prepared, the home of the owner, and the directory of git's own files
+    /// in it.
+    started: Option<(duct::ReaderHandle, PathBuf, PathBuf)>,
     /// The files of the run: names in [`OWN_FILES`], and contents.
     pub(crate) files: Vec<(String, Vec<u8>)>,
     aliases: BTreeMap<String, Vec<String>>,
@@ -68,29 +53,30 @@ pub(crate) struct OwnerGit {
 
 impl OwnerGit {
     /// Starts to list the settings that apply in a directory. Without git or its configuration there are none.
-    pub(super) fn list(policy: &Policy, cwd: &Path) -> Listing {
-        let home = std::env::var_os("HOME").map_or_else(|| policy.loaded.home.clone(), PathBuf::from);
-        let own = std::env::var_os("XDG_CONFIG_HOME").filter(|path| !path.is_empty());
-        let own = own.map_or_else(|| home.join(".config"), PathBuf::from).join("git");
-        let Some(git) = policy.git() else { return Listing::default() };
+    pub(super) fn list(policy: &Policy, cwd: &Path) -> Self {
+        let set = |name: &&str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let home = set(&"HOME").map_or_else(|| policy.loaded.home.clone(), PathBuf::from);
+        let own = set(&"XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from).join("git");
+        let Some(git) = policy.git() else { return Self::default() };
         // Packages write to the file of the system's git, which one that is installed beside it does not read.
         let beside = git.parent().and_then(Path::parent).map(|prefix| prefix.join("etc/gitconfig"));
         let system = beside.filter(|path| path.exists()).unwrap_or_else(|| SYSTEM.into());
         let is_needed = [&home.join(".gitconfig"), &own, &system].iter().any(|path| path.exists())
-            || PASSED.iter().any(|name| name.starts_with("GIT_") && std::env::var_os(name).is_some())
+            || PASSED.iter().any(|name| name.starts_with("GIT_") && set(name).is_some())
             || cwd.ancestors().any(|above| above.join(".git").exists());
-        if !is_needed {
-            return Listing::default();
+        let passed = PASSED.iter().filter_map(|name| Some((*name, set(name)?)));
+        let variables = [("GIT_CONFIG_SYSTEM", system.into_os_string())].into_iter().chain(passed);
+        let words = ["--no-pager", "config", "--list", "--includes", "--show-scope", "-z"];
+        let git = is_needed.then(|| start(&git, cwd, words, variables)).flatten();
+        Self { started: git.map(|git| (git, home, own)), ..Self::default() }
+    }
+
+    /// The settings. The first call waits for git.
+    pub(crate) fn read(&mut self) -> &mut Self {
+        if let Some((git, home, own)) = self.started.take() {
+            *self = Self::from_list(&output_of(&git).unwrap_or_default(), &home, &own);
         }
-        let passed = PASSED.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
-        let fixed = [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("GIT_PAGER", "cat"), ("GIT_OPTIONAL_LOCKS", "0")];
-        let fixed = fixed.into_iter().map(|(name, value)| (name.into(), value.into()));
-        let environment = fixed.chain([("GIT_CONFIG_SYSTEM".into(), system.into())]).chain(passed);
-        let words = ["--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "config"];
-        let words = words.into_iter().chain(["--list", "--includes", "--show-scope", "-z"]);
-        let command = duct::cmd(git, words).dir(cwd).full_env(environment.collect::<Vec<(std::ffi::OsString, _)>>());
-        let started = command.stdin_null().stderr_null().reader().ok().map(|git| (git, home, own));
-        Listing { started, git: Self::default() }
+        self
     }
 
     /// Reads the output of `git config --list --show-scope -z`.
@@ -203,17 +189,12 @@ impl OwnerGit {
 
 /// True if a setting starts no program and holds no secret.
 fn is_harmless(key: &str) -> bool {
-    let (section, below, last) = key_parts(key);
-    match section {
-        // The address may hold a password, or be the command of a remote helper.
-        "url" => {
-            let plain = ["https://", "http://", "git://"].iter().any(|scheme| below.starts_with(scheme));
-            let by_ssh = below.starts_with("ssh://") || below.starts_with("git@");
-            ["insteadof", "pushinsteadof"].contains(&last) && (by_ssh || (plain && !below.contains('@')))
-        }
-        _ if !below.is_empty() && section != "color" => false,
-        _ => key != STARTS && GIT.settings.owner.iter().any(|pattern| name_matches(pattern, key)),
-    }
+    let (section, below, _) = key_parts(key);
+    // The address before its replacement may hold a password.
+    let has_password = below.split_once("://").is_some_and(|(scheme, rest)| scheme != "ssh" && rest.contains('@'));
+    (below.is_empty() || section == "color" || section == "url" && !has_password)
+        && key != STARTS
+        && GIT.settings.owner.iter().any(|pattern| name_matches(pattern, key))
 }
 
 /// Writes a filter: that of git-lfs as it is, and for another one a command that fails with the reason, because git

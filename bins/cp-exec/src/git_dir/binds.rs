@@ -2,16 +2,16 @@
 //! and its owner. Every part that names programs or redirects git is read-only, including paths in the working tree
 //! that the configuration names.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Node;
-use super::data::GIT;
-use super::placeholder::{self, Placeholder};
+use super::data::{GIT, Placeholder};
 use super::settings::Settings;
+use super::{Known, Node, placeholder};
 use crate::nofollow::{self, Link};
 use crate::serde_paths::{any_bytes, path_bytes};
 
@@ -19,24 +19,6 @@ use crate::serde_paths::{any_bytes, path_bytes};
 const DEEPEST: usize = 8;
 /// The maximum depth of included configuration files, as in git.
 const INCLUDES: usize = 10;
-
-/// Parts of a repository that name programs or redirect git, and the placeholder for each if it does not exist.
-const PARTS: [(&str, Option<Placeholder>); 10] = [
-    ("config", None),
-    ("config.worktree", Some(Placeholder::File(""))),
-    ("commondir", Some(Placeholder::File(placeholder::ITSELF))),
-    ("hooks", Some(Placeholder::Directory)),
-    ("info", Some(Placeholder::Directory)),
-    ("objects/info/alternates", Some(Placeholder::File(""))),
-    ("objects/info/http-alternates", None),
-    ("branches", None),
-    ("remotes", None),
-    ("refs/replace", Some(Placeholder::Directory)),
-];
-
-/// The same for a linked working tree.
-const PARTS_OF_WORKTREE: [(&str, Option<Placeholder>); 3] =
-    [("commondir", None), ("gitdir", None), ("config.worktree", Some(Placeholder::File("")))];
 
 /// A repository that a run may write.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -57,20 +39,13 @@ pub(crate) struct Repository {
     /// after it.
     #[serde(skip)]
     pub(super) absent: Vec<(PathBuf, Placeholder)>,
-    /// Paths in the working tree that git would read and that do not exist. They get no placeholder.
-    #[serde(with = "any_bytes")]
-    pub(super) without_placeholder: Vec<PathBuf>,
     /// Links to read-only parts. A run can replace such links.
     pub(super) links: Vec<Link>,
     /// The directory of the repository, and those of submodules and linked working trees that the run may write.
     #[serde(with = "any_bytes")]
     pub(super) directories: Vec<PathBuf>,
-    /// The directories of all submodules and linked working trees.
-    #[serde(with = "any_bytes")]
-    pub(super) inner: Vec<PathBuf>,
-    /// The working trees.
-    #[serde(skip)]
-    pub(super) tops: Vec<PathBuf>,
+    /// What was there before the run.
+    pub known: Known,
 }
 
 impl Repository {
@@ -126,39 +101,41 @@ pub(super) fn common_directory(file: &Path) -> Option<(PathBuf, PathBuf)> {
 struct Finder<'a> {
     writable: &'a [PathBuf],
     found: Repository,
+    /// The working trees.
+    tops: Vec<PathBuf>,
 }
 
 impl<'a> Finder<'a> {
     fn new(writable: &'a [PathBuf]) -> Self {
-        Self { writable, found: Repository::default() }
+        Self { writable, found: Repository::default(), tops: Vec::new() }
     }
 
     fn find(mut self, path: &Path, top: Option<PathBuf>) -> Option<Repository> {
         path.clone_into(&mut self.found.path);
         self.found.node = super::node_of(path)?;
-        self.found.tops.extend(top);
+        self.tops.extend(top);
         for (worktree, top) in linked_worktrees(path) {
-            match top.filter(|top| self.is_writable(top) || self.found.tops.contains(top)) {
+            match top.filter(|top| self.is_writable(top) || self.tops.contains(top)) {
                 Some(top) => {
-                    self.add_parts(&worktree, &PARTS_OF_WORKTREE);
+                    self.add_parts(&worktree, &GIT.parts_of_worktree);
                     self.found.directories.push(worktree.clone());
-                    self.found.tops.push(top);
+                    self.tops.push(top);
                 }
                 None => self.found.read_only.push(worktree.clone()),
             }
-            self.found.inner.push(worktree);
+            self.found.known.there.push(worktree);
         }
-        let tops = self.found.tops.clone();
+        let tops = self.tops.clone();
         self.add_directory(path, &tops);
         for module in modules_below(&path.join("modules"), DEEPEST) {
             let config = super::read_small(&module.join("config")).unwrap_or_default();
             let top = Settings::read(&config).values("core", "worktree").last().map(|top| module.join(top));
             let top = top.and_then(|top| top.canonicalize().ok());
             self.add_directory(&module, &Vec::from_iter(top));
-            self.found.inner.push(module);
+            self.found.known.there.push(module);
         }
-        let Repository { read_only, without_placeholder, hooks, .. } = &mut self.found;
-        for paths in [read_only, without_placeholder, hooks] {
+        let Repository { read_only, hooks, .. } = &mut self.found;
+        for paths in [read_only, hooks] {
             paths.sort();
             paths.dedup();
         }
@@ -170,7 +147,7 @@ impl<'a> Finder<'a> {
     }
 
     fn add_directory(&mut self, directory: &Path, tops: &[PathBuf]) {
-        self.add_parts(directory, &PARTS);
+        self.add_parts(directory, &GIT.parts);
         self.found.directories.push(directory.to_owned());
         self.add_hooks(&directory.join("hooks"));
         for config in ["config", "config.worktree"] {
@@ -178,16 +155,13 @@ impl<'a> Finder<'a> {
         }
     }
 
-    fn add_parts(&mut self, directory: &Path, parts: &[(&str, Option<Placeholder>)]) {
+    fn add_parts(&mut self, directory: &Path, parts: &BTreeMap<String, Placeholder>) {
         for (name, placeholder) in parts {
             let path = directory.join(name);
-            match placeholder {
-                // A placeholder of another run may be removed before this run begins.
-                Some(placeholder) if placeholder::may_be_made(&path, *placeholder) => {
-                    self.found.absent.push((path, *placeholder));
-                }
-                _ if path.symlink_metadata().is_ok() => self.add(&path),
-                _ => {}
+            if *placeholder != Placeholder::Nothing && placeholder::is_free(&path) {
+                self.found.absent.push((path, *placeholder));
+            } else if path.symlink_metadata().is_ok() {
+                self.add(&path);
             }
         }
     }
@@ -203,7 +177,7 @@ impl<'a> Finder<'a> {
         if real.symlink_metadata().is_ok() {
             self.found.read_only.push(real);
         } else if !real.starts_with(&self.found.path) {
-            self.found.without_placeholder.push(real);
+            self.found.known.absent.push(real);
         }
     }
 
@@ -265,11 +239,6 @@ fn linked_worktrees(repository: &Path) -> Vec<(PathBuf, Option<PathBuf>)> {
         (common == repository).then_some(top)
     };
     entries.map(|entry| entry.path()).map(|directory| (directory.clone(), top(&directory))).collect()
-}
-
-/// The names of all parts of a repository or a linked working tree.
-pub(super) fn part_names() -> impl Iterator<Item = &'static str> {
-    PARTS.iter().chain(&PARTS_OF_WORKTREE).map(|(name, _)| *name)
 }
 
 /// The existing directories of submodules and linked working trees.

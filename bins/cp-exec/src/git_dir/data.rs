@@ -10,11 +10,14 @@ use crate::data::parsed;
 #[derive(Deserialize)]
 pub(crate) struct GitData {
     pub hooks: Vec<String>,
-    pub entries: Vec<String>,
+    /// The entries of a repository, and of directories in it.
+    pub entries: BTreeMap<String, Vec<String>>,
     pub worktree: Vec<String>,
-    pub info: Vec<String>,
-    pub silent: Vec<String>,
     pub strategies: Vec<String>,
+    pub judged: Vec<String>,
+    pub parts: BTreeMap<String, Placeholder>,
+    pub parts_of_worktree: BTreeMap<String, Placeholder>,
+    pub outside: Outside,
     pub settings: Settings,
     /// The values of each key.
     pub lfs: BTreeMap<String, Vec<String>>,
@@ -22,9 +25,24 @@ pub(crate) struct GitData {
     pub states: BTreeMap<String, Vec<String>>,
 }
 
+/// What a run sees where a part is absent.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Placeholder {
+    Nothing,
+    File,
+    Directory,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Outside {
+    pub settings: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+}
+
 #[derive(Deserialize)]
 pub(crate) struct Settings {
-    pub harmless: Vec<String>,
+    pub harmless: BTreeMap<String, String>,
     pub initial: Vec<String>,
     pub owner: Vec<String>,
 }

@@ -1,30 +1,21 @@
 //! Inspects a repository that a run created. The repository stays if its settings are harmless, its hooks are
-//! samples, and no link points out of it. Files that are not part of git stay if the repository does not refer to
-//! them. Also inspects the state of interrupted operations and the directories of linked working trees.
+//! samples, no link points out of it, and it has only what git writes. Also inspects the state of interrupted
+//! operations and the directories of linked working trees.
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, OFlags};
 
 use super::data::{GIT, has};
 use super::settings::fault_in_new_settings;
-use super::{LONGEST, Violation, read_at};
-use crate::nofollow::{names, open_directory};
+use super::{SPECIAL, UNKNOWN, Violation, open_small, outermost, read_small, special_entries, walked};
+use crate::nofollow;
 
-/// The settings file, which stays if it names no programs.
-const SETTINGS: &str = "config";
-/// The directory of programs that git starts.
-const HOOKS: &str = "hooks";
-/// Files that point to objects elsewhere.
-const ALTERNATES: [&str; 2] = ["objects/info/alternates", "objects/info/http-alternates"];
-/// The longest rebase list that is read.
+/// The longest list of an interrupted rebase that is read.
 const LONGEST_LIST: u64 = 16 << 20;
-/// The maximum depth of a search. Git does not create references with more components.
-const DEEPEST: usize = 64;
 /// The entries by which git recognizes a repository.
 const ESSENTIAL: [&str; 3] = ["HEAD", "objects", "refs"];
 
@@ -34,174 +25,121 @@ pub(crate) fn is_bare(directory: &Path) -> bool {
         && ESSENTIAL.iter().all(|part| directory.join(part).symlink_metadata().is_ok())
 }
 
-/// True if this part of a repository can be harmless.
+/// True if this part of a repository can be harmless: its settings, and the directory of programs that git starts.
 pub(crate) fn may_be_harmless(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == SETTINGS || name == HOOKS)
+    path.file_name().is_some_and(|name| name == "config" || name == "hooks")
 }
 
 /// True if a path in a repository is git's own, even if other files lie beside it.
-pub(crate) fn is_of_git(path: &Path) -> bool {
-    ESSENTIAL.iter().any(|part| path.starts_with(part))
+pub(crate) fn is_of_git(repository: &Path, path: &Path) -> bool {
+    ESSENTIAL.iter().any(|part| path.starts_with(repository.join(part)))
 }
 
-/// The parts of a repository that must not stay.
-pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> io::Result<Vec<Violation>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat2(CWD, repository, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-    let mut violations = Vec::new();
-    for name in names(&directory)? {
-        inspect_entry(&directory, Path::new(&name), trees, &mut violations)?;
-    }
-    Ok(violations)
+/// The parts of a repository that must not stay. `trees`: the repository may have been cloned from there.
+pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> Vec<Violation> {
+    let unknown = GIT.entries.iter().flat_map(|(inner, known)| unknown_in(&repository.join(inner), known));
+    let mut found: Vec<Violation> = unknown.map(|path| Violation::new(path, UNKNOWN)).collect();
+    let (config, hooks) = (repository.join("config"), repository.join("hooks"));
+    found.extend(fault_in_settings(&config, trees).map(|fault| Violation::new(config, fault)));
+    found.extend(fault_in_hooks(&hooks).map(|fault| Violation::new(hooks, fault)));
+    found.extend(special_entries(&walked(repository, true)).map(|path| Violation::new(path, SPECIAL)));
+    found.extend(faulty_states(&[repository.to_owned()]));
+    outermost(found)
 }
 
-/// Inspects an entry of a directory and what is below it. `path` is its path in the repository.
-fn inspect_entry(at: &OwnedFd, path: &Path, trees: &[PathBuf], violations: &mut Vec<Violation>) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default();
-    let kind = kind_of(at, name)?;
-    let is_state = path.to_str().is_some_and(|path| GIT.states.contains_key(path));
-    let fault = match kind {
-        _ if path == Path::new(SETTINGS) => fault_in_settings(at, trees),
-        _ if path == Path::new(HOOKS) => fault_in_hooks(at),
-        FileType::RegularFile | FileType::Directory if !is_known(path, kind) => {
-            violations.push(Violation::unknown(path.to_owned()));
-            None
-        }
-        FileType::RegularFile => None,
-        FileType::Directory if is_state => fault_in_state(at.as_fd(), Path::new(name)),
-        FileType::Directory => match open_directory(at.as_fd(), Path::new(name)) {
-            Ok(inner) => {
-                let mut below = names(&inner)?.into_iter();
-                return below.try_for_each(|name| inspect_entry(&inner, &path.join(name), trees, violations));
-            }
-            Err(_) => Some("cannot be inspected".to_owned()),
-        },
-        _ => Some("is a special file, or a link out of the repository".to_owned()),
+fn names_in(directory: &Path) -> Option<Vec<OsString>> {
+    let opened = nofollow::open_with(directory, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+    nofollow::names(&opened).ok()
+}
+
+/// The entries of a directory that git does not make there, or the directory if it cannot be read.
+fn unknown_in(directory: &Path, known: &[String]) -> Vec<PathBuf> {
+    let Some(names) = names_in(directory) else {
+        return Vec::from_iter(directory.symlink_metadata().is_ok().then(|| directory.to_owned()));
     };
-    violations.extend(fault.map(|why| Violation::new(path.to_owned(), why)));
-    Ok(())
+    let odd = names.iter().filter(|name| !has(known, name)).map(|name| directory.join(name));
+    odd.filter(|path| !is_transient(path)).collect()
 }
 
-/// True if git makes a file or directory with this path in a repository.
-fn is_known(path: &Path, kind: FileType) -> bool {
-    let is_file = kind == FileType::RegularFile;
-    match path.iter().collect::<Vec<_>>()[..] {
-        [name] if is_file => has(&GIT.entries, name) || has(&GIT.silent, name) || is_transient(name),
-        [name] => has(&GIT.entries, name) || name == "info",
-        [first, name] if first == "info" => is_file && has(&GIT.info, name),
-        // Files in `branches` name remotes.
-        [first, ..] if first == "branches" => !is_file,
-        ref parts => parts.len() <= DEEPEST && !ALTERNATES.iter().any(|never| path == Path::new(never)),
-    }
+/// True for a file that exists only while git runs.
+fn is_transient(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    (name.ends_with(b".lock") || name.starts_with(b"gc.")) && is_file(path)
+}
+
+fn is_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.is_file())
 }
 
 /// The fault of the settings. A settings file that has another name could be changed by it later.
-fn fault_in_settings(directory: &OwnedFd, trees: &[PathBuf]) -> Option<String> {
-    let stat = rustix::fs::statat(directory, SETTINGS, AtFlags::SYMLINK_NOFOLLOW);
-    let text = read_at(directory, Path::new(SETTINGS), LONGEST);
-    match text.and_then(|text| String::from_utf8(text).map_err(io::Error::other)) {
-        Ok(text) if stat.is_ok_and(|stat| stat.st_nlink == 1) => fault_in_new_settings(&text, trees),
-        Ok(_) => Some("is not a file of one name".to_owned()),
-        Err(e) => Some(e.to_string()),
+fn fault_in_settings(config: &Path, trees: &[PathBuf]) -> Option<String> {
+    let meta = config.symlink_metadata().ok()?;
+    match read_small(config).filter(|_| meta.nlink() == 1) {
+        Some(text) => fault_in_new_settings(&text, trees),
+        None => Some("is not a small file of one name".to_owned()),
     }
 }
 
 /// The fault of the hooks. Git does not run files that end in `.sample`.
-fn fault_in_hooks(directory: &OwnedFd) -> Option<String> {
-    let sample = |hooks: &OwnedFd, name: &OsStr| {
-        name.as_bytes().ends_with(b".sample") && kind_of(hooks, name).is_ok_and(|kind| kind == FileType::RegularFile)
-    };
-    let found = open_directory(directory.as_fd(), Path::new(HOOKS)).and_then(|hooks| Ok((names(&hooks)?, hooks)));
-    match found {
-        Ok((names, hooks)) => {
-            let other = names.iter().find(|name| !sample(&hooks, name))?;
-            Some(format!("{} is not a sample", other.to_string_lossy()))
-        }
-        Err(e) => Some(e.to_string()),
-    }
+fn fault_in_hooks(hooks: &Path) -> Option<String> {
+    let is_sample = |path: &PathBuf| path.as_os_str().as_bytes().ends_with(b".sample") && is_file(path);
+    let other = unknown_in(hooks, &[]).into_iter().find(|path| !is_sample(path))?;
+    Some(format!("{} is not a sample", other.file_name().unwrap_or_default().to_string_lossy()))
 }
 
-/// True if a file exists only while git runs.
-fn is_transient(name: &OsStr) -> bool {
-    name.as_bytes().ends_with(b".lock") || name.as_bytes().starts_with(b"gc.")
+/// The state directories with files or values that git does not write.
+pub(super) fn faulty_states(directories: &[PathBuf]) -> impl Iterator<Item = Violation> {
+    let states = directories.iter().flat_map(|directory| GIT.states.keys().map(|name| directory.join(name)));
+    states.filter_map(|path| fault_in_state(&path).map(|fault| Violation::new(path, fault)))
 }
 
 /// The fault of a state directory: a file or a value that git does not write there, or a command to execute.
-pub(super) fn fault_in_state(at: BorrowedFd<'_>, state: &Path) -> Option<String> {
+fn fault_in_state(state: &Path) -> Option<String> {
     let known = GIT.states.get(state.file_name()?.to_str()?)?;
-    let Ok(directory) = open_directory(at, state) else { return Some("is not a directory".to_owned()) };
-    let Ok(names) = names(&directory) else { return Some("cannot be inspected".to_owned()) };
+    state.symlink_metadata().ok()?;
+    let Some(names) = names_in(state) else { return Some("is not a directory that can be read".to_owned()) };
     names.iter().find_map(|name| {
-        let text = name.to_str().unwrap_or_default();
+        let (path, text) = (state.join(name), name.to_str().unwrap_or_default());
         let is_patch = state.ends_with("rebase-apply") && text.bytes().all(|digit| digit.is_ascii_digit());
-        if !has(known, name) && !is_patch || kind_of(&directory, name).ok() != Some(FileType::RegularFile) {
+        if !has(known, name) && !is_patch || !is_file(&path) {
             return Some(format!("{} is not a file that git writes there", name.to_string_lossy()));
         }
-        let is_value_of: fn(&str) -> bool = match text {
-            "git-rebase-todo" | "todo" => {
-                let list = read_at(&directory, Path::new(name), LONGEST_LIST);
-                return list.map_or(true, |list| runs_commands(&list)).then(|| "names commands to execute".to_owned());
-            }
-            "strategy" => |value| has(&GIT.strategies, value),
-            "strategy_opts" | "apply-opt" => is_options,
-            "gpg_sign_opt" => |value| value.is_empty() || value.strip_prefix("-S").is_some_and(is_key),
-            "opts" => are_opts,
-            _ => return None,
-        };
-        let value = read_at(&directory, Path::new(name), LONGEST).ok().and_then(|text| String::from_utf8(text).ok());
-        let is_fine = value.is_some_and(|value| is_value_of(value.trim()));
-        (!is_fine).then(|| format!("{text} has a value that git does not write there"))
+        let is_fine = !has(&GIT.judged, name)
+            || open_small(CWD, &path, LONGEST_LIST)
+                .is_ok_and(|(_, value)| is_value_of(text, String::from_utf8_lossy(&value).trim()));
+        (!is_fine).then(|| format!("{text} has a value that git does not write there, or a command to execute"))
     })
 }
 
-/// True for options of a strategy of git, or of `git apply`, without a path.
-fn is_options(text: &str) -> bool {
-    text.bytes().all(|c| c.is_ascii_alphanumeric() || b" -='\"%".contains(&c))
-}
-
-/// True for the name of a key.
-fn is_key(text: &str) -> bool {
-    text.bytes().all(|c| c.is_ascii_alphanumeric() || b"@._".contains(&c))
-}
-
-/// True for options of a cherry-pick or revert that git writes.
-fn are_opts(text: &str) -> bool {
-    text.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "[options]").all(|line| {
-        let (key, value) = line.split_once('=').map_or((line, ""), |(key, value)| (key.trim(), value.trim()));
-        match key {
-            "strategy" => has(&GIT.strategies, value),
-            "strategy-option" => is_options(value),
-            "gpg-sign" => is_key(value),
-            "mainline" => value.bytes().all(|c| c.is_ascii_digit()),
-            "default-msg-cleanup" => value.bytes().all(|c| c.is_ascii_lowercase()),
-            _ => ["true", "false"].contains(&value) && key.bytes().all(|c| c.is_ascii_lowercase() || c == b'-'),
+/// True if git writes this value to a file of a state, or to an option in `opts`.
+fn is_value_of(name: &str, value: &str) -> bool {
+    let has_only = |text: &str, others: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c));
+    match name {
+        "git-rebase-todo" | "todo" => {
+            !value.lines().any(|line| matches!(line.split_whitespace().next(), Some("exec" | "x")))
         }
-    })
-}
-
-/// True if executing a list would run commands of it.
-fn runs_commands(list: &[u8]) -> bool {
-    let first = |line: &[u8]| line.trim_ascii_start().split(u8::is_ascii_whitespace).next().map(<[u8]>::to_vec);
-    let mut commands = list.split(|byte| *byte == b'\n').filter_map(first);
-    commands.any(|command| [&b"exec"[..], b"x"].contains(&command.as_slice()))
+        "strategy" => has(&GIT.strategies, value),
+        "strategy_opts" | "strategy-option" | "apply-opt" => has_only(value, " -='\"%"),
+        "gpg_sign_opt" => value.is_empty() || value.strip_prefix("-S").is_some_and(|key| has_only(key, "@._")),
+        "gpg-sign" | "mainline" | "default-msg-cleanup" => has_only(value, "@._"),
+        "opts" => {
+            value.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "[options]").all(|line| {
+                line.split_once('=').is_some_and(|(option, value)| is_value_of(option.trim(), value.trim()))
+            })
+        }
+        _ => ["true", "false"].contains(&value) && has_only(name, "-"),
+    }
 }
 
 /// The fault of the directory of a linked working tree that was made during a run.
 pub(super) fn fault_in_worktree(directory: &Path) -> Option<String> {
-    let Ok(opened) = open_directory(CWD, directory) else { return Some("is not a directory".to_owned()) };
-    let Ok(names) = names(&opened) else { return Some("cannot be inspected".to_owned()) };
-    if let Some(odd) = names.iter().find(|name| !has(&GIT.worktree, name) && !is_transient(name)) {
-        return Some(format!("{} is not a file that git writes there", odd.to_string_lossy()));
+    if let Some(odd) = unknown_in(directory, &GIT.worktree).first() {
+        return Some(format!("{} is not a file that git writes there", odd.display()));
     }
-    let text = |name| super::read_small(&directory.join(name)).map(|text| text.trim().to_owned());
+    let text = |name| read_small(&directory.join(name)).map(|text| text.trim().to_owned());
     if text("commondir").as_deref() != Some("../..") || text("gitdir").is_none_or(|at| !Path::new(&at).is_absolute()) {
         return Some("its commondir or gitdir has a value that git does not write there".to_owned());
     }
-    let mut states = names.iter().filter(|name| name.to_str().is_some_and(|name| GIT.states.contains_key(name)));
-    states.find_map(|name| fault_in_state(opened.as_fd(), Path::new(name)))
-}
-
-fn kind_of(directory: &OwnedFd, name: &OsStr) -> io::Result<FileType> {
-    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(FileType::from_raw_mode(stat.st_mode))
+    let state = faulty_states(&[directory.to_owned()]).next();
+    state.map(|violation| violation.reason)
 }

@@ -1,6 +1,7 @@
 //! The `config` of a repository: the programs and paths that it names, and the table of settings that are harmless in
 //! a repository that a run created.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::data::{GIT, has};
@@ -113,13 +114,15 @@ fn unquoted(value: &str) -> String {
 /// The reason why a repository that a run created may not have these settings, if any. `trees` are the trees that are
 /// searched for guarded names: the repository may have been cloned from there.
 pub(super) fn fault_in_new_settings(text: &str, trees: &[PathBuf]) -> Option<String> {
+    let is_in_trees = |path: &str| {
+        let real = directory(Path::new("/"), path);
+        real.is_some_and(|real| real == Path::new(path) && trees.iter().any(|tree| real.starts_with(tree)))
+    };
     fault(&Settings::read(text), |key, value| {
         let initial =
             has(&GIT.settings.initial, key) && ["true", "false", "0", "1", "2", "sha1", "sha256"].contains(&value);
         let is_origin = matches!(parts(key), ("remote", name, "url") if is_word(name));
-        initial
-            || is_harmless(key, value)
-            || (is_origin && is_path_in(value.strip_prefix("file://").unwrap_or(value), trees))
+        initial || is_harmless(key, value) || is_origin && is_in_trees(value.strip_prefix("file://").unwrap_or(value))
     })
 }
 
@@ -127,29 +130,28 @@ pub(super) fn fault_in_new_settings(text: &str, trees: &[PathBuf]) -> Option<Str
 /// programs, may not change.
 pub(super) fn fault_in_changed_settings(before: &str, after: &str, path: &Path) -> Option<String> {
     let (before, after) = (Settings::read(before), Settings::read(after));
-    let gone = before.entries.iter().find(|entry| !after.entries.contains(entry) && !is_known(&entry.0));
+    let gone = before.entries.iter().find(|entry| !after.entries.contains(entry) && kind_of(&entry.0).is_none());
     if let Some((key, _)) = gone {
         return Some(format!("{key} was changed"));
     }
-    let is_its = |key: &str, value: &str| {
+    // A directory outside of the project, of the same owner, as seen from its working tree.
+    let is_of_owner = |value: &str| {
+        let top = path.ancestors().find(|above| above.ends_with(".git")).and_then(Path::parent)?.canonicalize().ok()?;
+        let real = directory(&top, value).filter(|real| !real.starts_with(&top))?;
+        (real.metadata().ok()?.uid() == top.metadata().ok()?.uid()).then_some(())
+    };
+    fault(&after, |key, value| {
         let is_url = matches!(parts(key), ("remote", name, "url" | "pushurl") if is_word(name));
-        is_harmless(key, value) || (is_url && is_directory_of_owner(value, path))
-    };
-    let was_there = |key: &str, value: &str| {
         before.entries.iter().any(|entry| (entry.0.as_str(), entry.1.as_str()) == (key, value))
-    };
-    fault(&after, |key, value| was_there(key, value) || is_its(key, value))
+            || is_harmless(key, value)
+            || is_url && is_of_owner(value).is_some()
+    })
 }
 
-/// True for the path of a directory outside of the project, of the same owner, as seen from the working tree of
-/// settings at `path`.
-fn is_directory_of_owner(value: &str, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let Some(top) = path.ancestors().find(|above| above.ends_with(".git")).and_then(Path::parent) else { return false };
-    let (Ok(top), Ok(real)) = (top.canonicalize(), top.join(value).canonicalize()) else { return false };
-    let owner = |path: &Path| path.metadata().ok().filter(std::fs::Metadata::is_dir).map(|meta| meta.uid());
+/// The directory that a plain path leads to.
+fn directory(base: &Path, value: &str) -> Option<PathBuf> {
     let plain = value.bytes().all(|c| c.is_ascii_alphanumeric() || b"._/+-".contains(&c));
-    plain && !real.starts_with(&top) && owner(&real).is_some() && owner(&real) == owner(&top)
+    base.join(value).canonicalize().ok().filter(|real| plain && real.is_dir())
 }
 
 fn fault(settings: &Settings, is_fine: impl Fn(&str, &str) -> bool) -> Option<String> {
@@ -183,47 +185,30 @@ pub(crate) fn parts(key: &str) -> (&str, &str, &str) {
     (section, below, last)
 }
 
-/// True if a key is in the table.
-fn is_known(key: &str) -> bool {
-    let (section, below, last) = parts(key);
-    let named = match section {
-        "branch" => ["remote", "merge", "rebase", "description"].contains(&last),
-        "remote" => ["url", "pushurl", "fetch", "prune", "tagopt"].contains(&last),
-        _ => return has(&GIT.settings.harmless, key),
+/// The kind of the harmless values of a key; `None` if it is not in the table.
+fn kind_of(key: &str) -> Option<&'static str> {
+    let known = match parts(key) {
+        (_, "", _) => key.to_owned(),
+        (section, below, last) => format!("{section}.{}.{last}", if is_word(below) { "*" } else { below }),
     };
-    named && !below.is_empty() && is_word(below)
+    GIT.settings.harmless.get(&known).map(String::as_str)
 }
 
 /// True if a key is in the table and this value is harmless.
 fn is_harmless(key: &str, value: &str) -> bool {
-    if !is_known(key) {
-        return false;
-    }
-    if value.starts_with('-') {
-        return parts(key).2 == "tagopt" && ["--tags", "--no-tags"].contains(&value);
-    }
-    match (parts(key).0, parts(key).2) {
-        ("remote", "url" | "pushurl") => is_address(value),
-        ("remote", "fetch") => {
-            value.trim_start_matches('+').split(':').all(|side| side.starts_with("refs/") && is_word(side))
-        }
-        ("branch", "remote" | "merge") => is_word(value),
-        ("remote", "tagopt") => value.is_empty(),
-        _ => true,
-    }
+    kind_of(key).is_some_and(|kind| match kind {
+        "address" => is_address(value),
+        "references" => value.trim_start_matches('+').split(':').all(|it| it.starts_with("refs/") && is_word(it)),
+        "tags" => ["", "--tags", "--no-tags"].contains(&value),
+        "word" => is_word(value),
+        _ => !value.starts_with('-'),
+    })
 }
 
 /// True for a name that cannot be a path, an address or an option.
 fn is_word(word: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"._/*-".contains(&c);
     !word.is_empty() && !word.starts_with(['-', '/']) && !word.contains("..") && word.bytes().all(plain)
-}
-
-/// True for the plain path, or file address, of a directory in one of these trees, without links.
-fn is_path_in(value: &str, trees: &[PathBuf]) -> bool {
-    let plain = value.bytes().all(|c| c.is_ascii_alphanumeric() || b"._/+-".contains(&c));
-    let path = Path::new(value);
-    plain && trees.iter().any(|tree| path.starts_with(tree)) && path.canonicalize().is_ok_and(|real| real == path)
 }
 
 /// True for an address that git reaches over https or ssh. A local path or a remote helper program is not one.

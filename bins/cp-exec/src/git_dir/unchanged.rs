@@ -2,7 +2,7 @@
 //! program.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -13,31 +13,24 @@ use cp_common::keys::hex;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
+use super::data::GIT;
+
 /// The time limit of git, and the limit of its output.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const LONGEST: u64 = 16 << 20;
 
-const SETTINGS: [&str; 7] = [
-    "safe.directory=*",
-    "core.fsmonitor=false",
-    "core.hooksPath=/dev/null",
-    "core.attributesFile=/dev/null",
-    "core.sshCommand=false",
-    "core.untrackedCache=false",
-    "protocol.allow=never",
-];
-
-const ENVIRONMENT: [(&str, &str); 9] = [
-    ("PATH", "/usr/bin:/bin"),
-    ("HOME", "/nonexistent"),
-    ("LC_ALL", "C"),
-    ("GIT_CONFIG_NOSYSTEM", "1"),
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
-    ("GIT_NO_LAZY_FETCH", "1"),
-    ("GIT_NO_REPLACE_OBJECTS", "1"),
-    ("GIT_OPTIONAL_LOCKS", "0"),
-    ("GIT_TERMINAL_PROMPT", "0"),
-];
+/// Starts git with settings that start no program, and these variables in addition.
+pub(crate) fn start<'w>(
+    git: &Path,
+    at: &Path,
+    words: impl IntoIterator<Item = &'w str>,
+    variables: impl IntoIterator<Item = (&'w str, OsString)>,
+) -> Option<duct::ReaderHandle> {
+    let settings = GIT.outside.settings.iter().flat_map(|setting| ["-c", setting]);
+    let fixed = GIT.outside.environment.iter().map(|(name, value)| (name.as_str(), value.into()));
+    let command = duct::cmd(git, settings.chain(words)).dir(at).full_env(fixed.chain(variables).collect::<Vec<_>>());
+    command.stdin_null().stderr_null().reader().ok()
+}
 
 /// Leaves out of hidden files those that a repository has unchanged, because whoever reads the repository reads them.
 pub(crate) fn without_unchanged(git: &Path, mut hidden: Vec<PathBuf>) -> Vec<PathBuf> {
@@ -58,12 +51,11 @@ fn unchanged(git: &Path, top: &Path, paths: &[PathBuf]) -> Option<BTreeSet<PathB
     let link = super::read_small(&top.join(".git"));
     let directory = link.map_or_else(|| top.join(".git"), |text| top.join(text.trim().trim_start_matches("gitdir: ")));
     let names = paths.iter().map(|path| path.strip_prefix(top).ok()?.to_str()).collect::<Option<Vec<_>>>()?;
-    let settings = SETTINGS.iter().flat_map(|setting| ["-c", setting]);
-    let words = settings.chain(["--literal-pathspecs", "ls-files", "-s", "-z", "--"]).chain(names);
-    let environment = ENVIRONMENT.map(|(name, value)| (name, OsStr::new(value)));
-    let environment = environment.into_iter().chain([("GIT_DIR", directory.as_os_str())]).collect::<Vec<_>>();
-    let command = duct::cmd(git, words).dir(&directory).full_env(environment);
-    let listed = output_of(&command.stdin_null().stderr_null().reader().ok()?).ok()?;
+    let words = ["--literal-pathspecs", "ls-files", "-s", "-z", "--"].into_iter().chain(names);
+    let variables = [("HOME", "/nonexistent"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null")];
+    let variables = variables.map(|(name, value)| (name, value.into())).into_iter();
+    let reader = start(git, &directory, words, variables.chain([("GIT_DIR", directory.clone().into())]))?;
+    let listed = output_of(&reader).ok()?;
     let is_unchanged = |entry: &[u8]| {
         let text = String::from_utf8_lossy(entry);
         let (known, name) = text.split_once('\t')?;

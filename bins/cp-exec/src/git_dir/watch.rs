@@ -4,9 +4,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::settings::fault_in_changed_settings;
-use super::{LONGEST, Repository};
+use super::{LONGEST, Repository, Violation};
 use crate::file_id::FileId;
-use crate::nofollow::{self, NewFile, Node};
+use crate::nofollow::{self, NewFile};
 
 /// The time without events after which another process counts as done. `git push -u` replaces its file twice.
 const QUIET: Duration = Duration::from_millis(10);
@@ -33,7 +33,8 @@ const REPLACING: ReadFlags =
 
 /// The files and directories of repositories that are mounts in a run.
 pub(crate) struct Watch {
-    inotify: OwnedFd,
+    /// `None` if the kernel gives none. Then the files are only compared after the run.
+    inotify: Option<OwnedFd>,
     bound: Vec<Bound>,
     /// Names that nobody but the run can give a file now.
     unused: Vec<Name>,
@@ -48,13 +49,18 @@ struct Name {
 }
 
 impl Name {
+    fn of(path: &Path) -> Option<Self> {
+        let directory = nofollow::open_with(path.parent()?, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+        Some(Self { path: path.to_owned(), directory, watch: -1 })
+    }
+
     fn last(&self) -> &OsStr {
         self.path.file_name().unwrap_or_default()
     }
 
-    fn node(&self) -> Option<Node> {
-        let stat = rustix::fs::statat(&self.directory, self.last(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        Some((stat.st_dev, stat.st_ino))
+    fn open(&self) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.directory, self.last(), flags, Mode::empty()).ok()
     }
 }
 
@@ -70,54 +76,44 @@ struct Bound {
 }
 
 impl Watch {
-    /// `unused`: paths that get no placeholder.
-    pub(super) fn begin(repositories: &[Repository], unused: &[PathBuf]) -> io::Result<Self> {
-        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let mut watch = Self { inotify, bound: Vec::new(), unused: Vec::new() };
-        for repository in repositories {
-            for path in repository.protected().filter(|path| !unused.contains(path)) {
-                let Some(name) = watch.name(path, repository)? else { continue };
-                let opened = rustix::fs::openat(
-                    &name.directory,
-                    name.last(),
-                    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                    Mode::empty(),
-                );
-                let Ok(held) = opened else { continue };
-                let text = super::read_small(path);
-                watch.bound.push(Bound { name, held, text, replaced: false, written: false });
-            }
-            for path in unused.iter().filter(|path| path.starts_with(&repository.path)) {
-                let name = watch.name(path, repository)?;
-                watch.unused.extend(name);
+    pub(super) fn begin(repositories: &[Repository], missing: &mut Vec<String>) -> Self {
+        let mut names: Vec<Name> =
+            repositories.iter().flat_map(Repository::protected).filter_map(|path| Name::of(path)).collect();
+        let inotify = observe(&mut names, repositories);
+        let inotify = inotify.map_err(|e| {
+            missing.push(format!("repository: changes of its settings beside the run are not noticed: {e}"));
+        });
+        let mut watch = Self { inotify: inotify.ok(), bound: Vec::new(), unused: Vec::new() };
+        for name in names {
+            match name.open() {
+                Some(held) => {
+                    let text = super::read_small(&name.path);
+                    watch.bound.push(Bound { name, held, text, replaced: false, written: false });
+                }
+                None => watch.unused.push(name),
             }
         }
-        Ok(watch)
+        watch
     }
 
-    fn name(&self, path: &Path, repository: &Repository) -> io::Result<Option<Name>> {
-        let Some(parent) = path.parent() else { return Ok(None) };
-        let Ok(directory) = nofollow::open_with(parent, OFlags::RDONLY | OFlags::DIRECTORY) else { return Ok(None) };
-        let replacing = WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE | WatchFlags::ONLYDIR;
-        // In a working tree files are written all the time.
-        let is_inside = parent.starts_with(&repository.path);
-        let writing = if is_inside { WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE } else { WatchFlags::empty() };
-        let watch = inotify::add_watch(&self.inotify, parent, replacing | writing)?;
-        Ok(Some(Name { path: path.to_owned(), directory, watch }))
+    /// The descriptor to wait for.
+    pub(crate) fn source(&self) -> Option<PollFd<'_>> {
+        self.inotify.as_ref().map(|inotify| PollFd::new(inotify, PollFlags::IN))
     }
 
     /// Processes pending events. True if a file is to be covered anew. The error is the reason to end the run: it made
     /// a file that it must not have, which is removed.
     pub(crate) fn look(&mut self) -> Result<bool, String> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        let Some(inotify) = &self.inotify else { return Ok(false) };
+        let mut reader = Reader::new(inotify, &mut buffer);
         let mut made = None;
         while let Ok(event) = reader.next() {
             let last = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
             let is_full = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
             let is_it = |name: &Name| name.watch == event.wd() && Some(name.last()) == last;
             for name in self.unused.iter().filter(|name| is_full || is_it(name)) {
-                if name.node().is_some() {
+                if name.open().is_some() {
                     let _ = rustix::fs::unlinkat(&name.directory, name.last(), AtFlags::empty());
                     made = Some(format!("it made {}, which leads git to other settings", name.path.display()));
                 }
@@ -152,7 +148,7 @@ impl Watch {
         let end = Instant::now() + PATIENCE;
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(QUIET.subsec_nanos()) };
         while Instant::now() < end {
-            let mut fds = [PollFd::new(&self.inotify, PollFlags::IN)];
+            let mut fds = Vec::from_iter(self.source());
             let is_quiet = rustix::event::poll(&mut fds, Some(&timeout)).is_ok_and(|events| events == 0);
             self.look()?;
             if is_quiet && !self.bound.iter().any(|bound| bound.replaced && bound.is_locked()) {
@@ -164,31 +160,39 @@ impl Watch {
 
     /// The reason why a file that was replaced may not stay unexamined.
     pub(super) fn unsettled(&mut self) -> Option<String> {
-        let found = self.look();
-        let fault = || self.bound.iter().filter(|bound| bound.replaced).find_map(|bound| bound.read().err());
-        found.map_or_else(Some, |_| fault())
+        let fault = |bound: &Bound| bound.read().err().map(|fault| bound.wrong(&fault));
+        self.look().map_or_else(Some, |_| self.bound.iter().filter(|bound| bound.replaced).find_map(fault))
     }
 
-    /// The text of a file that was there before the run, or that was accepted last.
-    pub(super) fn accepted(&self, path: &Path) -> Option<&str> {
-        self.bound.iter().find(|bound| bound.name.path == path)?.text.as_deref()
-    }
-
-    /// True if the run may have written the current content of a path.
-    pub(super) fn may_be_written(&self, path: &Path) -> bool {
-        self.bound.iter().any(|bound| bound.name.path == path && bound.written)
+    /// The files that the run may have written and that must not stay, with the text that was there before, or that was
+    /// accepted last. `private`: the run had mounts of its own.
+    pub(super) fn compare(&self, private: bool) -> impl Iterator<Item = Violation> {
+        let is_observed = private && self.inotify.is_some();
+        let bound = self.bound.iter().filter(move |bound| bound.text.is_some() && (bound.written || !is_observed));
+        bound.filter_map(|bound| {
+            let reason = bound.read().err()?;
+            Some(Violation { path: bound.name.path.clone(), reason, put_back: bound.text.clone() })
+        })
     }
 }
 
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
+/// Watches the directories of some names.
+fn observe(names: &mut [Name], repositories: &[Repository]) -> io::Result<OwnedFd> {
+    let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+    for Name { path, watch, .. } in names {
+        let parent = path.parent().unwrap_or(path);
+        let replacing = WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE | WatchFlags::ONLYDIR;
+        // In a working tree files are written all the time.
+        let is_inside = repositories.iter().any(|repository| parent.starts_with(&repository.path));
+        let writing = if is_inside { WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE } else { WatchFlags::empty() };
+        *watch = inotify::add_watch(&inotify, parent, replacing | writing)?;
     }
+    Ok(inotify)
 }
 
 impl Bound {
     fn is_in_place(&self) -> bool {
-        self.name.node() == nofollow::node(&self.held).ok()
+        self.name.open().and_then(|now| nofollow::node(&now).ok()) == nofollow::node(&self.held).ok()
     }
 
     /// True if its directory was removed.
@@ -202,29 +206,23 @@ impl Bound {
             .is_ok()
     }
 
-    /// The replacement and its text. The error is its fault.
+    /// The file that has the name now, and its text. The error is its fault.
     fn read(&self) -> Result<(File, String), String> {
-        let wrong = |why: &str| format!("{} was replaced beside the run: {why}", self.name.path.display());
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let read = || -> io::Result<(File, String)> {
-            let file = File::from(rustix::fs::openat(&self.name.directory, self.name.last(), flags, Mode::empty())?);
-            let meta = file.metadata()?;
-            if !meta.is_file() || meta.len() > LONGEST {
-                return Err(io::Error::other("is not a small regular file"));
-            }
-            let mut text = String::new();
-            (&file).take(LONGEST).read_to_string(&mut text)?;
-            Ok((file, text))
-        };
-        let (file, text) = read().map_err(|e| wrong(&e.to_string()))?;
-        let before = self.text.as_ref().ok_or_else(|| wrong("it was not a file before"))?;
+        let (file, bytes) =
+            super::open_small(&self.name.directory, Path::new(self.name.last()), LONGEST).map_err(|e| e.to_string())?;
+        let text = String::from_utf8(bytes).map_err(|e| e.to_string())?;
+        let before = self.text.as_ref().ok_or("it was not a file before")?;
         let fault = if text == *before { None } else { fault_in_changed_settings(before, &text, &self.name.path) };
-        fault.map_or(Ok((file, text)), |fault| Err(wrong(&fault)))
+        fault.map_or(Ok((file, text)), Err)
+    }
+
+    fn wrong(&self, fault: &str) -> String {
+        format!("{} was replaced beside the run: {fault}", self.name.path.display())
     }
 
     /// Puts a copy of the replacement in its place, which is covered before it has the name.
     fn renew(&mut self, cover: &mut dyn FnMut(&Path) -> Result<(), String>) -> Result<(), String> {
-        let (file, text) = self.read()?;
+        let (file, text) = self.read().map_err(|fault| self.wrong(&fault))?;
         let failed = |e: io::Error| format!("{} cannot be covered anew: {e}", self.name.path.display());
         let directory = self.name.directory.as_fd();
         let mut new = NewFile::make(directory).map_err(failed)?;

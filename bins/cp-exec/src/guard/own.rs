@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::{Home, make_directory};
 use serde::{Deserialize, Serialize};
 
-use crate::serde_paths::path_bytes;
+use crate::sandbox::plan::Identity;
 
 /// Parts of a repository of which one changes when somebody works in it. The first is the repository.
 const PARTS: [&str; 9] =
@@ -19,10 +19,7 @@ const FULL: u64 = 1 << 20;
 
 #[derive(Deserialize, PartialEq, Eq, Serialize)]
 struct Made {
-    #[serde(with = "path_bytes")]
-    path: PathBuf,
-    dev: u64,
-    ino: u64,
+    repository: Identity,
     /// The newest change time of its parts.
     changed: (i64, i64),
 }
@@ -32,7 +29,7 @@ impl Made {
         let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
         let parts = PARTS.iter().filter_map(|part| fs::symlink_metadata(path.join(part)).ok());
         let changed = parts.map(|meta| (meta.ctime(), meta.ctime_nsec())).max()?;
-        Some(Self { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), changed })
+        Some(Self { repository: Identity::of(path, &meta), changed })
     }
 }
 
@@ -44,7 +41,8 @@ fn list(home: &Home) -> PathBuf {
 pub(crate) fn made_by_runs(home: &Home) -> Vec<PathBuf> {
     let text = fs::read_to_string(list(home)).unwrap_or_default();
     let known = text.lines().filter_map(|line| serde_json::from_str::<Made>(line).ok());
-    known.filter(|known| Made::now(&known.path).as_ref() == Some(known)).map(|known| known.path).collect()
+    let is_same = |known: &Made| Made::now(&known.repository.path).as_ref() == Some(known);
+    known.filter(is_same).map(|known| known.repository.path).collect()
 }
 
 /// Adds the repositories that a run has left. Errors are ignored, because an unknown repository is its owner's.

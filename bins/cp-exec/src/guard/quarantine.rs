@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cp_common::home::Home;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 
-use crate::nofollow::{copy, names, open_directory, remove};
+use crate::nofollow::{copy, names, open_directory, open_with, remove};
 use crate::sandbox::report::Quarantined;
 
 /// The maximum depth to which directories are copied if they cannot be moved.
@@ -21,11 +21,13 @@ pub(super) struct Quarantine<'a> {
     home: &'a Home,
     /// The directory of this run, its descriptor, and the number of entries in it.
     place: Option<(PathBuf, OwnedFd, u32)>,
+    /// What was quarantined, or should have been.
+    pub found: Vec<Quarantined>,
 }
 
 impl<'a> Quarantine<'a> {
     pub(super) fn of(home: &'a Home) -> Self {
-        Self { home, place: None }
+        Self { home, place: None, found: Vec::new() }
     }
 
     /// Creates a directory for one entry.
@@ -47,39 +49,36 @@ impl<'a> Quarantine<'a> {
         Ok((path.join(&name), open_directory(directory.as_fd(), Path::new(&name))?))
     }
 
-    /// Moves a path into quarantine.
-    pub(super) fn move_in(&mut self, path: &Path, reason: Option<String>) -> Quarantined {
-        let mut moved = || -> io::Result<PathBuf> {
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(io::ErrorKind::InvalidInput.into());
-            };
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let parent = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-            let (to, slot) = self.slot()?;
-            match rustix::fs::renameat(&parent, name, &slot, name) {
-                Err(rustix::io::Errno::XDEV) => {
-                    copy_all(parent.as_fd(), slot.as_fd(), Path::new(name), DEEPEST)?;
-                    remove(parent.as_fd(), name)?;
-                }
-                other => other?,
-            }
-            Ok(to.join(name))
-        };
-        quarantine_record(path, moved(), reason)
+    /// Moves a path into quarantine. True if it was moved.
+    pub(super) fn take(&mut self, path: &Path, reason: Option<String>) -> bool {
+        let moved = self.move_in(path).map(Some);
+        self.record(path, moved, reason)
     }
-}
 
-fn quarantine_record(path: &Path, moved: io::Result<PathBuf>, reason: Option<String>) -> Quarantined {
-    let (moved_to, error) = match moved {
-        Ok(to) => (Some(to.display().to_string()), None),
-        Err(e) => (None, Some(e.to_string())),
-    };
-    Quarantined { path: path.display().to_string(), reason, moved_to, error }
-}
+    pub(super) fn move_in(&mut self, path: &Path) -> io::Result<PathBuf> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let parent = open_with(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let (to, slot) = self.slot()?;
+        match rustix::fs::renameat(&parent, name, &slot, name) {
+            Err(rustix::io::Errno::XDEV) => {
+                copy_all(parent.as_fd(), slot.as_fd(), Path::new(name), DEEPEST)?;
+                remove(parent.as_fd(), name)?;
+            }
+            other => other?,
+        }
+        Ok(to.join(name))
+    }
 
-/// Reports a path that could not be inspected.
-pub(super) fn failed(path: &Path, error: io::Error) -> Quarantined {
-    quarantine_record(path, Err(error), None)
+    /// Records a path with its new path, if it has one, or with the error. True if it has a new path.
+    pub(super) fn record(&mut self, path: &Path, moved: io::Result<Option<PathBuf>>, reason: Option<String>) -> bool {
+        let error = moved.as_ref().err().map(io::Error::to_string);
+        let moved_to = moved.ok().flatten().map(|to| to.display().to_string());
+        let is_moved = moved_to.is_some();
+        self.found.push(Quarantined { path: path.display().to_string(), reason, moved_to, error });
+        is_moved
+    }
 }
 
 /// Copies files and directories. The target of a link is stored as text; of other entries only the name is stored.
@@ -118,12 +117,11 @@ mod tests {
         let home = root.join("home");
         let own = Home::find(Some(&home)).unwrap();
         let mut quarantine = Quarantine::of(&own);
-        let undone = quarantine.move_in(&root.join("w/.vscode"), None);
-        let kept = PathBuf::from(undone.moved_to.unwrap());
+        let kept = quarantine.move_in(&root.join("w/.vscode")).unwrap();
         assert!(kept.starts_with(&home) && !root.join("w/.vscode").exists());
         assert_eq!(fs::read_to_string(kept.join("deep/tasks.json")).unwrap(), "x");
         std::os::unix::fs::symlink("w", root.join("link")).unwrap();
         fs::write(root.join("w/.bashrc"), "x").unwrap();
-        assert!(quarantine.move_in(&root.join("link/.bashrc"), None).error.is_some(), "no link is followed");
+        assert!(quarantine.move_in(&root.join("link/.bashrc")).is_err(), "no link is followed");
     }
 }

@@ -24,8 +24,8 @@ pub(crate) fn prepare(directory: &Path, most_bytes: u64, most_entries: u64) -> R
     rustix::fs::utimensat(CWD, directory, &Timestamps { last_access: now, last_modification: now }, AtFlags::empty())
         .map_err(|e| Error::io("the session's /tmp", e).in_file(directory))?;
     directory.parent().into_iter().for_each(remove_unused);
-    let mut left = (most_bytes, most_entries);
-    if fits(directory, &mut left).map_err(|e| Error::io("the session's /tmp", e).in_file(directory))? {
+    let fits = fits(directory, most_bytes, most_entries);
+    if fits.map_err(|e| Error::io("the session's /tmp", e).in_file(directory))? {
         return Ok(());
     }
     Err(refuse(
@@ -55,26 +55,24 @@ fn remove_unused(all: &Path) {
     }
 }
 
-/// True if everything in a directory fits into the remaining bytes and entries, which are decreased.
-fn fits(directory: &Path, left: &mut (u64, u64)) -> std::io::Result<bool> {
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        // Another command removed the directory in the meantime, or made it unreadable.
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => return Ok(true),
-        Err(e) => return Err(e),
-    };
-    for entry in entries {
-        let entry = entry?;
-        let meta = match entry.metadata() {
-            // Another command of the session removed the entry in the meantime.
-            Err(e) if e.kind() == ErrorKind::NotFound => continue,
-            meta => meta?,
+/// True if a directory holds at most so many bytes and entries.
+fn fits(directory: &Path, most_bytes: u64, most_entries: u64) -> std::io::Result<bool> {
+    let (mut bytes, mut count, mut pending) = (0, 0, vec![directory.to_owned()]);
+    while let Some(directory) = pending.pop() {
+        let entries = match fs::read_dir(directory) {
+            // Another command removed the directory in the meantime, or made it unreadable.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => continue,
+            read => read?,
         };
-        let counted = left.0.checked_sub(meta.blocks() * 512).zip(left.1.checked_sub(1));
-        let Some(counted) = counted else { return Ok(false) };
-        *left = counted;
-        if meta.is_dir() && !fits(&entry.path(), left)? {
-            return Ok(false);
+        for entry in entries {
+            let entry = entry?;
+            // Another command of the session may have removed the entry in the meantime.
+            let Ok(meta) = entry.metadata() else { continue };
+            (bytes, count) = (bytes + meta.blocks() * 512, count + 1);
+            if bytes > most_bytes || count > most_entries {
+                return Ok(false);
+            }
+            pending.extend(meta.is_dir().then(|| entry.path()));
         }
     }
     Ok(true)

@@ -2,7 +2,7 @@
 //! the home until the result is on the ledger. The process holds a lock on the file, so the next start can find runs
 //! that were not finished.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Watched;
 use super::finish;
-use crate::git_dir::{KnownParts, Snapshot};
+use crate::git_dir::{Repository, Snapshot};
 use crate::sandbox::report::Quarantined;
 use crate::sandbox::{has_ended, processes};
 
@@ -24,9 +24,6 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// The longest time that the processes of a killed run may take to end. The kernel kills them immediately.
 const ENDING: Duration = Duration::from_secs(2);
-
-/// The longest time until a new file of a run gets its final name.
-const UNFINISHED: Duration = Duration::from_mins(10);
 
 /// The state of a run until its result is on the ledger.
 #[derive(Deserialize, Serialize)]
@@ -37,8 +34,6 @@ struct Record {
     /// The process session of the run's first process.
     processes: u32,
     watched: Watched,
-    /// For each repository of `watched`.
-    parts: Vec<KnownParts>,
 }
 
 /// A run without a result on the ledger.
@@ -54,19 +49,17 @@ impl OpenRun {
         intent: u64,
         processes: u32,
         watched: &Watched,
-        parts: Vec<KnownParts>,
     ) -> Result<Self> {
         let directory = home.state("runs");
         make_directory(&directory)?;
-        let name = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
-        let (hidden, path) = (directory.join(format!(".{name}")), directory.join(format!("{name}.json")));
-        let record = Record { ledger: ledger.to_owned(), intent, processes, watched: watched.clone(), parts };
+        let path = directory.join(format!("{}-{}.json", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed)));
+        let record = Record { ledger: ledger.to_owned(), intent, processes, watched: watched.clone() };
         let write = || -> std::io::Result<File> {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&hidden)?;
+            let gate = gate(&directory)?;
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
             file.lock()?;
+            drop(gate);
             file.write_all(&serde_json::to_vec(&record)?)?;
-            // The rename makes the file appear complete and locked.
-            fs::rename(&hidden, &path)?;
             Ok(file)
         };
         let locked = write().map_err(|e| Error::io("cannot keep what was there before the run", e).in_file(&path))?;
@@ -97,29 +90,33 @@ pub(crate) struct Settled {
     _open: OpenRun,
 }
 
+/// Held while the file of a run has no lock yet.
+fn gate(directory: &Path) -> std::io::Result<File> {
+    let gate = File::open(directory)?;
+    gate.lock()?;
+    Ok(gate)
+}
+
 /// Quarantines the guarded files of killed runs of this ledger.
 pub(crate) fn settle(home: &Home, ledger: &Path) -> Vec<Settled> {
-    let entries = fs::read_dir(home.state("runs")).into_iter().flatten().flatten();
-    let (files, unfinished): (Vec<PathBuf>, Vec<PathBuf>) =
-        entries.map(|entry| entry.path()).partition(|path| path.extension().is_some_and(|end| end == "json"));
-    unfinished.iter().filter(|path| is_abandoned(path)).for_each(|path| drop(fs::remove_file(path)));
-    files.into_iter().filter_map(|path| settle_one(path, home, ledger)).collect()
+    let directory = home.state("runs");
+    let Ok(gate) = gate(&directory) else { return Vec::new() };
+    let paths = fs::read_dir(&directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let ended: Vec<_> = paths.filter_map(|path| Some((ended(&path)?, path))).collect();
+    drop(gate);
+    ended.into_iter().filter_map(|(file, path)| settle_one(path, file, home, ledger)).collect()
 }
 
-/// True if a file without its final name belongs to a process that was killed before its run began.
-fn is_abandoned(path: &Path) -> bool {
-    let modified = fs::symlink_metadata(path).and_then(|meta| meta.modified());
-    modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > UNFINISHED))
-}
-
-fn settle_one(path: PathBuf, home: &Home, ledger: &Path) -> Option<Settled> {
-    let mut file = File::open(&path).ok()?;
-    if let Err(TryLockError::WouldBlock | TryLockError::Error(_)) = file.try_lock() {
-        return None;
-    }
+/// The file of a run whose process has ended.
+fn ended(path: &Path) -> Option<File> {
+    let file = File::open(path).ok()?;
+    file.try_lock().ok()?;
     // The process may have removed the file just before it released the lock.
-    let held = file.metadata().ok()?;
-    fs::symlink_metadata(&path).ok().filter(|now| (now.dev(), now.ino()) == (held.dev(), held.ino()))?;
+    let (held, now) = (file.metadata().ok()?, fs::symlink_metadata(path).ok()?);
+    ((now.dev(), now.ino()) == (held.dev(), held.ino())).then_some(file)
+}
+
+fn settle_one(path: PathBuf, mut file: File, home: &Home, ledger: &Path) -> Option<Settled> {
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
     let mut lines = text.split(|byte| *byte == b'\n');
@@ -129,14 +126,12 @@ fn settle_one(path: PathBuf, home: &Home, ledger: &Path) -> Option<Settled> {
         return None;
     }
     let open = OpenRun { path, file };
-    // A file is incomplete only after a power failure. It is removed.
-    let record = record.ok()?;
-    wait_for_end(&sessions.chain([record.processes]).collect::<Vec<u32>>());
-    let repositories = record.watched.repositories.iter().zip(&record.parts);
-    let in_repositories = repositories.flat_map(|(repository, known)| known.compare(repository)).collect();
-    let quarantined = finish(&record.watched, in_repositories, home, true).quarantined;
-    let snapshots = record.parts.into_iter().filter_map(|known| known.snapshot).collect();
-    Some(Settled { intent: record.intent, quarantined, snapshots, _open: open })
+    // A file is incomplete if its process was killed before the run began. It is removed.
+    let Record { intent, processes, watched, .. } = record.ok()?;
+    wait_for_end(&sessions.chain([processes]).collect::<Vec<u32>>());
+    let in_repositories = watched.repositories.iter().flat_map(Repository::compare).collect();
+    let quarantined = finish(&watched, in_repositories, home, true).quarantined;
+    Some(Settled { intent, quarantined, snapshots: watched.snapshots(), _open: open })
 }
 
 /// Waits until no process of some sessions exists. The kernel kills the processes of a killed run immediately, but

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::git_dir::{self, Repository};
+use crate::git_dir::{self, Repository, Snapshot};
 use crate::guard::made_by_runs;
 use crate::names::Guarded;
 use crate::policy::Policy;
@@ -28,13 +28,13 @@ pub(crate) struct Watched {
     pub trees: Vec<PathBuf>,
     /// The guarded paths that exist before the run.
     pub known: Vec<Identity>,
+    /// Dangerous parts of repositories that are hidden or read-only as a whole.
+    closed: Vec<Identity>,
     /// Repositories that the run may write.
     pub repositories: Vec<Repository>,
     /// Repositories that earlier runs made. They are as writable as those that this run makes.
     #[serde(with = "any_bytes")]
     pub own: Vec<PathBuf>,
-    /// Dangerous parts of repositories that are hidden or read-only as a whole.
-    pub closed: Vec<Identity>,
     /// Pristine paths of the policy that do not exist.
     #[serde(with = "any_bytes")]
     pub absent: Vec<PathBuf>,
@@ -69,23 +69,22 @@ impl Watched {
         found.repositories.retain(|path| !own.contains(path));
         found.paths.retain(|path| !own.iter().any(|own| path.starts_with(own)));
         found.repositories.retain(|path| !listed.contains(path));
-        let closed: Vec<PathBuf> =
-            Guarded { paths: without.clone(), repositories: without, ..Guarded::default() }.into_paths();
-        let closed = closed.iter().filter_map(|path| identity(path)).collect();
         let mut absent = policy.pristine_and_absent();
         absent.retain(|path| trees.iter().any(|root| path.starts_with(root)));
         let files: Vec<PathBuf> = found.paths.iter().filter(|path| path.ends_with(".git")).cloned().collect();
         let mut repositories = git_dir::find(&found.repositories, &files, &trees);
         repositories.retain(|repository| !view.is_within(Operation::Hidden, &repository.path));
-        let known =
-            found.paths.iter().filter(|path| !listed.contains(path)).filter_map(|path| identity(path)).collect();
+        found.paths.retain(|path| !listed.contains(path));
+        let closed = Guarded { paths: without.clone(), repositories: without, ..Guarded::default() }.into_paths();
+        let closed = closed.iter().filter_map(|path| identity(path)).collect();
+        let known = found.paths.iter().filter_map(|path| identity(path)).collect();
         let link = |path: PathBuf| Some(KnownLink { link: identity(&path)?, target: fs::read_link(&path).ok()? });
         Self {
             trees,
             known,
+            closed,
             repositories,
             own,
-            closed,
             absent,
             links: links.into_iter().filter(|path| !listed.contains(path)).filter_map(link).collect(),
             listed,
@@ -103,6 +102,16 @@ impl Watched {
             view.add(Operation::Execute, true, repository.hooks.iter().cloned());
             view.add(Operation::Empty, false, [repository.path.join(git_dir::KEEP)]);
         }
+    }
+
+    /// The guarded paths and dangerous parts before the run.
+    pub(super) fn before(&self) -> impl Iterator<Item = &Identity> {
+        self.known.iter().chain(&self.closed)
+    }
+
+    /// What was kept of the repositories.
+    pub(crate) fn snapshots(&self) -> Vec<Snapshot> {
+        self.repositories.iter().filter_map(|repository| repository.known.snapshot.clone()).collect()
     }
 
     /// Removes trees and repositories that the view does not make writable, so that their content is not attributed to

@@ -6,20 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::{MatchState, NameMatch, REPOSITORY};
+use super::{MatchState, NAMES, REPOSITORY};
 use crate::nofollow::follow;
-
-/// Parts of a repository that name programs or redirect git to other directories.
-const OF_REPOSITORY: [&str; 8] = [
-    "commondir",
-    "config",
-    "config.worktree",
-    "hooks",
-    "info/attributes",
-    "modules",
-    "objects/info/alternates",
-    "worktrees",
-];
 
 /// Guarded paths in some trees.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +30,7 @@ impl Guarded {
 
 /// Collects guarded paths during a walk.
 pub(crate) struct Guards<'a> {
-    found: Guarded,
+    pub found: Guarded,
     /// Repositories that are not searched.
     known: &'a [PathBuf],
     /// The links that are followed; `None` means all. A link of the run does not give a guarded name to another path.
@@ -50,7 +38,7 @@ pub(crate) struct Guards<'a> {
     /// The writable trees. Commands cannot change other paths.
     pub trees: Vec<PathBuf>,
     /// Targets of links, with the partial names that continue there.
-    linked: Vec<(PathBuf, MatchState)>,
+    pub linked: Vec<(PathBuf, MatchState)>,
 }
 
 impl<'a> Guards<'a> {
@@ -58,39 +46,34 @@ impl<'a> Guards<'a> {
         Self { found: Guarded::default(), known, followed, trees, linked: Vec::new() }
     }
 
-    /// Records an entry if it is guarded. Otherwise returns the names to search for in it, if it is a directory.
-    pub(crate) fn record(&mut self, step: NameMatch, name: &[u8], kind: FileType, path: &Path) -> Option<MatchState> {
-        let is_repository = name == REPOSITORY.as_bytes();
-        match step {
-            _ if is_repository && kind == FileType::Directory => {
-                if !self.known.iter().any(|known| known == path) {
-                    self.found.repositories.push(path.to_owned());
-                }
-                None
+    /// Records an entry if it is guarded. Otherwise returns the names to search for in it, if it is a directory. `below` is
+    /// the state of the search in it, `None` if its name is guarded.
+    pub(crate) fn record(
+        &mut self,
+        below: Option<MatchState>,
+        name: &[u8],
+        kind: FileType,
+        path: &Path,
+    ) -> Option<MatchState> {
+        let below = below.filter(|_| name != REPOSITORY.as_bytes());
+        if name == REPOSITORY.as_bytes() && kind == FileType::Directory {
+            if !self.known.iter().any(|known| known == path) {
+                self.found.repositories.push(path.to_owned());
             }
-            step if kind == FileType::Symlink => {
-                self.record_link(step, is_repository, path);
-                None
-            }
-            NameMatch::Guarded => {
-                self.found.paths.push(path.to_owned());
-                None
-            }
-            _ if is_repository || is_device(kind) => {
-                self.found.paths.push(path.to_owned());
-                None
-            }
-            NameMatch::Inside(within) => within.can_match().then_some(within),
+        } else if kind == FileType::Symlink {
+            self.record_link(below, path);
+        } else if below.is_none() || is_device(kind) {
+            self.found.paths.push(path.to_owned());
+        } else {
+            return below.filter(MatchState::can_match);
         }
+        None
     }
 
-    fn record_link(&mut self, step: NameMatch, is_repository: bool, path: &Path) {
-        let within = match step {
-            NameMatch::Guarded => None,
-            NameMatch::Inside(_) if is_repository => None,
-            NameMatch::Inside(within) if within.has_partial() && !within.in_packages => Some(within),
-            NameMatch::Inside(_) => return,
-        };
+    fn record_link(&mut self, below: Option<MatchState>, path: &Path) {
+        if below.as_ref().is_some_and(|below| !below.has_partial() || below.in_packages) {
+            return;
+        }
         self.found.links.push(path.to_owned());
         if self.followed.is_some_and(|followed| !followed.iter().any(|known| known == path)) {
             return;
@@ -100,21 +83,13 @@ impl<'a> Guards<'a> {
         if !self.trees.iter().any(|tree| target != *tree && target.starts_with(tree)) {
             return;
         }
-        match within {
-            Some(within) => self.linked.push((target, within.linked())),
-            None if fs::symlink_metadata(&target).is_ok() && !is_repository => self.found.paths.push(target),
+        match below {
+            Some(below) => self.linked.push((target, below.linked())),
+            None if fs::symlink_metadata(&target).is_ok() && !path.ends_with(REPOSITORY) => {
+                self.found.paths.push(target)
+            }
             None => {}
         }
-    }
-
-    /// The next target of a link.
-    pub(crate) fn next_linked(&mut self) -> Option<(PathBuf, MatchState)> {
-        self.linked.pop()
-    }
-
-    /// Records a directory that cannot be searched.
-    pub(crate) fn record_closed(&mut self, directory: &Path) {
-        self.found.paths.push(directory.to_owned());
     }
 
     /// Records a bare repository.
@@ -133,11 +108,8 @@ impl<'a> Guards<'a> {
 }
 
 /// True if an entry that is not a directory may be guarded. Other entries need no path, which saves time.
-pub(crate) fn may_matter(step: &NameMatch, name: &[u8], kind: FileType) -> bool {
-    matches!(step, NameMatch::Guarded)
-        || name == REPOSITORY.as_bytes()
-        || is_device(kind)
-        || matches!(step, NameMatch::Inside(within) if within.has_partial())
+pub(crate) fn may_matter(below: Option<&MatchState>, name: &[u8], kind: FileType) -> bool {
+    below.is_none_or(MatchState::has_partial) || name == REPOSITORY.as_bytes() || is_device(kind)
 }
 
 fn is_device(kind: FileType) -> bool {
@@ -146,6 +118,6 @@ fn is_device(kind: FileType) -> bool {
 
 /// The parts of a repository that name programs or redirect git.
 fn parts_of_repository(repository: &Path) -> impl Iterator<Item = PathBuf> {
-    let parts = OF_REPOSITORY.map(|part| repository.join(part));
-    parts.into_iter().filter(|path| fs::symlink_metadata(path).is_ok())
+    let parts = NAMES.repository.iter().map(|part| repository.join(part));
+    parts.filter(|path| fs::symlink_metadata(path).is_ok())
 }

@@ -5,7 +5,6 @@ mod find;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -18,6 +17,7 @@ use crate::nofollow::follow;
 #[derive(Deserialize)]
 struct Table {
     packages: Vec<String>,
+    repository: Vec<String>,
     reader: Vec<Reader>,
 }
 
@@ -36,88 +36,45 @@ const fn in_packages() -> bool {
 /// The name of the directory of a repository.
 pub(crate) const REPOSITORY: &str = ".git";
 
-/// A node of the tree of name components.
-#[derive(Default)]
-struct Node {
-    plain: HashMap<String, usize>,
-    /// Components with wildcards.
-    patterns: Vec<(String, usize)>,
-    /// Set if a name ends at this node: the name is guarded everywhere, or everywhere except in packages.
-    guards: Option<Scope>,
+struct Name {
+    components: Vec<String>,
+    in_packages: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Scope {
-    OutsidePackages,
-    Everywhere,
-}
-
-/// All names; the first node is the root.
 struct Names {
-    nodes: Vec<Node>,
+    all: Vec<Name>,
+    /// The names that begin with a plain component, and those that begin with a pattern.
+    plain: HashMap<String, Vec<usize>>,
+    patterns: Vec<usize>,
     packages: Vec<String>,
+    repository: Vec<String>,
 }
 
-static NAMES: LazyLock<Names> = LazyLock::new(|| Names::of(crate::data::parsed(include_str!("names.toml"))));
-
-impl Names {
-    fn of(table: Table) -> Self {
-        let mut all = Self { nodes: vec![Node::default()], packages: table.packages };
-        for Reader { names, in_packages } in &table.reader {
-            let scope = if *in_packages { Scope::Everywhere } else { Scope::OutsidePackages };
-            for name in names {
-                let end = name.split('/').fold(0, |at, component| all.below(at, component));
-                all.nodes[end].guards = all.nodes[end].guards.max(Some(scope));
-            }
+static NAMES: LazyLock<Names> = LazyLock::new(|| {
+    let Table { packages, repository, reader } = crate::data::parsed(include_str!("names.toml"));
+    let mut names = Names { all: Vec::new(), plain: HashMap::new(), patterns: Vec::new(), packages, repository };
+    for Reader { names: of_reader, in_packages } in reader {
+        for name in of_reader {
+            let components: Vec<String> = name.split('/').map(str::to_owned).collect();
+            let beginning = match components[0].contains('*') {
+                true => &mut names.patterns,
+                false => names.plain.entry(components[0].clone()).or_default(),
+            };
+            beginning.push(names.all.len());
+            names.all.push(Name { components, in_packages });
         }
-        all
     }
-
-    fn below(&mut self, at: usize, component: &str) -> usize {
-        let Node { plain, patterns, .. } = &self.nodes[at];
-        let known =
-            plain.get(component).or_else(|| patterns.iter().find(|(known, _)| known == component).map(|(_, at)| at));
-        if let Some(known) = known {
-            return *known;
-        }
-        let new = self.nodes.len();
-        self.nodes.push(Node::default());
-        let node = &mut self.nodes[at];
-        if component.contains('*') {
-            node.patterns.push((component.to_owned(), new));
-        } else {
-            node.plain.insert(component.to_owned(), new);
-        }
-        new
-    }
-
-    /// The nodes that an entry with this name reaches from a node.
-    fn reached<'a>(&'a self, at: usize, name: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
-        let Node { plain, patterns, .. } = &self.nodes[at];
-        let exact = std::str::from_utf8(name).ok().and_then(|name| plain.get(name)).copied();
-        exact.into_iter().chain(patterns.iter().filter(move |(word, _)| name_matches(word, name)).map(|(_, at)| *at))
-    }
-
-    fn is_inner(&self, at: usize) -> bool {
-        !self.nodes[at].plain.is_empty() || !self.nodes[at].patterns.is_empty()
-    }
-}
+    names
+});
 
 /// The state of the search in one directory: the beginnings of guarded names that match the path so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MatchState {
-    /// Nodes that were reached and have children.
-    partial: Vec<usize>,
+    /// Names, and the number of their components that matched.
+    partial: Vec<(usize, usize)>,
     pub(crate) in_packages: bool,
     /// True if only partially matched names count, because the directory is searched separately under its own path.
     only_partial: bool,
-}
-
-/// The classification of an entry by its name.
-pub(crate) enum NameMatch {
-    Guarded,
-    /// Not guarded. If the entry is a directory, this is the state of the search in it.
-    Inside(MatchState),
 }
 
 impl MatchState {
@@ -141,20 +98,24 @@ impl MatchState {
         !self.only_partial || self.has_partial()
     }
 
-    /// Classifies an entry of this directory.
-    pub(crate) fn classify(&self, name: &[u8]) -> NameMatch {
-        let root = (!self.only_partial).then_some(0);
-        let reached = root.into_iter().chain(self.partial.iter().copied()).flat_map(|at| NAMES.reached(at, name));
+    /// The state of the search in an entry of this directory; `None` if its name is guarded.
+    pub(crate) fn below(&self, name: &[u8]) -> Option<Self> {
+        let plain = std::str::from_utf8(name).ok().and_then(|name| NAMES.plain.get(name)).into_iter().flatten();
+        let begun = plain.chain(&NAMES.patterns).filter(|_| !self.only_partial).map(|at| (*at, 0));
         let mut partial = Vec::new();
-        for at in reached {
-            match NAMES.nodes[at].guards {
-                Some(Scope::Everywhere) => return NameMatch::Guarded,
-                Some(Scope::OutsidePackages) if !self.in_packages => return NameMatch::Guarded,
-                _ => partial.extend(NAMES.is_inner(at).then_some(at)),
+        for (at, matched) in begun.chain(self.partial.iter().copied()) {
+            let Name { components, in_packages } = &NAMES.all[at];
+            if !name_matches(&components[matched], name) {
+                continue;
+            }
+            if matched + 1 < components.len() {
+                partial.push((at, matched + 1));
+            } else if *in_packages || !self.in_packages {
+                return None;
             }
         }
         let in_packages = self.in_packages || NAMES.packages.iter().any(|known| known.as_bytes() == name);
-        NameMatch::Inside(Self { partial, in_packages, only_partial: self.only_partial })
+        Some(Self { partial, in_packages, only_partial: self.only_partial })
     }
 }
 
@@ -164,13 +125,12 @@ pub(crate) fn is_guarded(path: &Path) -> bool {
 }
 
 fn is_guarded_in(mut within: MatchState, path: &Path) -> bool {
-    path.iter().map(OsStr::as_encoded_bytes).any(|name| match within.classify(name) {
-        _ if name == REPOSITORY.as_bytes() => true,
-        NameMatch::Guarded => true,
-        NameMatch::Inside(below) => {
+    path.iter().map(OsStr::as_encoded_bytes).any(|name| match within.below(name) {
+        Some(below) if name != REPOSITORY.as_bytes() => {
             within = below;
             false
         }
+        _ => true,
     })
 }
 
@@ -178,20 +138,21 @@ fn is_guarded_in(mut within: MatchState, path: &Path) -> bool {
 /// `root`, and points to the path, to a directory around it, or to a directory in which the path has a guarded name.
 pub(crate) fn is_guarded_by_link(root: &Path, path: &Path) -> bool {
     let around = path.ancestors().skip(1).take_while(|directory| directory.starts_with(root));
-    around.into_iter().any(|directory| has_link_to(directory, 0, path))
+    around.into_iter().any(|directory| (0..NAMES.all.len()).any(|at| has_link_to(directory, at, path)))
 }
 
+/// True if a link in a directory gives a name of the table to a path.
 fn has_link_to(directory: &Path, at: usize, path: &Path) -> bool {
-    NAMES.nodes[at].plain.iter().any(|(name, below)| {
-        let entry = directory.join(name);
-        let Ok(meta) = fs::symlink_metadata(&entry) else { return false };
-        if !meta.is_symlink() {
-            return meta.is_dir() && NAMES.is_inner(*below) && has_link_to(&entry, *below, path);
-        }
-        let Ok(rest) = path.strip_prefix(follow(&entry).0) else { return false };
-        let within = MatchState { partial: vec![*below], in_packages: false, only_partial: true };
-        NAMES.nodes[*below].guards.is_some() || is_guarded_in(within, rest)
-    })
+    let components = &NAMES.all[at].components;
+    let mut entry = directory.to_owned();
+    let link = components.iter().position(|component| {
+        entry.push(component);
+        entry.is_symlink()
+    });
+    let Some(matched) = link.map(|last| last + 1) else { return false };
+    let Ok(rest) = path.strip_prefix(follow(&entry).0) else { return false };
+    let within = MatchState { partial: vec![(at, matched)], in_packages: false, only_partial: true };
+    matched == components.len() || is_guarded_in(within, rest)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! guarded names; after a run, for guarded names. Each tree is read once by descriptor without following links, and
 //! paths are built only for entries that can match.
 
+use std::cmp::Reverse;
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,7 +39,7 @@ impl Policy {
     pub(crate) fn scan_trees(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(Vec<Place>, Guarded)> {
         let guarded = outermost(writable.iter().map(PathBuf::as_path));
         let trees = guarded.iter().map(|tree| tree.to_path_buf()).collect();
-        let mut walk = Walk::new(Some(self.names()), Guards::new(&[], None, trees), self.loaded.settings.paths.walk);
+        let mut walk = Walk::new(self.names(), Guards::new(&[], None, trees), self.loaded.settings.paths.walk);
         let toolchains = unsearched_toolchains(&self.loaded.home, &self.bounds.forbidden, &guarded);
         let unsearched: Vec<PathBuf> = toolchains.into_iter().chain(KERNEL.map(PathBuf::from)).collect();
         let is_unsearched = |root: &Path| unsearched.iter().any(|tree| root.starts_with(tree));
@@ -50,8 +51,7 @@ impl Policy {
             walk.tree(root, SearchScope { names: !is_of_the_system(root), guarded: within })?;
         }
         walk.linked()?;
-        let found = walk.names.map(|names| names.found).unwrap_or_default();
-        Ok((found, walk.guards.finish()))
+        Ok((walk.names.found, walk.guards.finish()))
     }
 }
 
@@ -78,7 +78,7 @@ impl Guarded {
     ) -> (Self, Option<Error>) {
         let roots = outermost(trees.iter().map(PathBuf::as_path));
         let guards = Guards::new(known, Some(links), roots.iter().map(|tree| tree.to_path_buf()).collect());
-        let mut walk = Walk::new(None, guards, most);
+        let mut walk = Walk::new(NamePatterns::default(), guards, most);
         let wanted = SearchScope { names: false, guarded: Some(MatchState::root()) };
         let walked =
             roots.into_iter().try_for_each(|root| walk.tree(root, wanted.clone())).and_then(|()| walk.linked());
@@ -116,7 +116,7 @@ struct PendingDirectory {
 }
 
 struct Walk<'a> {
-    names: Option<NamePatterns>,
+    names: NamePatterns,
     guards: Guards<'a>,
     /// Directories that are hidden by their paths, with everything in them.
     skipped: Vec<PathBuf>,
@@ -130,7 +130,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(names: Option<NamePatterns>, guards: Guards<'a>, most: u64) -> Self {
+    fn new(names: NamePatterns, guards: Guards<'a>, most: u64) -> Self {
         Self { names, guards, skipped: Vec::new(), inner: Vec::new(), left: most, most, pending: Vec::new() }
     }
 
@@ -140,9 +140,15 @@ impl<'a> Walk<'a> {
         while let Some(directory) = self.pending.pop() {
             match directory.open() {
                 Ok(file) => self.read(&directory, &Rc::new(file), &mut buffer)?,
-                Err(Errno::NOTDIR) if directory.depth == 0 => self.file(root, &directory.wanted)?,
+                // A root may be a file.
+                Err(Errno::NOTDIR) if directory.depth == 0 && directory.wanted.names && root.exists() => {
+                    self.names.record(root);
+                }
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
-                Err(e) => self.closed(directory, e)?,
+                Err(e) if e != Errno::ACCESS && directory.wanted.names => {
+                    return Err(unsearchable(&directory.path, &e.into()));
+                }
+                Err(_) => self.hide(directory.path, &directory.wanted),
             }
         }
         Ok(())
@@ -150,27 +156,9 @@ impl<'a> Walk<'a> {
 
     /// Searches the targets of links with guarded names.
     fn linked(&mut self) -> Result<()> {
-        while let Some((place, within)) = self.guards.next_linked() {
+        while let Some((place, within)) = self.guards.linked.pop() {
             self.tree(&place, SearchScope { names: false, guarded: Some(within) })?;
         }
-        Ok(())
-    }
-
-    /// Adds a root that is a file.
-    fn file(&mut self, root: &Path, wanted: &SearchScope) -> Result<()> {
-        let there = nofollow::open(root).map_err(|e| unsearchable(root, &e))?.is_some();
-        if let Some(names) = self.names.as_mut().filter(|_| there && wanted.names) {
-            names.record(root);
-        }
-        Ok(())
-    }
-
-    /// Handles a directory that cannot be read.
-    fn closed(&mut self, directory: PendingDirectory, error: Errno) -> Result<()> {
-        if error != Errno::ACCESS && self.names.is_some() && directory.wanted.names {
-            return Err(unsearchable(&directory.path, &error.into()));
-        }
-        self.hide(directory.path, &directory.wanted);
         Ok(())
     }
 
@@ -178,10 +166,10 @@ impl<'a> Walk<'a> {
     /// repository in it.
     fn hide(&mut self, directory: PathBuf, wanted: &SearchScope) {
         if wanted.guarded.is_some() {
-            self.guards.record_closed(&directory);
+            self.guards.found.paths.push(directory.clone());
         }
-        if let Some(names) = self.names.as_mut().filter(|_| wanted.names) {
-            names.found.push(Place { path: directory, operation: Operation::Hidden, is_pinned: false });
+        if wanted.names {
+            self.names.found.push(Place { path: directory, operation: Operation::Hidden, is_pinned: false });
         }
     }
 
@@ -222,24 +210,22 @@ impl<'a> Walk<'a> {
     fn entry(&mut self, directory: &PendingDirectory, above: Option<&Rc<OwnedFd>>, name: &CStr, kind: FileType) {
         let (name, is_directory) = (name.to_bytes(), kind == FileType::Directory);
         // A link is not an alternative name of its target here; the target is checked at its own path.
-        let names = self.names.as_mut().filter(|_| directory.wanted.names && kind != FileType::Symlink);
-        let may_be_meant = names.as_ref().is_some_and(|names| names.may_match(name));
-        let step = directory.wanted.guarded.as_ref().map(|within| within.classify(name));
-        let guardable = step.as_ref().is_some_and(|step| may_matter(step, name, kind));
+        let is_named = directory.wanted.names && kind != FileType::Symlink;
+        let may_be_meant = is_named && self.names.may_match(name);
+        let inside = directory.wanted.guarded.as_ref().map(|within| within.below(name));
+        let guardable = inside.as_ref().is_some_and(|inside| may_matter(inside.as_ref(), name, kind));
         if !is_directory && !may_be_meant && !guardable {
             return;
         }
         let path = directory.path.join(OsStr::from_bytes(name));
-        let mut below = SearchScope { names: names.is_some() && is_directory, guarded: None };
-        if let Some(names) = names.filter(|_| may_be_meant) {
-            below.names &= !names.record(&path);
-        }
+        let is_hidden = may_be_meant && self.names.record(&path);
         let is_path = |other: &Path| other.as_os_str() == path.as_os_str();
-        below.names &= !self.skipped.iter().any(|skipped| is_path(skipped));
-        below.guarded = match step {
-            Some(step) => self.guards.record(step, name, kind, &path),
+        let names = is_named && is_directory && !is_hidden && !self.skipped.iter().any(|skipped| is_path(skipped));
+        let guarded = match inside {
+            Some(inside) => self.guards.record(inside, name, kind, &path),
             None => self.inner.iter().any(|inner| is_path(inner)).then(MatchState::root),
         };
+        let below = SearchScope { names, guarded };
         if is_directory && (below.names || below.guarded.is_some()) {
             if path.as_os_str().len() > LONGEST {
                 self.hide(path, &below);
@@ -316,16 +302,14 @@ impl NamePatterns {
     /// Records an entry if it matches. True if it is hidden with everything in it.
     pub(super) fn record(&mut self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        let matched = |wanted: Operation| {
-            let matched = self.patterns.iter().filter(|(operation, pattern)| {
-                *operation == wanted
-                    && pattern.anywhere().map_or_else(|| pattern.matches(path), |word| name_matches(word, name))
-            });
-            // A path whose name alone decides matches again wherever it is moved.
-            matched.map(|(operation, pattern)| (*operation, pattern.anywhere().is_none())).min()
+        let is_match = |pattern: &Pattern| {
+            pattern.anywhere().map_or_else(|| pattern.matches(path), |word| name_matches(word, name))
         };
+        // A path whose name alone decides matches again wherever it is moved.
+        let matched = self.patterns.iter().filter(|(_, pattern)| is_match(pattern));
+        let matched = matched.map(|(operation, pattern)| (*operation, pattern.anywhere().is_none()));
         let by_name = is_environment_file(name).then_some((Operation::Hidden, false));
-        let found = by_name.or_else(|| matched(Operation::Hidden)).or_else(|| matched(Operation::ReadOnly));
+        let found = by_name.or_else(|| matched.min_by_key(|(operation, is_pinned)| (Reverse(*operation), *is_pinned)));
         let place = found.map(|(operation, is_pinned)| Place { path: path.to_owned(), operation, is_pinned });
         self.found.extend(place);
         found.is_some_and(|(operation, _)| operation == Operation::Hidden)
@@ -367,11 +351,11 @@ mod tests {
     fn walk_finds_hidden_names_everywhere_and_guarded_names_in_writable_trees() {
         let deep = format!("{}.env", "d/".repeat(HELD + 4));
         let trees = Trees::with(&[&deep, "a/.env", "a/.bashrc", "w/x/.bashrc", "w/x/.env", "w/.git/.env", ".gdbinit"]);
-        let mut walk = Walk::new(Some(NamePatterns::default()), Guards::new(&[], None, Vec::new()), 100);
+        let mut walk = Walk::new(NamePatterns::default(), Guards::new(&[], None, Vec::new()), 100);
         let writable = trees.root.join("w");
         walk.inner = vec![&writable];
         walk.tree(&trees.root, SearchScope { names: true, guarded: None }).unwrap();
-        let hidden: Vec<PathBuf> = walk.names.unwrap().found.into_iter().map(|place| place.path).collect();
+        let hidden: Vec<PathBuf> = walk.names.found.into_iter().map(|place| place.path).collect();
         assert_eq!(trees.below(&hidden), ["a/.env", &deep, "w/.git/.env", "w/x/.env"]);
         let guarded = walk.guards.finish();
         assert_eq!(trees.below(&guarded.paths), ["w/x/.bashrc"]);
@@ -386,10 +370,10 @@ mod tests {
         let anchors = Anchors { base: trees.root.join("p"), home: trees.root.clone(), session: None, top: "/".into() };
         let found = |writable: &str, hidden: &str| {
             let (writable, hidden) = (trees.root.join(writable), [Pattern::new(hidden, &anchors)]);
-            let mut walk = Walk::new(Some(NamePatterns::default()), Guards::new(&[], None, Vec::new()), 100);
+            let mut walk = Walk::new(NamePatterns::default(), Guards::new(&[], None, Vec::new()), 100);
             walk.skipped = unsearched_toolchains(&trees.root, &hidden, &[&writable]);
             walk.tree(&trees.root, SearchScope { names: true, guarded: None }).unwrap();
-            trees.below(&walk.names.unwrap().found.into_iter().map(|place| place.path).collect::<Vec<_>>())
+            trees.below(&walk.names.found.into_iter().map(|place| place.path).collect::<Vec<_>>())
         };
         let user = [".rustup/.env", "d/deep/.env.local", "p/.env", "toolchains/.env"];
         assert_eq!(found("p", "**/.env"), user);

@@ -116,11 +116,10 @@ impl Prepared {
     pub(crate) fn run(&mut self, engine: &mut Engine, watch: Option<Watch<'_>>) -> RunResult {
         let session_of_helper = engine.helper()?.session();
         let Engine { policy, hashes, .. } = &*engine;
-        let watched = &self.ruling.watched;
         let store = Store::of_home(&policy.cp_home);
-        let mut session = Session::begin(&watched.repositories, self.is_agent, &store);
+        let mut session = Session::begin(&mut self.ruling.watched.repositories, self.is_agent, &store);
         let place = (&policy.cp_home, policy.ledger.as_path());
-        self.open = Some(OpenRun::begin(place, self.intent.seq, session_of_helper, watched, session.known())?);
+        self.open = Some(OpenRun::begin(place, self.intent.seq, session_of_helper, &self.ruling.watched)?);
         let view = &self.ruling.plan.view;
         let hidden: HashSet<&Path> = view.of(Operation::Hidden).map(PathBuf::as_path).collect();
         let walk = policy.loaded.settings.paths.walk;
@@ -132,7 +131,7 @@ impl Prepared {
             stdin: self.stdin.take(),
             timeout: self.ruling.decision.timeout,
             watch,
-            repositories: session.watch(),
+            repositories: session.watch.as_mut(),
             steps: Some(Steps::new(policy, hashes, &self.ruling, &self.intent, std::mem::take(&mut self.git))),
             patience: self.patience,
             quiet: self.quiet,
@@ -150,22 +149,22 @@ impl Prepared {
 
     /// Quarantines files of the run that other programs execute later, even if it is unknown whether the command
     /// started.
-    fn guard(&self, home: &Home, session: Session<'_>, ran: &mut RunResult) {
+    fn guard(&self, home: &Home, session: Session, ran: &mut RunResult) {
         let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.is_private());
-        let snapshots = session.known().into_iter().filter_map(|known| known.snapshot).collect();
-        let after = session.finish(private);
-        let found = guard::finish(&self.ruling.watched, after.findings, home, private);
+        let watched = &self.ruling.watched;
+        let after = session.finish(&watched.repositories, private);
+        let found = guard::finish(watched, after.findings, home, private);
         match ran {
             Ok(outcome) => {
                 if outcome.ended.is_none() && after.unsettled.is_some() {
                     (outcome.ended, outcome.reason) = (Some(EarlyEnd::Conflict), after.unsettled);
                 }
-                outcome.snapshots = snapshots;
+                outcome.snapshots = watched.snapshots();
                 let enforcement = &mut outcome.enforcement;
                 enforcement.missing.extend(after.missing);
                 enforcement.guard = found.quarantined;
                 guard::remember(home, &found.own_repositories);
-                let is_of_earlier = |path: &String| self.ruling.watched.own.iter().any(|own| own == Path::new(path));
+                let is_of_earlier = |path: &String| watched.own.iter().any(|own| own == Path::new(path));
                 enforcement.repositories_made =
                     found.own_repositories.into_iter().filter(|path| !is_of_earlier(path)).collect();
             }

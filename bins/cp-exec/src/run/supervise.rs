@@ -294,7 +294,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
 
     fn wait(&self, until: Instant, repositories: Option<&git_dir::Watch>) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
-        fds.extend(repositories.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)));
+        fds.extend(repositories.and_then(git_dir::Watch::source));
         fds.extend(self.output.sources());
         fds.extend(self.seen.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
         fds.extend(self.seen.clients.iter().flat_map(Clients::sources));
