@@ -45,13 +45,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    if !args.ledger.file().is_some() {
+    if args.ledger.file().is_none() {
         refuse_waiting_input()?;
     }
     let path = args.ledger.path(context)?;
     let session = context.options.session.clone();
     // No line of a session that does not exist will ever come.
-    if let Some(named) = session.as_deref().filter(|_| !args.ledger.file().is_some()) {
+    if let Some(named) = session.as_deref().filter(|_| args.ledger.file().is_none()) {
         Session::find(named, &context.home)?;
     }
     let select = Select::of(&args.filters, session.as_deref(), context)?;

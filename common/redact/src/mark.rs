@@ -34,7 +34,7 @@ fn marked(rule: &str) -> String {
 }
 
 /// Keeps only matches within one JSON string, because no rule may change numbers or structure. A secret of this process
-/// may be the name of a member, or stand in a member that the ledger itself writes.
+/// may be the name of a member, or a member that the ledger itself writes may contain it.
 pub(crate) fn keep_within_strings(text: &[u8], found: &mut Vec<Secret>) {
     let members = usize::from(text.first() == Some(&b'{'));
     let mut strings = Strings { text, at: 0, depth: 0, members, is_reserved: false };

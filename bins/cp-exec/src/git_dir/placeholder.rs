@@ -39,9 +39,12 @@ fn is_common(path: &Path) -> bool {
 /// True if nothing exists at a path, or a placeholder.
 pub(super) fn is_free(path: &Path) -> bool {
     let Ok(meta) = path.symlink_metadata() else { return true };
-    let has_no_effect = || match meta.is_dir() {
-        true => fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()),
-        false => super::read_small(path).is_some_and(|text| text.is_empty() || text == ITSELF),
+    let has_no_effect = || {
+        if meta.is_dir() {
+            fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+        } else {
+            super::read_small(path).is_some_and(|text| text.is_empty() || text == ITSELF)
+        }
     };
     meta.mtime() == MARK && has_no_effect()
 }

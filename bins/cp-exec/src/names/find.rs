@@ -86,7 +86,7 @@ impl<'a> Guards<'a> {
         match below {
             Some(below) => self.linked.push((target, below.linked())),
             None if fs::symlink_metadata(&target).is_ok() && !path.ends_with(REPOSITORY) => {
-                self.found.paths.push(target)
+                self.found.paths.push(target);
             }
             None => {}
         }

@@ -56,9 +56,10 @@ static NAMES: LazyLock<Names> = LazyLock::new(|| {
     for Reader { names: of_reader, in_packages } in reader {
         for name in of_reader {
             let components: Vec<String> = name.split('/').map(str::to_owned).collect();
-            let beginning = match components[0].contains('*') {
-                true => &mut names.patterns,
-                false => names.plain.entry(components[0].clone()).or_default(),
+            let beginning = if components[0].contains('*') {
+                &mut names.patterns
+            } else {
+                names.plain.entry(components[0].clone()).or_default()
             };
             beginning.push(names.all.len());
             names.all.push(Name { components, in_packages });

@@ -193,7 +193,7 @@ impl Captured {
         format!("{}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(head), String::from_utf8_lossy(tail))
     }
 
-    /// The number and hash of all bytes, what was left out, and bytes that are not UTF-8.
+    /// The number and hash of all bytes, the gap, and bytes that are not UTF-8.
     fn summary(&self) -> serde_json::Value {
         let mut about = json!({ "bytes": self.total, "sha256": self.sha256 });
         if let Some((at, left_out)) = self.gap {

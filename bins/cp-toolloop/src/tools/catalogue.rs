@@ -1,14 +1,13 @@
 //! The tools of a run: those that a model may call, and those that are left out, with the reason.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
 use cp_mcp_wire::{Offer, OfferingServer, Offers};
 
-use crate::tools::tool::{Allowed, Candidate, Origin, Tool};
-use crate::tools::{builtin, description, find};
+use crate::tools::tool::{Allowed, Origin, Tool};
+use crate::tools::{builtin, description};
 
 /// The tools that are offered, and those that are left out.
 #[derive(Default)]
@@ -39,51 +38,8 @@ pub(crate) struct Broken {
 }
 
 impl Catalogue {
-    /// Resolves all tools: of directories, executables and JSON catalogues, of servers, and the built-in ones. A file
-    /// without a sidecar runs once with `--describe`, in the tightest sandbox.
-    pub(crate) fn of(places: &[PathBuf], allowed: &Allowed, offers: Offers, context: &Context) -> Result<Self> {
-        let mut found = Self { allowed: allowed.clone(), ..Self::default() };
-        let mut candidates = Vec::new();
-        for place in places {
-            candidates.extend(find::candidates(place, &mut found)?);
-        }
-        refuse_same_files(&candidates)?;
-        // If a name is in several directories, the first directory is used.
-        for link in candidates.iter().filter_map(|candidate| candidate.link.as_ref()) {
-            found.directories.insert(0, find::write_link_script(link, context)?);
-        }
-        for candidate in &candidates {
-            let files = candidate.link.iter().chain([&candidate.path]);
-            files.filter_map(|file| file.parent()).for_each(|directory| found.add_directory(directory));
-        }
-        found.add_executables(&candidates, context);
-        found.add_offers(offers);
-        builtin::all(allowed, context)?.into_iter().for_each(|tool| found.add(tool));
-        Ok(found)
-    }
-
-    /// Adds the candidates that have a valid description.
-    fn add_executables(&mut self, candidates: &[Candidate], context: &Context) {
-        let asked = candidates.iter().filter(|candidate| candidate.described.is_none()).map(Candidate::file_name);
-        let mut answers = find::describe_files(&asked.collect::<Vec<_>>(), &self.directories, context).into_iter();
-        for candidate in candidates {
-            let described = candidate.described.clone().map(Ok).or_else(|| answers.next());
-            let tool = described.map(|text| text.and_then(|text| description::of_candidate(&text, candidate)));
-            match tool {
-                Some(Ok(tool)) => {
-                    let is_silent = tool.description.trim().is_empty();
-                    let notice = || format!("{}: `description` is missing: a model chooses by it", tool.name);
-                    self.notices.extend(is_silent.then(notice));
-                    self.add(tool);
-                }
-                Some(Err(why)) => self.leave_out(candidate.path.display().to_string(), why),
-                None => {}
-            }
-        }
-    }
-
     /// Adds the tools that servers offer. If a name is taken, the name of the server becomes its prefix.
-    fn add_offers(&mut self, Offers { servers, tools }: Offers) {
+    pub(super) fn add_offers(&mut self, Offers { servers, tools }: Offers) {
         for mut server in servers {
             if !server.error.is_null() {
                 let failure = Error::from_value(&server.error);
@@ -197,19 +153,4 @@ impl Catalogue {
             .with("left_out", left_out)
             .hint(hint))
     }
-}
-
-/// Refuses two files of one name, because cp-exec finds a tool by the name of its file.
-fn refuse_same_files(candidates: &[Candidate]) -> Result<()> {
-    let mut seen: BTreeMap<String, &Path> = BTreeMap::new();
-    for candidate in candidates {
-        if let Some(other) = seen.insert(candidate.file_name(), &candidate.path).filter(|path| *path != candidate.path)
-        {
-            let name = candidate.file_name();
-            return Err(Error::validation(format!("two tools are called {name}"))
-                .with("files", vec![other.display().to_string(), candidate.path.display().to_string()])
-                .hint("give --tools only one of the files, or rename one"));
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Executable tools: the files that `--tools` names, their descriptions, and scripts for links.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,15 +10,16 @@ use cp_common::home::{make_directory, write_whole};
 use cp_common::wire::record::Record;
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Hash;
+use cp_mcp_wire::Offers;
 use cp_servers::is_name;
 use memchr::memmem;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::tools::catalogue::Catalogue;
-use crate::tools::description;
 use crate::tools::tool::Allowed;
 use crate::tools::tool::{Candidate, Origin, Tool};
+use crate::tools::{builtin, description};
 
 /// The text that a file must contain to be started with `--describe`.
 const MARK: &[u8] = b"--describe";
@@ -26,8 +28,53 @@ const NO_DESCRIPTION: &str = "it neither answers --describe nor has a sidecar";
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
 
+impl Catalogue {
+    /// Resolves all tools: of directories, executables and JSON catalogues, of servers, and the built-in ones. A file
+    /// without a sidecar runs once with `--describe`, in the tightest sandbox.
+    pub(crate) fn of(places: &[PathBuf], allowed: &Allowed, offers: Offers, context: &Context) -> Result<Self> {
+        let mut found = Self { allowed: allowed.clone(), ..Self::default() };
+        let mut candidates = Vec::new();
+        for place in places {
+            candidates.extend(candidates_in(place, &mut found)?);
+        }
+        refuse_same_files(&candidates)?;
+        // If a name is in several directories, the first directory is used.
+        for link in candidates.iter().filter_map(|candidate| candidate.link.as_ref()) {
+            found.directories.insert(0, write_link_script(link, context)?);
+        }
+        for candidate in &candidates {
+            let files = candidate.link.iter().chain([&candidate.path]);
+            files.filter_map(|file| file.parent()).for_each(|directory| found.add_directory(directory));
+        }
+        found.add_executables(&candidates, context);
+        found.add_offers(offers);
+        builtin::all(allowed, context)?.into_iter().for_each(|tool| found.add(tool));
+        Ok(found)
+    }
+
+    /// Adds the candidates that have a valid description.
+    fn add_executables(&mut self, candidates: &[Candidate], context: &Context) {
+        let asked = candidates.iter().filter(|candidate| candidate.described.is_none()).map(Candidate::file_name);
+        let mut answers = describe_files(&asked.collect::<Vec<_>>(), &self.directories, context).into_iter();
+        for candidate in candidates {
+            let described = candidate.described.clone().map(Ok).or_else(|| answers.next());
+            let tool = described.map(|text| text.and_then(|text| description::of_candidate(&text, candidate)));
+            match tool {
+                Some(Ok(tool)) => {
+                    let is_silent = tool.description.trim().is_empty();
+                    let notice = || format!("{}: `description` is missing: a model chooses by it", tool.name);
+                    self.notices.extend(is_silent.then(notice));
+                    self.add(tool);
+                }
+                Some(Err(why)) => self.leave_out(candidate.path.display().to_string(), why),
+                None => {}
+            }
+        }
+    }
+}
+
 /// The candidates in a directory or JSON catalogue, or of one file.
-pub(super) fn candidates(place: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
+fn candidates_in(place: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
     let absent = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("no such directory or tool").in_file(place),
         _ => Error::io("looking for tools", e).in_file(place),
@@ -146,11 +193,7 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// The output of each file for `--describe`, in order, or the error.
-pub(super) fn describe_files(
-    names: &[String],
-    directories: &[PathBuf],
-    context: &Context,
-) -> Vec<Result<String, String>> {
+fn describe_files(names: &[String], directories: &[PathBuf], context: &Context) -> Vec<Result<String, String>> {
     if names.is_empty() {
         return Vec::new();
     }
@@ -202,4 +245,19 @@ fn script_of(link: &Path, context: &Context) -> Result<PathBuf> {
     let name = link.file_name().ok_or_else(|| Error::validation("the link has no name").in_file(link))?;
     let hash = Hash::of(link.as_os_str().as_encoded_bytes());
     Ok(context.home.path("links").join(&hash.hex()[..16]).join(name))
+}
+
+/// Refuses two files of one name, because cp-exec finds a tool by the name of its file.
+fn refuse_same_files(candidates: &[Candidate]) -> Result<()> {
+    let mut seen: BTreeMap<String, &Path> = BTreeMap::new();
+    for candidate in candidates {
+        if let Some(other) = seen.insert(candidate.file_name(), &candidate.path).filter(|path| *path != candidate.path)
+        {
+            let name = candidate.file_name();
+            return Err(Error::validation(format!("two tools are called {name}"))
+                .with("files", vec![other.display().to_string(), candidate.path.display().to_string()])
+                .hint("give --tools only one of the files, or rename one"));
+        }
+    }
+    Ok(())
 }

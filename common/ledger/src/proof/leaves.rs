@@ -39,8 +39,8 @@ impl Opening {
     }
 }
 
-/// The name of a ledger, the key that line 0 says signs its checkpoints, and the tree of its lines, which is shown to
-/// `each` whenever it has grown.
+/// The name of a ledger, the key that line 0 says signs its checkpoints, and the tree of its lines. `each` gets the
+/// tree whenever it has grown.
 pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(String, Option<Verifier>, Tree)> {
     let (mut tree, mut origin, mut signer) = (Tree::default(), None, None);
     each(&tree);

@@ -267,8 +267,8 @@ pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -
     Ok(())
 }
 
-/// Exits with the status of the command, as a chain loader does. What kept it from an end of its own is said on standard
-/// error.
+/// Exits with the status of the command, as a chain loader does. Standard error has the reason if the command could not end by
+/// itself.
 fn exit_with_status(outcome: &Result<FinishedRun>, context: &mut Context) {
     let (failure, is_ended) = match outcome {
         Ok(done) => (done.failure.as_ref(), done.is_ended),
