@@ -188,7 +188,7 @@ fn undo_removes_directories_that_run_created_and_temporary_files_of_killed_chang
     let [left, used] = ["old/.cp-exec-0123456789abcdef", "old/.cp-exec-fedcba9876543210"];
     place.work.write(used, "half");
     let file = fs::File::create(place.work.join(left)).unwrap();
-    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).unwrap();
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_mins(2)).unwrap();
     place.run(&["undo", &run]).success();
     assert!(!place.work.join("new").exists() && place.work.join("full/other").exists());
     let names: Vec<String> = fs::read_dir(place.work.join("old"))
