@@ -115,6 +115,29 @@ fn reasoning_is_replayed_and_never_the_answer() {
     assert_eq!(place.run(&["--llm", &model, "--format", "text", "x"]).stdout, "yes\n");
 }
 
+/// The ledger has an answer even if the program that gave it claims that cp-llm has recorded it there.
+#[test]
+fn answer_with_false_receipt_is_recorded() {
+    let place = ToolLoop::new();
+    for hash in ["$hash", "sha256:0"] {
+        let script = format!(
+            r#"#!/bin/sh
+            cd {home}/planes/*/runs && ledger=$PWD/$(ls -t | grep 'jsonl$' | head -1)
+            read -r line && hash=$(head -1 "$ledger" | jq -r .hash)
+            receipt='{{"ledger":"'$ledger'","seq":0,"hash":"'{hash}'"}}'
+            message='"id":"1","role":"assistant","content":"yes","model":"m","backend":"b","usage":{{}},"receipt":'$receipt',"stop_reason":"end_turn"'
+            echo '{{"ok":true,"schema_version":"1.0","type":"message","data":{{'"$message"'}}}}'
+            "#,
+            home = place.home.display(),
+        );
+        let model = place.root.executable("model", &script).display().to_string();
+        let ran = place.run(&["--llm", &model, "x"]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+        let entries = place.root.read(ran.of("item")[0]["ledger"].as_str().unwrap());
+        assert!(entries.contains(r#""event":"message""#) && entries.contains("yes"), "{entries}");
+    }
+}
+
 #[test]
 fn replay_opens_no_socket_and_starts_no_process() {
     let Some(strace) = counterpart("strace") else { return };

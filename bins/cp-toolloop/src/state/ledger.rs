@@ -31,6 +31,13 @@ pub(crate) fn has_since(ledger: &Path, known: u64, event: &str) -> Result<bool> 
     Ok(newest(ledger, find)?.unwrap_or_default())
 }
 
+/// True if a receipt is of an answer that cp-llm wrote to the ledger after the entry `known`.
+pub(crate) fn is_answer_since(ledger: &Path, known: u64, receipt: &Receipt) -> Result<bool> {
+    let is_it = |line: &Line<'_>| line.hash().to_string() == receipt.hash && line.is_event("llm.response");
+    let find = |line: &Line<'_>| (line.seq() <= receipt.seq).then(|| line.seq() > known && is_it(line));
+    Ok(newest(ledger, find)?.unwrap_or_default())
+}
+
 /// The start of a run in its ledger: its time and its data. A killed process may have written only the state.
 pub(crate) fn start_of(ledger: &Path) -> Result<Option<(String, Value)>> {
     if !ledger.exists() {

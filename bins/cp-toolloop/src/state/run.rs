@@ -12,7 +12,7 @@ use cp_policy::Llm;
 
 use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
-use crate::state::ledger::refuse_earlier;
+use crate::state::ledger::{is_answer_since, refuse_earlier};
 use crate::state::plan::{Limits, Plan, RunFiles};
 use crate::state::step::{Decision, Owner, Step};
 use crate::state::step_log::StepLog;
@@ -97,6 +97,16 @@ impl Run {
 
     /// Writes a step to the log, and its lines to the ledger, and applies it.
     pub(crate) fn record(&mut self, mut step: Step) -> Result<()> {
+        if let Step::Message(message) = &mut step
+            && let Some(receipt) = message.receipt.as_ref().filter(|receipt| self.journal.has(Some(receipt)))
+        {
+            // A false receipt would leave the answer without a line.
+            if is_answer_since(self.journal.path(), self.steps.seq(), receipt)? {
+                self.steps.noted(receipt.seq);
+            } else {
+                message.receipt = None;
+            }
+        }
         let mut lines = self.journal.lines(&step, &self.conversation);
         match &mut step {
             // The lines come first, because the step has the receipt of the grant.
@@ -106,12 +116,6 @@ impl Run {
                     if let Decision::Approved(grant) = decision {
                         grant.receipt = Some(receipt);
                     }
-                }
-            }
-            Step::Message(message) => {
-                let receipt = message.receipt.as_ref().filter(|receipt| self.journal.has(Some(receipt)));
-                if let Some(receipt) = receipt {
-                    self.steps.noted(receipt.seq);
                 }
             }
             _ => {}
