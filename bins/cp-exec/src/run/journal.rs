@@ -114,6 +114,9 @@ impl Journal {
         // The output is kept if the caller of a tool call has exited and gets no answer.
         let is_kept = ruling.call.is_some() && has_lost_reader();
         let about = json!({ "intent": intent.seq, "call": ruling.call });
+        let pinned = &ruling.decision.pinned;
+        let state = |path: &PathBuf| state_of(path, (path == &pinned.path).then(|| pinned.sha256.clone()));
+        let declared = |operation| ruling.plan.view.of(operation).map(state).collect::<Vec<_>>();
         let entry = self.entry("exec.result").data(&about).data(&json!({
             "return_code": status.code,
             "signal": status.signal,
@@ -129,16 +132,10 @@ impl Journal {
                 "denied": steps.denied_count,
             },
             "enforcement": outcome.enforcement,
+            "declared_reads": declared(Operation::Read),
+            "declared_writes": declared(Operation::Write),
         }));
-        let pinned = &ruling.decision.pinned;
-        let state = |path: &PathBuf| state_of(path, (path == &pinned.path).then(|| pinned.sha256.clone()));
-        let declared = |operation| ruling.plan.view.of(operation).map(state).collect::<Vec<_>>();
-        let evidence = self
-            .entry("exec.evidence")
-            .with("intent", &intent.seq)
-            .with("declared_reads", &declared(Operation::Read))
-            .with("declared_writes", &declared(Operation::Write));
-        let mut entries = vec![with_snapshots(entry, &outcome.snapshots), evidence];
+        let mut entries = vec![with_snapshots(entry, &outcome.snapshots)];
         if !outcome.changes.is_empty() {
             entries.push(self.entry("exec.changes").data(&about).data(&outcome.changes));
         }

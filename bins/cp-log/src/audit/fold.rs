@@ -111,10 +111,10 @@ impl Fold {
         }
         // An edit or an undo has no command.
         let intent = entry.at("data/intent");
-        if ["exec.step", "exec.evidence"].contains(&entry.event.as_str())
-            || entry.event == "exec.changes" && intent.is_some()
-        {
-            let command = format!("command in line {}", intent.unwrap_or(&Value::Null));
+        if entry.event == "exec.step" || entry.event == "exec.changes" && intent.is_some() {
+            let is_before = intent.and_then(Value::as_u64) < place.seq;
+            let kind = if is_before { "command" } else { "earlier command" };
+            let command = format!("{kind} in line {}", intent.unwrap_or(&Value::Null));
             self.name(place, "step", (Some(place.ledger), command), true, None);
         }
         Ok(())

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The events, and the parts of their lines. In a part `{a|b}` is the first member of the data that the entry has, as a
 /// path; a part whose member is not there is left out.
-const EVENTS: [(&str, &[&str]); 28] = [
+const EVENTS: [(&str, &[&str]); 27] = [
     ("approval.asked", &["{approval/shown/line|approval/shown/argv|approval/shown/path}", " as {id}"]),
     ("approval.denied", &["{id}"]),
     ("approval.granted", &["{id}", " by {by/how}"]),
@@ -14,7 +14,6 @@ const EVENTS: [(&str, &[&str]); 28] = [
     ("error", &["{argv}", ", exit {exit}", ", {code}"]),
     ("exec.changes", &["{operation}: ", "{created} created, ", "{changed} changed, ", "{removed} removed"]),
     ("exec.connection", &["{name|host|address}", ": {decision}"]),
-    ("exec.evidence", &["for {intent}"]),
     ("exec.intent", &["{line|argv}"]),
     ("exec.operation", &["{operation}", " {what/path}"]),
     ("exec.refused", &["{asked/0|tool}", " ({rule})"]),

@@ -45,7 +45,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "exec.connection",
         "exec.result",
         "exec.changes",
-        "exec.evidence",
         "exec.refused",
         "exec.operation",
         "approval.asked",
