@@ -342,6 +342,28 @@ fn operand_of_any_bytes_reaches_command() {
 }
 
 #[test]
+fn project_directory_of_any_bytes_is_recorded_and_undone() {
+    use std::os::unix::ffi::OsStrExt as _;
+    for (who, name) in everyone().into_iter().zip([&b"\xff"[..], b"a\xc3 b\n"].into_iter().cycle()) {
+        let exec = Exec::with_policy(who, POLICY);
+        let directory = exec.work.join(std::ffi::OsStr::from_bytes(name));
+        std::fs::create_dir(&directory).unwrap();
+        std::os::unix::fs::symlink(&directory, exec.work.join("link")).unwrap();
+        exec.own_all();
+        for (place, git, made) in [(&directory, "init", "f"), (&exec.work.join("link"), "status", "g")] {
+            let at = |words: &[&str]| exec.command(words).current_dir(place).run();
+            let ran = at(&["-c", &format!("git {git} >&2 && echo hi >{made} && cat {made}")]).success();
+            assert_eq!(ran.closing()["data"]["stdout"], "hi\n", "{ran:?}");
+            assert!(directory.join(made).exists());
+            let preview = at(&["undo", "last", "--dry-run"]).success();
+            let token = preview.closing()["data"]["confirm_token"].as_str().unwrap().to_owned();
+            at(&["undo", "last", "--confirm", &token]).success();
+            assert!(!directory.join(made).exists());
+        }
+    }
+}
+
+#[test]
 fn words_after_dashes_belong_to_command() {
     let names = POLICY.replace("\"git\",", "\"git\", \"sort\", \"grep\", \"df\",");
     let exec = Exec::with_policy(Who::Me, &names);

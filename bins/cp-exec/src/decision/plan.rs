@@ -17,7 +17,7 @@ use crate::git_dir::without_unchanged;
 use crate::glob::name_matches;
 use crate::guard::Watched;
 use crate::names::Guarded;
-use crate::nofollow::Node;
+use crate::nofollow::{Link, Node};
 use crate::policy::{Access, Degraded, Module, Policy, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;
 use crate::rules::Arguments;
@@ -47,7 +47,7 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
         let lookup = ProgramLookup::of(policy);
         for (named, file) in exec.allowed_commands.iter().filter_map(|name| lookup.files(name).next()) {
             if named != file {
-                view.links.push((named, file.clone()));
+                view.links.push(Link { at: named, to: file.clone() });
             }
             programs.push(file);
         }
@@ -152,7 +152,7 @@ fn view(
         mask_found = without_unchanged(&git, mask_found);
     }
     let mut view = View {
-        links: policy.bounds.links().chain(&policy.links).map(|link| (link.at.clone(), link.to.clone())).collect(),
+        links: policy.bounds.links().chain(&policy.links).cloned().collect(),
         refuse_degraded: policy.exec().degraded == Degraded::Refuse,
         session_tmp: policy.session_tmp(),
         scratch: std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id())),

@@ -72,11 +72,13 @@ impl From<Failure> for Error {
             Failure::Missing(layer, message) => {
                 let nested = sandbox::is_nested();
                 forbidden("require", message).with("layer", layer).with("outer_sandbox", nested).hint(if nested {
-                    "an outer sandbox is present and gives fewer layers than the machine; run cp-exec outside of it, or, where it is \
-                     enough, the owner of the policy writes degraded = \"allow\" under [exec], and takes the layer out of `require`"
+                    "an outer sandbox is present and gives fewer layers than the machine; run cp-exec outside of it, or, \
+                     where it is enough for single commands, the owner of the policy writes degraded = \"allow\" under \
+                     [exec], and takes the layer out of `require`; command lines and agents need every layer"
                 } else {
-                    "`cp-exec doctor` shows which layers this machine provides and how its administrator can get the others; to run \
-                     without one is for the owner of the policy to decide (exec.degraded, exec.require)"
+                    "`cp-exec doctor` shows which layers this machine provides and how its administrator can get the \
+                     others; to run single commands without one is for the owner of the policy to decide \
+                     (exec.degraded, exec.require); command lines and agents need every layer"
                 })
             }
             Failure::Changed(message) => forbidden("changed", message).hint(

@@ -13,7 +13,7 @@ use rustix::mount::OpenTreeFlags;
 use super::plan::{Operation, Place, Plan, Profile};
 use super::report::{At, Failure};
 use super::sys::{self, NO_SUID_NO_DEV};
-use crate::nofollow::{self, Node};
+use crate::nofollow::{self, Link, Node};
 
 /// A file or directory that is mounted in the view.
 pub(super) struct Piece {
@@ -24,9 +24,6 @@ pub(super) struct Piece {
     /// Restrictions of its mount.
     pub attributes: u64,
 }
-
-/// The path and the target of a link.
-pub(super) type Link = (PathBuf, PathBuf);
 
 /// Every piece, outermost first, and the links among the system's trees and settings. A piece inside another one with
 /// the same attributes is omitted. The settings in `replaced` are left out.
@@ -118,7 +115,7 @@ fn system(profile: Profile, replaced: &[&str]) -> (Vec<(PathBuf, bool)>, Vec<Lin
                 let shown =
                     |real: &Path| PROGRAMS.iter().any(|tree| real.starts_with(tree)) || real.starts_with("/proc");
                 paths.extend(fs::canonicalize(&path).ok().filter(|real| !shown(real)).map(|real| (real, runs)));
-                links.push((path, to));
+                links.push(Link { at: path, to });
             }
             // The path exists and is not a link.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => paths.push((path, runs)),
@@ -127,7 +124,7 @@ fn system(profile: Profile, replaced: &[&str]) -> (Vec<(PathBuf, bool)>, Vec<Lin
     }
     // Programs can be found through their links even if only libraries are in the view.
     let others = PROGRAMS.iter().filter(|path| !trees(profile).contains(path));
-    links.extend(others.filter_map(|path| Some((PathBuf::from(path), fs::read_link(path).ok()?))));
+    links.extend(others.filter_map(|path| Some(Link { at: path.into(), to: fs::read_link(path).ok()? })));
     (paths, links)
 }
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::file_id::FileId;
-use crate::nofollow::Node;
-use crate::serde_paths::path_bytes;
+use crate::nofollow::{Link, Node};
+use crate::serde_paths::{any_bytes, by_bytes, path_bytes};
 
 /// Everything that the helper needs to build the sandbox and start one command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,6 +33,7 @@ pub(crate) struct Plan {
     /// True if the layers that contain a command line are required.
     pub is_contained: bool,
     /// The programs that a line may start under the strict profile, in addition to its shell: their canonical files.
+    #[serde(with = "any_bytes")]
     pub programs: Vec<PathBuf>,
     /// The network that the command sees.
     pub network: cp_egress::Network,
@@ -107,11 +108,13 @@ pub(crate) struct View {
     /// What is done with paths of the machine, in addition to the system's.
     pub places: Vec<Place>,
     /// Writable directories with the state of an agent, whose changes are not recorded.
+    #[serde(with = "any_bytes")]
     pub state: Vec<PathBuf>,
     /// Device and inode of the paths at the time of the decision.
+    #[serde(with = "by_bytes")]
     pub nodes: BTreeMap<PathBuf, Node>,
-    /// Links through which programs use the declared paths: path and target.
-    pub links: Vec<(PathBuf, PathBuf)>,
+    /// Links through which programs use the declared paths.
+    pub links: Vec<Link>,
     /// True if the command must not start without the layers that confine reads, hide masked paths, or kill all
     /// processes.
     pub refuse_degraded: bool,
@@ -120,6 +123,7 @@ pub(crate) struct View {
     /// Files of this program in [`OWN_FILES`]: names and contents.
     pub files: Vec<(String, Vec<u8>)>,
     /// The scratch directory that is used without a mount namespace, in which `/tmp` would be private.
+    #[serde(with = "path_bytes")]
     pub scratch: PathBuf,
 }
 

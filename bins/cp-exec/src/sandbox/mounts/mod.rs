@@ -89,7 +89,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
     shown.0.extend(["/dev", "/proc"].map(|private| (private.into(), false)));
     // Declared paths in a private directory are mounted inside it.
     pieces.iter().filter(is_private).try_for_each(|piece| shown.attach(piece))?;
-    let of_system = links.iter().chain(&plan.view.links).map(|(at, to)| (at.as_path(), to.as_path()));
+    let of_system = links.iter().chain(&plan.view.links).map(|link| (link.at.as_path(), link.to.as_path()));
     for (at, to) in of_system.chain([(Path::new(VAR_TMP), Path::new(TMP))]) {
         shown.link(at, to).at("link")?;
     }
