@@ -70,6 +70,8 @@ impl Background {
     /// Stops reading its output, like a reader that exits.
     pub fn close_stdout(&mut self) {
         self.stdout = None;
+        // Until its exec, a program that another test starts has a copy of the descriptor.
+        std::thread::sleep(Duration::from_millis(200));
     }
 
     /// Returns the next line of its output, without the line feed.
