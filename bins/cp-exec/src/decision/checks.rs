@@ -190,8 +190,19 @@ pub(super) fn check_script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Pat
     policy.check_tree_script(&full, arguments)
 }
 
-/// Refuses arguments that name a forbidden path, or plainly write a governed file. The sandbox hides these paths or
-/// makes them read-only; this check reports the reason before the command starts.
+/// Refuses arguments that plainly write a governed file. The sandbox makes these files read-only; this check reports
+/// the reason before the command starts.
+pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+    let Some(governed) = &policy.governed else { return Ok(()) };
+    let full = |operand: &Operand<'_>| resolved_below(cwd, policy.expand(operand.word).as_ref());
+    written(arguments).iter().map(full).try_for_each(|path| {
+        governed.check_writable(&path)?;
+        policy.check_tree(Access::Write, &path)
+    })
+}
+
+/// Refuses arguments that name a forbidden path. The sandbox hides these paths; this check reports the reason before
+/// the command starts.
 pub(super) fn check_arguments(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let full = |word: &str| resolved_below(cwd, policy.expand(word).as_ref());
     let modules = policy.modules_that_forbid(&[cwd])?;
@@ -201,11 +212,7 @@ pub(super) fn check_arguments(policy: &Policy, arguments: &Arguments<'_>, cwd: &
         }
         policy.check_forbidden(Access::Read, &path, &modules)?;
     }
-    let Some(governed) = &policy.governed else { return Ok(()) };
-    written(arguments).iter().map(|operand| full(operand.word)).try_for_each(|path| {
-        governed.check_writable(&path)?;
-        policy.check_tree(Access::Write, &path)
-    })
+    Ok(())
 }
 
 /// The operands that a command plainly writes.

@@ -23,8 +23,8 @@ use cp_common::{Error, Result};
 pub(crate) use self::agent::{AgentCommand, UNLIMITED, decide_agent};
 pub(crate) use self::checks::check_modules;
 use self::checks::{
-    add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_declared, check_intent, check_target,
-    refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
+    add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_declared, check_governed, check_intent,
+    check_target, refuse_all_commands, requested_cwd, resolve_program, runs_by_path,
 };
 pub(crate) use self::owner_git::OwnerGit;
 pub(crate) use self::plan::check_variables;
@@ -112,6 +112,8 @@ fn assess_words(
     let arguments = Arguments::read(argv);
     // A person types commands, and has no tools that read.
     let served = served(&arguments).filter(|served| !(command.typed && served.reads));
+    // This check comes before the lists of the policy, because no policy can allow writes to governed paths.
+    check_governed(policy, &arguments, cwd)?;
     let asked = cwd.join(policy.expand(arguments.command().unwrap_or_default()));
     let is_path = arguments.command().is_some_and(|word| word.contains('/'));
     let by_path = is_path && asked.canonicalize().is_ok_and(|file| runs_by_path(policy, &asked, &file));
