@@ -35,6 +35,33 @@ fn sockets_follow_the_network_and_the_flags_of_the_run() {
 }
 
 #[test]
+fn attributes_of_devices_of_machine_cannot_be_changed() {
+    use std::os::unix::fs::MetadataExt as _;
+    let change = "import os, sys
+for name in sys.argv[1:]:
+    for what in (lambda: os.chmod(name, os.stat(name).st_mode & 0o777), lambda: os.utime(name),
+                 lambda: os.fchmod(os.open(name, os.O_RDWR), os.stat(name).st_mode & 0o777)):
+        try: what(); print(name)
+        except OSError: pass
+try: os.fchmod(0, 0o666); print('stdin')
+except OSError: pass";
+    let devices = ["null", "zero", "full", "random", "urandom", "tty"].map(|name| format!("/dev/{name}"));
+    let changed =
+        || devices.clone().map(|device| fs::metadata(device).map(|meta| (meta.ctime(), meta.ctime_nsec())).unwrap());
+    let before = changed();
+    for who in everyone() {
+        let exec = Exec::new(who);
+        exec.write("change.py", change);
+        exec.write("own", "");
+        exec.own_all();
+        let found = exec.inside(&format!("echo x >/dev/null && python3 change.py {} own", devices.join(" ")));
+        // The last one is the control.
+        assert_eq!(found["stdout"], "own\nown\nown\n", "{who:?}: {found}");
+        assert_eq!(changed(), before, "{who:?}");
+    }
+}
+
+#[test]
 fn command_has_no_capabilities_for_any_user() {
     for who in everyone() {
         let exec = Exec::new(who);

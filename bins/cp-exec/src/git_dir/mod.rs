@@ -107,7 +107,8 @@ impl Session {
             }
             missing.extend(repository.note(store).into_iter().map(|what| format!("{shown}: {what}")));
         }
-        let watch = (!repositories.is_empty()).then(|| Watch::begin(repositories, &mut missing));
+        let unused: Vec<&PathBuf> = placeholders.iter().flat_map(|made| &made.unused).collect();
+        let watch = (!repositories.is_empty()).then(|| Watch::begin(repositories, &unused, &mut missing));
         Self { placeholders, watch, missing }
     }
 

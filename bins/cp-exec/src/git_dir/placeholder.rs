@@ -55,6 +55,8 @@ pub(super) struct Placeholders {
     repository: OwnedFd,
     /// The paths in the repository.
     paths: Vec<PathBuf>,
+    /// The paths that have no placeholder of this run.
+    pub unused: Vec<PathBuf>,
     held: Option<OwnedFd>,
 }
 
@@ -70,14 +72,16 @@ impl Placeholders {
         let relative = |path: &PathBuf| path.strip_prefix(&repository.path).unwrap_or(path).to_owned();
         let paths = repository.absent.iter().map(|(path, _)| relative(path)).collect();
         let (keep, opened) = (open_directory(CWD, &keep)?, open_directory(CWD, &repository.path)?);
-        let mut made = Self { keep, repository: opened, paths, held: None };
+        let mut made = Self { keep, repository: opened, paths, unused: Vec::new(), held: None };
         let _gate = made.lock(GATE, FlockOperation::LockExclusive)?;
         made.remove()?;
         let has_common = !is_lasting && made.is_unused(WITHOUT_COMMON);
         let lock = if has_common { WITH_COMMON } else { WITHOUT_COMMON };
         made.held = Some(made.lock(lock, FlockOperation::LockShared)?);
-        for (path, placeholder) in repository.absent.iter().filter(|(path, _)| has_common || !is_common(path)) {
-            if made.create(&relative(path), *placeholder)? {
+        for (path, placeholder) in &repository.absent {
+            if is_common(path) && !has_common {
+                made.unused.push(path.clone());
+            } else if made.create(&relative(path), *placeholder)? {
                 give_to_owner_of(&repository.path, path)?;
             }
         }

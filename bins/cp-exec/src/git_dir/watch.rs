@@ -76,7 +76,8 @@ struct Bound {
 }
 
 impl Watch {
-    pub(super) fn begin(repositories: &[Repository], missing: &mut Vec<String>) -> Self {
+    /// `unused`: paths without a placeholder of this run. Another run may have one there, and removes it.
+    pub(super) fn begin(repositories: &[Repository], unused: &[&PathBuf], missing: &mut Vec<String>) -> Self {
         let mut names: Vec<Name> =
             repositories.iter().flat_map(Repository::protected).filter_map(|path| Name::of(path)).collect();
         let inotify = observe(&mut names, repositories);
@@ -85,7 +86,7 @@ impl Watch {
         });
         let mut watch = Self { inotify: inotify.ok(), bound: Vec::new(), unused: Vec::new() };
         for name in names {
-            match name.open() {
+            match name.open().filter(|_| !unused.contains(&&name.path)) {
                 Some(held) => {
                     let text = super::read_small(&name.path);
                     watch.bound.push(Bound { name, held, text, replaced: false, written: false });

@@ -38,6 +38,9 @@ fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         fs::DirBuilder::new().mode(0o700).create(&plan.view.scratch).at("scratch")?;
         (&*plan.view.scratch, &*plan.view.scratch)
     };
+    if private {
+        sys::reopen_null_input().at("streams")?;
+    }
     rustix::process::fchdir(open_same(&plan.cwd)?).at("cwd")?;
     let file = open_same(&plan.exe)?;
     // In a private view the script is a copy of the text that was hashed.

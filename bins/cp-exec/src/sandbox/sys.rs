@@ -47,6 +47,15 @@ pub(super) fn become_streams([stdin, stdout, stderr]: &[impl AsFd; 3]) -> rustix
     rustix::stdio::dup2_stderr(stderr)
 }
 
+/// Opens the standard input again in this view, if it is `/dev/null`, whose mode could be changed by a descriptor of
+/// another view.
+pub(super) fn reopen_null_input() -> io::Result<()> {
+    let stat = rustix::fs::fstat(rustix::stdio::stdin())?;
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())?;
+    let is_null = rustix::fs::fstat(&null)?.st_rdev == stat.st_rdev;
+    if is_null { Ok(rustix::stdio::dup2_stdin(null)?) } else { Ok(()) }
+}
+
 /// Replaces the standard streams by `/dev/null`.
 pub(super) fn close_streams() -> rustix::io::Result<()> {
     let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;

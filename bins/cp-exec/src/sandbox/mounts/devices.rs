@@ -34,7 +34,8 @@ pub(super) fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Resu
     fresh("tmpfs", "/dev", MountFlags::NOEXEC, "mode=755,size=65536,nr_inodes=64")?;
     let dev = Path::new("/dev");
     for (name, tree) in devices {
-        attach(&tree, Attributes::Set(0), &place(&dev.join(name), false)?)?;
+        // It can be written, but its mode, owner and times cannot be changed, which are those of the machine.
+        attach(&tree, Attributes::Set(libc::MOUNT_ATTR_RDONLY), &place(&dev.join(name), false)?)?;
     }
     let links =
         [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"), ("ptmx", "pts/ptmx")];
