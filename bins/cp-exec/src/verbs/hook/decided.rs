@@ -2,19 +2,18 @@
 
 use std::path::Path;
 
-use cp_common::{Code, Error, Result};
+use cp_common::Result;
 use cp_ledger::format::approval::Said;
 use serde_json::{Map, Value};
 
-use crate::decision::confirm;
+use crate::decision::{self, confirm};
 use crate::hook::{Line, Rewriter, Tool, ToolEffect, Verdict, original_of};
 use crate::hosts::shell::{HostShell, SHELL_PREFIX};
-use crate::policy::{self, Confirm, HostCall, LONGEST};
+use crate::policy::{Confirm, HostCall, LONGEST};
 use crate::refusal::refuse;
 use crate::request::{Command, Form};
 use crate::run::{Engine, until_answered};
 use crate::tools::{executable, filesystem};
-use crate::verbs::check;
 
 const ASKED: &str = "approval.asked";
 const SPENT: &str = "approval.spent";
@@ -119,13 +118,10 @@ impl Question<'_> {
             timeout: line.timeout,
             ..Command::default()
         };
-        let answer = check::answer_about(&engine.policy, &mut engine.hashes, Ok(command))?;
-        let verdict = match answer.verdict {
-            policy::Verdict::Allow if contained => Verdict::Pass,
-            policy::Verdict::Allow => Verdict::Rewrite(self.with_command(rewriting.of(&line))),
-            policy::Verdict::Ask | policy::Verdict::Deny => return Err(denial(answer)),
-        };
-        Ok(HookDecision { verdict, rule: answer.rule, notices: answer.notices })
+        command.check()?;
+        let decision = decision::decide(&engine.policy, &mut engine.hashes, &command)?;
+        let verdict = if contained { Verdict::Pass } else { Verdict::Rewrite(self.with_command(rewriting.of(&line))) };
+        Ok(HookDecision { verdict, rule: decision.finding.rule, notices: decision.notices })
     }
 
     fn with_command(&self, command: String) -> Map<String, Value> {
@@ -133,14 +129,5 @@ impl Question<'_> {
         let member = if input.contains_key("command") { "command" } else { "cmd" };
         input.insert(member.to_owned(), command.into());
         input
-    }
-}
-
-fn denial(answer: check::Answer) -> Error {
-    let code = answer.code.and_then(Code::from_name).unwrap_or(Code::Forbidden);
-    let error = Error::new(code, answer.reason).with("rule", answer.rule);
-    match answer.hint {
-        Some(hint) => error.hint(hint),
-        None => error,
     }
 }
