@@ -9,9 +9,9 @@ use cp_common::wire::ToolResult;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
-use super::{on_record, ready};
+use super::{Args, on_record, ready};
 use crate::decision::confirm;
-use crate::request::{Call, Command, Request, Source, of_line};
+use crate::request::{Call, Request, Source, of_line};
 use crate::run::{Engine, FinishedRun, Prepared, milliseconds, streams, until_answered};
 use crate::tools::{self, Item, executable, filesystem};
 use crate::verbs::check;
@@ -19,28 +19,13 @@ use crate::verbs::check;
 /// The most notices about commands in a closing line.
 const NOTICES: usize = 20;
 
-/// Options of the command line for every command. They override members of requests.
-#[derive(Default)]
-pub(crate) struct Overrides {
-    pub cwd: Option<String>,
-    pub timeout: Option<f64>,
-    pub env: Vec<(String, String)>,
-}
-
-impl Overrides {
-    fn apply(&self, command: &mut Command) {
-        command.cwd = self.cwd.clone().or_else(|| command.cwd.take());
-        command.timeout = self.timeout.or(command.timeout);
-        command.env.extend(self.env.iter().cloned());
-    }
-}
-
 /// The filter over requests.
-pub(crate) struct Requests {
+pub(crate) struct Requests<'a> {
     pub engine: Engine,
-    pub overrides: Overrides,
-    /// True if requests are only decided about.
-    pub dry_run: bool,
+    /// The command line, whose options override members of requests.
+    pub args: &'a Args,
+    /// Its variables.
+    pub env: Vec<(String, String)>,
     /// The number of notices so far.
     pub noticed: usize,
 }
@@ -56,7 +41,7 @@ enum Answer {
     Done(Box<FinishedRun>),
 }
 
-impl Filter for Requests {
+impl Filter for Requests<'_> {
     fn accepts(&self) -> &'static [Kind] {
         &[Kind::ToolCall]
     }
@@ -71,9 +56,11 @@ impl Filter for Requests {
         let began = Instant::now();
         let (asked, mut request) = of_line(body, &self.engine.policy.home_text())?;
         if let Ok(Request::Command(command)) = &mut request {
-            self.overrides.apply(command);
+            command.cwd = self.args.cwd.clone().or_else(|| command.cwd.take());
+            command.timeout = self.args.timeout.or(command.timeout);
+            command.env.extend(self.env.iter().cloned());
         }
-        if self.dry_run {
+        if self.args.write.dry_run {
             let command = request.and_then(Request::into_command)?;
             let Engine { policy, hashes, .. } = &mut self.engine;
             return context.out.record(Kind::Item, &check::preview(policy, hashes, &command)?);
@@ -90,7 +77,7 @@ impl Filter for Requests {
     }
 }
 
-impl Requests {
+impl Requests<'_> {
     /// Decides about a request, records its intent or its refusal, and runs it.
     fn run(&mut self, asked: &Source, request: Result<Request>, context: &mut Context) -> Result<Answer> {
         let Self { engine, noticed, .. } = self;
