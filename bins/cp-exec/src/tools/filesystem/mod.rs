@@ -98,7 +98,7 @@ pub(super) fn locked(policy: &Policy) -> Result<File> {
 }
 
 /// The file at a path; `None` if nothing exists there.
-pub(super) fn present(path: &Path) -> Result<Option<Present>> {
+pub(crate) fn present(path: &Path) -> Result<Option<Present>> {
     let file = match open(path, "file", OFlags::empty()) {
         Err(error) if error.code() == Code::NotFound => return Ok(None),
         file => file?,

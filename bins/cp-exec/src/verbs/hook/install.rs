@@ -1,7 +1,6 @@
 //! `cp-exec hook install` and `hook remove`: add the hook to the configuration of a host, or remove it, after a preview
 //! and confirmation, and record that in the ledger. Other entries stay unchanged.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
@@ -12,15 +11,13 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Entry, effect_ledger};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::doctor::person;
-use crate::files::{After, Pending, Present};
+use crate::files::{After, Pending};
 use crate::hosts::{Command, Host, add_hook, own, remove_hook, shell};
-use crate::nofollow::open_with;
+use crate::tools::filesystem::present;
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
     path: "hook install",
@@ -154,16 +151,12 @@ fn change(args: &Args, added: Option<&Command<'_>>, context: &mut Context) -> Re
 }
 
 /// The change of a file by its text, which is `None` if the file is absent.
-fn edit(
+pub(in crate::verbs) fn edit(
     path: &Path,
     permissions: Option<u32>,
     made: impl FnOnce(Option<&str>) -> Result<Option<String>>,
 ) -> Result<Pending> {
-    let before = match open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK) {
-        Err(Errno::NOENT) => None,
-        Err(e) => return Err(Error::io("cannot be read", e).in_file(path)),
-        Ok(file) => Some(Present::read(File::from(file), path)?),
-    };
+    let before = present(path)?;
     let text = before.as_ref().map(|before| std::str::from_utf8(&before.bytes)).transpose();
     let text = text.map_err(|e| Error::new(Code::Conflict, e.to_string()).in_file(path))?;
     let after = made(text).map_err(|e| e.in_file(path))?.map(|text| After::new(text.into_bytes(), permissions));
@@ -171,7 +164,7 @@ fn edit(
 }
 
 /// The hashes of a file before and after a change.
-fn hashes(edit: &Pending) -> [Option<String>; 2] {
+pub(in crate::verbs) fn hashes(edit: &Pending) -> [Option<String>; 2] {
     let (before, after) = (edit.before.as_ref().map(|file| file.hash), edit.after.as_ref().map(|file| file.hash));
     [before, after].map(|hash| hash.map(|hash| hash.to_string()))
 }

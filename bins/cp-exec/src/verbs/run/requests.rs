@@ -30,15 +30,10 @@ pub(crate) struct Requests<'a> {
     pub noticed: usize,
 }
 
-/// A request that was decided about: answered without a process, or ready to run.
-enum Work {
-    Answered(Box<Item>),
-    Run(Box<Prepared>),
-}
-
-enum Answer {
+/// A request that was decided about: answered without a process, or a command that is ready to run or has run.
+enum Work<Run> {
     Item(Box<Item>),
-    Done(Box<FinishedRun>),
+    Run(Box<Run>),
 }
 
 impl Filter for Requests<'_> {
@@ -79,12 +74,12 @@ impl Filter for Requests<'_> {
 
 impl Requests<'_> {
     /// Decides about a request, records its intent or its refusal, and runs it.
-    fn run(&mut self, asked: &Source, request: Result<Request>, context: &mut Context) -> Result<Answer> {
+    fn run(&mut self, asked: &Source, request: Result<Request>, context: &mut Context) -> Result<Work<FinishedRun>> {
         let Self { engine, noticed, .. } = self;
         engine.policy.actor.call = asked.call().map(str::to_owned);
         let work = request.and_then(|request| until_answered(engine, false, |engine| prepare(engine, &request)));
         let mut prepared = match on_record(engine, asked, work)? {
-            Work::Answered(item) => return Ok(Answer::Item(item)),
+            Work::Item(item) => return Ok(Work::Item(item)),
             Work::Run(prepared) => prepared,
         };
         for notice in prepared.notices() {
@@ -95,16 +90,16 @@ impl Requests<'_> {
             }
         }
         let ran = prepared.run(engine, None);
-        Ok(Answer::Done(Box::new(prepared.settle(engine, ran)?)))
+        Ok(Work::Run(Box::new(prepared.settle(engine, ran)?)))
     }
 }
 
 /// Decides about a request.
-fn prepare(engine: &mut Engine, request: &Request) -> Result<Work> {
+fn prepare(engine: &mut Engine, request: &Request) -> Result<Work<Prepared>> {
     let prepared = match request {
-        Request::File(operation) => return Ok(Work::Answered(Box::new(filesystem::operate(engine, operation)?))),
+        Request::File(operation) => return Ok(Work::Item(Box::new(filesystem::operate(engine, operation)?))),
         Request::System(operation) => {
-            return Ok(Work::Answered(Box::new(tools::answer_system(engine, *operation)?)));
+            return Ok(Work::Item(Box::new(tools::answer_system(engine, *operation)?)));
         }
         Request::Command(command) => {
             let stdin = || command.stdin.as_ref().map(|text| streams::stdin_from_bytes(text.as_bytes())).transpose();
@@ -120,18 +115,18 @@ fn prepare(engine: &mut Engine, request: &Request) -> Result<Work> {
 }
 
 /// Answers in the form of the request.
-fn answer(asked: Source, outcome: Result<Answer>, began: Instant, context: &mut Context) -> Result<()> {
+fn answer(asked: Source, outcome: Result<Work<FinishedRun>>, began: Instant, context: &mut Context) -> Result<()> {
     match (asked, outcome) {
         (Source::Call(call), outcome) => context.out.record(Kind::ToolResult, &tool_result(call, outcome, began)?),
-        (Source::Row(_), Ok(Answer::Done(done))) => context.out.record(Kind::ExecResult, &done.into_answer()?),
-        (Source::Row(_), Ok(Answer::Item(item))) => context.out.record(Kind::Item, &*item),
+        (Source::Row(_), Ok(Work::Run(done))) => context.out.record(Kind::ExecResult, &done.into_answer()?),
+        (Source::Row(_), Ok(Work::Item(item))) => context.out.record(Kind::Item, &*item),
         (Source::Row(_), Err(error)) => Err(error),
     }
 }
 
 /// The result of a tool call. A refusal or a failure is also a result for the model; a pending approval is not, because
 /// only a person can act on it.
-fn tool_result(call: Call, outcome: Result<Answer>, began: Instant) -> Result<ToolResult> {
+fn tool_result(call: Call, outcome: Result<Work<FinishedRun>>, began: Instant) -> Result<ToolResult> {
     let mut result = ToolResult {
         id: call.id,
         name: call.name,
@@ -142,17 +137,17 @@ fn tool_result(call: Call, outcome: Result<Answer>, began: Instant) -> Result<To
     let failure = match outcome {
         Err(error) if error.is_fatal() || needs_person(&error) => return Err(error),
         Err(error) => Some(error),
-        Ok(Answer::Item(item)) => {
+        Ok(Work::Item(item)) => {
             result.untrusted.extend((!item.images.is_empty()).then(|| "/images".to_owned()));
             result.content = item.content();
             result.images = item.images;
             result.receipt = Some(item.receipt);
             None
         }
-        Ok(Answer::Done(done)) if done.failure.as_ref().is_some_and(needs_person) => {
+        Ok(Work::Run(done)) if done.failure.as_ref().is_some_and(needs_person) => {
             return done.into_answer().map(|_| result);
         }
-        Ok(Answer::Done(done)) => {
+        Ok(Work::Run(done)) => {
             let FinishedRun { result: ran, failure, .. } = *done;
             (result.exit_code, result.receipt, result.content) = (ran.return_code, ran.receipt, ran.stdout);
             if failure.is_some() {
