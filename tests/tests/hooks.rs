@@ -377,7 +377,8 @@ fn host_shell_keeps_status_and_passes_working_directory_on() {
     assert!(!other.exists());
 
     // The functions and the PATH of the person's shell stay outside.
-    let file = place.user.write(".claude/shell-snapshots/snapshot-bash-1.sh", "greet() { echo outside; }\nPATH=/none\n");
+    let file =
+        place.user.write(".claude/shell-snapshots/snapshot-bash-1.sh", "greet() { echo outside; }\nPATH=/none\n");
     let ran = host_shell(&place, &wrapped(file.to_str().unwrap(), "greet 2>/dev/null; printenv LANG", &cwd)).code(0);
     assert!(!ran.stdout.contains("outside"), "{ran:?}");
     let intents = events(&place, "exec.intent");
