@@ -376,16 +376,11 @@ fn host_shell_keeps_status_and_passes_working_directory_on() {
     host_shell(&place, &wrapped("/none", "true", &other.display().to_string()));
     assert!(!other.exists());
 
-    // A snapshot may be read, and no other file of the home.
-    for (name, shown) in
-        [("shell-snapshots/snapshot-bash-1.sh", "from snapshot"), ("shell-snapshots/x", ""), ("x/snapshot-1.sh", "")]
-    {
-        let file = place.user.write(format!(".claude/{name}"), "greet() { echo from snapshot; }\nPATH=/none\n");
-        let ran =
-            host_shell(&place, &wrapped(file.to_str().unwrap(), "greet 2>/dev/null; printenv LANG >/dev/null", &cwd));
-        assert_eq!((ran.stdout.trim_end(), ran.status), (shown, 0), "{name}: {ran:?}");
-        drop(std::fs::remove_file(&cwd_file));
-    }
+    // The functions and the PATH of the person's shell stay outside.
+    let file =
+        place.user.write(".claude/shell-snapshots/snapshot-bash-1.sh", "greet() { echo outside; }\nPATH=/none\n");
+    let ran = host_shell(&place, &wrapped(file.to_str().unwrap(), "greet 2>/dev/null; printenv LANG", &cwd)).code(0);
+    assert!(!ran.stdout.contains("outside"), "{ran:?}");
     let intents = events(&place, "exec.intent");
     assert_eq!(intents[0]["data"]["line"], "cd sub; printenv HOME");
     assert_eq!((&intents[0]["data"]["host"], &intents[0]["data"]["host_session"]), (&json!("claude"), &json!("s")));

@@ -174,6 +174,13 @@ fn read_file_handles_large_file() {
     let patch = "*** Begin Patch\n*** Update File: large\n@@\n-y\n+z\n*** End of File\n*** End Patch";
     value(&ask(&exec, "edit_file", &json!({"patch": patch})));
     assert!(exec.work.read("large").ends_with("y\nz\n"));
+    let sparse = fs::File::create(exec.work.join("larger")).unwrap();
+    for (length, is_read) in [(64 << 20, true), ((64 << 20) + 1, false)] {
+        sparse.set_len(length).unwrap();
+        let answer = ask(&exec, "read_file", &json!({"path": "larger", "offset": (64 << 20) - 1}));
+        assert_eq!(answer["ok"], is_read, "{answer}");
+        assert!(is_read || refusal(&answer).1.contains("`tail`"), "{answer}");
+    }
 }
 
 #[test]
@@ -271,34 +278,6 @@ fn failed_change_of_one_file_takes_back_the_others() {
     value(&ask(&exec, "edit_file", &json!({ "patch": patch })));
     assert!(exec.work.read("a") == "2\n" && exec.work.read("e/f/new") == "n\n" && !exec.work.join("d/b").exists());
     assert_eq!(mode(), 0o640);
-}
-
-#[test]
-fn missing_file_has_hint_with_similar_readable_name() {
-    let exec = Exec::with_policy(Who::Me, "[paths]\nread = [\".\"]\nwrite = [\".\"]\nforbidden = [\"hiddem.txt\"]\n");
-    for name in ["weather.sh", "deep/er/report.py", "hiddem.txt"] {
-        exec.write(name, "text");
-    }
-    for (path, near) in [
-        ("weathr.sh", Some("weather.sh")),
-        ("Weather.SH", Some("weather.sh")),
-        ("report.py", None),
-        ("hidden.txt", None),
-        ("none", None),
-    ] {
-        for answer in [
-            ask(&exec, "read_file", &json!({"path": path})),
-            ask(&exec, "edit_file", &json!({"path": path, "old": "text", "new": "n"})),
-        ] {
-            let (code, text) = refusal(&answer);
-            assert_eq!(
-                (code.as_str(), near.is_none_or(|near| text.contains(&format!("`{near}`")))),
-                ("E_NOT_FOUND", true),
-                "{text}"
-            );
-            assert!(near.is_some() || !text.contains("did you mean"), "{text}");
-        }
-    }
 }
 
 /// The data of the tool result of a read.

@@ -53,7 +53,8 @@ fn hook_install_keeps_link_mode_and_other_settings() {
     assert_eq!((&value["model"], value["hooks"]["PreToolUse"].as_array().unwrap().len()), (&json!("opus"), 2));
     assert_eq!(fs::read_dir(exec.user.join("dotfiles")).unwrap().count(), 1, "no copy stays");
     exec.confirmed(&["hook", "remove", "claude"]);
-    assert_eq!(fs::read_to_string(&real).unwrap(), text);
+    let value: Value = serde_json::from_slice(&fs::read(&real).unwrap()).unwrap();
+    assert_eq!(value.to_string(), serde_json::from_str::<Value>(text).unwrap().to_string());
     // A link that leads nowhere yet is followed too.
     symlink(exec.user.join("dotfiles/hooks.json"), exec.user.directory(".codex").join("hooks.json")).unwrap();
     exec.confirmed(&["hook", "install", "codex"]);
@@ -236,19 +237,6 @@ fn hook_doctor_detects_host_that_does_not_call_hook() {
         let checks = ran.failed(1, "E_PARTIAL")["details"]["checks"].as_array().unwrap().clone();
         let tool = checks.iter().find(|check| check["check"] == "claude_mcp_tool").unwrap();
         assert!(tool["status"] == "fail" && tool["fix"].as_str().unwrap().contains(fix), "{mode}: {tool}");
-    }
-    for (mode, more, status) in [("untrusted", None, 1), ("untrusted", Some("--no-check"), 0), ("asks", None, 0)] {
-        exec.confirmed(&["hook", "remove", "claude"]);
-        exec.work.write("mode", mode);
-        let words: Vec<&str> = ["hook", "install", "claude"].into_iter().chain(more).collect();
-        let token = exec.token(&words);
-        let ran = exec.command(&[&words[..], &["--confirm", &token]].concat()).also_on_path(&bin).run();
-        assert_eq!(ran.status, status, "{mode} {more:?}: {ran:?}");
-        assert!(exec.user.read(".claude/settings.json").contains("hook claude"), "the configuration stays");
-        if status == 1 {
-            let error = ran.failed(1, "E_PARTIAL");
-            assert!(error["message"].as_str().unwrap().contains("claude_shell: OPEN"), "{error}");
-        }
     }
     let text = exec.user.read(".claude/settings.json");
     for (from, to, why) in [

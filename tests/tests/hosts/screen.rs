@@ -20,7 +20,7 @@ fn session_at_terminal_starts_asks_resizes_stops_and_ends() {
     place.user.write(".claude.json", "{\"hasCompletedOnboarding\":true,\"theme\":\"dark\"}");
     // The state, with the answer to the question about trust in the directory.
     place.program("cp-exec").args(["agent", "claude", "--", "true"]).run().success();
-    let state = place.sh("echo \"$CP_HOME\"/hosts/claude-*").stdout;
+    let state = place.sh("echo \"$CP_HOME\"/hosts/claude").stdout;
     let file = format!("{}/.claude.json", state.trim());
     let mut settings: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     settings["projects"] = json!({place.work.display().to_string(): {"hasTrustDialogAccepted": true}});

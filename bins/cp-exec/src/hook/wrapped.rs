@@ -1,15 +1,13 @@
-//! Lines that Claude Code passes to the program of `CLAUDE_CODE_SHELL_PREFIX`: a command in `eval`, between the lines
-//! that restore the person's shell and record the working directory.
+//! Lines that Claude Code passes to the program of `CLAUDE_CODE_SHELL_PREFIX`: a command in `eval`, between what
+//! restores the person's shell and what records the working directory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cp_common::wire::quoted;
 
 /// A line of Claude Code's shell.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WrappedLine {
-    /// The part before `eval`, which restores functions, aliases and options.
-    before: String,
     /// The command of the tool or of the file.
     pub command: String,
     /// The text between the command and the record of the working directory.
@@ -29,23 +27,15 @@ impl WrappedLine {
         let cwd_file = PathBuf::from(one_word(file)?);
         let (rest, input) = rest.strip_suffix(NO_INPUT).map_or((rest, ""), |rest| (rest, NO_INPUT));
         // The command is quoted, so the first `eval` with one word until the end is that of Claude Code.
-        let (at, command) =
-            rest.match_indices(EVAL).find_map(|(at, _)| Some((at, one_word(&rest[at + EVAL.len()..])?)))?;
-        Some(Self { before: rest[..at].to_owned(), command, input, cwd_file })
+        let command = rest.match_indices(EVAL).find_map(|(at, _)| one_word(&rest[at + EVAL.len()..]))?;
+        Some(Self { command, input, cwd_file })
     }
 
-    /// The snapshot of the person's shell that the line sources.
-    pub(crate) fn snapshot(&self) -> Option<&Path> {
-        let path = self.before.strip_prefix("source ")?.split(' ').next()?;
-        path.starts_with('/').then(|| Path::new(path))
-    }
-
-    /// The text for the shell of the sandbox. It keeps the PATH of the sandbox, because that of the snapshot names
-    /// programs that may not run, and records the working directory in a file of the sandbox.
+    /// The text for the shell of the sandbox, which records the working directory in a file of the sandbox. What
+    /// restores the person's shell is left out, because it names programs that may not run.
     pub(crate) fn text(&self, cwd_file: &str) -> String {
-        let Self { before, command, input, .. } = self;
-        let (command, cwd_file) = (quoted(command), quoted(cwd_file));
-        format!("cp_path=$PATH; {before}PATH=$cp_path && unset cp_path && {EVAL}{command}{input}{RECORD}{cwd_file}")
+        let Self { command, input, .. } = self;
+        format!("{EVAL}{}{input}{RECORD}{}", quoted(command), quoted(cwd_file))
     }
 }
 
@@ -77,6 +67,7 @@ fn one_word(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::process::Command;
 
     use proptest::prelude::*;
@@ -91,10 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn wrapped_line_names_snapshot_and_cwd_file() {
+    fn wrapped_line_names_command_and_cwd_file() {
         let wrapped = WrappedLine::of(&line("echo it's")).unwrap();
         assert_eq!(wrapped.command, "echo it's");
-        assert_eq!(wrapped.snapshot(), Some(Path::new("/u/.claude/shell-snapshots/snapshot-bash-1-a.sh")));
         assert_eq!(wrapped.cwd_file, Path::new("/tmp/claude-9414-cwd"));
     }
 

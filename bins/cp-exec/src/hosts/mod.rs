@@ -1,6 +1,5 @@
 //! The agents of other makers, each with a table of [`facts`], and the entries of our hook in their configuration.
 
-mod edit;
 pub(crate) mod facts;
 pub(crate) mod shell;
 #[cfg(test)]
@@ -13,7 +12,7 @@ use clap::ValueEnum as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use cp_common::home::resolved;
 use cp_common::wire::quoted;
-use cp_common::{Context, Error, Result, words};
+use cp_common::{Code, Context, Error, Result, json, words};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -150,29 +149,79 @@ impl Command<'_> {
 
 /// Returns the text with our hook, once for each event. Replaces earlier entries of our hook.
 pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<String> {
-    let (host, members) = (command.host, command.members());
-    let rest = match text.filter(|text| !text.trim().is_empty()) {
-        None => None,
-        Some(text) => {
-            let value = edit::parsed(text, &members)?;
-            if lines(host, &value).len() == host.facts().hook.events.len() && contains(&value, &members) {
-                return Ok(text.to_owned());
-            }
-            remove_hook(host, text)?
-        }
-    };
-    rest.map_or_else(|| Ok(edit::pretty(&members, "  ") + "\n"), |rest| edit::merged(&rest, &members))
+    let (host, members, text) = (command.host, command.members(), text.unwrap_or_default());
+    let mut value = parsed(text, &members)?;
+    if lines(host, &value).len() == host.facts().hook.events.len() && contains(&value, &members) {
+        return Ok(text.to_owned());
+    }
+    take_out(host, "", &mut value);
+    merge("the text", &mut value, &members).map_err(|why| uneditable(why, &members))?;
+    Ok(format!("{value:#}\n"))
 }
 
-/// Returns the text without our hook; `None` if the file would be empty.
+/// Returns the text without our hook; `None` if nothing is left.
 pub(crate) fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
-    edit::parsed(text, &Value::Null)?;
-    Ok(edit::without(text, &|name, value| is_ours(host, name, value)))
+    let before = parsed(text, &Value::Null)?;
+    let mut value = before.clone();
+    let is_gone = take_out(host, "", &mut value);
+    Ok((!is_gone).then(|| if value == before { text.to_owned() } else { format!("{value:#}\n") }))
+}
+
+/// Parses a strict JSON text. `paste` is shown in an error, for the user to insert by hand.
+fn parsed(text: &str, paste: &Value) -> Result<Value> {
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    json::check(text.as_bytes()).map_err(|fault| {
+        let line = text.as_bytes()[..fault.offset.min(text.len())].split(|&byte| byte == b'\n').count();
+        uneditable(format!("not strict JSON: {}", fault.reason), paste).at_line(line as u64)
+    })?;
+    serde_json::from_str(text).map_err(|e| uneditable(e.to_string(), paste))
+}
+
+fn uneditable(why: String, paste: &Value) -> Error {
+    let hint = "correct the file, or add the JSON in `paste` by hand; files with comments are not edited";
+    Error::new(Code::Conflict, why).with("rule", "format").with("paste", paste.clone()).hint(hint)
+}
+
+/// Adds members and elements, each after those that are there.
+fn merge(name: &str, value: &mut Value, added: &Value) -> std::result::Result<(), String> {
+    match (value, added) {
+        (Value::Object(members), Value::Object(added)) => {
+            for (name, one) in added {
+                match members.get_mut(name) {
+                    Some(own) => merge(name, own, one)?,
+                    None => _ = members.insert(name.clone(), one.clone()),
+                }
+            }
+        }
+        (Value::Array(values), Value::Array(added)) => values.extend_from_slice(added),
+        (value, _) => return Err(format!("{name} is already {value}")),
+    }
+    Ok(())
+}
+
+/// Takes our entries out of a value, and containers that have nothing else. True if the value is one of these.
+fn take_out(host: Host, name: &str, value: &mut Value) -> bool {
+    if is_ours(host, name, value) {
+        return true;
+    }
+    match value {
+        Value::Object(members) => {
+            let count = members.len();
+            members.retain(|name, member| !take_out(host, name, member));
+            count > 0 && members.is_empty()
+        }
+        Value::Array(values) => {
+            let count = values.len();
+            values.retain_mut(|element| !take_out(host, "", element));
+            count > 0 && values.is_empty()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 /// The command lines of a text that run this program.
 pub(crate) fn lines_in(host: Host, text: &str) -> Result<Vec<String>> {
-    Ok(lines(host, &edit::parsed(text, &Value::Null)?))
+    Ok(lines(host, &parsed(text, &Value::Null)?))
 }
 
 fn lines(host: Host, value: &Value) -> Vec<String> {

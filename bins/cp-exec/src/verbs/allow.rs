@@ -152,7 +152,7 @@ impl Kind {
                 if !added.is_empty() {
                     let groups = toolchains::CATALOGUE.group.iter();
                     let of_name = groups.filter(|group| group.registries.iter().any(|name| name == host));
-                    added.extend(of_name.flat_map(|group| toolchains::variables(&group.online)));
+                    added.extend(of_name.flat_map(|group| group.online.iter().cloned()));
                 }
                 Ok(added)
             }

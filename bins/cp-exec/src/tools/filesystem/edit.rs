@@ -126,9 +126,8 @@ impl Drafts<'_> {
 
     /// The draft of a file that must exist.
     fn existing(&mut self, path: &str) -> Result<&mut Draft> {
-        let policy = self.policy;
         let draft = self.draft(path)?;
-        if draft.now.is_some() { Ok(draft) } else { Err(file_not_found(policy, &draft.path)) }
+        if draft.now.is_some() { Ok(draft) } else { Err(file_not_found(&draft.path)) }
     }
 
     /// The draft of a file that must not exist, or be empty.

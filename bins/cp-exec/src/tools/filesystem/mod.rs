@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use crate::exec_result::{FileChange, FileKind, FileState};
 use crate::files::{After, Pending, Present, umask};
 use cp_common::home::{lock, make_directory, resolved};
-use cp_common::spelling::nearest;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
 use memchr::memmem;
@@ -64,11 +63,6 @@ pub(super) fn path_of(policy: &Policy, asked: &str) -> Result<PathBuf> {
     Ok(resolved(&policy.base.join(policy.expand(asked))))
 }
 
-/// The path in a form that the next request can use.
-pub(super) fn shown(policy: &Policy, path: &Path) -> String {
-    path.strip_prefix(&policy.base).unwrap_or(path).display().to_string()
-}
-
 /// Resolves a path that may be written. The policy is checked for the requested name and for the resolved path.
 pub(super) fn writable_path(policy: &Policy, asked: &str) -> Result<PathBuf> {
     let path = path_of(policy, asked)?;
@@ -104,7 +98,7 @@ pub(super) fn locked(policy: &Policy) -> Result<File> {
 }
 
 /// The file at a path; `None` if nothing exists there.
-pub(super) fn present(path: &Path) -> Result<Option<Present>> {
+pub(crate) fn present(path: &Path) -> Result<Option<Present>> {
     let file = match open(path, "file", OFlags::empty()) {
         Err(error) if error.code() == Code::NotFound => return Ok(None),
         file => file?,
@@ -242,20 +236,7 @@ fn last_known(policy: &Policy, journal: &mut Journal, path: &str) -> Result<Opti
 }
 
 /// The error for a file that does not exist.
-fn file_not_found(policy: &Policy, path: &Path) -> Error {
-    let error = Error::not_found(format!("file not found: {}", path.display()));
-    let Some(near) = similar(policy, path) else { return error.hint("write_file creates it") };
-    let name = shown(policy, &near);
-    let hint = format!("did you mean `{name}`? write_file creates a file");
-    error.with("nearest", vec![name]).hint(hint)
-}
-
-/// The readable file in the same directory with a similar name.
-fn similar(policy: &Policy, path: &Path) -> Option<PathBuf> {
-    let (name, parent) = (path.file_name()?.to_str()?, path.parent()?);
-    let listing = readable(policy, parent).ok().and_then(|()| std::fs::read_dir(parent).ok()).into_iter().flatten();
-    let names: Vec<String> = listing.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    let same_case = names.iter().find(|other| other.eq_ignore_ascii_case(name)).map(String::as_str);
-    let near = same_case.or_else(|| nearest(name, names.iter().map(String::as_str)));
-    near.map(|near| parent.join(near)).filter(|path| readable(policy, path).is_ok())
+fn file_not_found(path: &Path) -> Error {
+    Error::not_found(format!("file not found: {}", path.display()))
+        .hint("list_directory shows what is there; write_file creates a file")
 }

@@ -1,9 +1,9 @@
-//! `filesystem.read_file`: reads a part of a file of any length, by bytes or by lines. `filesystem.list_directory`: the
+//! `filesystem.read_file`: reads a part of a file, by bytes or by lines. `filesystem.list_directory`: the
 //! entries of a directory, page by page.
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::Read as _;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -13,29 +13,38 @@ use cp_common::{Code, Error, Result};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use rustix::io::Errno;
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 
 use super::{file_not_found, open, path_of, readable};
-use crate::digest::{format_digest, sha256};
+use crate::digest::sha256;
 use crate::request::{Encoding, ListDirectory, ReadFile};
 use crate::run::Engine;
 use crate::tools::Item;
 
+/// The longest file. All of it is read, because its hash tells later whether others changed it.
+const LONGEST: u64 = 64 << 20;
 /// The most bytes of one answer.
-const READ: u64 = 4 << 20;
+const READ: usize = 4 << 20;
 /// The default limit of lines.
-const LINES: u64 = 2000;
+const LINES: usize = 2000;
 
 pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     let path = path_of(&engine.policy, &read.path)?;
     readable(&engine.policy, &path)?;
     let file = open(&path, "file", OFlags::empty()).map_err(|error| match error.code() {
-        Code::NotFound => file_not_found(&engine.policy, &path),
+        Code::NotFound => file_not_found(&path),
         _ => error,
     })?;
-    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+    let failed = |e: std::io::Error| Error::io("cannot be read", e).in_file(&path);
+    let meta = file.metadata().map_err(failed)?;
+    if !meta.is_file() {
         return Err(Error::validation(format!("{} is not a file", path.display()))
             .hint("for a directory use filesystem.list_directory"));
+    }
+    let mut all = Vec::new();
+    file.take(LONGEST + 1).read_to_end(&mut all).map_err(failed)?;
+    if all.len() as u64 > LONGEST {
+        return Err(Error::validation(format!("{} has {} bytes", path.display(), meta.len()))
+            .hint(format!("the limit is {LONGEST} bytes; a command such as `tail`, `sed -n` or `grep` reads a part")));
     }
     let by_lines = read.line.is_some() || read.lines.is_some() || read.numbered;
     let is_base64 = read.encoding == Some(Encoding::Base64);
@@ -43,9 +52,10 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         return Err(Error::validation("a file is read by bytes (offset, limit) or by lines (line, lines, numbered)")
             .with("rule", "request"));
     }
-    let part = Part::of(file, &path, read, by_lines)?;
-    let note = if by_lines { part.note_of_lines(&path)? } else { part.note_of_bytes(read) };
-    let Part { bytes, offset, size, whole, .. } = &part;
+    let (size, whole) = (all.len(), sha256(&all));
+    let part = if by_lines { Part::of_lines(&all, read) } else { Part::of_bytes(&all, read) };
+    let note = if by_lines { part.note_of_lines(&path)? } else { part.note_of_bytes(size) };
+    let Part { bytes, offset, .. } = part;
     let text = std::str::from_utf8(bytes);
     let (content, encoding) = match text {
         _ if by_lines && read.numbered => (numbered(&String::from_utf8_lossy(bytes), part.first), "utf-8"),
@@ -59,7 +69,7 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     });
     let mut value = json!({
         "path": shown, "content": content, "encoding": encoding, "offset": offset, "bytes": bytes.len(), "size": size,
-        "has_more": offset + (bytes.len() as u64) < *size, "sha256": hash, "file_sha256": whole,
+        "has_more": offset + bytes.len() < size, "sha256": hash, "file_sha256": whole,
     });
     if by_lines {
         for (name, number) in [("line", part.first), ("lines", part.shown), ("total_lines", part.total)] {
@@ -84,68 +94,39 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     Ok(if notes.is_empty() { item } else { item.shown_as(format!("{content}{end}{notes}")) })
 }
 
-/// The part of a file that was read.
-struct Part {
-    bytes: Vec<u8>,
+/// The part of a file that is answered.
+struct Part<'a> {
+    bytes: &'a [u8],
     /// The offset in the file.
-    offset: u64,
-    /// The length and the hash of the whole file.
-    size: u64,
-    whole: String,
+    offset: usize,
     /// The first line, and the numbers of lines that are shown and that there are.
-    first: u64,
-    shown: u64,
-    total: u64,
+    first: usize,
+    shown: usize,
+    total: usize,
 }
 
-impl Part {
-    /// Reads the whole file for its length and hash, but keeps only the bytes or lines of the answer.
-    fn of(file: File, path: &Path, read: &ReadFile, by_lines: bool) -> Result<Self> {
-        let first = read.line.unwrap_or(1).max(1);
-        let (from, most) =
-            if by_lines { (first, read.lines.unwrap_or(LINES)) } else { (read.offset, read.limit.unwrap_or(READ)) };
-        let wanted = from..from.saturating_add(most);
-        let mut file = BufReader::with_capacity(64 << 10, file);
-        let (mut hash, mut bytes, mut offset, mut size) = (Sha256::new(), Vec::new(), None, 0);
-        // The number of the current line, and true if the line has begun.
-        let (mut number, mut begun) = (1, false);
-        loop {
-            let block = file.fill_buf().map_err(|e| Error::io("cannot be read", e).in_file(path))?;
-            if block.is_empty() {
-                break;
-            }
-            cp_common::signals::check()?;
-            hash.update(block);
-            for line in block.split_inclusive(|byte| *byte == b'\n') {
-                let within =
-                    |at: u64| usize::try_from(at.saturating_sub(size)).map_or(line.len(), |at| at.min(line.len()));
-                let kept = match by_lines {
-                    true if wanted.contains(&number) => line,
-                    true => &[],
-                    false => &line[within(wanted.start)..within(wanted.end)],
-                };
-                if !kept.is_empty() {
-                    offset.get_or_insert(if by_lines { size } else { wanted.start });
-                }
-                let room = usize::try_from(READ).unwrap_or(usize::MAX) - bytes.len();
-                bytes.extend_from_slice(&kept[..kept.len().min(room)]);
-                size += line.len() as u64;
-                begun = !line.ends_with(b"\n");
-                number += u64::from(!begun);
-            }
-            let length = block.len();
-            file.consume(length);
-        }
-        let total = number - u64::from(!begun);
-        let shown = wanted.end.min(total + 1).saturating_sub(first);
-        let offset = offset.unwrap_or(if by_lines { 0 } else { read.offset });
-        Ok(Self { bytes, offset, size, whole: format_digest(hash), first, shown, total })
+impl<'a> Part<'a> {
+    fn of_bytes(all: &'a [u8], read: &ReadFile) -> Self {
+        let offset = number(read.offset);
+        let rest = all.get(offset..).unwrap_or_default();
+        let most = read.limit.map_or(READ, number).min(READ).min(rest.len());
+        Self { bytes: &rest[..most], offset, first: 0, shown: 0, total: 0 }
+    }
+
+    fn of_lines(all: &'a [u8], read: &ReadFile) -> Self {
+        let lines = || all.split_inclusive(|byte| *byte == b'\n');
+        let length = |from, most| lines().skip(from).take(most).map(<[u8]>::len).sum::<usize>();
+        let (first, total) = (number(read.line.unwrap_or(1).max(1)), lines().count());
+        let shown = read.lines.map_or(LINES, number).min(total.saturating_sub(first - 1));
+        let offset = length(0, first - 1);
+        let bytes = &all[offset..][..length(first - 1, shown).min(READ)];
+        Self { bytes, offset, first, shown, total }
     }
 
     /// A remark for a model about a part by bytes.
-    fn note_of_bytes(&self, read: &ReadFile) -> Option<String> {
-        let end = self.offset + self.bytes.len() as u64;
-        (read.offset > 0 || end < self.size).then(|| format!("[bytes {} to {end} of {}]", self.offset, self.size))
+    fn note_of_bytes(&self, size: usize) -> Option<String> {
+        let end = self.offset + self.bytes.len();
+        (self.offset > 0 || end < size).then(|| format!("[bytes {} to {end} of {size}]", self.offset))
     }
 
     /// A remark for a model about a part by lines.
@@ -158,7 +139,7 @@ impl Part {
         if *first > (*total).max(1) {
             return Err(Error::validation(format!("{} has {total} lines", path.display())).with("total_lines", *total));
         }
-        let is_cut = bytes.len() as u64 == READ;
+        let is_cut = bytes.len() == READ;
         let more = if is_cut { "; cut at 4 MiB: read the rest by bytes" } else { "" };
         Ok((shown < total || is_cut).then(|| format!("[lines {first} to {} of {total}{more}]", first + shown - 1)))
     }
@@ -178,7 +159,12 @@ fn image_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn numbered(text: &str, first: u64) -> String {
+/// A number of a request. Beyond what this machine can count, there is nothing to read.
+fn number(asked: u64) -> usize {
+    usize::try_from(asked).unwrap_or(usize::MAX)
+}
+
+fn numbered(text: &str, first: usize) -> String {
     let lines = (first..).zip(text.split_inclusive('\n'));
     lines.flat_map(|(number, line)| [number.to_string(), "\t".to_owned(), line.to_owned()]).collect()
 }

@@ -79,7 +79,7 @@ pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<It
 /// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
 fn removed(Engine { policy, journal, .. }: &mut Engine, remove: &RemoveFile) -> Result<Pending> {
     let path = writable_path(policy, &remove.path)?;
-    let before = present(&path)?.ok_or_else(|| file_not_found(policy, &path))?;
+    let before = present(&path)?.ok_or_else(|| file_not_found(&path))?;
     if !unchanged((policy, journal), &path, &before, remove.expected_sha256.as_deref())? {
         return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
             .with("rule", "unread")

@@ -2,23 +2,18 @@
 //! once. A new state gets the settings of the user that hold no credentials and run no programs, and the hook, with
 //! which the supervisor records tool calls.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read as _};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::{make_directory, write_whole};
 use cp_common::{Context, Error, Result};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use serde_json::{Map, Value};
 
 use crate::hosts::facts::Seed;
 use crate::hosts::{Command, Host, add_hook, own, person, text_of};
-use crate::nofollow::open_with;
 use crate::policy::Policy;
-
-/// The longest configuration with hooks that is read.
-const LONGEST: u64 = 1 << 20;
+use crate::verbs::hook::install::{edit, hashes};
 
 /// The most names of a message.
 const NAMED: usize = 8;
@@ -69,16 +64,10 @@ impl State {
         let (program, home) = own(context)?;
         let command = Command { host: self.host, program: &program, home: &home, is_inside: true };
         let file = self.directory.join(&self.host.facts().hook.file);
-        // A link of the agent would lead to a file that it must not read.
-        let before = match open_with(&file, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK) {
-            Err(Errno::NOENT) => None,
-            opened => {
-                let opened = opened.map_err(|e| Error::io("cannot be read", e).in_file(&file))?;
-                Some(std::io::read_to_string(File::from(opened).take(LONGEST))?)
-            }
-        };
-        let after = add_hook(&command, before.as_deref()).map_err(|error| error.in_file(&file))?;
-        if before.as_ref() == Some(&after) { Ok(()) } else { write_whole(&file, after.as_bytes()) }
+        // A link of the agent is refused, because it would lead to a file that it must not read.
+        let change = edit(&file, Some(0o600), |text| add_hook(&command, text).map(Some))?;
+        let [before, after] = hashes(&change);
+        if before == after { Ok(()) } else { change.carry_out() }
     }
 
     /// True if the directory of a file is in the state, and is not behind a link that the agent made.

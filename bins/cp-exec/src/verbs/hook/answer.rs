@@ -7,7 +7,6 @@ use std::fs::File;
 use std::path::Path;
 
 use cp_common::home::lock;
-use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result, coprocess};
@@ -15,7 +14,7 @@ use cp_ledger::sessions::{HostNote, Session};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::decided::{HookDecision, Question};
+use super::decided::Question;
 use crate::digest::sha256;
 use crate::guard::session_tmp;
 use crate::hook::{self, Event, Moment, Output, Tool, Verdict, effect_of};
@@ -179,7 +178,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
     let is_first = is_new(engine, "host.intent", &input_hash)?;
     let decided = effect_of(tool, cwd).and_then(|effect| Ok((asking.decide(engine, &effect)?, effect)));
     let error = match decided {
-        Ok((HookDecision { verdict, rule, notices }, effect)) => {
+        Ok(((verdict, rule), effect)) => {
             let answer = Answer::of(event.host, Some(&verdict));
             if is_first {
                 let intent = json!({
@@ -194,9 +193,6 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
                     "input": keeps_content(engine).then_some(&tool.input),
                 });
                 engine.journal.host_event("host.intent", &intent)?;
-            }
-            for notice in notices {
-                context.out.notice("command", Severity::Info, notice);
             }
             return context.out.answer(&answer);
         }

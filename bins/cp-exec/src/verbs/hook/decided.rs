@@ -2,19 +2,18 @@
 
 use std::path::Path;
 
-use cp_common::{Code, Error, Result};
+use cp_common::Result;
 use cp_ledger::format::approval::Said;
 use serde_json::{Map, Value};
 
-use crate::decision::confirm;
+use crate::decision::{self, confirm};
 use crate::hook::{Line, Rewriter, Tool, ToolEffect, Verdict, original_of};
 use crate::hosts::shell::{HostShell, SHELL_PREFIX};
-use crate::policy::{self, Confirm, HostCall, LONGEST};
+use crate::policy::{Confirm, HostCall, LONGEST};
 use crate::refusal::refuse;
 use crate::request::{Command, Form};
 use crate::run::{Engine, until_answered};
 use crate::tools::{executable, filesystem};
-use crate::verbs::check;
 
 const ASKED: &str = "approval.asked";
 const SPENT: &str = "approval.spent";
@@ -34,21 +33,9 @@ pub(super) struct Question<'a> {
     pub shell: HostShell,
 }
 
-/// The decision, and the rule that made it.
-pub(super) struct HookDecision {
-    pub verdict: Verdict,
-    pub rule: String,
-    pub notices: Vec<String>,
-}
-
-/// A decision without notices.
-fn decided(verdict: Verdict, rule: &str) -> HookDecision {
-    HookDecision { verdict, rule: rule.to_owned(), notices: Vec::new() }
-}
-
 impl Question<'_> {
-    /// Decides. A refusal is an error, and a call that awaits approval is recorded.
-    pub(super) fn decide(&self, engine: &mut Engine, effect: &ToolEffect) -> Result<HookDecision> {
+    /// The decision, and the rule that made it. A refusal is an error, and a call that awaits approval is recorded.
+    pub(super) fn decide(&self, engine: &mut Engine, effect: &ToolEffect) -> Result<(Verdict, String)> {
         let tool = &self.tool.name;
         for (access, path) in effect.files() {
             filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
@@ -63,7 +50,7 @@ impl Question<'_> {
             ToolEffect::Shell(line, is_known) => {
                 self.shell(engine, line.clone(), *is_known && self.shell == HostShell::Sandboxed)
             }
-            ToolEffect::Files(_) => Ok(decided(Verdict::Pass, "paths")),
+            ToolEffect::Files(_) => Ok((Verdict::Pass, "paths".to_owned())),
             ToolEffect::Skill if self.shell == HostShell::Default => {
                 let message = format!("`{tool}` runs the command lines of a file, which would not be in the sandbox");
                 Err(refuse("host_tool", message).hint("`cp-exec hook install claude` puts them into it"))
@@ -77,12 +64,12 @@ impl Question<'_> {
     }
 
     /// Decides about a tool by its name. `risk` is the reason to ask about a tool that the policy does not list.
-    fn by_name(&self, engine: &mut Engine, risk: Option<String>) -> Result<HookDecision> {
+    fn by_name(&self, engine: &mut Engine, risk: Option<String>) -> Result<(Verdict, String)> {
         let name = &self.tool.name;
         if let Err(error) = executable::permitted(&engine.policy, name, risk.is_none()) {
             let by_agent = engine.policy.exec().confirm == Confirm::Agent;
             if let Some(why) = risk.filter(|_| by_agent && self.may_ask) {
-                return Ok(decided(Verdict::Ask(self.tool.input.clone(), why), "tools.allow"));
+                return Ok((Verdict::Ask(self.tool.input.clone(), why), "tools.allow".to_owned()));
             }
             // The tools of one server are usually allowed together.
             let server = name.rsplit_once("__").map_or_else(|| name.clone(), |(server, _)| format!("{server}__*"));
@@ -90,7 +77,7 @@ impl Question<'_> {
             return Err(error.hint(engine.policy.setting_hint(&line)));
         }
         if !executable::requires_approval(&engine.policy, name) {
-            return Ok(decided(Verdict::Pass, "tools.allow"));
+            return Ok((Verdict::Pass, "tools.allow".to_owned()));
         }
         let input = Value::Object(self.tool.input.clone());
         let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
@@ -103,12 +90,12 @@ impl Question<'_> {
             let granted = if is_asked { spend(engine)? } else { until_answered(engine, false, spend)? };
             engine.journal.approval(Said::Spent(&granted.grant), &granted.approval)?;
         }
-        Ok(decided(Verdict::Pass, "tools.approve"))
+        Ok((Verdict::Pass, "tools.approve".to_owned()))
     }
 
     /// Rewrites a command line to run in our sandbox, where it is decided about again. A contained line stays as it
     /// is, so that the host applies its own rules to it.
-    fn shell(&self, engine: &mut Engine, line: Line, contained: bool) -> Result<HookDecision> {
+    fn shell(&self, engine: &mut Engine, line: Line, contained: bool) -> Result<(Verdict, String)> {
         let hosted = engine.policy.actor.host.as_ref().map(HostCall::word).unwrap_or_default();
         let rewriting = Rewriter { program: self.program, context: self.handed_on, hosted: &hosted };
         let line = Line { timeout: line.timeout.map(|limit| limit.min(LONGEST)), ..line };
@@ -119,13 +106,10 @@ impl Question<'_> {
             timeout: line.timeout,
             ..Command::default()
         };
-        let answer = check::answer_about(&engine.policy, &mut engine.hashes, Ok(command))?;
-        let verdict = match answer.verdict {
-            policy::Verdict::Allow if contained => Verdict::Pass,
-            policy::Verdict::Allow => Verdict::Rewrite(self.with_command(rewriting.of(&line))),
-            policy::Verdict::Ask | policy::Verdict::Deny => return Err(denial(answer)),
-        };
-        Ok(HookDecision { verdict, rule: answer.rule, notices: answer.notices })
+        command.check()?;
+        let decision = decision::decide(&engine.policy, &mut engine.hashes, &command)?;
+        let verdict = if contained { Verdict::Pass } else { Verdict::Rewrite(self.with_command(rewriting.of(&line))) };
+        Ok((verdict, decision.finding.rule))
     }
 
     fn with_command(&self, command: String) -> Map<String, Value> {
@@ -133,14 +117,5 @@ impl Question<'_> {
         let member = if input.contains_key("command") { "command" } else { "cmd" };
         input.insert(member.to_owned(), command.into());
         input
-    }
-}
-
-fn denial(answer: check::Answer) -> Error {
-    let code = answer.code.and_then(Code::from_name).unwrap_or(Code::Forbidden);
-    let error = Error::new(code, answer.reason).with("rule", answer.rule);
-    match answer.hint {
-        Some(hint) => error.hint(hint),
-        None => error,
     }
 }

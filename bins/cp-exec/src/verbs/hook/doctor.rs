@@ -95,18 +95,6 @@ fn host_checks(
     Ok(())
 }
 
-/// Tests the routes of a host that is on the path, in a project or here.
-pub(super) fn test_routes(host: Host, project: Option<PathBuf>, context: &Context) -> Result<()> {
-    let Some(program) = on_path(host.name()) else { return Ok(()) };
-    let here = project.map_or_else(|| context.base(), Ok)?;
-    let checks = routes(host, &program, &here, context)?;
-    let open: Vec<Check> = checks.into_iter().filter(|check| check.status == Status::Fail).collect();
-    let Some(first) = open.first() else { return Ok(()) };
-    let named: Vec<String> = open.iter().map(|Check { check, message, .. }| format!("{check}: {message}")).collect();
-    let message = format!("the hook is in the configuration, but not all routes meet it: {}", named.join("; "));
-    Err(Error::new(Code::Partial, message).hint(first.fix.clone().unwrap_or_default()))
-}
-
 /// The home directory of the user, as the hosts determine it.
 pub(super) fn person(context: &Context) -> Result<PathBuf> {
     hosts::person().map_or_else(|| policy::load(&context.home.policy_file()).map(|loaded| loaded.home), Ok)

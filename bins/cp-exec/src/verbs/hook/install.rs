@@ -1,7 +1,6 @@
 //! `cp-exec hook install` and `hook remove`: add the hook to the configuration of a host, or remove it, after a preview
 //! and confirmation, and record that in the ledger. Other entries stay unchanged.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
@@ -11,17 +10,14 @@ use cp_common::program::confirm::{self, Change, Plan};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::format::line::Hash;
 use cp_ledger::{Entry, effect_ledger};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::doctor::{person, test_routes};
-use crate::files::{After, Pending, Present, difference};
+use super::doctor::person;
+use crate::files::{After, Pending};
 use crate::hosts::{Command, Host, add_hook, own, remove_hook, shell};
-use crate::nofollow::open_with;
+use crate::tools::filesystem::present;
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
     path: "hook install",
@@ -39,9 +35,9 @@ pub(crate) const REMOVE: VerbDoc = VerbDoc {
     ..INSTALL
 };
 
-/// The configuration to change.
+/// Put the hook into the configuration of a host
 #[derive(clap::Args)]
-pub(crate) struct EditArgs {
+pub(crate) struct Args {
     /// The agent
     #[arg(value_name = "HOST", value_parser = Host::hooked())]
     host: Host,
@@ -50,16 +46,6 @@ pub(crate) struct EditArgs {
     project: Option<PathBuf>,
     #[command(flatten)]
     write: WriteOptions,
-}
-
-/// Put the hook into the configuration of a host
-#[derive(clap::Args)]
-pub(crate) struct InstallArgs {
-    #[command(flatten)]
-    args: EditArgs,
-    /// Do not start the host afterwards to test its routes
-    #[arg(long)]
-    no_check: bool,
 }
 
 /// The result of a change.
@@ -88,23 +74,18 @@ impl Reply for Changed {
     }
 }
 
-pub(super) fn install(InstallArgs { args, no_check }: &InstallArgs, context: &mut Context) -> Result<()> {
+pub(super) fn install(args: &Args, context: &mut Context) -> Result<()> {
     let (program, home) = own(context)?;
-    change(
-        args,
-        Some(&Command { host: args.host, program: &program, home: &home, is_inside: false }),
-        !no_check,
-        context,
-    )
+    let command = Command { host: args.host, program: &program, home: &home, is_inside: false };
+    change(args, Some(&command), context)
 }
 
-pub(super) fn remove(args: &EditArgs, context: &mut Context) -> Result<()> {
-    change(args, None, false, context)
+pub(super) fn remove(args: &Args, context: &mut Context) -> Result<()> {
+    change(args, None, context)
 }
 
-/// Adds the hook with this command, or removes it. `is_tested`: the routes of the host are tried afterwards; a failure
-/// does not take the change back.
-fn change(args: &EditArgs, added: Option<&Command<'_>>, is_tested: bool, context: &mut Context) -> Result<()> {
+/// Adds the hook with this command, or removes it.
+fn change(args: &Args, added: Option<&Command<'_>>, context: &mut Context) -> Result<()> {
     let (verb, host) = (if added.is_some() { &INSTALL } else { &REMOVE }, args.host);
     let missing =
         |e| Error::not_found(format!("the project: {e}")).in_file(args.project.as_deref().unwrap_or("".as_ref()));
@@ -116,99 +97,89 @@ fn change(args: &EditArgs, added: Option<&Command<'_>>, is_tested: bool, context
         cp_policy::check_writable(&context.home, file)?;
     }
     confirm::write(verb, &(host, file.clone()), &args.write, context, |_| {
-        let mut edits = vec![Edit::of(&file, |text| match added {
+        let mut edits = vec![edit(&file, None, |text| match added {
             Some(command) => add_hook(command, text).map(Some),
             None => text.map_or(Ok(None), |text| remove_hook(host, text)),
         })?];
-        let hashes =
-            [&edits[0].old, &edits[0].new].map(|text| text.as_ref().map(|text| Hash::of(text.as_bytes()).to_string()));
-        let listed =
-            |(list, line): (PathBuf, String)| Edit::of(&list, |text| Ok(with_line(text, &line, added.is_some())));
-        edits.extend(excluded.map(listed).transpose()?);
-        if let Some(command) = added.filter(|command| command.host == Host::Claude) {
-            let script = Edit::of(&resolved(&shell::file(command.home.as_ref())), |_| Ok(Some(shell::text(command))))?;
-            edits.push(Edit { permissions: Some(0o755), ..script });
+        let [before, after] = hashes(&edits[0]);
+        if let Some((list, line)) = &excluded {
+            edits.push(edit(list, None, |text| Ok(with_line(text, line, added.is_some())))?);
         }
-        edits.retain(|edit| edit.old != edit.new);
+        if let Some(command) = added.filter(|command| command.host == Host::Claude) {
+            let script = resolved(&shell::file(command.home.as_ref()));
+            edits.push(edit(&script, Some(0o755), |_| Ok(Some(shell::text(command))))?);
+        }
+        edits.retain(|edit| {
+            let [before, after] = hashes(edit);
+            before != after
+        });
         let answer = Changed {
             host: host.name().to_owned(),
             file: file.display().to_string(),
             is_new: !edits.is_empty(),
-            sha256: hashes[1].clone(),
+            sha256: after.clone(),
             next: added.map(|_| host.facts().hook.next.clone()),
         };
         if !answer.is_new {
             return Plan::nothing(answer);
         }
-        let changes = edits.iter().map(|edit| edit.change(verb.path)).collect::<Result<Vec<_>>>()?;
+        let changes = edits.iter().map(|edit| shown(edit, verb.path)).collect::<Result<Vec<_>>>()?;
         Plan::changes(changes, move |context| {
-            let [before, after] = &hashes;
             let entry = Entry::new(verb.events[0]).with("host", &host).with("file", &answer.file);
             let mut ledger = effect_ledger(context, &format!("{}.jsonl", context.program))?;
-            ledger.append(entry.with("before", before).with("after", after))?;
+            ledger.append(entry.with("before", &before).with("after", &after))?;
             ledger.sync()?;
             // The configuration comes after all that it needs, and goes before it.
             if added.is_some() {
                 edits.reverse();
             }
-            edits.into_iter().try_for_each(Edit::carry_out)?;
+            for edit in edits {
+                let directory = edit.path.parent().unwrap_or(&edit.path);
+                std::fs::create_dir_all(directory)
+                    .map_err(|e| Error::io("creating the directory", e).in_file(directory))?;
+                edit.carry_out()?;
+            }
             if after.is_none() {
                 // A directory with other files stays.
                 let own = resolved(&host.directory(project.as_deref(), &person));
                 let around = file.ancestors().skip(1).take_while(|directory| directory.starts_with(&own));
                 around.take_while(|directory| std::fs::remove_dir(directory).is_ok()).for_each(drop);
             }
-            let tested = if is_tested { test_routes(host, project, context) } else { Ok(()) };
-            tested.map_err(|e| e.with("changed", answer.file.clone())).map(|()| answer)
+            Ok(answer)
         })
     })
 }
 
-/// A change of a file: its text before and after, `None` if the file is absent.
-struct Edit {
-    path: PathBuf,
-    before: Option<Present>,
-    old: Option<String>,
-    new: Option<String>,
+/// The change of a file by its text, which is `None` if the file is absent.
+pub(in crate::verbs) fn edit(
+    path: &Path,
     permissions: Option<u32>,
+    made: impl FnOnce(Option<&str>) -> Result<Option<String>>,
+) -> Result<Pending> {
+    let before = present(path)?;
+    let text = before.as_ref().map(|before| std::str::from_utf8(&before.bytes)).transpose();
+    let text = text.map_err(|e| Error::new(Code::Conflict, e.to_string()).in_file(path))?;
+    let after = made(text).map_err(|e| e.in_file(path))?.map(|text| After::new(text.into_bytes(), permissions));
+    Ok(Pending { path: path.to_owned(), before, after })
 }
 
-impl Edit {
-    fn of(path: &Path, made: impl FnOnce(Option<&str>) -> Result<Option<String>>) -> Result<Self> {
-        let before = match open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK) {
-            Err(Errno::NOENT) => None,
-            Err(e) => return Err(Error::io("cannot be read", e).in_file(path)),
-            Ok(file) => Some(Present::read(File::from(file), path)?),
-        };
-        let old = before.as_ref().map(|before| String::from_utf8(before.bytes.clone())).transpose();
-        let old = old.map_err(|e| Error::new(Code::Conflict, e.to_string()).in_file(path))?;
-        let new = made(old.as_deref()).map_err(|e| e.in_file(path))?;
-        Ok(Self { path: path.to_owned(), before, old, new, permissions: None })
-    }
+/// The hashes of a file before and after a change.
+pub(in crate::verbs) fn hashes(edit: &Pending) -> [Option<String>; 2] {
+    let (before, after) = (edit.before.as_ref().map(|file| file.hash), edit.after.as_ref().map(|file| file.hash));
+    [before, after].map(|hash| hash.map(|hash| hash.to_string()))
+}
 
-    /// The change with its difference, for the preview.
-    fn change(&self, verb: &str) -> Result<Change> {
-        if self.before.as_ref().is_some_and(|before| before.permissions & 0o222 == 0) {
-            return Err(Error::new(Code::Forbidden, "the file is read-only")
-                .in_file(&self.path)
-                .hint("its owner can make it writable, for example with `chmod u+w`"));
-        }
-        let name = self.path.display().to_string();
-        let [old, new] = [&self.old, &self.new].map(|text| text.as_deref().map(str::as_bytes));
-        let [before, hash] = [old, new].map(|bytes| bytes.map(|bytes| Hash::of(bytes).to_string()));
-        let shown = difference([&name; 2], old.unwrap_or_default(), new.unwrap_or_default());
-        let action = verb.rsplit(' ').next().unwrap_or_default();
-        let after = json!({ "sha256": hash, "difference": shown });
-        Ok(Change { after, ..Change::new(action, "hook", name, json!({ "sha256": before })) })
+/// The change with its difference, for the preview.
+fn shown(edit: &Pending, verb: &str) -> Result<Change> {
+    if edit.before.as_ref().is_some_and(|before| before.permissions & 0o222 == 0) {
+        return Err(Error::new(Code::Forbidden, "the file is read-only")
+            .in_file(&edit.path)
+            .hint("its owner can make it writable, for example with `chmod u+w`"));
     }
-
-    fn carry_out(self) -> Result<()> {
-        if let Some(parent) = self.path.parent() {
-            std::fs::create_dir_all(parent).map_err(|e| Error::io("creating the directory", e).in_file(parent))?;
-        }
-        let after = self.new.map(|text| After::new(text.into_bytes(), self.permissions));
-        Pending { path: self.path, before: self.before, after }.carry_out()
-    }
+    let [before, after] = hashes(edit);
+    let action = verb.rsplit(' ').next().unwrap_or_default();
+    let change = Change::new(action, "hook", edit.path.display().to_string(), json!({ "sha256": before }));
+    Ok(Change { after: json!({ "sha256": after, "difference": edit.difference() }), ..change })
 }
 
 /// The file in which the repository of a project names what git leaves out, and the line for the hook's file; `None`

@@ -23,10 +23,10 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    Install(install::InstallArgs),
+    Install(install::Args),
     Doctor(doctor::Args),
     /// Take the hook out of the configuration of a host
-    Remove(install::EditArgs),
+    Remove(install::Args),
     Shell(shell::Args),
 }
 

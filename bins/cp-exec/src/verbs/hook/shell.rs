@@ -81,9 +81,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         engine.serve(call(decision.host_call.clone()));
     }
     let name = wrapped.as_ref().and_then(|wrapped| cwd_name(&wrapped.cwd_file));
-    if let Some(snapshot) = wrapped.as_ref().and_then(WrappedLine::snapshot).filter(|path| is_snapshot(path)) {
-        engine.policy.allow(snapshot, false);
-    }
     let shell_text = wrapped.as_ref().zip(name).map(|(wrapped, name)| wrapped.text(&format!("/tmp/{name}")).into());
     let line = run::Args {
         string: Some(command.clone()),
@@ -114,12 +111,6 @@ fn variable(name: &str) -> Option<String> {
 fn replace_by(program: &Path, words: &[&str]) -> Error {
     let failed = replace(program, words, &BTreeMap::new());
     Error::io("cannot be started", failed).with("program", program.display().to_string())
-}
-
-/// True for a file that Claude Code writes for its shell.
-fn is_snapshot(path: &Path) -> bool {
-    let in_directory = path.parent().is_some_and(|parent| parent.ends_with("shell-snapshots"));
-    in_directory && path.file_name().is_some_and(|name| name_matches("snapshot-*.sh", name.as_encoded_bytes()))
 }
 
 /// The name of the file with the working directory, if it has the form that Claude Code gives it.

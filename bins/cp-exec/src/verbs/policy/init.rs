@@ -24,9 +24,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 /// The starter policy without the programs of this machine.
 const STARTER: &str = include_str!("starter.toml");
-/// The line of the starter that a project changes, because its commands build and test.
-const TIMEOUT: [&str; 2] = ["timeout = 30\n", "timeout = 300\n"];
-
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A project directory; the programs and paths that its files indicate are allowed too
@@ -62,11 +59,7 @@ fn plan(file: &Path, project: Option<&Path>, home: &Path) -> Result<Plan<'static
 /// Creates a starter policy for this machine and a project.
 fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Extended> {
     let of_machine = Extended::of(file, STARTER, None, project::of_each_kind(home), false)?.text;
-    let mut begun = with(file, &of_machine, project, home)?;
-    if !begun.found.is_empty() {
-        begun.text = begun.text.replacen(TIMEOUT[0], TIMEOUT[1], 1);
-    }
-    Ok(begun)
+    with(file, &of_machine, project, home)
 }
 
 /// Extends a text by what a project needs.
@@ -87,7 +80,6 @@ mod tests {
 
     #[test]
     fn starter_is_valid_for_any_toolchain_directories() {
-        assert!(STARTER.contains(TIMEOUT[0]));
         let home = tempfile::tempdir().unwrap();
         let written = |home: &Path| policy::parse(&begin(&home.join("none"), home, None).unwrap().text).unwrap();
         assert!(written(home.path()).exec.allows_all());

@@ -75,7 +75,7 @@ impl Found {
         }
         found.programs(group, home);
         if !found.adds.is_empty() {
-            found.adds.extend(group.adds.additions());
+            found.adds.extend(group.adds.iter().cloned());
             found.registries.clone_from(&group.registries);
         }
         found

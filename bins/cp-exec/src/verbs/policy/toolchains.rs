@@ -27,11 +27,11 @@ pub(crate) struct Group {
     pub(crate) needs: Vec<String>,
     pub(crate) commands: Vec<String>,
     /// What such a project needs beside its programs.
-    pub(crate) adds: Grants,
+    pub(crate) adds: Vec<Addition>,
     /// Names from which its programs download packages.
     pub(crate) registries: Vec<String>,
-    /// Variables of a project that may use a registry: name and value.
-    pub(crate) online: Vec<[String; 2]>,
+    /// Variables of a project that may use a registry.
+    pub(crate) online: Vec<Addition>,
 }
 
 impl Group {
@@ -39,28 +39,6 @@ impl Group {
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.needs.iter().chain(&self.commands).map(String::as_str)
     }
-}
-
-/// Patterns of paths, and variables with their values.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Grants {
-    read: Vec<String>,
-    execute: Vec<String>,
-    env: Vec<[String; 2]>,
-}
-
-impl Grants {
-    pub(crate) fn additions(&self) -> Vec<Addition> {
-        let read = self.read.iter().map(|path| Addition::listed("paths.read", path));
-        let execute = self.execute.iter().map(|path| Addition::listed("paths.execute", path));
-        read.chain(execute).chain(variables(&self.env)).collect()
-    }
-}
-
-/// The additions of variables.
-pub(crate) fn variables(env: &[[String; 2]]) -> impl Iterator<Item = Addition> {
-    env.iter().map(|[name, value]| Addition::named("exec.env_set", name, value))
 }
 
 /// The directories of an installer.
@@ -74,7 +52,7 @@ struct Installed {
     /// A file below the home that names the selected version.
     version: Option<String>,
     /// What the programs need: the parent directory if this is empty.
-    adds: Grants,
+    adds: Vec<Addition>,
 }
 
 /// The known programs.
@@ -135,7 +113,7 @@ pub(crate) fn installed_in(directory: &Path, home: &Path) -> Option<Vec<Addition
     }
     let is_there = |place: PathBuf| place == directory || place.canonicalize().is_ok_and(|place| place == directory);
     let programs = |installed: &&Installed| present(home, &installed.programs).into_iter().any(is_there);
-    let declared = CATALOGUE.installed.iter().find(programs)?.adds.additions();
+    let declared = CATALOGUE.installed.iter().find(programs)?.adds.clone();
     if declared.is_empty() { whole(directory.parent()?, home) } else { Some(declared) }
 }
 

@@ -21,7 +21,7 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
 pub(crate) use self::inside::{replaced_by_line, run as run_inside};
-use self::requests::{Overrides, Requests};
+use self::requests::Requests;
 use crate::decision;
 use crate::decision::confirm;
 use crate::policy::{Access, HostCall, Policy};
@@ -185,8 +185,7 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
         let message = format!("{option} applies to one command, not to requests on standard input");
         return Err(Error::usage(message).hint(*hint));
     }
-    let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, env: variables(args)? };
-    let mut requests = Requests { engine, overrides, dry_run: args.write.dry_run, noticed: 0 };
+    let mut requests = Requests { engine, args, env: variables(args)?, noticed: 0 };
     filter::run(&mut requests, Source::Input, args.stream, context)
 }
 

@@ -9,9 +9,9 @@ use cp_common::wire::ToolResult;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
-use super::{on_record, ready};
+use super::{Args, on_record, ready};
 use crate::decision::confirm;
-use crate::request::{Call, Command, Request, Source, of_line};
+use crate::request::{Call, Request, Source, of_line};
 use crate::run::{Engine, FinishedRun, Prepared, milliseconds, streams, until_answered};
 use crate::tools::{self, Item, executable, filesystem};
 use crate::verbs::check;
@@ -19,44 +19,24 @@ use crate::verbs::check;
 /// The most notices about commands in a closing line.
 const NOTICES: usize = 20;
 
-/// Options of the command line for every command. They override members of requests.
-#[derive(Default)]
-pub(crate) struct Overrides {
-    pub cwd: Option<String>,
-    pub timeout: Option<f64>,
-    pub env: Vec<(String, String)>,
-}
-
-impl Overrides {
-    fn apply(&self, command: &mut Command) {
-        command.cwd = self.cwd.clone().or_else(|| command.cwd.take());
-        command.timeout = self.timeout.or(command.timeout);
-        command.env.extend(self.env.iter().cloned());
-    }
-}
-
 /// The filter over requests.
-pub(crate) struct Requests {
+pub(crate) struct Requests<'a> {
     pub engine: Engine,
-    pub overrides: Overrides,
-    /// True if requests are only decided about.
-    pub dry_run: bool,
+    /// The command line, whose options override members of requests.
+    pub args: &'a Args,
+    /// Its variables.
+    pub env: Vec<(String, String)>,
     /// The number of notices so far.
     pub noticed: usize,
 }
 
-/// A request that was decided about: answered without a process, or ready to run.
-enum Work {
-    Answered(Box<Item>),
-    Run(Box<Prepared>),
-}
-
-enum Answer {
+/// A request that was decided about: answered without a process, or a command that is ready to run or has run.
+enum Work<Run> {
     Item(Box<Item>),
-    Done(Box<FinishedRun>),
+    Run(Box<Run>),
 }
 
-impl Filter for Requests {
+impl Filter for Requests<'_> {
     fn accepts(&self) -> &'static [Kind] {
         &[Kind::ToolCall]
     }
@@ -71,9 +51,11 @@ impl Filter for Requests {
         let began = Instant::now();
         let (asked, mut request) = of_line(body, &self.engine.policy.home_text())?;
         if let Ok(Request::Command(command)) = &mut request {
-            self.overrides.apply(command);
+            command.cwd = self.args.cwd.clone().or_else(|| command.cwd.take());
+            command.timeout = self.args.timeout.or(command.timeout);
+            command.env.extend(self.env.iter().cloned());
         }
-        if self.dry_run {
+        if self.args.write.dry_run {
             let command = request.and_then(Request::into_command)?;
             let Engine { policy, hashes, .. } = &mut self.engine;
             return context.out.record(Kind::Item, &check::preview(policy, hashes, &command)?);
@@ -90,14 +72,14 @@ impl Filter for Requests {
     }
 }
 
-impl Requests {
+impl Requests<'_> {
     /// Decides about a request, records its intent or its refusal, and runs it.
-    fn run(&mut self, asked: &Source, request: Result<Request>, context: &mut Context) -> Result<Answer> {
+    fn run(&mut self, asked: &Source, request: Result<Request>, context: &mut Context) -> Result<Work<FinishedRun>> {
         let Self { engine, noticed, .. } = self;
         engine.policy.actor.call = asked.call().map(str::to_owned);
         let work = request.and_then(|request| until_answered(engine, false, |engine| prepare(engine, &request)));
         let mut prepared = match on_record(engine, asked, work)? {
-            Work::Answered(item) => return Ok(Answer::Item(item)),
+            Work::Item(item) => return Ok(Work::Item(item)),
             Work::Run(prepared) => prepared,
         };
         for notice in prepared.notices() {
@@ -108,16 +90,16 @@ impl Requests {
             }
         }
         let ran = prepared.run(engine, None);
-        Ok(Answer::Done(Box::new(prepared.settle(engine, ran)?)))
+        Ok(Work::Run(Box::new(prepared.settle(engine, ran)?)))
     }
 }
 
 /// Decides about a request.
-fn prepare(engine: &mut Engine, request: &Request) -> Result<Work> {
+fn prepare(engine: &mut Engine, request: &Request) -> Result<Work<Prepared>> {
     let prepared = match request {
-        Request::File(operation) => return Ok(Work::Answered(Box::new(filesystem::operate(engine, operation)?))),
+        Request::File(operation) => return Ok(Work::Item(Box::new(filesystem::operate(engine, operation)?))),
         Request::System(operation) => {
-            return Ok(Work::Answered(Box::new(tools::answer_system(engine, *operation)?)));
+            return Ok(Work::Item(Box::new(tools::answer_system(engine, *operation)?)));
         }
         Request::Command(command) => {
             let stdin = || command.stdin.as_ref().map(|text| streams::stdin_from_bytes(text.as_bytes())).transpose();
@@ -133,18 +115,18 @@ fn prepare(engine: &mut Engine, request: &Request) -> Result<Work> {
 }
 
 /// Answers in the form of the request.
-fn answer(asked: Source, outcome: Result<Answer>, began: Instant, context: &mut Context) -> Result<()> {
+fn answer(asked: Source, outcome: Result<Work<FinishedRun>>, began: Instant, context: &mut Context) -> Result<()> {
     match (asked, outcome) {
         (Source::Call(call), outcome) => context.out.record(Kind::ToolResult, &tool_result(call, outcome, began)?),
-        (Source::Row(_), Ok(Answer::Done(done))) => context.out.record(Kind::ExecResult, &done.into_answer()?),
-        (Source::Row(_), Ok(Answer::Item(item))) => context.out.record(Kind::Item, &*item),
+        (Source::Row(_), Ok(Work::Run(done))) => context.out.record(Kind::ExecResult, &done.into_answer()?),
+        (Source::Row(_), Ok(Work::Item(item))) => context.out.record(Kind::Item, &*item),
         (Source::Row(_), Err(error)) => Err(error),
     }
 }
 
 /// The result of a tool call. A refusal or a failure is also a result for the model; a pending approval is not, because
 /// only a person can act on it.
-fn tool_result(call: Call, outcome: Result<Answer>, began: Instant) -> Result<ToolResult> {
+fn tool_result(call: Call, outcome: Result<Work<FinishedRun>>, began: Instant) -> Result<ToolResult> {
     let mut result = ToolResult {
         id: call.id,
         name: call.name,
@@ -155,17 +137,17 @@ fn tool_result(call: Call, outcome: Result<Answer>, began: Instant) -> Result<To
     let failure = match outcome {
         Err(error) if error.is_fatal() || needs_person(&error) => return Err(error),
         Err(error) => Some(error),
-        Ok(Answer::Item(item)) => {
+        Ok(Work::Item(item)) => {
             result.untrusted.extend((!item.images.is_empty()).then(|| "/images".to_owned()));
             result.content = item.content();
             result.images = item.images;
             result.receipt = Some(item.receipt);
             None
         }
-        Ok(Answer::Done(done)) if done.failure.as_ref().is_some_and(needs_person) => {
+        Ok(Work::Run(done)) if done.failure.as_ref().is_some_and(needs_person) => {
             return done.into_answer().map(|_| result);
         }
-        Ok(Answer::Done(done)) => {
+        Ok(Work::Run(done)) => {
             let FinishedRun { result: ran, failure, .. } = *done;
             (result.exit_code, result.receipt, result.content) = (ran.return_code, ran.receipt, ran.stdout);
             if failure.is_some() {
