@@ -42,6 +42,10 @@ fn a_version_that_nobody_speaks_is_refused_in_one_era_and_bargained_about_in_the
         let error = serve.answer_to(&json!(1))["error"].clone();
         assert_eq!(error["code"], -32022, "{version}: {error}");
         assert!(error["data"]["supported"].as_array().is_some_and(|all| all.contains(&json!("2026-07-28"))), "{error}");
+        // One that only looks for the versions need not say what it can.
+        let only_version = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
+        serve.write(&request(json!(3), "server/discover", only_version));
+        assert!(serve.answer_to(&json!(3))["result"]["supportedVersions"].is_array());
         let mut hello = greeting(json!(2));
         hello["params"]["protocolVersion"] = version.into();
         serve.write(&hello);
