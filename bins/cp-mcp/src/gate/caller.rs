@@ -9,14 +9,14 @@ use cp_common::wire::{Block, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use cp_mcp_wire::{
     Call, CallResult, Failure, Greeting, HANDSHAKES, Hints, Initialize, LEGACY, METHOD_NOT_FOUND, MODERN, Meta, Offer,
-    OfferingServer, Page, Party, Tool, request,
+    OfferingServer, Page, Party, Tool,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::message::{Outgoing, Reply};
+use super::message::{Outgoing, Reply, raw};
 use super::{Gate, Server};
 use crate::stdio::{Event, Post, WAITING};
 
@@ -194,7 +194,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
             caller.last += 1;
             caller.last
         });
-        let line = request(id, method, params).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        let line = Outgoing::request(Some(&raw(&id)?), method, Some(&raw(params)?)).line;
         gate.receive_from_client(line.trim_end().as_bytes())?;
         loop {
             // It has no use for other messages of the server.

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use cp_common::output::printable;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result, json};
-use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, failure, parse, result};
+use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, failure, parse, request, result};
 use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
@@ -32,7 +32,7 @@ pub(crate) fn id_of(id: &RawValue) -> Id {
 }
 
 /// A value as JSON.
-pub(super) fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {
+pub(crate) fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {
     to_raw_value(value).map_err(|e| Error::new(Code::Unknown, e.to_string()))
 }
 
@@ -49,17 +49,7 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     /// A request, or a notification if there is no id.
     pub(super) fn request(id: Option<&RawValue>, method: &str, params: Option<&RawValue>) -> Self {
-        #[derive(Serialize)]
-        struct Members<'a> {
-            jsonrpc: &'static str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            id: Option<&'a RawValue>,
-            method: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            params: Option<&'a RawValue>,
-        }
-        let text = serde_json::to_string(&Members { jsonrpc: "2.0", id, method, params });
-        let line = text.map(|text| text + "\n").unwrap_or_default();
+        let line = request(id, method, params.as_ref()).unwrap_or_default();
         Self { id: id.map(id_of), method: method.to_owned(), line }
     }
 

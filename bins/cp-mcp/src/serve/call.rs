@@ -10,14 +10,15 @@ use cp_common::program::approval::{answered, description, grant, issue, redeem};
 use cp_common::wire::{Approval, Code, Grant, How, Level, ToolCall};
 use cp_common::{Error, Result, signals};
 use cp_ledger::format::approval::Said;
-use cp_mcp_wire::{notification, result};
-use serde_json::value::{RawValue, to_raw_value};
+use cp_mcp_wire::result;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
 use super::protocol::{Client, FormAction, complete, form_action};
 use super::shared::{Allowance, Shared, Stop, Verb};
 use super::tools::ToolAction;
+use crate::gate::raw;
 use crate::stdio::{Event, locked};
 
 /// A call of a client.
@@ -154,15 +155,15 @@ impl Call {
 
     /// The call for cp-exec.
     fn made(&self, tool: &str, input: &impl serde::Serialize) -> Result<ToolCall> {
-        let input = to_raw_value(input).map_err(|e| Error::validation(e.to_string()))?;
-        Ok(ToolCall { id: self.id(), name: tool.to_owned(), input, timeout: None, untrusted: Vec::new() })
+        let (id, name, input) = (self.id(), tool.to_owned(), raw(input)?);
+        Ok(ToolCall { id, name, input, timeout: None, untrusted: Vec::new() })
     }
 
     fn tell(&self, token: &Value, seconds: u64, shared: &Shared) {
         let message =
             if seconds == 0 { format!("{} begins", self.name) } else { format!("{} for {seconds} s", self.name) };
         let params = json!({ "progressToken": token, "progress": seconds, "message": message });
-        shared.tell(notification("notifications/progress", &params));
+        shared.tell(None, "notifications/progress", &params);
     }
 }
 

@@ -158,7 +158,7 @@ impl Server<'_> {
         let (value, may_be_kept) = match method {
             "server/discover" => return Ok(Some(complete(greeting(None), true, Some(true)))),
             "ping" => (json!({}), None),
-            "tools/list" => (json!({ "tools": self.tools.listed(self.context) }), Some(true)),
+            "tools/list" => (json!({ "tools": self.tools.listed() }), Some(true)),
             "tools/call" => return self.call(id, params, client).map(|()| None),
             "resources/list" => (json!({ "resources": [] }), Some(false)),
             "resources/templates/list" => (resource_templates(), Some(true)),

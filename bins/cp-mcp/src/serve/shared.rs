@@ -20,9 +20,11 @@ use cp_common::{Context, Error, Result, clock, coprocess};
 use cp_ledger::sessions::Session;
 use cp_mcp_wire::request;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::protocol::{Client, FormAction};
+use crate::gate::raw;
 use crate::record::Journal;
 use crate::stdio::{Event, Post, locked};
 
@@ -109,19 +111,19 @@ impl Shared {
         locked(&self.journal)
     }
 
-    /// Sends a line to the client. A client that has disconnected is ignored.
-    pub(super) fn tell(&self, line: serde_json::Result<String>) {
-        if let Ok(line) = line {
+    /// Sends a request or a notification to the client. A client that has disconnected is ignored.
+    pub(super) fn tell(&self, id: Option<&RawValue>, method: &str, params: &Value) {
+        if let Ok(line) = request(id, method, Some(params)) {
             let _ = self.post.send(Event::FromServer(line.into_bytes()));
         }
     }
 
     /// Sends a request to the client, and waits for the lifetime of a token; `None` without a response.
-    pub(super) fn ask(&self, method: &'static str, params: &Value, stop: &Stop) -> Result<Option<FormAction>> {
-        let id = format!("\"cp-{}\"", self.next.fetch_add(1, Relaxed));
+    pub(super) fn ask(&self, method: &str, params: &Value, stop: &Stop) -> Result<Option<FormAction>> {
+        let id = raw(&format!("cp-{}", self.next.fetch_add(1, Relaxed)))?;
         let (sender, answer) = sync_channel(1);
-        self.questions().insert(id.clone(), sender);
-        self.tell(request(&id, method, params));
+        self.questions().insert(id.get().to_owned(), sender);
+        self.tell(Some(&id), method, params);
         let until = Instant::now() + LIFETIME;
         let word = loop {
             match answer.recv_timeout(LOOK_AT_FORM) {
@@ -130,7 +132,7 @@ impl Shared {
                 Err(_) => break None,
             }
         };
-        self.questions().remove(&id);
+        self.questions().remove(id.get());
         if stop.load(Relaxed) { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(word) }
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use cp_common::spelling::nearest;
-use cp_common::{Context, Error, Result, coprocess, words};
+use cp_common::{Error, Result, words};
 use cp_schema::Schema;
 use serde_json::{Map, Value, json};
 
@@ -64,21 +64,9 @@ impl Tools {
         Ok(Self(offered.filter(|tool| names.is_empty() || names.contains(&tool.name)).collect()))
     }
 
-    /// The tools for `tools/list`. A tool that may change nothing under the policy is not annotated as destructive.
-    pub(super) fn listed(&self, context: &Context) -> Vec<Value> {
-        let shown = coprocess::ask::<Value>("cp-exec", &["policy", "show"], b"", context);
-        let is = |pointer: &str, value: Value| shown.as_ref().is_ok_and(|shown| shown.pointer(pointer) == Some(&value));
-        let writes = !is("/policy/paths/write", json!([]));
-        let reaches = !is("/policy/exec/network", json!([]));
-        let changes = |name: &str| writes || (reaches && name == "cp_run");
-        let listed = self.0.iter().map(|tool| {
-            let mut listed = tool.listed.clone();
-            if listed["annotations"]["destructiveHint"] == true && !changes(&tool.name) {
-                listed["annotations"]["destructiveHint"] = false.into();
-            }
-            listed
-        });
-        listed.collect()
+    /// The tools for `tools/list`.
+    pub(super) fn listed(&self) -> Vec<&Value> {
+        self.0.iter().map(|tool| &tool.listed).collect()
     }
 
     /// True if a tool is offered.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Serve, call, greeting, ping, request};
+use super::{Serve, greeting, request};
 
 /// A request of the version without a handshake.
 fn modern(id: Value, method: &str, mut params: Value, version: &str) -> Value {
@@ -66,16 +66,4 @@ fn a_greeting_without_its_parts_is_refused_and_the_next_is_heard() {
     serve.write(&greeting(json!(2)));
     assert_eq!(serve.answer_to(&json!(2))["result"]["serverInfo"]["name"], "cp-mcp");
     serve.end();
-}
-
-#[test]
-fn what_comes_before_any_greeting_is_answered_once() {
-    let mut serve = Serve::new();
-    serve.write(&call(json!(1), "cp_read", json!({"path": "small"})));
-    serve.answer_to(&json!(1));
-    serve.write(&ping(json!(2)));
-    assert_eq!(serve.answer_to(&json!(2))["result"], json!({}));
-    serve.write(&request(json!(3), "tools/list", json!({})));
-    serve.answer_to(&json!(3));
-    assert_eq!(serve.end().len(), 3);
 }

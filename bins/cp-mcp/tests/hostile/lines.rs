@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Serve, counts, greeting, ping, request};
+use super::{Serve, counts, request};
 
 /// What comes for these bytes, and nothing breaks.
 #[track_caller]
@@ -124,16 +124,6 @@ fn a_request_is_one_whatever_is_around_its_line() {
     serve.lines(&ping[..20]);
     let came = serve.end();
     assert!(came.len() <= 1 && came.iter().all(|answer| answer["error"]["code"] == -32700), "{came:?}");
-}
-
-#[test]
-fn input_that_comes_byte_by_byte_is_read_as_if_it_came_at_once() {
-    let mut serve = Serve::new();
-    for byte in format!("{}\n{}\n", greeting(json!(1)), ping(json!(2))).bytes() {
-        serve.lines([byte]);
-    }
-    serve.answer_to(&json!(2));
-    assert_eq!(counts(&serve.end()).len(), 2);
 }
 
 #[test]

@@ -39,18 +39,3 @@ fn only_the_tools_that_are_named_are_there() {
     assert_eq!(error["details"]["hint"], "did you mean `cp_run`?");
     place.run(&["serve", "--cwd", "none"]).failed(3, "E_NOT_FOUND");
 }
-
-#[test]
-fn what_the_policy_lets_nothing_be_changed_by_is_not_said_to_destroy() {
-    let place = place();
-    let hint = |place: &cp_testkit::Place| {
-        let mut client = Client::start(place, Era::Handshake, json!({}));
-        let tools = client.request("tools/list", json!({}))["result"]["tools"].clone();
-        client.leave();
-        let run = tools.as_array().unwrap().iter().find(|tool| tool["name"] == "cp_run").unwrap().clone();
-        run["annotations"]["destructiveHint"].clone()
-    };
-    assert_eq!(hint(&place), true);
-    place.policy("[paths]\nwrite = []\n");
-    assert_eq!(hint(&place), false);
-}
