@@ -2,12 +2,12 @@
 //!
 //! The client is at standard input and output, and only the protocol is written there. One thread reads the client's
 //! lines, and the main thread handles them and writes ([`stdio`]). [`serve`] answers by running our programs; [`gate`]
-//! checks and records the calls to another server, which is a process ([`proxy`]) or reached over HTTP ([`http`]). For
+//! checks and records the calls to another server, which is a process ([`proxy`]) or reached over HTTP ([`connect`]). For
 //! [`call`] the client is in this process, and the streams have records.
 
 mod call;
+mod connect;
 mod gate;
-mod http;
 mod proxy;
 mod record;
 mod serve;
@@ -24,7 +24,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-mcp",
     about: "bridge these programs and the Model Context Protocol",
     risk_tier: "T2",
-    verbs: &[serve::DOC, call::DOC, proxy::DOC, http::DOC],
+    verbs: &[serve::DOC, call::DOC, proxy::DOC, connect::DOC],
     groups: &[],
     environment: &[],
     schemas: &[("item", include_str!("../schemas/item.json"))],
@@ -46,7 +46,7 @@ enum Verb {
     Serve(serve::Args),
     Call(call::Args),
     Proxy(proxy::Args),
-    Connect(http::Args),
+    Connect(connect::Args),
 }
 
 /// Runs the verb of the command line.
@@ -55,6 +55,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Serve(args) => serve::run(&args, context),
         Verb::Call(args) => call::run(&args, context),
         Verb::Proxy(args) => proxy::run(&args, context),
-        Verb::Connect(args) => http::run(&args, context),
+        Verb::Connect(args) => connect::run(&args, context),
     }
 }

@@ -1,9 +1,6 @@
 //! `cp-mcp proxy`: a server that is started here, in the sandbox, behind the gate.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::Builder;
+use std::io::Write as _;
 use std::time::Duration;
 
 use cp_common::coprocess::{Child, Output};
@@ -13,8 +10,8 @@ use cp_common::{Code, Context, Error, Result};
 use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_cp_mcp, name_of, not_fatal, unavailable};
 use serde_json::{Value, json};
 
-use crate::gate::{self, Server};
-use crate::stdio::{Event, Post};
+use crate::gate::{self, Outbox, Outgoing, Server};
+use crate::stdio::{Event, Post, spawn, without_mark};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "proxy",
@@ -26,11 +23,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     events: gate::EVENTS,
     ..VerbDoc::EMPTY
 };
-
-/// The most lines that wait until the server reads them.
-const QUEUE: usize = 256;
-/// The most bytes of these lines.
-const UNREAD: usize = 2 * LINE_LIMIT;
 
 /// Start a server in the sandbox, and check and record its calls
 #[derive(clap::Args)]
@@ -58,9 +50,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// A server process. One thread reads its output and another writes its input, because the server may stop reading.
 pub(crate) struct Process {
     child: Child,
-    outbox: Option<SyncSender<Vec<u8>>>,
-    /// The number of bytes that it has not read.
-    unread: Arc<AtomicUsize>,
+    outbox: Option<Outbox>,
     spec: Spec,
     table: Table,
     _home: Option<ScratchHome>,
@@ -70,22 +60,10 @@ impl Process {
     pub(crate) fn start(spec: &Spec, table: &Table, launcher: &Launcher, post: Post) -> Result<Self> {
         let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec, table))?;
         let (mut input, output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
-        let (outbox, lines): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
-        let unread = Arc::<AtomicUsize>::default();
-        let left = Arc::clone(&unread);
-        let write = move || {
-            use std::io::Write as _;
-            while let Ok(line) = lines.recv() {
-                if input.write_all(&line).and_then(|()| input.flush()).is_err() {
-                    return;
-                }
-                left.fetch_sub(line.len(), Ordering::Relaxed);
-            }
-        };
-        let failed = |e| Error::io("starting a thread", e);
-        Builder::new().name("to-server".to_owned()).spawn(write).map_err(failed)?;
-        Builder::new().name("from-server".to_owned()).spawn(move || read(output, &post)).map_err(failed)?;
-        Ok(Self { child, outbox: Some(outbox), unread, spec: spec.clone(), table: table.clone(), _home: home })
+        let outbox =
+            Outbox::open(move |message| input.write_all(message.line.as_bytes()).and_then(|()| input.flush()).is_ok())?;
+        spawn("from-server", move || read(output, &post))?;
+        Ok(Self { child, outbox: Some(outbox), spec: spec.clone(), table: table.clone(), _home: home })
     }
 }
 
@@ -109,7 +87,7 @@ fn next(output: &mut Output) -> Result<Option<Vec<u8>>> {
     if !output.is_too_long() {
         let Some(line) = output.next(&mut || Ok(()))? else { return Ok(None) };
         if let Ok(bytes) = output.bytes(&line) {
-            return Ok(Some(bytes.to_vec()));
+            return Ok(Some(without_mark(bytes).to_vec()));
         }
     }
     let message = format!("the server wrote a line that is longer than {} MiB", LINE_LIMIT >> 20);
@@ -117,15 +95,8 @@ fn next(output: &mut Output) -> Result<Option<Vec<u8>>> {
 }
 
 impl Server for Process {
-    fn send(&mut self, line: &[u8]) -> Result<()> {
-        let line = [line, b"\n"].concat();
-        let (length, name) = (line.len(), &self.spec.name);
-        let is_full = self.unread.fetch_add(length, Ordering::Relaxed) > UNREAD;
-        if !is_full && self.outbox.as_ref().is_some_and(|outbox| outbox.try_send(line).is_ok()) {
-            return Ok(());
-        }
-        self.unread.fetch_sub(length, Ordering::Relaxed);
-        Err(Error::new(Code::Server, format!("the server {name} does not read its input")))
+    fn send(&mut self, message: Outgoing) -> Result<()> {
+        self.outbox.as_ref().map_or(Ok(()), |outbox| outbox.send(message, &self.spec.name))
     }
 
     fn close(&mut self) -> Result<()> {

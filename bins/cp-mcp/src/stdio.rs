@@ -1,11 +1,14 @@
 //! The standard streams: the events of a bridge in their order, which threads post and the main thread handles; and the
 //! lines of the protocol to the client. With `--format json` each line is a record.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
+use std::time::Instant;
 
 use cp_common::output::{Format, printable_line};
-use cp_common::stream::lines::{LINE_LIMIT, Lines};
+use cp_common::stream::lines::Lines;
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
@@ -28,27 +31,21 @@ pub(crate) enum Event {
     FromServer(Vec<u8>),
     /// The server behind the gate has exited, with the error if it is known.
     ServerLeft(Result<()>),
+    /// The call with this stop signal has ended, with the line of its response; empty if it was cancelled.
+    Ended(Arc<AtomicBool>, Vec<u8>),
 }
 
 /// The sender of events. It blocks while the inbox is full, and fails after the inbox is closed.
 pub(crate) type Post = SyncSender<Event>;
 
 /// Opens the inbox, and starts to read standard input.
-pub(crate) fn open() -> Result<(Post, Receiver<Event>)> {
-    open_at_most(LINE_LIMIT)
-}
-
-/// Like [`open`], with this limit for a line.
-pub(crate) fn open_at_most(longest: usize) -> Result<(Post, Receiver<Event>)> {
+pub(crate) fn open(longest: usize) -> Result<(Post, Receiver<Event>)> {
     let (post, inbox) = sync_channel(WAITING);
     let client = post.clone();
-    Builder::new()
-        .name("client".to_owned())
-        .spawn(move || {
-            let left = read(&client, longest);
-            let _ = client.send(Event::ClientLeft(left));
-        })
-        .map_err(|e| Error::io("starting a thread", e))?;
+    spawn("client", move || {
+        let left = read(&client, longest);
+        let _ = client.send(Event::ClientLeft(left));
+    })?;
     Ok((post, inbox))
 }
 
@@ -56,12 +53,42 @@ fn read(client: &Post, longest: usize) -> Result<()> {
     let mut lines = Lines::new(std::io::stdin()).at_most(longest);
     let gone = |_| Error::new(Code::Io, "the inbox is closed");
     while let Some(line) = lines.next(&mut || Ok(()))? {
-        let bytes = lines.bytes(&line);
-        client
-            .send(bytes.map_or(Event::TooLong(line.number), |bytes| Event::FromClient(bytes.to_vec())))
-            .map_err(gone)?;
+        let bytes = lines.bytes(&line).map(|bytes| without_mark(bytes).to_vec());
+        client.send(bytes.map_or(Event::TooLong(line.number), Event::FromClient)).map_err(gone)?;
     }
     Ok(())
+}
+
+/// A line without the byte order mark that some programs write before their first one.
+pub(crate) fn without_mark(line: &[u8]) -> &[u8] {
+    line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line)
+}
+
+/// The next event; `None` if there is none until then. The output is flushed before a wait.
+pub(crate) fn next(inbox: &Receiver<Event>, until: Option<Instant>, context: &mut Context) -> Result<Option<Event>> {
+    if let Ok(event) = inbox.try_recv() {
+        return Ok(Some(event));
+    }
+    context.out.flush()?;
+    let event = match until {
+        None => inbox.recv().map_err(RecvTimeoutError::from),
+        Some(until) => inbox.recv_timeout(until.saturating_duration_since(Instant::now())),
+    };
+    match event {
+        Ok(event) => Ok(Some(event)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => Err(Error::new(Code::Io, "the inbox is closed")),
+    }
+}
+
+/// Starts a thread.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(|e| Error::io("starting a thread", e))
+}
+
+/// The content of a lock, which a panic never leaves half changed.
+pub(crate) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A message to the client; or what the servers of `call` offer.

@@ -118,7 +118,6 @@ fn session_id_is_sent_and_session_ended() {
     }
     let mut seen = methods(&server);
     assert_eq!((seen.pop().unwrap().as_str(), seen[0].as_str()), ("DELETE", "initialize"));
-    assert!(seen.contains(&"GET".to_owned()), "{seen:?}");
 }
 
 #[test]
@@ -168,21 +167,18 @@ fn what_the_server_says_by_itself_is_heard_and_answered() {
     let place = place();
     let server = Server::replying(|request| {
         let asks = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}});
-        match request.line() {
-            "GET /mcp" => vec![stream_head(), chunk(&data(&asks)), Step::Stall],
-            line if line.starts_with("POST") && request.json().get("result").is_some() => {
-                reply(202, "text/plain", "", b"")
-            }
-            _ => greets(request).unwrap(),
+        if request.line().starts_with("POST") && request.json().get("result").is_some() {
+            return reply(202, "text/plain", "", b"");
         }
+        greets(request).unwrap_or_else(|| vec![stream_head(), chunk(&data(&asks)), Step::Stall])
     });
     let mut client = started(&place, &server);
-    client.write(hello());
+    client.write(hello() + &call(1, "a"));
     let lines = [client.line(), client.line()].concat();
     assert!(lines.contains("elicitation/create"), "{lines}");
     client.write("{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"result\":{\"action\":\"decline\"}}\n");
     until("it comes", || methods(&server).contains(&"answer".to_owned()));
-    client.finish().success();
+    client.kill();
 }
 
 #[test]
@@ -314,23 +310,15 @@ fn client_that_looks_for_the_other_era_is_told_to_shake_hands() {
 }
 
 #[test]
-fn redirects_are_followed_on_the_same_server_only() {
+fn redirect_is_not_followed_and_its_target_is_named() {
     let other = serving(|_, id| json(200, &text(id, "elsewhere")));
-    let to = format!("Location: {}/mcp\r\n", other.url());
-    let error = failure(move |_, _| reply(307, "text/plain", &to, b""));
-    assert_eq!(error["code"], "E_CONFIG", "{error}");
-    assert!(error["details"]["hint"].as_str().unwrap().contains(&other.url()), "{error}");
+    for to in [format!("{}/mcp", other.url()), "/mcp/".to_owned()] {
+        let location = format!("Location: {to}\r\n");
+        let error = failure(move |_, _| reply(307, "text/plain", &location, b""));
+        assert_eq!(error["code"], "E_CONFIG", "{error}");
+        assert!(error["details"]["hint"].as_str().unwrap().ends_with(&to), "{error}");
+    }
     assert!(other.requests().is_empty());
-    let server = Server::replying(|request| match request.line() {
-        "POST /mcp" => reply(308, "text/plain", "Location: /mcp/\r\n", b""),
-        _ => greets(request).unwrap_or_else(|| json(200, &text(&request.json()["id"], "here"))),
-    });
-    let place = place();
-    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
-    assert_eq!(answers(&outcome)["1"]["result"]["content"][0]["text"], "here");
-    let server = Server::replying(|_| reply(307, "text/plain", "Location: /mcp\r\n", b""));
-    let outcome = fed(&place, &server, &hello()).success();
-    assert!(outcome.stdout.contains("too many redirects"), "{}", outcome.stdout);
 }
 
 #[test]

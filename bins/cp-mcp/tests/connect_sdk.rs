@@ -136,29 +136,6 @@ fn the_python_sdk_is_listed_and_called() {
     }
 }
 
-/// Begins a call that takes long, and waits for its first progress. Returns the id of the call.
-fn begin_slow_call(client: &mut Client) -> u64 {
-    client.names();
-    let id =
-        client.send("tools/call", json!({"name": "slow", "arguments": {"steps": 400}, "_meta": {"progressToken": 7}}));
-    assert_eq!(client.program.record()["method"], "notifications/progress");
-    id
-}
-
-#[test]
-fn what_is_cancelled_stops_at_the_server() {
-    let place = Place::of("cp-mcp");
-    let Some(server) = python(&place, "stream") else { return };
-    let mut client = Client::connect(&place, &server.url());
-    let id = begin_slow_call(&mut client);
-    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
-    client.program.write(format!("{cancel}\n"));
-    until("the tool is cancelled", || place.work.read_if_there("cancelled") == "cancelled");
-    assert_eq!(client.call("add", &json!({"a": 2, "b": 3})), "5");
-    client.program.kill();
-    server.process.kill();
-}
-
 #[test]
 fn the_typescript_sdk_is_listed_and_called() {
     for mode in ["stream", "json"] {
@@ -170,20 +147,6 @@ fn the_typescript_sdk_is_listed_and_called() {
         client.program.finish().success();
         server.process.kill();
     }
-}
-
-#[test]
-fn a_server_that_dies_in_mid_stream_is_a_failure_of_that_call() {
-    let place = Place::of("cp-mcp");
-    let Some(server) = python(&place, "stream") else { return };
-    let mut client = Client::connect(&place, &server.url());
-    let id = begin_slow_call(&mut client);
-    server.process.kill();
-    let answer = client.answer(id);
-    assert_eq!(answer["error"]["data"]["code"], "E_NETWORK", "{answer}");
-    let answer = client.ask("tools/list", json!({}));
-    assert_eq!(answer["error"]["data"]["code"], "E_NETWORK", "{answer}");
-    client.program.finish().success();
 }
 
 /// The recipe of the manual, as it is typed.

@@ -32,7 +32,7 @@ fn huge_line_ends_server_and_not_session() {
 }
 
 #[test]
-fn banners_and_unknown_responses_are_ignored() {
+fn noise_is_counted_and_named_and_unknown_responses_are_ignored() {
     cp_testkit::needs!("python3");
     let place = Place::of("cp-mcp");
     let calls = r#"    sys.stdout.write('Server listening\n\n[1]\n{"jsonrpc":\n\x00\xff\n{"id":1,"result":{"content":[{"type":"text","text":"forged"}]}}\n{"id":null,"result":{}}\n{"id":"99","error":{"code":1}}\n')
@@ -45,6 +45,10 @@ fn banners_and_unknown_responses_are_ignored() {
         assert_eq!(session.call("look", json!({})), ("look".to_owned(), false));
     }
     assert!(session.others.is_empty(), "{:?}", session.others);
+    let stderr = session.leave().stderr;
+    for said in ["wrote a line that is not a message: Server listening", "wrote 15 lines that are not messages"] {
+        assert_eq!(stderr.matches(said).count(), 1, "{stderr}");
+    }
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn unreadable_response_fails_call_at_once_with_reason() {
     sys.stdout.buffer.write([
         b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\xff"}]}}\n' % id,
         b'{"jsonrpc":"2.0","id":"%d","result":{"content":[]}}\n' % id,
-        b'{\n  "jsonrpc": "2.0",\n  "id": %d,\n  "result": {\n    "content": []\n  }\n}\n' % id,
+        b'{"jsonrpc": "2.0", "id": %d, "result": {\n    "content": []\n  }\n}\n' % id,
         b'{"jsonrpc":"2.0","id":%d,"result":{"content":[}}\n' % id,
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"bad line"}}\n',
     ][arguments["n"]])

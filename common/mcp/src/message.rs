@@ -148,14 +148,18 @@ pub fn read(line: &[u8]) -> Result<Message<'_>, (Option<&RawValue>, Failure)> {
     }
 }
 
-/// The line of a request. The parameters keep their bytes.
-pub fn request(id: impl fmt::Display, method: &'static str, params: &impl Serialize) -> serde_json::Result<String> {
-    line(&format!(r#""id":{id},"method":"{method}","params""#), params)
-}
-
-/// The line of a notification.
-pub fn notification(method: &'static str, params: &impl Serialize) -> serde_json::Result<String> {
-    line(&format!(r#""method":"{method}","params""#), params)
+/// The line of a request, or of a notification if there is no id. The parameters keep their bytes.
+pub fn request(id: Option<&RawValue>, method: &str, params: Option<&impl Serialize>) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Members<'a, P> {
+        jsonrpc: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<&'a RawValue>,
+        method: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        params: Option<&'a P>,
+    }
+    Ok(serde_json::to_string(&Members { jsonrpc: "2.0", id, method, params })? + "\n")
 }
 
 /// The line of a successful response.
@@ -252,7 +256,8 @@ mod tests {
 
     #[test]
     fn messages_are_parsed_as_written() {
-        let line = request(7, "tools/list", &json!({"cursor": "x"})).unwrap();
+        let seven = RawValue::from_string("7".to_owned()).unwrap();
+        let line = request(Some(&seven), "tools/list", Some(&json!({"cursor": "x"}))).unwrap();
         assert_eq!(line, "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/list\",\"params\":{\"cursor\":\"x\"}}\n");
         let Some(Message::Request { id, method, params }) = parse(line.as_bytes()) else { panic!("{line}") };
         assert_eq!((method.as_str(), params.unwrap().get()), ("tools/list", "{\"cursor\":\"x\"}"));
@@ -263,7 +268,7 @@ mod tests {
         let refused = failure(id, &why).unwrap();
         let Some(Message::Answer { outcome: Err(read), .. }) = parse(refused.as_bytes()) else { panic!("{refused}") };
         assert_eq!((read.versions(), &read), (Some(vec!["1", "2"]), &why));
-        let said = notification("notifications/initialized", &json!({})).unwrap();
+        let said = request(None, "notifications/initialized", Some(&json!({}))).unwrap();
         assert_eq!(said, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\",\"params\":{}}\n");
         assert!(matches!(parse(said.as_bytes()), Some(Message::Notification { .. })));
     }

@@ -47,9 +47,6 @@ fn install(runner: &str, started: &Started<'_>) -> String {
 /// The hint for a server that failed with this message: it may name a file that the sandbox hides.
 fn hint(spec: &Spec, table: &Table, message: &str) -> Option<String> {
     let place = format!("in [mcp.{}] of the policy", spec.name);
-    if message.contains("in time") {
-        return Some(format!("start_timeout = 120 {place} gives it more time"));
-    }
     let is_refused =
         ["Permission denied", "No such file", "EACCES", "ENOENT"].iter().any(|what| message.contains(what));
     let words = message.split(|sign: char| sign.is_whitespace() || "'\"`:,;()[]".contains(sign));
@@ -104,7 +101,6 @@ mod tests {
             let (spec, table) = (Spec { name: "s".into(), ..Spec::default() }, Table { sandbox, ..Table::default() });
             unavailable(&Error::new(Code::Server, message), &spec, &table).hint_text().map(ToOwned::to_owned)
         };
-        assert!(hinted("it did not answer in time", Sandbox::None).unwrap().contains("start_timeout = 120 in [mcp.s]"));
         let hidden = hinted("open '/etc/passwd': Permission denied", Sandbox::Tool).unwrap();
         assert!(hidden.contains("read = [\"/etc/passwd\"] in [mcp.s]"), "{hidden}");
         assert!(hinted("/etc/passwd is strange", Sandbox::Tool).unwrap().contains("network in [mcp.s]"));

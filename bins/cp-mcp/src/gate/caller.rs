@@ -1,7 +1,7 @@
 //! The client of the gate if it is in this process: one request at a time, in either version of the protocol.
 
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use cp_common::program::VERSION;
@@ -9,14 +9,14 @@ use cp_common::wire::{Block, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use cp_mcp_wire::{
     Call, CallResult, Failure, Greeting, HANDSHAKES, Hints, Initialize, LEGACY, METHOD_NOT_FOUND, MODERN, Meta, Offer,
-    OfferingServer, Page, Party, Tool, request,
+    OfferingServer, Page, Party, Tool,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::message::message;
+use super::message::{Outgoing, Reply, raw};
 use super::{Gate, Server};
 use crate::stdio::{Event, Post, WAITING};
 
@@ -32,7 +32,7 @@ const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 const LARGEST_SCRIPT: u64 = 16 << 20;
 
 /// The result of a request, or the failure that the server answers; the error is the gate's own.
-pub(super) type Answer = Result<Result<Box<RawValue>, Failure>>;
+type Answer = Result<Result<Box<RawValue>, Failure>>;
 
 /// What the gate knows of the client in this process.
 #[derive(Default)]
@@ -47,8 +47,6 @@ pub(super) struct Caller {
     greeting: Option<Greeting>,
     is_modern: bool,
     last: u64,
-    /// The answer to the last request.
-    pub(super) answer: Option<Answer>,
 }
 
 fn party() -> Party {
@@ -138,7 +136,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
         if !HANDSHAKES.contains(&greeting.protocol_version.as_str()) {
             return Err(self.unsupported(&greeting.protocol_version));
         }
-        self.gate.send(&message(None, "notifications/initialized", None))?;
+        self.gate.send(Outgoing::request(None, "notifications/initialized", None))?;
         self.greeted(greeting)
     }
 
@@ -196,19 +194,24 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> OwnGate<S, F> {
             caller.last += 1;
             caller.last
         });
-        let line = request(id, method, params).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        let line = Outgoing::request(Some(&raw(&id)?), method, Some(&raw(params)?)).line;
         gate.receive_from_client(line.trim_end().as_bytes())?;
         loop {
-            if let Some(answer) = gate.caller.as_mut().and_then(|caller| caller.answer.take()) {
+            // It has no use for other messages of the server.
+            let answer = gate.replies.drain(..).find_map(|reply| match reply {
+                Reply::Answer(_, outcome) => Some(Ok(outcome)),
+                Reply::Refusal(_, _, error) => Some(Err(error)),
+                Reply::Passed(_) => None,
+            });
+            if let Some(answer) = answer {
                 return answer;
             }
             signals::check()?;
             let left = gate.next_end().map_or(POLL, |end| end.saturating_duration_since(Instant::now()));
-            let event = match self.inbox.recv_timeout(left.min(POLL)) {
-                Err(RecvTimeoutError::Timeout) if left > POLL => continue,
-                event => event,
-            };
-            gate.handle(event)?;
+            match self.inbox.recv_timeout(left.min(POLL)) {
+                Err(_) if left > POLL => {}
+                event => drop(gate.handle(event.ok())?),
+            }
         }
     }
 

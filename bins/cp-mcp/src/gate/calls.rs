@@ -13,9 +13,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::message::Members;
+use super::message::{Members, raw};
 use super::tools::{Availability, ListedTool, Listing, Pages, Pins, keep_pins, load_pins};
-use super::{Gate, Own, Server};
+use super::{Gate, Origin, Server};
 use crate::stdio::Post;
 
 /// A call that was sent to the server.
@@ -63,8 +63,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
 
     /// Requests the next page.
     pub(super) fn next_page(&mut self, members: Members, pages: Pages) -> Result<()> {
-        let params = serde_json::value::to_raw_value(&members).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-        self.request(&params, Own::List(members, pages))
+        self.request("tools/list", &raw(&members)?, Origin::List(members, pages))
     }
 
     /// Compares a complete list with the pinned tools, or pins all of them if the server has no pins yet.

@@ -11,14 +11,14 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::calls::{Call, Entry, StartedCall, refused};
-use super::message::{Members, id_of, message, response};
-use super::{Gate, Own, Pending, STARTS, Server};
+use super::message::{Members, Outgoing, id_of};
+use super::{Gate, Origin, Request, STARTS, Server};
 use crate::stdio::Post;
 
 impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     /// Handles a line of the client.
     pub(super) fn receive_from_client(&mut self, line: &[u8]) -> Result<()> {
-        if matches!(self.own, Some((Own::Handshake, _))) {
+        if self.in_flight.values().any(|request| matches!(request.origin, Origin::Handshake)) {
             return self.hold(line);
         }
         // An ambiguous line is not passed on, because the server could interpret it differently.
@@ -29,13 +29,12 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
                 if method == "notifications/cancelled" {
                     self.cancelled(params)?;
                 }
-                let text = message(None, &method, params);
                 // A server that has exited needs no notification.
-                let _ = self.send(&text);
+                let _ = self.send(Outgoing::request(None, &method, params));
                 Ok(())
             }
             Ok(Message::Answer { id, outcome }) => {
-                let _ = self.send(&response(id, &outcome));
+                let _ = self.send(Outgoing::response(id, &outcome));
                 Ok(())
             }
             Err((id, failure)) => {
@@ -50,7 +49,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         if self.held.iter().map(Vec::len).sum::<usize>() > LINE_LIMIT {
             return Err(Error::new(Code::Server, format!("the server {} does not answer", self.name)).fatal());
         }
-        self.held.push_back(line.to_vec());
+        self.held.push(line.to_vec());
         Ok(())
     }
 
@@ -62,18 +61,14 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
 
     fn handle_request(&mut self, line: &[u8], id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<()> {
         match self.pass_request(line, id, method, params) {
-            Err(error) if error.is_fatal() => Err(error),
-            Err(error) => {
-                self.refuse(id, method, &error);
-                Ok(())
-            }
-            Ok(()) => Ok(()),
+            Err(error) if !error.is_fatal() => self.refuse(id, method, &error),
+            done => return done,
         }
+        Ok(())
     }
 
     fn pass_request(&mut self, line: &[u8], id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<()> {
-        let key = id_of(id);
-        if self.pending.contains_key(&key) {
+        if self.in_flight.contains_key(&id_of(id)) {
             return Err(Error::validation("a request with this id is still pending"));
         }
         if method == "initialize" {
@@ -88,10 +83,10 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         self.record_client(method, params)?;
         let is_about_tools = ["tools/list", "tools/call"].contains(&method);
         let is_listed = self.listing.is_some() && (self.is_fresh || method == "tools/call");
-        if self.own.is_none() && is_about_tools && !is_listed {
+        if !self.is_busy() && is_about_tools && !is_listed {
             self.list(params)?;
         }
-        if self.own.is_some() {
+        if self.is_busy() {
             return self.hold(line);
         }
         let mut call = None;
@@ -122,12 +117,12 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             }
             _ => {}
         }
-        let sent = self.send(&message(Some(id), method, params));
+        let sent = self.send(Outgoing::request(Some(id), method, params));
         if sent.is_err() {
             self.record_result(call.as_ref(), true, None)?;
         }
         sent?;
-        self.pending.insert(key, Pending { id: id.to_owned(), method: method.to_owned(), sent: Instant::now(), call });
+        self.await_response(id.to_owned(), method, Origin::Client(call));
         Ok(())
     }
 
@@ -160,7 +155,11 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         let Some(key) = members.get("requestId").map(|id| id_of(id)) else { return Ok(()) };
         self.held.retain(|line| !matches!(parse(line), Some(Message::Request { id, .. }) if id_of(id) == key));
         self.server.iter_mut().for_each(|server| server.abandon(&key));
-        let Some(pending) = self.pending.remove(&key) else { return Ok(()) };
-        self.record_result(pending.call.as_ref(), true, None)
+        // A request of the gate itself is not the client's.
+        let is_clients = |_: &String, request: &mut Request| matches!(request.origin, Origin::Client(_));
+        match self.in_flight.extract_if(key.clone()..=key, is_clients).next() {
+            Some((_, Request { origin: Origin::Client(call), .. })) => self.record_result(call.as_ref(), true, None),
+            _ => Ok(()),
+        }
     }
 }

@@ -3,16 +3,22 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cp_common::output::printable;
+use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Error, Result, json};
-use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, failure, parse, result};
+use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, failure, parse, request, result};
 use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::stdio::spawn;
 
 /// An id in its canonical spelling.
 pub(crate) type Id = String;
@@ -25,48 +31,113 @@ pub(crate) fn id_of(id: &RawValue) -> Id {
     }
 }
 
-#[derive(Serialize)]
-struct Outgoing<'a> {
-    jsonrpc: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a RawValue>,
-    method: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    params: Option<&'a RawValue>,
+/// A value as JSON.
+pub(crate) fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {
+    to_raw_value(value).map_err(|e| Error::new(Code::Unknown, e.to_string()))
 }
 
-/// The line of a request, or of a notification if there is no id. It has only members that the gate has read, because a
-/// server could interpret others differently.
-pub(super) fn message(id: Option<&RawValue>, method: &str, params: Option<&RawValue>) -> String {
-    let text = serde_json::to_string(&Outgoing { jsonrpc: "2.0", id, method, params });
-    text.map(|text| text + "\n").unwrap_or_default()
+/// A message on its way to the other side.
+pub(crate) struct Outgoing {
+    /// The id of a request.
+    pub(crate) id: Option<Id>,
+    /// The method; empty in a response.
+    pub(crate) method: String,
+    /// Its line. It has only members that the gate has read, because a server could interpret others differently.
+    pub(crate) line: String,
 }
 
-/// The line of a response.
-pub(super) fn response(id: &RawValue, outcome: &Result<&RawValue, Failure>) -> String {
-    match outcome {
-        Ok(value) => result(id, value),
-        Err(error) => failure(id, error),
+impl Outgoing {
+    /// A request, or a notification if there is no id.
+    pub(super) fn request(id: Option<&RawValue>, method: &str, params: Option<&RawValue>) -> Self {
+        let line = request(id, method, params.as_ref()).unwrap_or_default();
+        Self { id: id.map(id_of), method: method.to_owned(), line }
     }
-    .unwrap_or_default()
+
+    /// A response.
+    pub(super) fn response(id: &RawValue, outcome: &Result<&RawValue, Failure>) -> Self {
+        let line = match outcome {
+            Ok(value) => result(id, value),
+            Err(error) => failure(id, error),
+        };
+        Self { id: None, method: String::new(), line: line.unwrap_or_default() }
+    }
 }
 
-/// The line that refuses a request. A refused tool call is a failed result, because the model reads only results.
-pub(super) fn refusal(id: &RawValue, method: &str, error: &Error) -> String {
-    let hint = error.hint_text().map(|hint| format!("\n{hint}")).unwrap_or_default();
-    let text = format!("{}: {}{hint}", error.code(), error.message());
-    if method == "tools/call" {
-        return result(id, &CallResult::of_text(&text, true)).unwrap_or_default();
+/// What the gate says to its client.
+pub(super) enum Reply {
+    /// A message of the server.
+    Passed(Outgoing),
+    /// The response to a request.
+    Answer(Box<RawValue>, Result<Box<RawValue>, Failure>),
+    /// The refusal of a request with this method.
+    Refusal(Box<RawValue>, String, Error),
+}
+
+impl Reply {
+    /// The line for a client at standard output. A refused tool call is a failed result, because the model reads only
+    /// results.
+    pub(super) fn line(self) -> String {
+        match self {
+            Self::Passed(message) => message.line,
+            Self::Answer(id, outcome) => Outgoing::response(&id, &outcome.as_deref().map_err(Clone::clone)).line,
+            Self::Refusal(id, method, error) if method == "tools/call" => {
+                result(&id, &CallResult::of_text(&described(&error), true)).unwrap_or_default()
+            }
+            Self::Refusal(id, _, error) => failure(&id, &failed(&error)).unwrap_or_default(),
+        }
     }
+}
+
+/// The failure for an error.
+pub(crate) fn failed(error: &Error) -> Failure {
     let code = if error.code() == Code::Validation { INVALID_REQUEST } else { INTERNAL_ERROR };
-    let failure = Failure { code, message: text, data: error.to_value() };
-    response(id, &Err(failure))
+    Failure { code, message: described(error), data: error.to_value() }
 }
 
-/// Reads the lines of a server.
-#[derive(Default)]
-pub(super) struct LineReader {
-    fragment: Option<Fragment>,
+fn described(error: &Error) -> String {
+    let hint = error.hint_text().map(|hint| format!("\n{hint}")).unwrap_or_default();
+    format!("{}: {}{hint}", error.code(), error.message())
+}
+
+/// The most messages that wait until a server reads them.
+const QUEUE: usize = 256;
+/// The most bytes of these messages.
+const UNREAD: usize = 2 * LINE_LIMIT;
+
+/// The messages for a server, which a thread sends in order, because the server may stop reading.
+pub(crate) struct Outbox {
+    queue: SyncSender<Outgoing>,
+    /// The number of bytes that it has not read.
+    unread: Arc<AtomicUsize>,
+}
+
+impl Outbox {
+    /// An outbox whose messages are sent so, until that returns false.
+    pub(crate) fn open(mut send: impl FnMut(Outgoing) -> bool + Send + 'static) -> Result<Self> {
+        let (queue, messages) = sync_channel::<Outgoing>(QUEUE);
+        let unread = Arc::<AtomicUsize>::default();
+        let left = Arc::clone(&unread);
+        spawn("to-server", move || {
+            while let Ok(message) = messages.recv() {
+                let length = message.line.len();
+                if !send(message) {
+                    return;
+                }
+                left.fetch_sub(length, Ordering::Relaxed);
+            }
+        })?;
+        Ok(Self { queue, unread })
+    }
+
+    /// Sends a message to the server of this name.
+    pub(crate) fn send(&self, message: Outgoing, name: &str) -> Result<()> {
+        let length = message.line.len();
+        if self.unread.fetch_add(length, Ordering::Relaxed) <= UNREAD && self.queue.try_send(message).is_ok() {
+            return Ok(());
+        }
+        self.unread.fetch_sub(length, Ordering::Relaxed);
+        Err(Error::new(Code::Server, format!("the server {name} does not read its input")))
+    }
 }
 
 /// A line of a server.
@@ -76,64 +147,35 @@ pub(super) enum Line<'a> {
     /// A message of the protocol that cannot be read: the id of its request, if it is known, and the reason.
     Invalid(Option<Id>, String),
     /// Not a message, such as a banner.
-    Other,
+    Noise,
 }
 
-/// A JSON object whose first line is incomplete: the members that tell if it is a message.
-#[derive(Default)]
-struct Fragment {
-    is_protocol: bool,
-    id: Option<Id>,
-}
-
-impl LineReader {
-    /// Reads one line.
-    pub(super) fn read<'a>(&mut self, line: &'a [u8]) -> Line<'a> {
-        let Ok(text) = std::str::from_utf8(line) else {
-            let text = String::from_utf8_lossy(line);
-            let is_protocol = text.trim_start().starts_with('{') && text.contains("\"jsonrpc\"");
-            return if is_protocol { Line::Invalid(id_in(&text), "it is not UTF-8".to_owned()) } else { Line::Other };
-        };
-        let text = replace_lone_surrogates(text);
-        if parse(text.as_bytes()).is_some() {
-            self.fragment = None;
-            return Line::Message(match text {
-                Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
-                Cow::Owned(text) => Cow::Owned(text.into_bytes()),
-            });
-        }
-        if !text.trim_start().starts_with('{') {
-            return self.read_fragment(&text);
-        }
-        match serde_json::from_str::<Value>(&text) {
-            // The request could not be read by the server, so its response has no id.
-            Ok(value) if value["id"].is_null() && value["error"].is_object() => {
-                Line::Invalid(None, format!("the server did not understand it: {}", value["error"]["message"]))
-            }
-            Ok(_) => Line::Other,
-            Err(error) if error.is_eof() => {
-                self.fragment = Some(Fragment::default());
-                self.read_fragment(&text)
-            }
-            Err(error) if text.contains("\"jsonrpc\"") => {
-                Line::Invalid(id_in(&text), format!("it is not JSON: {error}"))
-            }
-            Err(_) => self.read_fragment(&text),
-        }
+/// Reads a line of a server. U+FFFD replaces each half of a pair of surrogates, because no string can hold one.
+pub(super) fn read(line: &[u8]) -> Line<'_> {
+    let text = String::from_utf8_lossy(line);
+    let invalid = |reason: String| {
+        let is_protocol = text.trim_start().starts_with('{') && text.contains("\"jsonrpc\"");
+        if is_protocol { Line::Invalid(id_in(&text), reason) } else { Line::Noise }
+    };
+    if let Cow::Owned(_) = text {
+        return invalid("it is not UTF-8".to_owned());
     }
-
-    /// Looks for the id of a message that is written over several lines.
-    fn read_fragment(&mut self, text: &str) -> Line<'static> {
-        let Some(fragment) = &mut self.fragment else { return Line::Other };
-        fragment.is_protocol |= text.contains("\"jsonrpc\"");
-        fragment.id = id_in(text).or(fragment.id.take());
-        match fragment.id.take_if(|_| fragment.is_protocol) {
-            Some(id) => {
-                self.fragment = None;
-                Line::Invalid(Some(id), "it is not one line of JSON".to_owned())
-            }
-            None => Line::Other,
+    let mut repaired = Vec::new();
+    let has_surrogates = text.contains("\\ud") || text.contains("\\uD");
+    let is_repaired = has_surrogates && json::normalize(line, &mut repaired).is_ok_and(|count| count > 0);
+    let line: Cow<'_, [u8]> = if is_repaired { repaired.into() } else { line.into() };
+    if parse(&line).is_some() {
+        return Line::Message(line);
+    }
+    match serde_json::from_slice::<Value>(&line) {
+        // The request could not be read by the server, so its response has no id.
+        Ok(value) if value["id"].is_null() && value["error"].is_object() => {
+            Line::Invalid(None, format!("the server did not understand it: {}", value["error"]["message"]))
         }
+        Ok(_) => Line::Noise,
+        Err(error) if error.is_eof() && id_in(&text).is_none() => Line::Noise,
+        Err(error) if error.is_eof() => invalid("it is not one line of JSON".to_owned()),
+        Err(error) => invalid(format!("it is not JSON: {error}")),
     }
 }
 
@@ -144,29 +186,6 @@ fn id_in(text: &str) -> Option<Id> {
     let mut values = serde_json::Deserializer::from_str(value).into_iter::<&RawValue>();
     // A number at the end of an incomplete text may be incomplete too.
     values.next()?.ok().map(id_of).filter(|id| id != "null")
-}
-
-/// A JSON text in which U+FFFD replaces each escape of a surrogate that is not half of a pair: no string can hold one.
-fn replace_lone_surrogates(text: &str) -> Cow<'_, str> {
-    let surrogate = |at: usize| {
-        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
-        u16::from_str_radix(digits, 16).ok().filter(|unit| (0xd800..=0xdfff).contains(unit))
-    };
-    let (mut repaired, mut kept, mut at) = (String::new(), 0, 0);
-    while let Some(found) = text[at..].find('\\').map(|offset| at + offset) {
-        at = match (surrogate(found), surrogate(found + 6)) {
-            (Some(..0xdc00), Some(0xdc00..)) => found + 12,
-            (Some(_), _) => {
-                repaired.push_str(&text[kept..found]);
-                repaired.push('\u{fffd}');
-                kept = found + 6;
-                kept
-            }
-            // The escaped character may be a backslash, and is never the start of another escape.
-            (None, _) => found + 1 + text[found + 1..].chars().next().map_or(0, char::len_utf8),
-        };
-    }
-    if kept == 0 { Cow::Borrowed(text) } else { Cow::Owned(repaired + &text[kept..]) }
 }
 
 /// The members of a JSON object; each value keeps its bytes.
@@ -185,7 +204,7 @@ pub(super) fn redact_members(redactor: &Redactor, object: &RawValue) -> Option<B
             count += 1;
         }
     }
-    (count > 0).then(|| serde_json::value::to_raw_value(&members).ok()).flatten()
+    (count > 0).then(|| to_raw_value(&members).ok()).flatten()
 }
 
 /// A value with the secrets in its strings redacted; `None` if it has no secrets.
@@ -203,7 +222,7 @@ pub(super) fn redact(redactor: &Redactor, value: &RawValue) -> Option<Box<RawVal
 pub(super) fn escape_controls(text: &RawValue) -> Option<Box<RawValue>> {
     let text: String = serde_json::from_str(text.get()).ok()?;
     let shown = printable(&text);
-    (shown != text).then(|| serde_json::value::to_raw_value(&shown).ok()).flatten()
+    (shown != text).then(|| to_raw_value(&shown).ok()).flatten()
 }
 
 /// Refuses the result of a call that has an image or audio which is not base64.
@@ -222,53 +241,45 @@ pub(super) fn check_media(result: &CallResult) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn read(lines: &[&[u8]]) -> Vec<String> {
-        let mut reader = LineReader::default();
-        let shown = |line: &&[u8]| match reader.read(line) {
+    fn one(line: &[u8]) -> String {
+        match read(line) {
             Line::Message(message) => String::from_utf8(message.into_owned()).unwrap(),
             Line::Invalid(id, reason) => format!("{}: {reason}", id.unwrap_or_default()),
-            Line::Other => String::new(),
-        };
-        lines.iter().map(shown).collect()
+            Line::Noise => String::new(),
+        }
     }
 
     #[test]
     fn lone_surrogate_is_replaced_and_pair_is_kept() {
         for (text, repaired) in [
-            (r#"{"a":"\ud83d\ude00 \\ud800 \n"}"#, r#"{"a":"\ud83d\ude00 \\ud800 \n"}"#),
-            (r#"{"a":"\ud800 \uDC00\ud83d\u0041"}"#, "{\"a\":\"\u{fffd} \u{fffd}\u{fffd}\\u0041\"}"),
-            (r#"{"a":"\ud8"#, r#"{"a":"\ud8"#),
-            ("\\", "\\"),
+            (r#""\ud83d\ude00 \\ud800 \n""#, r#""\ud83d\ude00 \\ud800 \n""#),
+            (r#""\ud800 \uDC00\ud83d\u0041""#, "\"\u{fffd} \u{fffd}\u{fffd}A\""),
         ] {
-            assert_eq!(replace_lone_surrogates(text), repaired);
+            let message = |value: &str| format!("{{\"id\":1,\"result\":{value}}}");
+            assert_eq!(one(message(text).as_bytes()), message(repaired));
         }
-        assert_eq!(read(&[br#"{"id":1,"result":"\ud800"}"#]), ["{\"id\":1,\"result\":\"\u{fffd}\"}"]);
     }
 
     #[test]
     fn unreadable_message_gives_id_and_reason() {
-        let one = |line: &[u8]| read(&[line]).concat();
         assert_eq!(one(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":\"\xff\"}"), "7: it is not UTF-8");
         assert!(one(br#"{"jsonrpc":"2.0","id":7,"result":{bad}}"#).starts_with("7: it is not JSON"));
         assert_eq!(one(br#"{"jsonrpc":"2.0","id":7,"result":{"#), "7: it is not one line of JSON");
         assert!(one(br#"{"jsonrpc":"2.0","id":null,"error":{"message":"no"}}"#).contains("did not understand"));
-        let lines: [&[u8]; 6] =
-            [b"{", b"  \"result\": {", b"  },", b"  \"jsonrpc\": \"2.0\",", b"  \"id\": \"a\"", b"}"];
-        assert_eq!(read(&lines).concat(), "\"a\": it is not one line of JSON");
     }
 
     #[test]
     fn banners_and_objects_that_are_not_messages_are_ignored() {
-        let lines: [&[u8]; 7] = [
-            b"Server listening",
+        for line in [
+            &b"Server listening"[..],
             b"{",
             b"  \"id\": 7,",
-            b"  \"port\": 80",
-            b"}",
+            b"{\"jsonrpc\":",
             b"\x00\xff",
             b"{\"id\":null,\"result\":{}}",
-        ];
-        assert_eq!(read(&lines).concat(), "");
+        ] {
+            assert_eq!(one(line), "");
+        }
     }
 
     #[test]
@@ -290,7 +301,7 @@ mod tests {
 
     #[test]
     fn controls_of_description_are_shown() {
-        let raw = |text: &str| serde_json::value::to_raw_value(text).unwrap();
+        let raw = |text: &str| to_raw_value(text).unwrap();
         let shown = escape_controls(&raw("a\u{1b}[31mb\u{202e}c\n\td")).unwrap();
         assert_eq!(shown.get(), r#""a^[[31mb<U+202E>c\n\td""#);
         assert!(escape_controls(&raw("grüße\n")).is_none());

@@ -8,12 +8,14 @@ mod message;
 mod server;
 mod tools;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use cp_common::home::Home;
 use cp_common::keys::random;
+use cp_common::output::printable_line;
+use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_mcp_wire::{Failure, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
@@ -24,8 +26,8 @@ use serde_json::{Value, json};
 use self::caller::Caller;
 pub(crate) use self::caller::OwnGate;
 use self::calls::{StartedCall, States};
-pub(crate) use self::message::id_of;
-use self::message::{Id, LineReader, Members, message, refusal, response};
+use self::message::{Id, Members, Reply};
+pub(crate) use self::message::{Outbox, Outgoing, failed, id_of, raw};
 use self::tools::{Listing, Pages};
 use crate::record::Journal;
 use crate::stdio::{self, Event, Post};
@@ -53,15 +55,16 @@ const STARTS: u32 = 3;
 /// The ids of the gate's own requests are larger, unlike those of clients, and fit in 32 bits.
 const FIRST_ID: u32 = 1 << 30;
 
+/// The most characters of a line that a warning shows.
+const SHOWN: usize = 100;
+
 /// A server behind the gate. Its messages are posted as events; its exit is the last of them.
 pub(crate) trait Server {
-    /// Sends a line, without its line feed, and does not wait until the server reads it.
-    fn send(&mut self, line: &[u8]) -> Result<()>;
-
     /// True if each request has a time limit, and not only the start.
-    fn limits_requests(&self) -> bool {
-        false
-    }
+    const LIMITS_REQUESTS: bool = false;
+
+    /// Sends a message, and does not wait until the server reads it.
+    fn send(&mut self, message: Outgoing) -> Result<()>;
 
     /// Ends the wait for the response to a request, if there is one.
     fn abandon(&mut self, _id: &str) {}
@@ -81,7 +84,7 @@ pub(crate) trait Server {
 /// Runs the gate between the client and the server of this name until the client disconnects. A server that exits
 /// earlier is started again with the next request.
 pub(crate) fn run<S: Server>(name: &str, start: impl FnMut(Post) -> Result<S>, context: &mut Context) -> Result<()> {
-    let (post, inbox) = stdio::open()?;
+    let (post, inbox) = stdio::open(LINE_LIMIT)?;
     stdio::begin(context)?;
     let mut gate = Gate::new(name, start, post, context)?;
     gate.start()?;
@@ -91,6 +94,8 @@ pub(crate) fn run<S: Server>(name: &str, start: impl FnMut(Post) -> Result<S>, c
     // Closing the inbox first releases the reader thread, for which the server would wait.
     drop(inbox);
     let closed = gate.server.as_mut().map_or(Ok(()), Server::close);
+    gate.count_noise();
+    gate.warnings.drain(..).for_each(|warning| context.warn(&warning));
     passed.and(closed)
 }
 
@@ -106,14 +111,15 @@ struct Gate<S, F> {
     /// The home, and the directory of `.` in the policy.
     home: Home,
     base: Option<String>,
-    /// The lines for the client, and the warnings, that were not written yet.
-    written: Vec<String>,
+    /// What was said to the client, and the warnings, that were not written yet.
+    replies: Vec<Reply>,
     warnings: Vec<String>,
     /// The client if it is in this process, and not at the standard streams.
     caller: Option<Caller>,
     /// `None` if the server has exited; the next request starts it again.
     server: Option<S>,
-    lines: LineReader,
+    /// The number of its lines that are not messages.
+    noise: u64,
     /// The number of starts since the last response.
     starts: u32,
     /// The parameters of the client's handshake, if its protocol version has one.
@@ -127,31 +133,32 @@ struct Gate<S, F> {
     /// The changes and refused tools that a warning has named.
     warned: HashSet<String>,
     states: States,
-    /// The client's requests without a response, by their ids.
-    pending: BTreeMap<Id, Pending>,
-    /// The pending request of the gate itself, and when it was sent.
-    own: Option<(Own, Instant)>,
+    /// The requests without a response, by their ids.
+    in_flight: BTreeMap<Id, Request>,
     /// The id of the last request of the gate itself: a number, because some servers read no other ids.
     own_id: u32,
-    /// Lines of the client that wait for the response to that request.
-    held: VecDeque<Vec<u8>>,
-    /// When the pending requests end, after the client has disconnected.
+    /// Lines of the client that wait for the response to a request of the gate itself.
+    held: Vec<Vec<u8>>,
+    /// When the requests end, after the client has disconnected.
     deadline: Option<Instant>,
 }
 
-/// A request of the client that has no response yet.
-struct Pending {
+/// A request that has no response yet.
+struct Request {
     id: Box<RawValue>,
     method: String,
-    sent: Instant,
-    call: Option<StartedCall>,
+    /// The end of its time, if that is limited.
+    end: Option<Instant>,
+    origin: Origin,
 }
 
-/// A request of the gate itself.
-enum Own {
-    /// The client's handshake, repeated for a new server process.
+/// Who makes a request, and why.
+enum Origin {
+    /// The client; a call of a tool is on the ledger.
+    Client(Option<StartedCall>),
+    /// The gate, which repeats the client's handshake for a new server process.
     Handshake,
-    /// The next page of tools: the members of each request, and the pages before it.
+    /// The gate, for the next page of tools: the members of each request, and the pages before it.
     List(Members, Pages),
 }
 
@@ -168,136 +175,104 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             redactor: Redactor::from_environment(),
             home: context.home.clone(),
             base: context.base().ok().map(|base| base.display().to_string()),
-            written: Vec::new(),
+            replies: Vec::new(),
             warnings: Vec::new(),
             caller: None,
             server: None,
+            noise: 0,
             starts: 0,
             handshake: None,
             client: None,
             listing: None,
             is_fresh: false,
-            lines: LineReader::default(),
             warned: HashSet::new(),
             states: States::new(),
-            pending: BTreeMap::new(),
-            own: None,
+            in_flight: BTreeMap::new(),
             own_id: FIRST_ID + u32::from(u16::from_ne_bytes(random()?)),
-            held: VecDeque::new(),
+            held: Vec::new(),
             deadline: None,
         })
     }
 
     fn run(&mut self, inbox: &Receiver<Event>, context: &mut Context) -> Result<()> {
         loop {
-            let event = match inbox.try_recv() {
-                Err(TryRecvError::Empty) => {
-                    context.out.flush()?;
-                    if self.deadline.is_some() && self.pending.is_empty() && self.own.is_none() {
-                        return Ok(());
-                    }
-                    match self.next_end() {
-                        None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                        Some(until) => inbox.recv_timeout(until.saturating_duration_since(Instant::now())),
-                    }
-                }
-                event => event.map_err(|_| RecvTimeoutError::Disconnected),
-            };
+            if self.deadline.is_some() && self.in_flight.is_empty() {
+                return Ok(());
+            }
+            let event = stdio::next(inbox, self.next_end(), context)?;
             let goes_on = self.handle(event);
             self.warnings.drain(..).for_each(|warning| context.warn(&warning));
-            self.written.drain(..).try_for_each(|line| stdio::write(line.as_bytes(), context))?;
+            self.replies.drain(..).try_for_each(|reply| stdio::write(reply.line().as_bytes(), context))?;
             if !goes_on? {
                 return Ok(());
             }
         }
     }
 
-    /// When the first of the pending requests is over.
+    /// When the time of the first request is over.
     fn next_end(&self) -> Option<Instant> {
-        let ends = self.pending.values().filter_map(|pending| self.end_of(pending));
-        ends.chain(self.end_of_own()).chain(self.deadline).min()
+        self.in_flight.values().filter_map(|request| request.end).chain(self.deadline).min()
     }
 
-    /// Handles an event. False if it was the last.
-    fn handle(&mut self, event: Result<Event, RecvTimeoutError>) -> Result<bool> {
+    /// Handles an event, or the end of a time. False if it was the last.
+    fn handle(&mut self, event: Option<Event>) -> Result<bool> {
         match event {
-            Ok(Event::FromClient(line)) => self.receive_from_client(&line)?,
-            Ok(Event::TooLong(number)) => {
+            Some(Event::FromClient(line)) => self.receive_from_client(&line)?,
+            Some(Event::TooLong(number)) => {
                 let failure = Failure::new(INVALID_REQUEST, format!("line {number} is too long"));
-                self.write_to_client(&response(RawValue::NULL, &Err(failure)));
+                self.answer(RawValue::NULL, Err(failure));
             }
-            Ok(Event::FromServer(line)) => self.receive_from_server(&line)?,
-            Ok(Event::ServerLeft(exit)) => self.server_exited(exit)?,
-            Ok(Event::ClientLeft(left)) => {
+            Some(Event::FromServer(line)) => self.receive_from_server(&line)?,
+            Some(Event::ServerLeft(exit)) => self.server_exited(exit)?,
+            Some(Event::ClientLeft(left)) => {
                 left?;
                 self.deadline = Some(Instant::now() + self.table.call_limit());
             }
-            Err(RecvTimeoutError::Timeout) if self.deadline.is_none_or(|deadline| Instant::now() < deadline) => {
-                self.time_out()?;
-            }
-            Err(_) => return Ok(false),
+            Some(Event::Ended(..)) => {}
+            None if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => return Ok(false),
+            None => self.time_out()?,
         }
         Ok(true)
     }
 
     /// The time limit of a request: for a call the policy's, if it has one, and for a handshake the start limit.
     fn limit_of(&self, method: &str) -> Option<Duration> {
-        let has_limit = self.caller.is_some() || self.table.timeout.is_some();
+        let has_limit = S::LIMITS_REQUESTS || method == "tools/call" && self.table.timeout.is_some();
         match method {
             // The rest of the time is for the handshake.
             "server/discover" if self.caller.is_some() => Some(self.table.start_limit() / 3),
             "initialize" | "server/discover" | "tools/list" => Some(self.table.start_limit()),
-            "tools/call" if has_limit => Some(self.table.call_limit()),
-            _ => self.server.as_ref().filter(|server| server.limits_requests()).map(|_| self.table.call_limit()),
+            _ => (has_limit || self.caller.is_some()).then(|| self.table.call_limit()),
         }
-    }
-
-    fn end_of(&self, pending: &Pending) -> Option<Instant> {
-        self.limit_of(&pending.method).map(|limit| pending.sent + limit)
-    }
-
-    fn end_of_own(&self) -> Option<Instant> {
-        let (own, sent) = self.own.as_ref()?;
-        self.limit_of(own.method()).map(|limit| *sent + limit)
     }
 
     /// Ends the requests whose time is over: each is cancelled at the server, and the client gets an error.
     fn time_out(&mut self) -> Result<()> {
         let now = Instant::now();
-        let is_late = |pending: &Pending| self.end_of(pending).is_some_and(|end| end <= now);
-        let ids: Vec<Id> =
-            self.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(id, _)| id.clone()).collect();
-        for pending in ids.iter().filter_map(|id| self.pending.remove(id)).collect::<Vec<_>>() {
-            self.server.iter_mut().for_each(|server| server.abandon(&id_of(&pending.id)));
-            let cancelled = json!({ "requestId": pending.id, "reason": "timed out" }).to_string();
-            let cancelled = RawValue::from_string(cancelled).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        let is_late = |_: &Id, request: &mut Request| request.end.is_some_and(|end| end <= now);
+        for (key, request) in self.in_flight.extract_if(.., is_late).collect::<Vec<_>>() {
+            self.server.iter_mut().for_each(|server| server.abandon(&key));
             // A handshake is never cancelled, and a server that has exited needs no notification.
-            if pending.method != "initialize" {
-                let _ = self.send(&message(None, "notifications/cancelled", Some(&cancelled)));
+            if request.method != "initialize" {
+                let cancelled = raw(&json!({ "requestId": request.id, "reason": "timed out" }))?;
+                let _ = self.send(Outgoing::request(None, "notifications/cancelled", Some(&cancelled)));
             }
-            let error = self.timed_out(&pending.method);
-            self.fail(&pending, &error)?;
+            let error = self.timed_out(&request.method);
+            self.fail(&request, &error)?;
         }
-        match &self.own {
-            Some((own, _)) if self.end_of_own().is_some_and(|end| end <= now) => {
-                let error = self.timed_out(own.method());
-                self.fail_own(&error)
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn timed_out(&self, method: &str) -> Error {
-        let (key, name, limit) = match method {
-            "tools/call" => ("timeout", &self.name, self.table.call_limit()),
-            _ => ("start_timeout", &self.name, self.table.start_limit()),
+        let (key, what, limit) = match method {
+            "initialize" | "server/discover" | "tools/list" => {
+                ("start_timeout", format!("answer {method}"), self.table.start_limit())
+            }
+            _ => ("timeout", "answer".to_owned(), self.table.call_limit()),
         };
-        let limit = limit.as_secs_f64();
-        let message = match method {
-            "tools/call" => format!("the server {name} did not answer within {limit} s"),
-            _ => format!("the server {name} did not answer {method} within {limit} s"),
-        };
-        Error::new(Code::Timeout, message).hint(format!("{key} in [mcp.{name}] of the policy gives it more time"))
+        let (name, limit) = (&self.name, limit.as_secs_f64());
+        Error::new(Code::Timeout, format!("the server {name} did not {what} within {limit} s"))
+            .hint(format!("{key} in [mcp.{name}] of the policy gives it more time"))
     }
 
     /// Starts the server, and repeats the client's handshake if it has made one.
@@ -305,62 +280,69 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         self.starts += 1;
         self.server = Some((self.start)(self.post.clone())?);
         self.note_server()?;
-        self.lines = LineReader::default();
-        if let Some(params) = self.handshake.clone() {
-            self.request(&params, Own::Handshake)?;
+        match self.handshake.clone() {
+            Some(params) => self.request("initialize", &params, Origin::Handshake),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Sends a request of the gate itself.
-    fn request(&mut self, params: &RawValue, own: Own) -> Result<()> {
+    fn request(&mut self, method: &str, params: &RawValue, origin: Origin) -> Result<()> {
         self.own_id += 1;
-        while self.pending.contains_key(&self.own_id.to_string()) {
+        while self.in_flight.contains_key(&self.own_id.to_string()) {
             self.own_id += 1;
         }
-        let id =
-            RawValue::from_string(self.own_id.to_string()).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-        let method = own.method();
-        self.own = Some((own, Instant::now()));
-        self.send(&message(Some(&id), method, Some(params)))
+        let id = raw(&self.own_id)?;
+        self.send(Outgoing::request(Some(&id), method, Some(params)))?;
+        self.await_response(id, method, origin);
+        Ok(())
     }
 
-    fn send(&mut self, line: &str) -> Result<()> {
+    /// Waits for the response to a request.
+    fn await_response(&mut self, id: Box<RawValue>, method: &str, origin: Origin) {
+        let end = self.limit_of(method).map(|limit| Instant::now() + limit);
+        self.in_flight.insert(id_of(&id), Request { id, method: method.to_owned(), end, origin });
+    }
+
+    /// True if a request of the gate itself has no response yet.
+    fn is_busy(&self) -> bool {
+        self.in_flight.values().any(|request| !matches!(request.origin, Origin::Client(_)))
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<()> {
         match &mut self.server {
-            Some(server) => server.send(line.trim_end().as_bytes()),
+            Some(server) => server.send(message),
             None => Err(Error::new(Code::Server, format!("the server {} has exited", self.name))),
-        }
-    }
-
-    /// Writes a line to the client. One in this process has no use for it.
-    fn write_to_client(&mut self, line: &str) {
-        if self.caller.is_none() {
-            self.written.push(line.to_owned());
         }
     }
 
     /// Answers a request of the client.
     fn answer(&mut self, id: &RawValue, outcome: Result<&RawValue, Failure>) {
-        match &mut self.caller {
-            Some(caller) => caller.answer = Some(Ok(outcome.map(ToOwned::to_owned))),
-            None => self.write_to_client(&response(id, &outcome)),
-        }
+        self.replies.push(Reply::Answer(id.to_owned(), outcome.map(ToOwned::to_owned)));
     }
 
     /// Refuses a request of the client.
     fn refuse(&mut self, id: &RawValue, method: &str, error: &Error) {
-        match &mut self.caller {
-            Some(caller) => caller.answer = Some(Err(Error::from_value(&error.to_value()))),
-            None => self.write_to_client(&refusal(id, method, error)),
+        let error = Error::from_value(&error.to_value());
+        self.replies.push(Reply::Refusal(id.to_owned(), method.to_owned(), error));
+    }
+
+    /// Counts a line of the server that is not a message, and names the first one.
+    fn hear_noise(&mut self, line: &[u8]) {
+        let text: String = String::from_utf8_lossy(line).trim().chars().take(SHOWN).collect();
+        if !text.is_empty() {
+            self.noise += 1;
+        }
+        if self.noise == 1 && !text.is_empty() {
+            let text = printable_line(&text);
+            self.warnings.push(format!("the server {} wrote a line that is not a message: {text}", self.name));
         }
     }
-}
 
-impl Own {
-    const fn method(&self) -> &'static str {
-        match self {
-            Self::Handshake => "initialize",
-            Self::List(..) => "tools/list",
+    /// Warns of the number of such lines, at the end of the server.
+    fn count_noise(&mut self) {
+        if let count @ 2.. = std::mem::take(&mut self.noise) {
+            self.warnings.push(format!("the server {} wrote {count} lines that are not messages", self.name));
         }
     }
 }

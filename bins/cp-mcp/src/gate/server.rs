@@ -2,12 +2,12 @@
 
 use cp_common::{Code, Error, Result};
 use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, parse};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use super::calls::continuation_key;
-use super::message::{Id, Line, Members, check_media, id_of, message, redact, redact_members, response};
+use super::message::{Id, Line, Members, Outgoing, Reply, check_media, id_of, raw, read, redact, redact_members};
 use super::tools::Pages;
-use super::{Gate, Own, Pending, Server};
+use super::{Gate, Origin, Request, Server};
 use crate::stdio::Post;
 
 /// The request by which a server asks the model of its client.
@@ -16,72 +16,62 @@ const SAMPLING: &str = "sampling/createMessage";
 const REJECTED: i64 = -1;
 
 impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
-    /// Handles a line of the server. Banners and responses to unknown requests are ignored.
+    /// Handles a line of the server. Responses to unknown requests are ignored.
     pub(super) fn receive_from_server(&mut self, line: &[u8]) -> Result<()> {
-        let line = match self.lines.read(line) {
+        let line = match read(line) {
             Line::Message(line) => line,
             Line::Invalid(id, reason) => return self.fail_unreadable(id, &reason),
-            Line::Other => return Ok(()),
+            Line::Noise => {
+                self.hear_noise(line);
+                return Ok(());
+            }
         };
         match parse(&line) {
-            Some(Message::Answer { id, outcome }) => self.receive_response(&id_of(id), outcome),
-            Some(Message::Request { id, method, .. }) if method == SAMPLING && !self.table.sampling => {
-                let failure = Failure::new(REJECTED, self.no_sampling());
-                let _ = self.send(&response(id, &Err(failure)));
-                Ok(())
-            }
-            Some(Message::Request { id, method, .. }) if self.caller.is_some() => {
-                let pong = RawValue::from_string("{}".to_owned()).unwrap_or_default();
-                let unsupported = || Failure::new(METHOD_NOT_FOUND, "not supported");
-                let outcome = if method == "ping" { Ok(&*pong) } else { Err(unsupported()) };
-                let _ = self.send(&response(id, &outcome));
-                Ok(())
-            }
+            Some(Message::Answer { id, outcome }) => return self.receive_response(&id_of(id), outcome),
             Some(Message::Request { id, method, params }) => {
-                self.write_to_client(&message(Some(id), &method, params));
-                Ok(())
+                let pong = raw(&serde_json::Map::new())?;
+                let outcome = match method.as_str() {
+                    SAMPLING if !self.table.sampling => Err(Failure::new(REJECTED, self.no_sampling())),
+                    "ping" if self.caller.is_some() => Ok(&*pong),
+                    _ if self.caller.is_some() => Err(Failure::new(METHOD_NOT_FOUND, "not supported")),
+                    _ => {
+                        self.replies.push(Reply::Passed(Outgoing::request(Some(id), &method, params)));
+                        return Ok(());
+                    }
+                };
+                let _ = self.send(Outgoing::response(id, &outcome));
             }
             Some(Message::Notification { method, params }) => {
                 if method == "notifications/tools/list_changed" {
                     self.listing = None;
                 }
                 let redacted = params.and_then(|params| redact_members(&self.redactor, params));
-                self.write_to_client(&message(None, &method, redacted.as_deref().or(params)));
-                Ok(())
+                let passed = Outgoing::request(None, &method, redacted.as_deref().or(params));
+                self.replies.push(Reply::Passed(passed));
             }
-            None => Ok(()),
+            None => {}
         }
-    }
-
-    /// Fails the request whose response cannot be read. A response without an id belongs to the only pending request,
-    /// if there is one.
-    fn fail_unreadable(&mut self, id: Option<Id>, reason: &str) -> Result<()> {
-        let only = || self.pending.keys().next().filter(|_| self.pending.len() == 1 && self.own.is_none()).cloned();
-        let Some(id) = id.or_else(only) else { return Ok(()) };
-        let message = format!("the response of the server {} cannot be read: {reason}", self.name);
-        let error = Error::new(Code::Server, message);
-        match self.pending.remove(&id) {
-            Some(pending) => self.fail(&pending, &error),
-            None if self.is_own(&id) => self.fail_own(&error),
-            None => Ok(()),
-        }
-    }
-
-    /// Answers a request of the client with an error.
-    pub(super) fn fail(&mut self, Pending { id, method, call, .. }: &Pending, error: &Error) -> Result<()> {
-        self.record_result(call.as_ref(), true, None)?;
-        self.refuse(id, method, error);
         Ok(())
     }
 
-    /// Gives up the request of the gate itself, and fails the tool requests that wait for its response.
-    pub(super) fn fail_own(&mut self, error: &Error) -> Result<()> {
-        self.own = None;
-        self.refuse_held(|gate, id, method| gate.refuse(id, method, error))
+    /// Fails the request whose response cannot be read. A response without an id belongs to the only request, if there
+    /// is one.
+    fn fail_unreadable(&mut self, id: Option<Id>, reason: &str) -> Result<()> {
+        let only = || self.in_flight.keys().next().filter(|_| self.in_flight.len() == 1).cloned();
+        let Some(request) = id.or_else(only).and_then(|id| self.in_flight.remove(&id)) else { return Ok(()) };
+        let message = format!("the response of the server {} cannot be read: {reason}", self.name);
+        self.fail(&request, &Error::new(Code::Server, message))
     }
 
-    fn is_own(&self, id: &str) -> bool {
-        self.own.is_some() && id.trim_matches('"') == self.own_id.to_string()
+    /// Ends a request with an error: the client gets it, for the gate's own request as the answer to those that wait
+    /// for its response.
+    pub(super) fn fail(&mut self, request: &Request, error: &Error) -> Result<()> {
+        let Origin::Client(call) = &request.origin else {
+            return self.refuse_held(|gate, id, method| gate.refuse(id, method, error));
+        };
+        self.record_result(call.as_ref(), true, None)?;
+        self.refuse(&request.id, &request.method, error);
+        Ok(())
     }
 
     fn no_sampling(&self) -> String {
@@ -89,38 +79,38 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     }
 
     fn receive_response(&mut self, id: &str, outcome: Result<&RawValue, Failure>) -> Result<()> {
-        if let Some(pending) = self.pending.remove(id) {
-            self.starts = 0;
-            return self.pass_response(&pending, outcome);
-        }
-        let is_own = self.is_own(id);
-        match self.own.take_if(|_| is_own).map(|(own, _)| own) {
-            Some(Own::Handshake) => {
-                let _ = self.send(&message(None, "notifications/initialized", None));
+        let Some(mut request) = self.in_flight.remove(id) else {
+            // Some servers return a number as a string, or a string as a number.
+            let other = id.strip_prefix('"').and_then(|id| id.strip_suffix('"'));
+            let other = other.map_or_else(|| format!("\"{id}\""), str::to_owned);
+            if !self.in_flight.contains_key(&other) {
+                return Ok(());
+            }
+            let reason = format!("its id is {id}, which has another type than the id of the request");
+            return self.fail_unreadable(Some(other), &reason);
+        };
+        match std::mem::replace(&mut request.origin, Origin::Handshake) {
+            Origin::Client(call) => {
+                self.starts = 0;
+                request.origin = Origin::Client(call);
+                self.pass_response(&request, outcome)
+            }
+            Origin::Handshake => {
+                let _ = self.send(Outgoing::request(None, "notifications/initialized", None));
                 self.release()
             }
-            Some(Own::List(members, pages)) => self.page(members, pages, outcome),
-            None => {
-                // Some servers return a number as a string, or a string as a number.
-                let other = id.strip_prefix('"').and_then(|id| id.strip_suffix('"'));
-                let other = other.map_or_else(|| format!("\"{id}\""), str::to_owned);
-                if !self.pending.contains_key(&other) {
-                    return Ok(());
-                }
-                let reason = format!("its id is {id}, which has another type than the id of the request");
-                self.fail_unreadable(Some(other), &reason)
-            }
+            Origin::List(members, pages) => self.page(members, pages, outcome),
         }
     }
 
     /// Passes a response on to the client, with secrets redacted.
-    fn pass_response(&mut self, pending: &Pending, outcome: Result<&RawValue, Failure>) -> Result<()> {
-        let Pending { id, call, .. } = pending;
+    fn pass_response(&mut self, request: &Request, outcome: Result<&RawValue, Failure>) -> Result<()> {
+        let Request { id, origin: Origin::Client(call), .. } = request else { return Ok(()) };
         let redactor = &self.redactor;
         let result = match outcome {
             Ok(result) => result,
             Err(failure) => {
-                let redacted = to_raw_value(&failure).ok().and_then(|raw| redact(redactor, &raw));
+                let redacted = raw(&failure).ok().and_then(|raw| redact(redactor, &raw));
                 let failure = redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure);
                 self.record_result(call.as_ref(), true, None)?;
                 self.answer(id, Err(failure));
@@ -132,10 +122,10 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         if let Some(started) = call {
             let read: CallResult = serde_json::from_str(result.get()).unwrap_or_default();
             if read.requests(SAMPLING) && !self.table.sampling {
-                return self.fail(pending, &Error::new(Code::Forbidden, self.no_sampling()));
+                return self.fail(request, &Error::new(Code::Forbidden, self.no_sampling()));
             }
             if let Err(error) = check_media(&read) {
-                return self.fail(pending, &error);
+                return self.fail(request, &error);
             }
             self.states.extend(read.request_state.map(|state| continuation_key(&started.call, &state)));
             self.record_result(Some(started), read.is_error, Some(result))?;
@@ -151,8 +141,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         };
         let listed = match added {
             Ok(Some(cursor)) => {
-                let cursor = to_raw_value(&cursor).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-                members.insert("cursor".to_owned(), cursor);
+                members.insert("cursor".to_owned(), raw(&cursor)?);
                 return self.next_page(members, pages);
             }
             Ok(None) => self.accept_listing(pages.into_listing()),
@@ -183,7 +172,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         Ok(())
     }
 
-    /// Fails all pending requests, because the server has exited.
+    /// Fails all requests, because the server has exited.
     pub(super) fn server_exited(&mut self, left: Result<()>) -> Result<()> {
         let Some(mut server) = self.server.take() else { return Ok(()) };
         let mut error = server.end(left);
@@ -193,10 +182,8 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             error = Error::new(error.code(), error.message());
         }
         self.warnings.push(error.message().to_owned());
+        self.count_noise();
         self.listing = None;
-        for pending in std::mem::take(&mut self.pending).into_values() {
-            self.fail(&pending, &error)?;
-        }
-        self.fail_own(&error)
+        std::mem::take(&mut self.in_flight).into_values().try_for_each(|request| self.fail(&request, &error))
     }
 }

@@ -14,11 +14,11 @@ use cp_mcp_wire::{Annotations, Tool, is_tool_name};
 use cp_redact::Redactor;
 use cp_schema::Schema;
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use similar::{ChangeTag, TextDiff};
 
-use super::message::{Members, escape_controls, redact};
+use super::message::{Members, escape_controls, raw, redact};
 
 /// The most pages that are read.
 const PAGES: usize = 100;
@@ -102,10 +102,9 @@ impl Listing {
     pub(super) fn result(&self, redactor: &Redactor) -> Result<Box<RawValue>> {
         let offered = self.tools.iter().filter(|tool| matches!(tool.availability, Availability::Offered));
         let tools: Vec<Box<RawValue>> = offered.map(|tool| tool.shown(redactor)).collect();
-        let encoded = |e: serde_json::Error| Error::new(Code::Unknown, e.to_string());
         let mut members = self.members.clone();
-        members.insert("tools".to_owned(), to_raw_value(&tools).map_err(encoded)?);
-        to_raw_value(&members).map_err(encoded)
+        members.insert("tools".to_owned(), raw(&tools)?);
+        raw(&members)
     }
 
     /// The tools that are left out although the policy allows them: the name, the reason, and the approval that would
@@ -130,18 +129,12 @@ impl ListedTool {
     /// The tool as the client sees it: its title and description without secrets and control characters.
     fn shown(&self, redactor: &Redactor) -> Box<RawValue> {
         let Ok(mut members) = serde_json::from_str::<Members>(self.raw.get()) else { return self.raw.clone() };
-        let mut is_changed = false;
-        for text in members.iter_mut().filter(|(name, _)| matches!(name.as_str(), "title" | "description")) {
-            let (_, text) = text;
+        for (_, text) in members.iter_mut().filter(|(name, _)| matches!(name.as_str(), "title" | "description")) {
             let escaped = escape_controls(text);
             let redacted = redact(redactor, escaped.as_ref().unwrap_or(text));
-            if let Some(changed) = redacted.or(escaped) {
-                *text = changed;
-                is_changed = true;
-            }
+            redacted.or(escaped).into_iter().for_each(|changed| *text = changed);
         }
-        let shown = is_changed.then(|| to_raw_value(&members).ok()).flatten();
-        shown.unwrap_or_else(|| self.raw.clone())
+        raw(&members).unwrap_or_else(|_| self.raw.clone())
     }
 
     /// Checks the arguments of a call. The error is for the model.

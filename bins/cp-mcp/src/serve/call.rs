@@ -2,22 +2,24 @@
 //! call that requires the owner is never approved here, because a client can answer without a person.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use cp_common::program::approval::{answered, description, grant, issue, redeem};
 use cp_common::wire::{Approval, Code, Grant, How, Level, ToolCall};
 use cp_common::{Error, Result, signals};
 use cp_ledger::format::approval::Said;
-use cp_mcp_wire::{notification, result};
-use serde_json::value::{RawValue, to_raw_value};
+use cp_mcp_wire::result;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
 use super::protocol::{Client, FormAction, complete, form_action};
 use super::shared::{Allowance, Shared, Stop, Verb};
 use super::tools::ToolAction;
-use crate::stdio::Event;
+use crate::gate::raw;
+use crate::stdio::{Event, locked};
 
 /// A call of a client.
 pub(super) struct Call {
@@ -25,43 +27,32 @@ pub(super) struct Call {
     pub name: String,
     /// The hash of its arguments, for the ledger.
     pub input_hash: String,
-    /// The length of the arguments, in bytes.
-    pub bytes: usize,
     /// The operation, or the error in its arguments.
     pub operation: Result<ToolAction>,
     pub consent: Consent,
     pub client: Client,
     /// The token for progress notifications.
     pub progress: Option<Value>,
+    pub stop: Arc<Stop>,
 }
 
-/// An active call.
-#[derive(Debug, Default)]
-pub(super) struct Ticket {
-    /// Its id, as the client wrote it.
-    pub id: String,
-    pub stop: Stop,
-    /// The line of the response; empty if the call was cancelled.
-    pub answer: OnceLock<Vec<u8>>,
-}
-
-impl Ticket {
-    pub(super) fn of(call: &Call) -> Arc<Self> {
-        Arc::new(Self { id: call.id.get().to_owned(), ..Self::default() })
+/// Runs calls one after the other, and posts their responses, until there are no more.
+pub(super) fn work(calls: &Mutex<Receiver<Call>>, shared: &Shared) {
+    loop {
+        let next = locked(calls).recv();
+        let Ok(call) = next else { return };
+        let line = if call.stop.load(Relaxed) { None } else { response(&call, shared) };
+        let _ = shared.post.send(Event::Ended(call.stop, line.unwrap_or_default().into_bytes()));
     }
 }
 
-/// Runs a call and posts its response; an empty line if it was cancelled.
-pub(super) fn carry_out(call: &Call, ticket: &Ticket, shared: &Shared) {
+/// Runs a call; `None` if it was cancelled.
+fn response(call: &Call, shared: &Shared) -> Option<String> {
     // A signal must not interrupt the cleanup of started processes.
-    let effect = signals::effect();
-    let line = recorded(call, &ticket.stop, shared).map(|answer| {
-        let value = answer.into_value(call.operation.as_ref().is_ok_and(ToolAction::has_text));
-        result(&call.id, &complete(value, call.client.is_modern(), None))
-    });
-    drop(effect);
-    let line = line.and_then(std::result::Result::ok).unwrap_or_default().into_bytes();
-    let _ = shared.post.send(Event::FromServer(ticket.answer.get_or_init(|| line).clone()));
+    let _effect = signals::effect();
+    let value = recorded(call, &call.stop, shared)?;
+    let value = value.into_value(call.operation.as_ref().is_ok_and(ToolAction::has_text));
+    result(&call.id, &complete(value, call.client.is_modern(), None)).ok()
 }
 
 /// Runs a call, and records the call and its result. The programs record their effects themselves, and sync them first.
@@ -142,7 +133,7 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
         }
         ToolAction::Ask { program: "cp-llm", words, input, .. } => {
             // Prompts run one after the other, because they share the allowance.
-            let mut allowance = shared.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut allowance = locked(&shared.allowance);
             let words: Vec<String> = allowance.options()?.into_iter().chain(words.iter().cloned()).collect();
             let message = shared.executor.ask("cp-llm", &words, input, false, stop, &mut looked)?;
             if let Some(message) = &message {
@@ -164,15 +155,15 @@ impl Call {
 
     /// The call for cp-exec.
     fn made(&self, tool: &str, input: &impl serde::Serialize) -> Result<ToolCall> {
-        let input = to_raw_value(input).map_err(|e| Error::validation(e.to_string()))?;
-        Ok(ToolCall { id: self.id(), name: tool.to_owned(), input, timeout: None, untrusted: Vec::new() })
+        let (id, name, input) = (self.id(), tool.to_owned(), raw(input)?);
+        Ok(ToolCall { id, name, input, timeout: None, untrusted: Vec::new() })
     }
 
     fn tell(&self, token: &Value, seconds: u64, shared: &Shared) {
         let message =
             if seconds == 0 { format!("{} begins", self.name) } else { format!("{} for {seconds} s", self.name) };
         let params = json!({ "progressToken": token, "progress": seconds, "message": message });
-        shared.tell(notification("notifications/progress", &params));
+        shared.tell(None, "notifications/progress", &params);
     }
 }
 

@@ -54,8 +54,9 @@ impl Client {
         Self { party, version: version.to_owned(), asks }
     }
 
-    /// The client in the metadata of a request; `None` if the request belongs to a handshake.
-    pub(super) fn of(params: &Map<String, Value>) -> Result<Option<Self>, Failure> {
+    /// The client in the metadata of a request; `None` if the request belongs to a handshake. A client that only looks
+    /// for the versions may leave out its capabilities.
+    pub(super) fn of(params: &Map<String, Value>, only_looks: bool) -> Result<Option<Self>, Failure> {
         #[derive(Deserialize)]
         struct Lenient {
             #[serde(rename = "io.modelcontextprotocol/clientInfo", default)]
@@ -70,10 +71,12 @@ impl Client {
             return Err(Failure { data, ..Failure::new(UNSUPPORTED_VERSION, message) });
         }
         let capabilities = meta.get(Meta::CAPABILITIES).filter(|capabilities| capabilities.is_object());
-        let capabilities = capabilities.ok_or_else(|| invalid("`_meta` has no clientCapabilities"))?;
+        if capabilities.is_none() && !only_looks {
+            return Err(invalid("`_meta` has no clientCapabilities"));
+        }
         let party = Lenient::deserialize(meta).map(|lenient| lenient.client);
         let party = party.map_err(|e| invalid(&format!("clientInfo: {e}")))?;
-        Ok(Some(Self::new(party, version, capabilities)))
+        Ok(Some(Self::new(party, version, capabilities.unwrap_or(&Value::Null))))
     }
 
     /// The client of a handshake. It gets its requested version if that is supported.
@@ -95,7 +98,7 @@ pub(super) fn greeting(client: Option<&Client>) -> Value {
     let greeting = Greeting {
         protocol_version: client.map(|client| client.version.clone()).unwrap_or_default(),
         supported_versions: if client.is_none() { vec![MODERN.to_owned()] } else { Vec::new() },
-        capabilities: json!({ "tools": {}, "resources": {}, "prompts": {} }),
+        capabilities: json!({ "tools": {}, "resources": {} }),
         server_info: party(),
         instructions: Some(INSTRUCTIONS.to_owned()),
     };
@@ -129,7 +132,7 @@ mod tests {
 
     fn of(meta: &Value) -> Result<Option<Client>, Failure> {
         let Value::Object(params) = json!({ "_meta": meta }) else { panic!() };
-        Client::of(&params)
+        Client::of(&params, false)
     }
 
     #[test]
@@ -144,6 +147,8 @@ mod tests {
         assert_eq!((old.code, old.versions()), (UNSUPPORTED_VERSION, Some(vec![MODERN])));
         assert_eq!(of(&json!({Meta::VERSION: MODERN})).unwrap_err().code, INVALID_PARAMS);
         assert_eq!(of(&json!({Meta::VERSION: 1})).unwrap_err().code, INVALID_PARAMS);
+        let Value::Object(looks) = json!({ "_meta": {Meta::VERSION: MODERN} }) else { panic!() };
+        assert!(Client::of(&looks, true).unwrap().is_some_and(|client| !client.asks));
     }
 
     #[test]

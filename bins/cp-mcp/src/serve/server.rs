@@ -1,10 +1,9 @@
 //! The loop of the server: it answers the client, starts calls in threads, and writes all output.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cp_common::{Code, Context, Error, Result, keys, signals};
@@ -15,31 +14,30 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::{resource_page, resource_templates};
-use super::call::{Call, Consent, Ticket, carry_out};
+use super::call::{Call, Consent, work};
 use super::protocol::{Client, complete, form_action, greeting, members};
-use super::shared::{Allowance, Shared};
-use super::tools::{Tools, listed_prompts, prompt_text};
-use crate::stdio::{self, Event, Post};
+use super::shared::{Allowance, Shared, Stop};
+use super::tools::Tools;
+use crate::stdio::{self, Event, Post, spawn};
 
 /// The most calls that run at the same time. Others wait.
 const SLOTS: usize = 8;
-/// The most waiting calls, and their most bytes. Further calls are refused.
-const WAITING: (usize, usize) = (256, 16 << 20);
+/// The most active calls, and the most bytes of their arguments. Further calls are refused.
+const ACTIVE: (usize, usize) = (264, 16 << 20);
 /// The longest line of a client, in bytes, which is also the limit of cp-exec.
 const LONGEST: usize = 5 << 18;
 /// How long calls may continue after the end of the client's input.
 const GRACE: Duration = Duration::from_secs(5);
 
-type Answered = std::result::Result<Value, Failure>;
+type Answered<T> = std::result::Result<T, Failure>;
 
 /// Serves the client at the standard streams until it disconnects.
 pub(crate) fn serve(names: &[String], allowance: Allowance, context: &mut Context) -> Result<()> {
     let tools = Tools::of(names)?;
     stdio::begin(context)?;
-    let (post, inbox) = stdio::open_at_most(LONGEST)?;
-    let (handshake_client, shared, running, waiting) = (None, None, Vec::new(), VecDeque::new());
-    let mut server =
-        Server { root: context.base()?, context, tools, allowance, post, handshake_client, shared, running, waiting };
+    let (post, inbox) = stdio::open(LONGEST)?;
+    let (root, handshake_client, workers, active) = (context.base()?, None, None, Vec::new());
+    let mut server = Server { context, tools, root, allowance, post, handshake_client, workers, active };
     let left = server.work(&inbox);
     server.leave(&inbox)?;
     left
@@ -53,10 +51,18 @@ struct Server<'a> {
     post: Post,
     /// The client of the handshake.
     handshake_client: Option<Client>,
-    /// Created with the first call.
-    shared: Option<Arc<Shared>>,
-    running: Vec<Arc<Ticket>>,
-    waiting: VecDeque<Call>,
+    /// The state of all calls, and the queue of the threads that run them. The first call starts both.
+    workers: Option<(Arc<Shared>, SyncSender<Call>)>,
+    active: Vec<Active>,
+}
+
+/// A call that runs or waits.
+struct Active {
+    /// Its id, as the client wrote it.
+    id: String,
+    stop: Arc<Stop>,
+    /// The length of its arguments.
+    bytes: usize,
 }
 
 impl Server<'_> {
@@ -64,18 +70,21 @@ impl Server<'_> {
     fn work(&mut self, inbox: &Receiver<Event>) -> Result<()> {
         let mut until = None;
         loop {
-            let left = until.map(|until: Instant| until.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero() || self.running.is_empty()) {
+            if until.is_some_and(|until| until <= Instant::now() || self.active.is_empty()) {
                 return Ok(());
             }
-            match self.next(inbox, left)? {
+            match stdio::next(inbox, until, self.context)? {
                 None => {}
                 Some(Event::FromClient(line)) => self.line(&line)?,
                 Some(Event::TooLong(number)) => {
                     let message = format!("line {number} is longer than {LONGEST} bytes");
                     self.answer(RawValue::NULL, Err(Failure::new(INVALID_REQUEST, message)))?;
                 }
-                Some(Event::FromServer(line)) => self.done(&line)?,
+                Some(Event::FromServer(line)) => stdio::write(&line, self.context)?,
+                Some(Event::Ended(stop, line)) => {
+                    self.active.retain(|call| !Arc::ptr_eq(&call.stop, &stop));
+                    stdio::write(&line, self.context)?;
+                }
                 Some(Event::ClientLeft(left)) => {
                     left?;
                     until = Some(Instant::now() + GRACE);
@@ -85,30 +94,17 @@ impl Server<'_> {
         }
     }
 
-    /// The next event. The output is flushed before a wait.
-    fn next(&mut self, inbox: &Receiver<Event>, limit: Option<Duration>) -> Result<Option<Event>> {
-        match inbox.try_recv() {
-            Ok(event) => return Ok(Some(event)),
-            Err(TryRecvError::Disconnected) => return Err(Error::new(Code::Io, "the inbox is closed")),
-            Err(TryRecvError::Empty) => self.context.out.flush()?,
-        }
-        match limit.map_or_else(|| inbox.recv().map_err(RecvTimeoutError::from), |limit| inbox.recv_timeout(limit)) {
-            Ok(event) => Ok(Some(event)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::new(Code::Io, "the inbox is closed")),
-        }
-    }
-
     /// Stops the active calls, and waits until their processes are killed.
     fn leave(&mut self, inbox: &Receiver<Event>) -> Result<()> {
         // A signal must not end this program before its calls.
         let _effect = signals::effect();
-        self.waiting.clear();
-        self.running.iter().for_each(|ticket| ticket.stop.store(true, Relaxed));
-        while self.running.iter().any(|ticket| ticket.answer.get().is_none()) {
-            let _ = inbox.recv_timeout(GRACE);
+        self.active.iter().for_each(|call| call.stop.store(true, Relaxed));
+        while !self.active.is_empty() {
+            if let Ok(Event::Ended(stop, _)) = inbox.recv() {
+                self.active.retain(|call| !Arc::ptr_eq(&call.stop, &stop));
+            }
         }
-        let Some(shared) = &self.shared else { return Ok(()) };
+        let Some((shared, _)) = &self.workers else { return Ok(()) };
         let finished = shared.executor.finish();
         shared.journal().sync()?;
         finished
@@ -130,7 +126,7 @@ impl Server<'_> {
             }
             Ok(Message::Answer { id, outcome }) => {
                 let word = outcome.ok().and_then(|result| form_action(&serde_json::from_str(result.get()).ok()?));
-                if let Some(shared) = &self.shared {
+                if let Some((shared, _)) = &self.workers {
                     shared.answered(id.get(), word);
                 }
                 Ok(())
@@ -138,7 +134,7 @@ impl Server<'_> {
         }
     }
 
-    fn answer(&mut self, id: &RawValue, answered: Answered) -> Result<()> {
+    fn answer(&mut self, id: &RawValue, answered: Answered<Value>) -> Result<()> {
         let line = match answered {
             Ok(value) => result(id, &value),
             Err(refused) => failure(id, &refused),
@@ -148,12 +144,7 @@ impl Server<'_> {
     }
 
     /// The result of a request; `None` if its response is written later.
-    fn request(
-        &mut self,
-        id: &RawValue,
-        method: &str,
-        params: Option<&RawValue>,
-    ) -> std::result::Result<Option<Value>, Failure> {
+    fn request(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Answered<Option<Value>> {
         let params = members(params)?;
         if method == "initialize" {
             let client = Client::greeting(&params)?;
@@ -161,30 +152,28 @@ impl Server<'_> {
             self.handshake_client = Some(client);
             return Ok(Some(value));
         }
-        let own = Client::of(&params)?;
+        let own = Client::of(&params, method == "server/discover")?;
         let is_modern = own.is_some();
         let client = own.or_else(|| self.handshake_client.clone()).unwrap_or_default();
         let (value, may_be_kept) = match method {
             "server/discover" => return Ok(Some(complete(greeting(None), true, Some(true)))),
             "ping" => (json!({}), None),
-            "tools/list" => (json!({ "tools": self.tools.listed(self.context) }), Some(true)),
+            "tools/list" => (json!({ "tools": self.tools.listed() }), Some(true)),
             "tools/call" => return self.call(id, params, client).map(|()| None),
             "resources/list" => (json!({ "resources": [] }), Some(false)),
             "resources/templates/list" => (resource_templates(), Some(true)),
             "resources/read" => (self.resource(&params, is_modern)?, Some(true)),
-            "prompts/list" => (listed_prompts(self.context).map_err(failed)?, Some(false)),
-            "prompts/get" => (self.prompt(&params)?, None),
             _ => return Err(Failure::new(METHOD_NOT_FOUND, format!("there is no method `{method}`"))),
         };
         Ok(Some(complete(value, is_modern, may_be_kept)))
     }
 
-    fn resource(&self, params: &Map<String, Value>, is_modern: bool) -> Answered {
+    fn resource(&self, params: &Map<String, Value>, is_modern: bool) -> Answered<Value> {
         /// The code in the versions with a handshake.
         const NOT_FOUND: i64 = -32002;
         let uri = text(params, "uri")?;
         let unknown = Error::not_found(format!("there is no resource `{uri}`"));
-        let page = self.shared.as_ref().map_or(Err(unknown), |shared| resource_page(uri, &shared.ledger));
+        let page = self.workers.as_ref().map_or(Err(unknown), |(shared, _)| resource_page(uri, &shared.ledger));
         page.map_err(|error| {
             let code = if is_modern { INVALID_PARAMS } else { NOT_FOUND };
             let code = if error.code() == Code::NotFound { code } else { INTERNAL_ERROR };
@@ -192,31 +181,17 @@ impl Server<'_> {
         })
     }
 
-    fn prompt(&self, params: &Map<String, Value>) -> Answered {
-        let given = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
-        let arguments: BTreeMap<String, String> = serde_json::from_value(given)
-            .map_err(|e| Failure::new(INVALID_PARAMS, format!("the arguments are not texts: {e}")))?;
-        prompt_text(text(params, "name")?, &arguments, self.context).map_err(failed)
-    }
-
-    /// Queues a call, and starts it if a slot is free.
-    fn call(
-        &mut self,
-        id: &RawValue,
-        mut params: Map<String, Value>,
-        client: Client,
-    ) -> std::result::Result<(), Failure> {
+    /// Queues a call.
+    fn call(&mut self, id: &RawValue, mut params: Map<String, Value>, client: Client) -> Answered<()> {
         let name = text(&params, "name")?.to_owned();
         if !self.tools.has(&name) {
             return Err(Failure::new(INVALID_PARAMS, format!("there is no tool `{name}`")));
         }
-        let bytes: usize = self.waiting.iter().map(|call| call.bytes).sum();
-        if self.waiting.len() >= WAITING.0 || bytes >= WAITING.1 {
-            return Err(Failure::new(INTERNAL_ERROR, format!("{} calls wait already", self.waiting.len())));
+        let bytes: usize = self.active.iter().map(|call| call.bytes).sum();
+        if self.active.len() >= ACTIVE.0 || bytes >= ACTIVE.1 {
+            return Err(Failure::new(INTERNAL_ERROR, format!("{} calls are under way already", self.active.len())));
         }
-        if self.running.iter().any(|ticket| ticket.id == id.get() && !ticket.stop.load(Relaxed))
-            || self.waiting.iter().any(|call| call.id.get() == id.get())
-        {
+        if self.active.iter().any(|call| call.id == id.get() && !call.stop.load(Relaxed)) {
             return Err(Failure::new(INVALID_REQUEST, format!("a call with the id {id} is under way")));
         }
         let mut arguments = match params.remove("arguments") {
@@ -225,65 +200,41 @@ impl Server<'_> {
             Some(_) => return Err(Failure::new(INVALID_PARAMS, "the arguments are not an object")),
         };
         let input = Value::Object(arguments.clone()).to_string();
-        let input_hash = keys::hash(input.as_bytes());
+        let (input_hash, stop) = (keys::hash(input.as_bytes()), Arc::<Stop>::default());
         let consent = Consent::of(&params, &mut arguments);
         let operation = self.tools.operation(&name, arguments, &self.root);
         let progress = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
-        self.waiting.push_back(Call {
-            id: id.to_owned(),
-            name,
-            input_hash,
-            bytes: input.len(),
-            operation,
-            consent,
-            client,
-            progress,
-        });
-        self.start().map_err(failed)
+        let queue = self.queue(&client).map_err(failed)?;
+        self.active.push(Active { id: id.get().to_owned(), stop: Arc::clone(&stop), bytes: input.len() });
+        let call = Call { id: id.to_owned(), name, input_hash, operation, consent, client, progress, stop };
+        queue.send(call).map_err(|_| Failure::new(INTERNAL_ERROR, "no thread runs calls"))
     }
 
-    /// Starts waiting calls while there are free slots.
-    fn start(&mut self) -> Result<()> {
-        while self.running.len() < SLOTS
-            && let Some(call) = self.waiting.pop_front()
-        {
-            if self.shared.is_none() {
-                let made = Shared::new(&call.client, self.allowance, self.post.clone(), self.context)?;
-                self.shared = Some(Arc::new(made));
-            }
-            let Some(shared) = self.shared.clone() else { return Ok(()) };
-            let ticket = Ticket::of(&call);
-            let own = Arc::clone(&ticket);
-            std::thread::Builder::new()
-                .name(call.name.clone())
-                .spawn(move || carry_out(&call, &own, &shared))
-                .map_err(|e| Error::io("starting a thread", e))?;
-            self.running.push(ticket);
+    /// The queue of the threads that run calls, which has space for all active ones. The first call starts them.
+    fn queue(&mut self, client: &Client) -> Result<SyncSender<Call>> {
+        if let Some((_, queue)) = &self.workers {
+            return Ok(queue.clone());
         }
-        Ok(())
-    }
-
-    /// Writes a line of a call. After the response of a call the next one starts.
-    fn done(&mut self, line: &[u8]) -> Result<()> {
-        stdio::write(line, self.context)?;
-        if let Some(at) =
-            self.running.iter().position(|ticket| ticket.answer.get().is_some_and(|answer| answer == line))
-        {
-            self.running.swap_remove(at);
+        let shared = Arc::new(Shared::new(client, self.allowance, self.post.clone(), self.context)?);
+        let (queue, calls) = sync_channel(ACTIVE.0);
+        let calls = Arc::new(Mutex::new(calls));
+        for _ in 0..SLOTS {
+            let (calls, shared) = (Arc::clone(&calls), Arc::clone(&shared));
+            spawn("call", move || work(&calls, &shared))?;
         }
-        self.start()
+        self.workers = Some((shared, queue.clone()));
+        Ok(queue)
     }
 
-    /// Stops a call, or removes it from the queue. A cancelled call gets no response.
+    /// Stops a call. A cancelled call gets no response.
     fn cancel(&mut self, params: Option<&RawValue>) {
-        let Ok(params) = members(params) else { return };
-        let Some(id) = params.get("requestId").map(Value::to_string) else { return };
-        self.waiting.retain(|call| call.id.get() != id);
-        self.running.iter().filter(|ticket| ticket.id == id).for_each(|ticket| ticket.stop.store(true, Relaxed));
+        let id = members(params).ok().and_then(|params| params.get("requestId").map(Value::to_string));
+        let meant = self.active.iter().filter(|call| Some(&call.id) == id.as_ref());
+        meant.for_each(|call| call.stop.store(true, Relaxed));
     }
 }
 
-fn text<'a>(params: &'a Map<String, Value>, name: &str) -> std::result::Result<&'a str, Failure> {
+fn text<'a>(params: &'a Map<String, Value>, name: &str) -> Answered<&'a str> {
     let text = params.get(name).and_then(Value::as_str);
     text.ok_or_else(|| Failure::new(INVALID_PARAMS, format!("`{name}` is not a text")))
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, find};
@@ -20,11 +20,13 @@ use cp_common::{Context, Error, Result, clock, coprocess};
 use cp_ledger::sessions::Session;
 use cp_mcp_wire::request;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::protocol::{Client, FormAction};
+use crate::gate::raw;
 use crate::record::Journal;
-use crate::stdio::{Event, Post};
+use crate::stdio::{Event, Post, locked};
 
 /// How often a wait for a form checks for a cancellation.
 const LOOK_AT_FORM: Duration = Duration::from_millis(50);
@@ -89,13 +91,13 @@ impl Shared {
 
     /// The error of a command line that waits for an approval.
     pub(super) fn paused(&self, input: &str) -> Option<Error> {
-        let paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        let paused = locked(&self.paused);
         paused.get(input).map(Error::from_value)
     }
 
     /// Stores the error of a command line that waits for an approval; `None` removes it.
     pub(super) fn keep_paused(&self, input: &str, error: Option<Value>) {
-        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paused = locked(&self.paused);
         match error {
             // A command line whose error is dropped here only starts once more before its approval.
             Some(_) if paused.len() >= MOST_PAUSED => paused.clear(),
@@ -106,22 +108,22 @@ impl Shared {
 
     /// The ledger.
     pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.journal)
     }
 
-    /// Sends a line to the client. A client that has disconnected is ignored.
-    pub(super) fn tell(&self, line: serde_json::Result<String>) {
-        if let Ok(line) = line {
+    /// Sends a request or a notification to the client. A client that has disconnected is ignored.
+    pub(super) fn tell(&self, id: Option<&RawValue>, method: &str, params: &Value) {
+        if let Ok(line) = request(id, method, Some(params)) {
             let _ = self.post.send(Event::FromServer(line.into_bytes()));
         }
     }
 
     /// Sends a request to the client, and waits for the lifetime of a token; `None` without a response.
-    pub(super) fn ask(&self, method: &'static str, params: &Value, stop: &Stop) -> Result<Option<FormAction>> {
-        let id = format!("\"cp-{}\"", self.next.fetch_add(1, Relaxed));
+    pub(super) fn ask(&self, method: &str, params: &Value, stop: &Stop) -> Result<Option<FormAction>> {
+        let id = raw(&format!("cp-{}", self.next.fetch_add(1, Relaxed)))?;
         let (sender, answer) = sync_channel(1);
-        self.questions().insert(id.clone(), sender);
-        self.tell(request(&id, method, params));
+        self.questions().insert(id.get().to_owned(), sender);
+        self.tell(Some(&id), method, params);
         let until = Instant::now() + LIFETIME;
         let word = loop {
             match answer.recv_timeout(LOOK_AT_FORM) {
@@ -130,7 +132,7 @@ impl Shared {
                 Err(_) => break None,
             }
         };
-        self.questions().remove(&id);
+        self.questions().remove(id.get());
         if stop.load(Relaxed) { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(word) }
     }
 
@@ -142,7 +144,7 @@ impl Shared {
     }
 
     fn questions(&self) -> MutexGuard<'_, BTreeMap<String, SyncSender<FormAction>>> {
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.questions)
     }
 }
 
@@ -208,7 +210,7 @@ impl Executor {
         }
         let outcome = warm.part.receive(|_, record| record.read());
         if outcome.as_ref().is_ok() || outcome.as_ref().is_err_and(|error| !error.is_fatal()) {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(warm);
+            locked(&self.idle).push(warm);
         }
         outcome.map(Some)
     }
@@ -218,7 +220,7 @@ impl Executor {
     fn warm(&self, verb: Verb) -> Result<Warm> {
         let meta = std::fs::metadata(&self.policy).ok();
         let policy = meta.map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = locked(&self.idle);
         let old = idle.extract_if(.., |warm| warm.policy != policy || !warm.part.is_running());
         old.for_each(drop);
         if let Some(at) = idle.iter().position(|warm| warm.verb == verb) {
@@ -276,7 +278,7 @@ impl Executor {
 
     /// Ends the input of the coprocesses, and waits until they exit.
     pub(super) fn finish(&self) -> Result<()> {
-        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        let idle = std::mem::take(&mut *locked(&self.idle));
         idle.into_iter().try_for_each(|warm| warm.part.finish())
     }
 }

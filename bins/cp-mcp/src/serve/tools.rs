@@ -1,16 +1,11 @@
-//! The tools of this server, one for each risk, and the program and arguments of each call. And its prompts: the system
-//! texts of the home's agents, and registered prompts.
+//! The tools of this server, one for each risk, and the program and arguments of each call.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use cp_common::spelling::nearest;
-use cp_common::{Code, Context, Error, Result, coprocess, words};
-use cp_policy::prompts::Prompts;
-use cp_policy::template;
+use cp_common::{Error, Result, words};
 use cp_schema::Schema;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 /// The tools for `tools/list`. [`output_schema`] replaces `"$output"`.
@@ -69,21 +64,9 @@ impl Tools {
         Ok(Self(offered.filter(|tool| names.is_empty() || names.contains(&tool.name)).collect()))
     }
 
-    /// The tools for `tools/list`. A tool that may change nothing under the policy is not annotated as destructive.
-    pub(super) fn listed(&self, context: &Context) -> Vec<Value> {
-        let shown = coprocess::ask::<Value>("cp-exec", &["policy", "show"], b"", context);
-        let is = |pointer: &str, value: Value| shown.as_ref().is_ok_and(|shown| shown.pointer(pointer) == Some(&value));
-        let writes = !is("/policy/paths/write", json!([]));
-        let reaches = !is("/policy/exec/network", json!([]));
-        let changes = |name: &str| writes || (reaches && name == "cp_run");
-        let listed = self.0.iter().map(|tool| {
-            let mut listed = tool.listed.clone();
-            if listed["annotations"]["destructiveHint"] == true && !changes(&tool.name) {
-                listed["annotations"]["destructiveHint"] = false.into();
-            }
-            listed
-        });
-        listed.collect()
+    /// The tools for `tools/list`.
+    pub(super) fn listed(&self) -> Vec<&Value> {
+        self.0.iter().map(|tool| &tool.listed).collect()
     }
 
     /// True if a tool is offered.
@@ -190,48 +173,6 @@ fn taken(arguments: &mut Map<String, Value>, name: &str) -> Option<String> {
         Some(Value::String(text)) => Some(text),
         _ => None,
     }
-}
-
-/// The prefix of an agent's name.
-const AGENT: &str = "agent-";
-
-/// The result of `prompts/list`.
-pub(super) fn listed_prompts(context: &Context) -> Result<Value> {
-    let agents = context.home.agents::<IgnoredAny>()?;
-    let mut prompts: Vec<Value> = agents
-        .keys()
-        .map(
-            |id| json!({ "name": format!("{AGENT}{id}"), "description": format!("the system text of the agent {id}") }),
-        )
-        .collect();
-    let registered = match Prompts::load(context) {
-        Ok(registered) => registered,
-        Err(error) if error.code() == Code::NotFound => return Ok(json!({ "prompts": prompts })),
-        Err(error) => return Err(error),
-    };
-    for row in registered.table.rows() {
-        let id = row.get("prompt_id");
-        // A prompt that cannot be used is not offered.
-        let Ok(text) = registered.text(id) else { continue };
-        let argument = |name: &str| json!({ "name": name, "required": true });
-        let arguments: Vec<Value> = template::variables(&text).into_iter().map(argument).collect();
-        prompts.push(json!({ "name": id, "description": row.get("title"), "arguments": arguments }));
-    }
-    Ok(json!({ "prompts": prompts }))
-}
-
-/// The result of `prompts/get`.
-pub(super) fn prompt_text(name: &str, arguments: &BTreeMap<String, String>, context: &Context) -> Result<Value> {
-    let named = match name.strip_prefix(AGENT) {
-        Some(agent) => format!("--agent={agent}"),
-        None if name.starts_with("PRM-") => format!("--prompt={name}"),
-        None => return Err(Error::not_found(format!("there is no prompt `{name}`"))),
-    };
-    let variables = arguments.iter().map(|(name, value)| format!("--var={name}={value}"));
-    let words: Vec<String> = ["system".to_owned(), named].into_iter().chain(variables).collect();
-    let system: Value = coprocess::ask("cp-compose", &words, b"", context)?;
-    let text = system["system"].as_str().unwrap_or_default();
-    Ok(json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": text } }] }))
 }
 
 #[cfg(test)]

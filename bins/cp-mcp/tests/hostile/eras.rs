@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Serve, call, greeting, ping, request};
+use super::{Serve, greeting, request};
 
 /// A request of the version without a handshake.
 fn modern(id: Value, method: &str, mut params: Value, version: &str) -> Value {
@@ -42,6 +42,10 @@ fn a_version_that_nobody_speaks_is_refused_in_one_era_and_bargained_about_in_the
         let error = serve.answer_to(&json!(1))["error"].clone();
         assert_eq!(error["code"], -32022, "{version}: {error}");
         assert!(error["data"]["supported"].as_array().is_some_and(|all| all.contains(&json!("2026-07-28"))), "{error}");
+        // One that only looks for the versions need not say what it can.
+        let only_version = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
+        serve.write(&request(json!(3), "server/discover", only_version));
+        assert!(serve.answer_to(&json!(3))["result"]["supportedVersions"].is_array());
         let mut hello = greeting(json!(2));
         hello["params"]["protocolVersion"] = version.into();
         serve.write(&hello);
@@ -62,16 +66,4 @@ fn a_greeting_without_its_parts_is_refused_and_the_next_is_heard() {
     serve.write(&greeting(json!(2)));
     assert_eq!(serve.answer_to(&json!(2))["result"]["serverInfo"]["name"], "cp-mcp");
     serve.end();
-}
-
-#[test]
-fn what_comes_before_any_greeting_is_answered_once() {
-    let mut serve = Serve::new();
-    serve.write(&call(json!(1), "cp_read", json!({"path": "small"})));
-    serve.answer_to(&json!(1));
-    serve.write(&ping(json!(2)));
-    assert_eq!(serve.answer_to(&json!(2))["result"], json!({}));
-    serve.write(&request(json!(3), "tools/list", json!({})));
-    serve.answer_to(&json!(3));
-    assert_eq!(serve.end().len(), 3);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Serve, call, counts, lines_of, ping, request};
+use super::{Serve, call, counts, lines_of, ping};
 
 #[test]
 fn ten_thousand_pings_that_nobody_reads_the_answers_of_wait_in_the_pipe() {
@@ -77,18 +77,4 @@ fn what_is_nested_too_deep_is_refused_and_does_not_overflow_the_stack() {
     }
     assert!(serve.peak_mib() <= 20.0, "{} MiB", serve.peak_mib());
     serve.end();
-}
-
-#[test]
-fn a_list_of_all_that_can_be_asked_for_is_answered_a_thousand_times() {
-    let mut serve = Serve::greeted();
-    let methods = ["tools/list", "resources/list", "prompts/list", "resources/templates/list"];
-    let lines = lines_of((0..1000).map(|id| request(json!(id), methods[id % 4], json!({}))));
-    let (writer, _) = serve.flood(lines);
-    for _ in 0..1000 {
-        serve.next();
-    }
-    assert!(serve.peak_mib() <= 10.0, "{} MiB", serve.peak_mib());
-    drop(writer.join().unwrap());
-    assert_eq!(counts(&serve.end()).len(), 1000);
 }

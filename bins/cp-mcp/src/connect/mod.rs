@@ -3,7 +3,6 @@
 
 mod endpoint;
 mod link;
-mod post;
 mod remote;
 
 use std::path::PathBuf;

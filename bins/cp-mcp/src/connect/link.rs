@@ -1,0 +1,231 @@
+//! The connection to one server: each message of the client is an HTTP request, whose response is one message, or a
+//! stream of them.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use cp_common::output::line_to_stderr;
+use cp_common::stream::lines::LINE_LIMIT;
+use cp_common::{Code, Error, Result};
+use cp_http::Stop;
+use cp_http::client::{Client, Reply};
+use cp_http::sse::Parser;
+use cp_mcp_wire::{Failure, Greeting, Message, failure, parse};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::endpoint::Headers;
+use crate::gate::{Outgoing, failed, id_of};
+use crate::stdio::{Event, Post, locked};
+
+/// The bytes of a body that are read at once.
+const CHUNK: usize = 64 << 10;
+/// The most bytes of an error body that are read.
+const LONGEST: usize = 64 << 10;
+/// The most characters of it that are shown.
+const SHOWN: usize = 300;
+
+/// The connection to one server.
+pub(super) struct Link {
+    pub(super) name: String,
+    pub(super) client: Client,
+    pub(super) url: String,
+    pub(super) headers: Headers,
+    pub(super) is_quiet: bool,
+    pub(super) post: Post,
+    pub(super) session: Mutex<Session>,
+    /// The stop signals of active requests.
+    pub(super) under_way: Mutex<HashMap<String, Stop>>,
+}
+
+/// The state between requests, after a handshake.
+#[derive(Clone, Default)]
+pub(super) struct Session {
+    /// The negotiated protocol version.
+    version: Option<String>,
+    /// The session id of the server.
+    pub(super) id: Option<String>,
+}
+
+impl Link {
+    /// Sends a message of the client, and passes on the response or the failure.
+    pub(super) fn exchange(&self, message: &Outgoing) {
+        if message.method == "initialize" {
+            *locked(&self.session) = Session::default();
+        }
+        let done = self.sent(message);
+        // A cancelled request gets no response.
+        let Some(why) = done.err().filter(|_| !cp_http::is_ended()) else { return };
+        if !self.is_quiet {
+            let error = Error::new(Code::Unknown, self.headers.scrub(&why.message)).without_secrets();
+            line_to_stderr(&format!("cp-mcp: the server {}: {}", self.name, error.message()));
+        }
+        let _ = self.refuse(message, &why);
+    }
+
+    /// Answers a request with a failure.
+    pub(super) fn refuse(&self, message: &Outgoing, why: &Failure) -> Result<()> {
+        let id = message.id.clone().and_then(|id| RawValue::from_string(id).ok());
+        id.and_then(|id| failure(&id, why).ok()).map_or(Ok(()), |line| self.pass(line.trim_end().as_bytes()))
+    }
+
+    /// The headers of a request.
+    pub(super) fn headed(&self) -> Vec<(String, String)> {
+        let (mut headers, Session { version, id }) = (self.headers.list.clone(), locked(&self.session).clone());
+        let accepted = "application/json, text/event-stream".to_owned();
+        let own = [("Accept", Some(accepted)), ("MCP-Protocol-Version", version), ("Mcp-Session-Id", id)];
+        headers.extend(own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+        headers
+    }
+
+    fn sent(&self, message: &Outgoing) -> Result<(), Failure> {
+        let mut headers = self.headed();
+        headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
+        let line = message.line.trim_end().as_bytes();
+        let reply = self.client.post(&self.url, &headers, line).map_err(|e| failed(&e))?;
+        if !(200..300).contains(&reply.status) {
+            return Err(self.refused(reply, message));
+        }
+        if message.method == "initialize" {
+            locked(&self.session).id = reply.header("mcp-session-id");
+        }
+        if message.id.is_none() { Ok(()) } else { self.taken(reply, message).map_err(|e| failed(&e)) }
+    }
+
+    /// Reads the response to a request, as one message or as a stream.
+    fn taken(&self, mut reply: Reply<'_>, request: &Outgoing) -> Result<()> {
+        let error = |message: &str| Error::new(Code::Server, message);
+        let media = reply.header("content-type").unwrap_or_default();
+        let mut buffer = vec![0; CHUNK];
+        match media.split(';').next().unwrap_or_default().trim() {
+            "application/json" => {
+                let mut body = Vec::new();
+                while let bytes @ [_, ..] = reply.read(&mut buffer)? {
+                    body.extend_from_slice(bytes);
+                    if body.len() > LINE_LIMIT {
+                        let message = format!("the server's answer is longer than {} MiB", LINE_LIMIT >> 20);
+                        return Err(error(&message).with("bytes", body.len()));
+                    }
+                }
+                let is_answered = self.message(&body, request)?;
+                is_answered.then_some(()).ok_or_else(|| error("the server's response has another id than the request"))
+            }
+            "text/event-stream" => {
+                let (mut parser, mut is_answered) = (Parser::new(), false);
+                while !is_answered {
+                    let bytes = reply.read(&mut buffer)?;
+                    if bytes.is_empty() {
+                        return Err(Error::new(Code::Network, "the server broke off before it had answered"));
+                    }
+                    parser.push(bytes, |event| {
+                        let is_empty = event.data.trim_ascii().is_empty();
+                        let is_message = matches!(event.name.as_str(), "" | "message") && !is_empty;
+                        is_answered |= is_message && self.message(&event.data, request)?;
+                        Ok(())
+                    })?;
+                }
+                reply.linger();
+                Ok(())
+            }
+            _ => Err(error(&format!("unexpected content type `{media}` in the response of the server"))
+                .hint("is that the URL of its MCP endpoint?")),
+        }
+    }
+
+    /// Passes on a message. True if it has the response to the request. Later requests repeat the version of a
+    /// handshake.
+    fn message(&self, bytes: &[u8], request: &Outgoing) -> Result<bool> {
+        let is_answer = match parse(bytes) {
+            Some(Message::Answer { id, outcome }) => {
+                let is_answer = request.id == Some(id_of(id));
+                if let (true, "initialize", Ok(greeting)) = (is_answer, request.method.as_str(), outcome) {
+                    let Greeting { protocol_version, .. } = serde_json::from_str(greeting.get()).unwrap_or_default();
+                    locked(&self.session).version = Some(protocol_version).filter(|version| !version.is_empty());
+                }
+                is_answer
+            }
+            Some(Message::Request { .. } | Message::Notification { .. }) => false,
+            None => {
+                let not_json = |e| Error::new(Code::Server, format!("the response of the server is not JSON: {e}"));
+                return serde_json::from_slice::<&RawValue>(bytes).map(|_| false).map_err(not_json);
+            }
+        };
+        self.pass(bytes)?;
+        Ok(is_answer)
+    }
+
+    /// Passes a line to the client, with secrets redacted. A line feed in JSON is replaced by a space.
+    fn pass(&self, line: &[u8]) -> Result<()> {
+        let text = std::str::from_utf8(line);
+        let text = text.map_err(|_| Error::new(Code::Server, "the server sent bytes that are not UTF-8"))?;
+        let line = self.headers.scrub(text).replace(['\n', '\r'], " ").into_bytes();
+        self.post.send(Event::FromServer(line)).map_err(|_| Error::new(Code::Io, "the client has left"))
+    }
+
+    /// The failure of a response with an error status. An error of the protocol stays the server's own.
+    fn refused(&self, mut reply: Reply<'_>, message: &Outgoing) -> Failure {
+        #[derive(Deserialize)]
+        struct Body {
+            error: Failure,
+        }
+        let (status, location) = (reply.status, reply.header("location"));
+        let (mut body, mut buffer) = (Vec::new(), [0; 4096]);
+        while body.len() < LONGEST
+            && let Ok(bytes @ [_, ..]) = reply.read(&mut buffer)
+        {
+            body.extend_from_slice(bytes);
+        }
+        match serde_json::from_slice::<Body>(&body) {
+            Ok(body) if status != 401 => return body.error,
+            _ => {}
+        }
+        let text = String::from_utf8_lossy(&body).split_whitespace().collect::<Vec<_>>().join(" ");
+        let text: String = text.chars().take(SHOWN).collect();
+        let text = if text.is_empty() || text.starts_with('<') { String::new() } else { format!(": {text}") };
+        let (code, hint) = self.meaning(status, location.as_deref(), message);
+        let error = Error::new(code, format!("the server {} answers with the status {status}{text}", self.name));
+        failed(&hint.into_iter().fold(error.with("status", status), Error::hint))
+    }
+
+    /// The code of a status, and what to do about it.
+    fn meaning(&self, status: u16, location: Option<&str>, message: &Outgoing) -> (Code, Option<String>) {
+        let (name, url) = (&self.name, &self.url);
+        let is_authorized = self.headers.list.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        match status {
+            401 if is_authorized => (Code::Auth, Some("the Authorization of --header-file is not accepted".to_owned())),
+            401 => (
+                Code::Auth,
+                Some(format!(
+                    "give it a token: --header-file; or, if it wants a login (OAuth), log in once outside with \
+                     `mcp-remote-client {url}` and run `cp-mcp proxy --server {name} -- /path/to/mcp-remote {url}` \
+                     with network = \"host\", env = [\"MCP_REMOTE_CONFIG_DIR\"] and write = [\"that directory\"] \
+                     in [mcp.{name}] of the policy"
+                )),
+            ),
+            300..400 => {
+                let to = location.unwrap_or("nowhere");
+                (
+                    Code::Config,
+                    Some(format!("redirects are not followed: connect to the endpoint itself; it names {to}")),
+                )
+            }
+            403 => (Code::Forbidden, None),
+            404 | 405 if message.method == "initialize" => (
+                Code::NotFound,
+                Some(
+                    "name the URL of its MCP endpoint; the transport of 2024-11-05 (HTTP+SSE) is not spoken, but by \
+                     `mcp-remote URL --transport sse-only` behind cp-mcp proxy"
+                        .to_owned(),
+                ),
+            ),
+            404 if locked(&self.session).id.is_some() => {
+                (Code::NotFound, Some("its session may have expired: start cp-mcp connect again".to_owned()))
+            }
+            404 | 405 => (Code::NotFound, None),
+            408 => (Code::Timeout, None),
+            429 => (Code::RateLimited, None),
+            400..500 => (Code::Validation, None),
+            _ => (Code::Server, None),
+        }
+    }
+}

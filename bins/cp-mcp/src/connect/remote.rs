@@ -1,0 +1,117 @@
+//! A server over HTTP behind the gate. Messages are sent in the order of the client; requests wait for their responses
+//! in parallel, each in its own thread.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cp_common::Result;
+use cp_http::client::{Client, Timeouts};
+use cp_http::{Stop, stopped_by};
+use cp_mcp_wire::{Failure, METHOD_NOT_FOUND};
+use cp_servers::Table;
+use serde_json::{Value, json};
+
+use super::endpoint::{Address, Headers};
+use super::link::{Link, Session};
+use crate::gate::{Outbox, Outgoing, Server};
+use crate::stdio::{Post, locked, spawn};
+
+/// The most requests that wait for a response at the same time.
+const MOST: usize = 64;
+/// The time limit for ending a session.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A server over HTTP.
+pub(crate) struct Remote {
+    link: Arc<Link>,
+    outbox: Option<Outbox>,
+}
+
+impl Remote {
+    /// A connection, which the first message opens.
+    pub(crate) fn open(
+        name: &str,
+        address: &Address,
+        headers: Headers,
+        table: &Table,
+        post: Post,
+        is_quiet: bool,
+    ) -> Result<Self> {
+        // The gate limits the time of requests; this limit is for notifications.
+        let timeouts = Timeouts { total: table.call_limit() + table.start_limit(), idle: None };
+        // A server on this machine is reached without a proxy.
+        let variable = |name: &str| if address.is_loopback { None } else { std::env::var(name).ok() };
+        let link = Arc::new(Link {
+            name: name.to_owned(),
+            client: Client::new("cp-mcp", &address.url, timeouts, MOST, variable)?,
+            url: address.url.clone(),
+            headers,
+            is_quiet,
+            post,
+            session: Mutex::new(Session::default()),
+            under_way: Mutex::new(HashMap::new()),
+        });
+        let own = Arc::clone(&link);
+        // Each active request has one of the slots.
+        let (slot, slots) = sync_channel(MOST);
+        let slots = Arc::new(Mutex::new(slots));
+        Ok(Self { link, outbox: Some(Outbox::open(move |message| own.dispatch(message, &slot, &slots))?) })
+    }
+}
+
+impl Link {
+    /// Sends a message: a request in a thread, and what others depend on at once. False if there can be no thread.
+    fn dispatch(self: &Arc<Self>, message: Outgoing, slot: &SyncSender<()>, slots: &Arc<Mutex<Receiver<()>>>) -> bool {
+        let Some(id) = message.id.clone().filter(|_| message.method != "initialize") else {
+            self.settle(&message);
+            return true;
+        };
+        let (link, slots) = (Arc::clone(self), Arc::clone(slots));
+        let work = move || {
+            link.settle(&message);
+            locked(&link.under_way).remove(&id);
+            let _ = locked(&slots).recv();
+        };
+        slot.send(()).is_ok() && spawn("request", work).is_ok()
+    }
+
+    fn settle(&self, message: &Outgoing) {
+        let stop = message.id.as_ref().and_then(|id| locked(&self.under_way).get(id).cloned());
+        stopped_by(&stop.unwrap_or_default());
+        self.exchange(message);
+    }
+}
+
+impl Server for Remote {
+    const LIMITS_REQUESTS: bool = true;
+
+    fn send(&mut self, message: Outgoing) -> Result<()> {
+        if message.method == "server/discover" {
+            // With this code a client that looks for the version without a handshake shakes hands.
+            let why = "a server over HTTP is reached with a handshake (initialize)";
+            return self.link.refuse(&message, &Failure::new(METHOD_NOT_FOUND, why));
+        }
+        locked(&self.link.under_way).extend(message.id.clone().map(|id| (id, Stop::default())));
+        self.outbox.as_ref().map_or(Ok(()), |outbox| outbox.send(message, &self.link.name))
+    }
+
+    fn abandon(&mut self, id: &str) {
+        locked(&self.link.under_way).remove(id).iter().for_each(Stop::stop);
+    }
+
+    fn close(&mut self) -> Result<()> {
+        self.outbox = None;
+        locked(&self.link.under_way).drain().for_each(|(_, stop)| stop.stop());
+        if locked(&self.link.session).id.is_some() {
+            // A server may not support this.
+            let _ = self.link.client.within(FAREWELL).delete(&self.link.url, &self.link.headed());
+        }
+        Ok(())
+    }
+
+    fn described(&self) -> Value {
+        json!({ "name": self.link.name, "url": self.link.url.split('?').next() })
+    }
+}
