@@ -30,7 +30,11 @@ static FACTS: ApiFacts = ApiFacts {
     default_path: "",
     models_path: "/v1/models?limit=1000",
     key_header: ("x-api-key", ""),
-    batch_api: Some(BatchApi::Inline),
+    batch_api: Some(BatchApi {
+        has_file: false,
+        path: "/v1/messages/batches",
+        console: "https://console.anthropic.com",
+    }),
 };
 
 impl WireApi for Anthropic {

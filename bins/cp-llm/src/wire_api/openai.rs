@@ -31,7 +31,7 @@ pub(super) static FACTS: ApiFacts = ApiFacts {
     default_path: "/v1",
     models_path: "/models",
     key_header: ("authorization", "Bearer "),
-    batch_api: Some(BatchApi::File),
+    batch_api: Some(BatchApi { has_file: true, path: "/batches", console: "https://platform.openai.com/batches" }),
 };
 
 impl WireApi for OpenAi {
