@@ -171,7 +171,7 @@ impl Results {
         while reader.read_until(b'\n', &mut line)? > 0 {
             let json = parsed(&line).ok();
             is_torn = json.is_none() && !line.ends_with(b"\n");
-            let result = json.map(|json| json.value).unwrap_or_default();
+            let result = json.unwrap_or_default();
             let number = text_of(&result, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
             if let Some(number) = number {
                 let has_answer = result["result"]["type"] == "succeeded" || result["response"]["status_code"] == 200;
@@ -203,7 +203,7 @@ impl Results {
 /// Parses a line of results, of either API.
 fn of_line(bytes: &[u8], server: &Server) -> Exchange {
     let line = match parsed(bytes) {
-        Ok(line) => line.value,
+        Ok(line) => line,
         Err(error) => return Exchange::of(Err(error)),
     };
     let status =

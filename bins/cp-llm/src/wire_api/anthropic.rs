@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::answer::complete_arguments;
+use super::answer::{complete_arguments, think};
 use super::history::{Outgoing, OutgoingContent, outgoing};
-use super::json::{Body, TextBuffer, exact, object, settle};
+use super::json::{Body, exact, object};
 use super::{
     ApiFacts, BatchApi, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer,
     count_of, list, restarted, text_of,
@@ -156,52 +156,36 @@ fn tokens(usage: &Value, before: Usage) -> Usage {
 struct PartialBlock {
     index: u64,
     members: Map<String, Value>,
-    /// Members whose text arrives in pieces.
-    grown: Vec<(String, TextBuffer)>,
     /// The arguments from deltas.
-    pieces: TextBuffer,
+    pieces: String,
     /// The arguments, if they arrived whole.
     input: Option<Box<RawValue>>,
 }
 
 impl PartialBlock {
     /// Adds the members of a delta such as `thinking_delta`.
-    fn grow(&mut self, delta: &Value, has_halves: bool) {
+    fn grow(&mut self, delta: &Value) {
         for (name, piece) in delta.as_object().into_iter().flatten().filter(|(name, _)| *name != "type") {
             match (name.as_str(), piece, self.members.get_mut(name)) {
-                ("partial_json", Value::String(piece), _) => drop(self.pieces.push(piece, has_halves)),
+                ("partial_json", Value::String(piece), _) => self.pieces.push_str(piece),
                 ("citation", citation, _) => match self.members.get_mut("citations") {
                     Some(Value::Array(citations)) => citations.push(citation.clone()),
                     _ => drop(self.members.insert("citations".to_owned(), json!([citation]))),
                 },
                 // A signature is not split, but may be repeated.
-                ("text" | "thinking", Value::String(piece), Some(Value::String(_))) => {
-                    self.text(name).push(piece, has_halves);
-                }
+                ("text" | "thinking", Value::String(piece), Some(Value::String(text))) => text.push_str(piece),
                 _ => drop(self.members.insert(name.clone(), piece.clone())),
             }
         }
     }
 
-    /// The buffer of a member whose text arrives in pieces.
-    fn text(&mut self, name: &str) -> &mut TextBuffer {
-        let at = self.grown.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-            self.grown.push((name.to_owned(), TextBuffer::of(&text_of_member(&self.members, name), false)));
-            self.grown.len() - 1
-        });
-        &mut self.grown[at].1
-    }
-
     /// Makes the part; `None` for an empty text, and for a tool call that was cut off at the token limit.
     fn part(mut self, at_limit: bool) -> Result<Option<Part>> {
-        for (name, text) in self.grown {
-            self.members.insert(name, text.finish().into());
-        }
         self.members.retain(|name, value| name != "citations" || !value.is_null());
         let kind = text_of_member(&self.members, "type");
         let name = text_of_member(&self.members, "name");
         if !self.pieces.is_empty() {
-            let Some(input) = complete_arguments(&self.pieces.finish(), at_limit) else { return Ok(None) };
+            let Some(input) = complete_arguments(&self.pieces, at_limit) else { return Ok(None) };
             self.input = Some(input);
         }
         let raw = object(&self.members, self.input.as_deref().map(|input| ("input", input)))?;
@@ -266,29 +250,24 @@ impl AnthropicDecoder {
         piece: &Payload<'_>,
         show: &mut OnText<'_>,
     ) -> Result<()> {
-        let mut members = block.clone();
-        if piece.has_halves {
-            settle(&mut members);
-        }
         let input = block["input"].as_object().filter(|input| !input.is_empty());
         let begun = PartialBlock {
             index,
-            members: members.as_object().cloned().unwrap_or_default(),
-            grown: Vec::new(),
-            pieces: TextBuffer::default(),
-            input: input.and_then(|_| exact(piece.bytes, &format!("{pointer}/input"))),
+            members: block.as_object().cloned().unwrap_or_default(),
+            pieces: String::new(),
+            input: input.and_then(|_| exact(&piece.bytes, &format!("{pointer}/input"))),
         };
-        self.show(text_of(block, "type"), block, piece.has_halves, show)?;
+        self.show(text_of(block, "type"), block, show)?;
         self.blocks.push(begun);
         Ok(())
     }
 
     /// Passes on the text for a block of this type.
-    fn show(&mut self, kind: Option<&str>, from: &Value, has_halves: bool, show: &mut OnText<'_>) -> Result<()> {
+    fn show(&mut self, kind: Option<&str>, from: &Value, show: &mut OnText<'_>) -> Result<()> {
         let text = |name| text_of(from, name).unwrap_or_default();
         match kind {
-            Some("text") => self.partial.show(text("text"), has_halves, show),
-            Some("thinking") => self.partial.think(text("thinking"), has_halves, show),
+            Some("text") => self.partial.show(text("text"), show),
+            Some("thinking") => think(text("thinking"), show),
             _ => Ok(()),
         }
     }
@@ -300,11 +279,11 @@ impl Decoder for AnthropicDecoder {
             return Err(bad_answer("invalid_json", "the answer is not a message"));
         }
         self.partial.ended = true;
-        self.message(body.value, "", body, &mut |_, _| Ok(()))
+        self.message(&body.value, "", body, &mut |_, _| Ok(()))
     }
 
     fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
-        let data = event.value;
+        let data = &event.value;
         let index = count_of(data, "/index");
         match text_of(data, "type") {
             Some("message_start") if self.has_started => return Err(restarted()),
@@ -318,9 +297,9 @@ impl Decoder for AnthropicDecoder {
             Some("content_block_delta") => {
                 let delta = &data["delta"];
                 if let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index) {
-                    block.grow(delta, event.has_halves);
+                    block.grow(delta);
                     let kind = text_of_member(&block.members, "type");
-                    self.show(Some(&kind), delta, event.has_halves, show)?;
+                    self.show(Some(&kind), delta, show)?;
                 }
             }
             Some("message_delta") => {

@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::answer::{arguments, fresh_id};
+use super::answer::{arguments, fresh_id, think};
 use super::history::{Outgoing, OutgoingContent, outgoing};
-use super::json::{Body, TextBuffer, exact};
+use super::json::{Body, exact};
 use super::{
     ApiFacts, Call, Decoder, Media, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer,
     count_of, list, media, text_of, with_cached, with_function,
@@ -160,7 +160,7 @@ fn tokens(usage: &Value) -> Usage {
 /// A part that has arrived.
 enum ReceivedPart {
     /// Text that may continue in the next part; true for reasoning.
-    Text(TextBuffer, bool),
+    Text(String, bool),
     Whole(Part),
 }
 
@@ -179,23 +179,21 @@ impl GeminiDecoder {
         };
         if let Some(text) = text_of(part, "text") {
             if is_thought {
-                self.partial.think(text, piece.has_halves, show)?;
+                think(text, show)?;
             } else {
-                self.partial.show(text, piece.has_halves, show)?;
+                self.partial.show(text, show)?;
             }
             // A part with a signature must not be merged.
             if has_only(&["text", "thought"]) {
                 match self.received.last_mut() {
-                    Some(ReceivedPart::Text(last, thought)) if *thought == is_thought => {
-                        last.push(text, piece.has_halves);
-                    }
+                    Some(ReceivedPart::Text(last, thought)) if *thought == is_thought => last.push_str(text),
                     _ if text.is_empty() => {}
-                    _ => self.received.push(ReceivedPart::Text(TextBuffer::of(text, piece.has_halves), is_thought)),
+                    _ => self.received.push(ReceivedPart::Text(text.to_owned(), is_thought)),
                 }
                 return Ok(());
             }
         }
-        let own = match exact(piece.bytes, pointer) {
+        let own = match exact(&piece.bytes, pointer) {
             Some(own) => own,
             None => raw(part)?,
         };
@@ -207,7 +205,7 @@ impl GeminiDecoder {
         let content = if call.is_object() {
             let name = text_of(call, "name").unwrap_or_default().to_owned();
             let given = || call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string);
-            let input = exact(piece.bytes, &format!("{pointer}/functionCall/args"));
+            let input = exact(&piece.bytes, &format!("{pointer}/functionCall/args"));
             let input = arguments(&input.map_or_else(given, |input| input.get().to_owned()));
             PartContent::Call(Call { id: text_of(call, "id").map_or_else(fresh_id, str::to_owned), name, input })
         } else if let Some(text) = text_of(part, "text") {
@@ -236,7 +234,7 @@ impl GeminiDecoder {
 
 impl Decoder for GeminiDecoder {
     fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
-        let data = body.value;
+        let data = &body.value;
         self.event(body, &mut |_, _| Ok(()))?;
         if self.partial.id.is_none() && data.get("candidates").is_none() && data.get("promptFeedback").is_none() {
             return Err(bad_answer("invalid_json", "the answer has no candidates"));
@@ -247,7 +245,7 @@ impl Decoder for GeminiDecoder {
     }
 
     fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
-        let data = event.value;
+        let data = &event.value;
         self.partial.identify(data, "responseId", "modelVersion");
         if let Some(usage) = data.get("usageMetadata") {
             self.partial.usage = Some(tokens(usage));
@@ -282,11 +280,8 @@ impl Decoder for GeminiDecoder {
         let received = std::mem::take(&mut self.received).into_iter();
         let part = |received| match received {
             ReceivedPart::Whole(part) => Ok(part),
-            ReceivedPart::Text(text, false) => {
-                Ok(Part { content: PartContent::Text(text.finish(), Vec::new()), raw: None })
-            }
+            ReceivedPart::Text(text, false) => Ok(Part { content: PartContent::Text(text, Vec::new()), raw: None }),
             ReceivedPart::Text(text, true) => {
-                let text = text.finish();
                 let own = raw(&json!({"text": text, "thought": true}))?;
                 Ok(Part { content: PartContent::Thinking(text), raw: Some(own) })
             }
