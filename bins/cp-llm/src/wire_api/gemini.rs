@@ -157,17 +157,11 @@ fn tokens(usage: &Value) -> Usage {
     with_cached(count_of(usage, "/promptTokenCount"), output, count_of(usage, "/cachedContentTokenCount"))
 }
 
-/// A part that has arrived.
-enum ReceivedPart {
-    /// Text that may continue in the next part; true for reasoning.
-    Text(String, bool),
-    Whole(Part),
-}
-
 #[derive(Default)]
 struct GeminiDecoder {
     partial: Partial,
-    received: Vec<ReceivedPart>,
+    /// The parts that have arrived. Text without a block may continue in the next one.
+    parts: Vec<Part>,
     citations: Vec<Value>,
 }
 
@@ -185,10 +179,11 @@ impl GeminiDecoder {
             }
             // A part with a signature must not be merged.
             if has_only(&["text", "thought"]) {
-                match self.received.last_mut() {
-                    Some(ReceivedPart::Text(last, thought)) if *thought == is_thought => last.push_str(text),
+                match (self.parts.last_mut(), is_thought) {
+                    (Some(Part { content: PartContent::Text(last, _), raw: None }), false)
+                    | (Some(Part { content: PartContent::Thinking(last), raw: None }), true) => last.push_str(text),
                     _ if text.is_empty() => {}
-                    _ => self.received.push(ReceivedPart::Text(text.to_owned(), is_thought)),
+                    _ => self.parts.push(Part { content: text_part(text, is_thought), raw: None }),
                 }
                 return Ok(());
             }
@@ -209,11 +204,7 @@ impl GeminiDecoder {
             let input = arguments(&input.map_or_else(given, |input| input.get().to_owned()));
             PartContent::Call(Call { id: text_of(call, "id").map_or_else(fresh_id, str::to_owned), name, input })
         } else if let Some(text) = text_of(part, "text") {
-            if is_thought {
-                PartContent::Thinking(text.to_owned())
-            } else {
-                PartContent::Text(text.to_owned(), Vec::new())
-            }
+            text_part(text, is_thought)
         } else if let Some(media) = text_of(&part["inlineData"], "mimeType").filter(|media| media.starts_with("image/"))
         {
             PartContent::Image(json!({"type": "base64", "media_type": media, "data": part["inlineData"]["data"]}))
@@ -227,9 +218,13 @@ impl GeminiDecoder {
             }
         };
         let is_plain = call.is_object() && has_only(&["functionCall"]) && call["id"].is_null();
-        self.received.push(ReceivedPart::Whole(Part { content, raw: (!is_plain).then_some(own) }));
+        self.parts.push(Part { content, raw: (!is_plain).then_some(own) });
         Ok(())
     }
+}
+
+fn text_part(text: &str, is_thought: bool) -> PartContent {
+    if is_thought { PartContent::Thinking(text.to_owned()) } else { PartContent::Text(text.to_owned(), Vec::new()) }
 }
 
 impl Decoder for GeminiDecoder {
@@ -277,16 +272,12 @@ impl Decoder for GeminiDecoder {
     }
 
     fn parts(&mut self, _: bool) -> Result<Vec<Part>> {
-        let received = std::mem::take(&mut self.received).into_iter();
-        let part = |received| match received {
-            ReceivedPart::Whole(part) => Ok(part),
-            ReceivedPart::Text(text, false) => Ok(Part { content: PartContent::Text(text, Vec::new()), raw: None }),
-            ReceivedPart::Text(text, true) => {
-                let own = raw(&json!({"text": text, "thought": true}))?;
-                Ok(Part { content: PartContent::Thinking(text), raw: Some(own) })
+        let mut parts = std::mem::take(&mut self.parts);
+        for part in &mut parts {
+            if let Part { content: PartContent::Thinking(text), raw: own @ None } = part {
+                *own = Some(raw(&json!({"text": text, "thought": true}))?);
             }
-        };
-        let mut parts = received.map(part).collect::<Result<Vec<_>>>()?;
+        }
         // Citations refer to the whole answer, so the last text has them.
         let text = parts.iter_mut().rev().find_map(|part| match &mut part.content {
             PartContent::Text(_, citations) => Some(citations),

@@ -23,7 +23,8 @@ pub(super) struct Message {
     thoughts: Vec<(&'static str, String)>,
     /// Signed reasoning of `OpenRouter`.
     details: Vec<Value>,
-    chunks: Vec<Chunk>,
+    /// The parts of the content. Reasoning of Mistral's models has no block yet.
+    chunks: Vec<Part>,
     pub refusal: String,
     annotations: Vec<Value>,
     calls: Vec<PartialToolCall>,
@@ -39,14 +40,6 @@ enum Lead {
     /// Only blanks have followed the closing tag.
     Closed,
     Answer,
-}
-
-/// A part of the content.
-enum Chunk {
-    Text(String),
-    /// Reasoning of Mistral's models.
-    Thinking(String),
-    Other(Value),
 }
 
 /// A tool call whose arguments are incomplete.
@@ -163,11 +156,9 @@ impl Message {
         if text.is_empty() {
             return Ok(());
         }
-        if !matches!(self.chunks.last(), Some(Chunk::Text(_))) {
-            self.chunks.push(Chunk::Text(String::default()));
-        }
-        if let Some(Chunk::Text(last)) = self.chunks.last_mut() {
-            last.push_str(text);
+        match self.chunks.last_mut() {
+            Some(Part { content: PartContent::Text(last, _), .. }) => last.push_str(text),
+            _ => self.chunks.push(Part { content: PartContent::Text(text.to_owned(), Vec::new()), raw: None }),
         }
         partial.show(text, show)
     }
@@ -178,17 +169,18 @@ impl Message {
                 self.text(text_of(chunk, "text").unwrap_or_default(), partial, show)?;
             }
             (Some("thinking"), Value::Array(thoughts)) if thoughts.iter().all(|thought| thought["type"] == "text") => {
-                if !matches!(self.chunks.last(), Some(Chunk::Thinking(_))) {
-                    self.chunks.push(Chunk::Thinking(String::default()));
-                }
-                if let Some(Chunk::Thinking(last)) = self.chunks.last_mut() {
-                    for text in thoughts.iter().filter_map(|thought| text_of(thought, "text")) {
-                        last.push_str(text);
-                        think(text, show)?;
+                for text in thoughts.iter().filter_map(|thought| text_of(thought, "text")) {
+                    match self.chunks.last_mut() {
+                        Some(Part { content: PartContent::Thinking(last), .. }) => last.push_str(text),
+                        _ => self.chunks.push(Part { content: PartContent::Thinking(text.to_owned()), raw: None }),
                     }
+                    think(text, show)?;
                 }
             }
-            _ => self.chunks.push(Chunk::Other(chunk.clone())),
+            (kind, _) => {
+                let content = PartContent::Other(kind.unwrap_or_default().to_owned());
+                self.chunks.push(part(content, chunk)?);
+            }
         }
         Ok(())
     }
@@ -268,19 +260,16 @@ impl Message {
             parts.push(part(PartContent::Thinking(text.collect()), &json!({ "reasoning_details": self.details }))?);
         }
         let mut annotations = self.annotations;
-        for chunk in self.chunks {
-            parts.push(match chunk {
-                Chunk::Text(text) => {
-                    Part { content: PartContent::Text(text, std::mem::take(&mut annotations)), raw: None }
+        for mut chunk in self.chunks {
+            match &mut chunk.content {
+                PartContent::Text(_, citations) => *citations = std::mem::take(&mut annotations),
+                PartContent::Thinking(text) => {
+                    let own = json!({"type": "thinking", "thinking": [{"type": "text", "text": text}]});
+                    chunk.raw = Some(raw(&own)?);
                 }
-                Chunk::Thinking(text) => {
-                    let raw = json!({"type": "thinking", "thinking": [{"type": "text", "text": text}]});
-                    part(PartContent::Thinking(text), &raw)?
-                }
-                Chunk::Other(chunk) => {
-                    part(PartContent::Other(text_of(&chunk, "type").unwrap_or_default().to_owned()), &chunk)?
-                }
-            });
+                _ => {}
+            }
+            parts.push(chunk);
         }
         if !self.refusal.is_empty() {
             let text = self.refusal;
