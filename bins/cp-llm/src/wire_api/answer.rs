@@ -230,8 +230,8 @@ impl<'a> Payload<'a> {
 pub(crate) trait Decoder {
     /// Decodes a whole body.
     fn whole(&mut self, body: &Payload<'_>) -> Result<()>;
-    /// Decodes an event and passes on its text. Returns true after the last event.
-    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool>;
+    /// Decodes an event. Returns true after the last event.
+    fn event(&mut self, event: &Payload<'_>) -> Result<bool>;
     /// Decodes `[DONE]`, which ends the streams of Chat Completions only.
     fn done(&mut self) {}
     /// The members of the answer so far.
@@ -240,7 +240,7 @@ pub(crate) trait Decoder {
     fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>>;
 }
 
-/// Parses an event and decodes it. Fails if it reports an error.
+/// Parses an event, decodes it, and passes on its text. Fails if it reports an error.
 pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut OnText<'_>) -> Result<bool> {
     let data = event.data.trim_ascii();
     if data == b"[DONE]" {
@@ -256,7 +256,15 @@ pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut 
     if let Some(error) = UpstreamError::find(&payload.value, event.name == "error") {
         return Err(error.into_error(200));
     }
-    decoder.event(&payload, show)
+    let (text, thinking) = (decoder.partial().text.len(), decoder.partial().thinking.len());
+    let outcome = decoder.event(&payload);
+    let Partial { text: all, thinking: thoughts, .. } = decoder.partial();
+    for (kind, new) in [(TextKind::Thinking, &thoughts[thinking..]), (TextKind::Answer, &all[text..])] {
+        if !new.is_empty() {
+            show(kind, new)?;
+        }
+    }
+    outcome
 }
 
 /// Parses JSON of a server.
@@ -273,6 +281,8 @@ pub(crate) struct Partial {
     pub model: Option<String>,
     /// The text so far.
     pub text: String,
+    /// The reasoning so far.
+    pub thinking: String,
     /// The first half of a character whose second half has not arrived, or 0.
     half: u32,
     /// The stop reason.
@@ -292,17 +302,6 @@ impl Partial {
             }
         }
     }
-
-    /// Appends text and passes it on.
-    pub(crate) fn show(&mut self, piece: &str, show: &mut OnText<'_>) -> Result<()> {
-        self.text.push_str(piece);
-        if piece.is_empty() { Ok(()) } else { show(TextKind::Answer, piece) }
-    }
-}
-
-/// Passes on reasoning.
-pub(super) fn think(piece: &str, show: &mut OnText<'_>) -> Result<()> {
-    if piece.is_empty() { Ok(()) } else { show(TextKind::Thinking, piece) }
 }
 
 /// Makes the answer from a decoder. Fails if the answer is incomplete.

@@ -6,12 +6,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::answer::{complete_arguments, think};
+use super::answer::complete_arguments;
 use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, exact, object};
 use super::{
-    ApiFacts, BatchApi, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer,
-    count_of, list, restarted, text_of,
+    ApiFacts, BatchApi, Call, Decoder, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of,
+    list, restarted, text_of,
 };
 
 /// The version of the API.
@@ -232,24 +232,16 @@ struct AnthropicDecoder {
 
 impl AnthropicDecoder {
     /// Decodes a whole message, or the start of one, which may have content.
-    fn message(&mut self, message: &Value, pointer: &str, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
+    fn message(&mut self, message: &Value, pointer: &str, piece: &Payload<'_>) {
         self.partial.identify(message, "id", "model");
         self.partial.usage = message.get("usage").map(|usage| tokens(usage, Usage::default()));
         self.partial.stop = text_of(message, "stop_reason").map(str::to_owned);
         for (index, block) in (0..).zip(message["content"].as_array().into_iter().flatten()) {
-            self.start(index, block, &format!("{pointer}/content/{index}"), piece, show)?;
+            self.start(index, block, &format!("{pointer}/content/{index}"), piece);
         }
-        Ok(())
     }
 
-    fn start(
-        &mut self,
-        index: u64,
-        block: &Value,
-        pointer: &str,
-        piece: &Payload<'_>,
-        show: &mut OnText<'_>,
-    ) -> Result<()> {
+    fn start(&mut self, index: u64, block: &Value, pointer: &str, piece: &Payload<'_>) {
         let input = block["input"].as_object().filter(|input| !input.is_empty());
         let begun = PartialBlock {
             index,
@@ -257,18 +249,17 @@ impl AnthropicDecoder {
             pieces: String::new(),
             input: input.and_then(|_| exact(&piece.bytes, &format!("{pointer}/input"))),
         };
-        self.show(text_of(block, "type"), block, show)?;
+        self.show(text_of(block, "type"), block);
         self.blocks.push(begun);
-        Ok(())
     }
 
-    /// Passes on the text for a block of this type.
-    fn show(&mut self, kind: Option<&str>, from: &Value, show: &mut OnText<'_>) -> Result<()> {
+    /// Adds the text for a block of this type.
+    fn show(&mut self, kind: Option<&str>, from: &Value) {
         let text = |name| text_of(from, name).unwrap_or_default();
         match kind {
-            Some("text") => self.partial.show(text("text"), show),
-            Some("thinking") => think(text("thinking"), show),
-            _ => Ok(()),
+            Some("text") => self.partial.text.push_str(text("text")),
+            Some("thinking") => self.partial.thinking.push_str(text("thinking")),
+            _ => {}
         }
     }
 }
@@ -279,27 +270,28 @@ impl Decoder for AnthropicDecoder {
             return Err(bad_answer("invalid_json", "the answer is not a message"));
         }
         self.partial.ended = true;
-        self.message(&body.value, "", body, &mut |_, _| Ok(()))
+        self.message(&body.value, "", body);
+        Ok(())
     }
 
-    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
         let data = &event.value;
         let index = count_of(data, "/index");
         match text_of(data, "type") {
             Some("message_start") if self.has_started => return Err(restarted()),
             Some("message_start") => {
                 self.has_started = true;
-                self.message(&data["message"], "/message", event, show)?;
+                self.message(&data["message"], "/message", event);
             }
             Some("content_block_start") => {
-                self.start(index, &data["content_block"], "/content_block", event, show)?;
+                self.start(index, &data["content_block"], "/content_block", event);
             }
             Some("content_block_delta") => {
                 let delta = &data["delta"];
                 if let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index) {
                     block.grow(delta);
                     let kind = text_of_member(&block.members, "type");
-                    self.show(Some(&kind), delta, show)?;
+                    self.show(Some(&kind), delta);
                 }
             }
             Some("message_delta") => {

@@ -8,12 +8,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::answer::{arguments, fresh_id, think};
+use super::answer::{arguments, fresh_id};
 use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, exact};
 use super::{
-    ApiFacts, Call, Decoder, Media, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer,
-    count_of, list, media, text_of, with_cached, with_function,
+    ApiFacts, Call, Decoder, Media, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list,
+    media, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Gemini;
@@ -166,16 +166,16 @@ struct GeminiDecoder {
 }
 
 impl GeminiDecoder {
-    fn take(&mut self, part: &Value, pointer: &str, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
+    fn take(&mut self, part: &Value, pointer: &str, piece: &Payload<'_>) -> Result<()> {
         let is_thought = part["thought"] == true;
         let has_only = |names: &[&str]| {
             part.as_object().is_some_and(|members| members.keys().all(|name| names.contains(&name.as_str())))
         };
         if let Some(text) = text_of(part, "text") {
             if is_thought {
-                think(text, show)?;
+                self.partial.thinking.push_str(text);
             } else {
-                self.partial.show(text, show)?;
+                self.partial.text.push_str(text);
             }
             // A part with a signature must not be merged.
             if has_only(&["text", "thought"]) {
@@ -230,7 +230,7 @@ fn text_part(text: &str, is_thought: bool) -> PartContent {
 impl Decoder for GeminiDecoder {
     fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         let data = &body.value;
-        self.event(body, &mut |_, _| Ok(()))?;
+        self.event(body)?;
         if self.partial.id.is_none() && data.get("candidates").is_none() && data.get("promptFeedback").is_none() {
             return Err(bad_answer("invalid_json", "the answer has no candidates"));
         }
@@ -239,7 +239,7 @@ impl Decoder for GeminiDecoder {
         Ok(())
     }
 
-    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
         let data = &event.value;
         self.partial.identify(data, "responseId", "modelVersion");
         if let Some(usage) = data.get("usageMetadata") {
@@ -252,7 +252,7 @@ impl Decoder for GeminiDecoder {
         let Some(candidate) = data.pointer("/candidates/0") else { return Ok(false) };
         let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
         for (at, part) in parts.into_iter().flatten().enumerate() {
-            self.take(part, &format!("/candidates/0/content/parts/{at}"), event, show)?;
+            self.take(part, &format!("/candidates/0/content/parts/{at}"), event)?;
         }
         for pointer in ["/groundingMetadata/groundingChunks", "/citationMetadata/citationSources"] {
             let citations = candidate.pointer(pointer).and_then(Value::as_array);

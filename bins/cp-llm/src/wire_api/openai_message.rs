@@ -5,8 +5,8 @@ use cp_common::Result;
 use cp_common::wire::raw;
 use serde_json::{Map, Value, json};
 
-use super::answer::{complete_arguments, fresh_id, think};
-use super::{Call, OnText, Part, PartContent, Partial, text_of};
+use super::answer::{complete_arguments, fresh_id};
+use super::{Call, Part, PartContent, Partial, text_of};
 
 /// Members with reasoning. They are sent back under the same name.
 const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
@@ -55,14 +55,14 @@ struct PartialToolCall {
 }
 
 impl Message {
-    /// Adds a delta and passes on its text.
-    pub(super) fn delta(&mut self, delta: &Value, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+    /// Adds a delta.
+    pub(super) fn delta(&mut self, delta: &Value, partial: &mut Partial) -> Result<()> {
         // Some servers send the same reasoning under both names.
         let mut is_shown = false;
         for name in THOUGHTS {
             if let Some(text) = text_of(delta, name).filter(|text| !text.is_empty()) {
                 if !std::mem::replace(&mut is_shown, true) {
-                    think(text, show)?;
+                    partial.thinking.push_str(text);
                 }
                 self.thought(name).push_str(text);
             }
@@ -71,21 +71,21 @@ impl Message {
             self.detail(detail);
             if self.thoughts.is_empty() {
                 let text = text_of(detail, "text").or_else(|| text_of(detail, "summary"));
-                think(text.unwrap_or_default(), show)?;
+                partial.thinking.push_str(text.unwrap_or_default());
             }
         }
         match &delta["content"] {
-            Value::String(text) => self.text(text, partial, show)?,
+            Value::String(text) => self.text(text, partial),
             Value::Array(chunks) => {
                 for chunk in chunks {
-                    self.chunk(chunk, partial, show)?;
+                    self.chunk(chunk, partial)?;
                 }
             }
             _ => {}
         }
         if let Some(text) = text_of(delta, "refusal") {
             self.refusal.push_str(text);
-            partial.show(text, show)?;
+            partial.text.push_str(text);
         }
         self.annotations.extend(delta["annotations"].as_array().into_iter().flatten().cloned());
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
@@ -104,7 +104,7 @@ impl Message {
     }
 
     /// Adds text of the content: reasoning between tags at its beginning, else the answer.
-    fn text(&mut self, text: &str, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+    fn text(&mut self, text: &str, partial: &mut Partial) {
         let [open, close] = TAGS;
         self.held.push_str(text);
         if self.lead == Lead::Start {
@@ -112,7 +112,7 @@ impl Message {
             if let Some(rest) = begun.strip_prefix(open) {
                 (self.lead, self.held) = (Lead::Thinking, rest.to_owned());
             } else if open.starts_with(begun) {
-                return Ok(());
+                return;
             } else {
                 self.lead = Lead::Answer;
             }
@@ -124,9 +124,9 @@ impl Message {
             let end = found.or_else(start).unwrap_or(self.held.len());
             let thought: String = self.held.drain(..end).collect();
             self.thought(THOUGHTS[0]).push_str(&thought);
-            think(&thought, show)?;
+            partial.thinking.push_str(&thought);
             if found.is_none() {
-                return Ok(());
+                return;
             }
             self.held.drain(..close.len());
             self.lead = Lead::Closed;
@@ -134,39 +134,40 @@ impl Message {
         if self.lead == Lead::Closed {
             self.held.drain(..self.held.len() - self.held.trim_start().len());
             if self.held.is_empty() {
-                return Ok(());
+                return;
             }
             self.lead = Lead::Answer;
         }
         let text = std::mem::take(&mut self.held);
-        self.answer(&text, partial, show)
+        self.answer(&text, partial);
     }
 
     /// Adds the text that was held back, because no more follows.
-    pub(super) fn end(&mut self, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+    pub(super) fn end(&mut self, partial: &mut Partial) {
         let text = std::mem::take(&mut self.held);
         if self.lead == Lead::Thinking {
             self.thought(THOUGHTS[0]).push_str(&text);
-            return think(&text, show);
+            partial.thinking.push_str(&text);
+            return;
         }
-        self.answer(&text, partial, show)
+        self.answer(&text, partial);
     }
 
-    fn answer(&mut self, text: &str, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+    fn answer(&mut self, text: &str, partial: &mut Partial) {
         if text.is_empty() {
-            return Ok(());
+            return;
         }
         match self.chunks.last_mut() {
             Some(Part { content: PartContent::Text(last, _), .. }) => last.push_str(text),
             _ => self.chunks.push(Part { content: PartContent::Text(text.to_owned(), Vec::new()), raw: None }),
         }
-        partial.show(text, show)
+        partial.text.push_str(text);
     }
 
-    fn chunk(&mut self, chunk: &Value, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+    fn chunk(&mut self, chunk: &Value, partial: &mut Partial) -> Result<()> {
         match (text_of(chunk, "type"), &chunk["thinking"]) {
             (Some("text"), _) => {
-                self.text(text_of(chunk, "text").unwrap_or_default(), partial, show)?;
+                self.text(text_of(chunk, "text").unwrap_or_default(), partial);
             }
             (Some("thinking"), Value::Array(thoughts)) if thoughts.iter().all(|thought| thought["type"] == "text") => {
                 for text in thoughts.iter().filter_map(|thought| text_of(thought, "text")) {
@@ -174,7 +175,7 @@ impl Message {
                         Some(Part { content: PartContent::Thinking(last), .. }) => last.push_str(text),
                         _ => self.chunks.push(Part { content: PartContent::Thinking(text.to_owned()), raw: None }),
                     }
-                    think(text, show)?;
+                    partial.thinking.push_str(text);
                 }
             }
             (kind, _) => {
@@ -248,7 +249,7 @@ impl Message {
     /// The parts, in the order of the members of a message.
     pub(super) fn parts(mut self, at_limit: bool) -> Result<Vec<Part>> {
         // A stream may end without a finish reason.
-        self.end(&mut Partial::default(), &mut |_, _| Ok(()))?;
+        self.end(&mut Partial::default());
         let mut parts = Vec::new();
         let has_thoughts = !self.thoughts.is_empty();
         for (name, text) in self.thoughts {

@@ -7,13 +7,13 @@ use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::answer::{complete_arguments, think};
+use super::answer::complete_arguments;
 use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::Body;
 use super::openai::{FACTS, is_strict};
 use super::{
-    ApiFacts, Call, Decoder, Media, OnText, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi,
-    bad_answer, count_of, data_url, file_name, media, restarted, text_of, with_cached, with_function,
+    ApiFacts, Call, Decoder, Media, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
+    count_of, data_url, file_name, media, restarted, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Responses;
@@ -300,7 +300,7 @@ impl Decoder for ResponsesDecoder {
         Ok(())
     }
 
-    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
         let data = &event.value;
         let item = self.items.entry(count_of(data, "/output_index"));
         let delta = text_of(data, "delta").unwrap_or_default();
@@ -313,14 +313,14 @@ impl Decoder for ResponsesDecoder {
             Some(kind @ ("response.output_text.delta" | "response.refusal.delta")) => {
                 self.is_refused |= kind == "response.refusal.delta";
                 item.or_default().pieces.push_str(delta);
-                self.partial.show(delta, show)?;
+                self.partial.text.push_str(delta);
             }
             Some("response.reasoning_summary_text.delta" | "response.reasoning_text.delta") => {
-                think(delta, show)?;
+                self.partial.thinking.push_str(delta);
             }
             // Parts of a summary are paragraphs.
             Some("response.reasoning_summary_part.added") if count_of(data, "/summary_index") > 0 => {
-                think("\n\n", show)?;
+                self.partial.thinking.push_str("\n\n");
             }
             Some("response.function_call_arguments.delta") => {
                 item.or_default().pieces.push_str(delta);
