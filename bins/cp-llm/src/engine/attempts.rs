@@ -237,11 +237,7 @@ impl Engine {
 
     /// Delays all requests after a rate limit. Returns true if it counts as a retry of this request.
     fn slow_down(&self, slot: &Slot, error: &Error) -> bool {
-        let (is_first, was_alone) = slot.rate_limited();
-        let length = self.retries.length(error, self.gate.consecutive_limits(), retry::jitter());
-        if let Some(length) = length.filter(|_| is_first) {
-            self.gate.pause_all(length, error.message());
-        }
+        let was_alone = slot.rate_limited(error.message(), |count| self.retries.length(error, count, retry::jitter()));
         // While concurrency can still be reduced, the limit is caused by it, and no row uses up its retries.
         was_alone || self.retries.retries == 0
     }
