@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::budget::{Amount, Ticket};
 use super::gate::Slot;
@@ -158,7 +158,7 @@ impl Engine {
         let start = Instant::now();
         let mut shown = false;
         let request = &work.request;
-        let mut exchange = backend.exchange(request, body, &mut |kind, text| match kind {
+        let exchange = backend.exchange(request, body, &mut |kind, text| match kind {
             _ if !request.stream => Ok(()),
             TextKind::Thinking => listener.thinking(text),
             TextKind::Answer => {
@@ -166,11 +166,7 @@ impl Engine {
                 listener.text(text)
             }
         });
-        let (tokens, answered_by) = match &exchange.outcome {
-            Ok(answer) => (answer.usage, answer.model.as_deref()),
-            Err(_) => (exchange.usage, None),
-        };
-        let usage = tokens.map(|tokens| self.usage(tokens, answered_by, &work.target));
+        let usage = self.usage(&exchange, &work.target, Price::of);
         let counted = usage.as_ref().map(|usage| self.counted(usage, backend));
         let settled = self.settle(ticket.as_ref(), counted.as_ref(), exchange.outcome.is_ok());
         let counts = match &exchange.outcome {
@@ -188,19 +184,13 @@ impl Engine {
         };
         // The next request in this slot sees the pause or the shared failure.
         drop(slot);
-        exchange.outcome = exchange.outcome.and_then(|answer| answer.whole(request, &self.fail_on));
-        exchange.outcome = exchange.outcome.map_err(|error| match &usage {
-            Some(usage) => error.with("usage", json!(usage)),
-            None => error,
-        });
-        let recorded = self.journal.record_response(this, work, &exchange, usage.as_ref(), Some(start.elapsed()));
         let failed = |error| Failed { error, shown, counts };
-        recorded.map_err(failed)?;
-        let answer = exchange.outcome.map_err(failed)?;
+        let concluded = self.concluded(this, work, exchange, usage, Some(start.elapsed()));
+        let message = concluded.map_err(failed)?.map_err(failed)?;
         settled.map_err(|error| {
-            failed(error.with("partial", answer.content.text()).with("_untrusted", vec!["/partial"]))
+            failed(error.with("partial", message.content.text()).with("_untrusted", vec!["/partial"]))
         })?;
-        Ok(work.message(answer, usage.unwrap_or_default(), this))
+        Ok(message)
     }
 
     /// Waits for a turn, for a concurrency slot and for budget.

@@ -164,7 +164,7 @@ pub(super) fn create(path: &Path) -> Result<()> {
 pub(super) fn change<T>(path: &Path, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
     let file = locked(path, || open(path))?;
     let mut text = Vec::new();
-    file.take(LONGEST + 1).read_to_end(&mut text).map_err(|e| failed(path, e))?;
+    (&file).take(LONGEST + 1).read_to_end(&mut text).map_err(|e| failed(path, e))?;
     if text.len() as u64 > LONGEST {
         return Err(not_a_budget_file(path, "it is too long"));
     }
