@@ -74,7 +74,7 @@ fn killed_process_counts_requests_in_flight() {
     let reserved = budget(&llm)["reserved"].clone();
     child.kill();
     // An answer uses 10 tokens, so the second is estimated at 10.
-    assert_eq!((reserved.as_array().unwrap().len(), &reserved[0]["tokens"]), (1, &json!(10)), "{reserved}");
+    assert_eq!((reserved.as_array().unwrap().len(), &reserved[0]["amount"]["tokens"]), (1, &json!(10)), "{reserved}");
     let stub = llm.feed(&sharing(&["--backend", "stub"]), &rows(1));
     assert_eq!(stub.status, 0, "{}", stub.stdout);
     assert_eq!((&budget(&llm)["spent"]["tokens"], &budget(&llm)["reserved"]), (&json!(10 + 10 + 5), &json!([])));

@@ -118,11 +118,16 @@ impl Source {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
         let file = file.and_then(|file| std::fs::remove_file(&path).map(|()| file));
         let mut file = file.map_err(|e| Error::io("keeping the results of the batch", e).fatal())?;
+        // The second file, if there is one, is that of errors.
+        let mut answers_end = None;
         if let Some(server) = client.server() {
-            progress.results.iter().try_for_each(|path| server.download(path, &mut file))?;
+            for path in &progress.results {
+                server.download(path, &mut file)?;
+                answers_end = answers_end.or(Some(file.stream_position()?));
+            }
         }
         file.rewind()?;
-        let found = Results::of(file)?;
+        let found = Results::of(file, answers_end.unwrap_or(0))?;
         if !found.is_whole(&progress) {
             let (answers, rows) = (found.answered, found.lines.len());
             let (answered, recorded) = (progress.answered, progress.recorded());
@@ -164,8 +169,8 @@ struct Results {
 }
 
 impl Results {
-    /// Finds the line of each row.
-    fn of(file: File) -> Result<Self> {
+    /// Finds the line of each row. The responses that the provider counts end at `answers_end`.
+    fn of(file: File, answers_end: u64) -> Result<Self> {
         let (mut lines, mut answered, mut is_torn) = (HashMap::new(), 0, false);
         let (mut reader, mut line, mut at) = (BufReader::new(&file), Vec::new(), 0);
         while reader.read_until(b'\n', &mut line)? > 0 {
@@ -174,7 +179,9 @@ impl Results {
             let result = json.unwrap_or_default();
             let number = text_of(&result, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse().ok());
             if let Some(number) = number {
-                let has_answer = result["result"]["type"] == "succeeded" || result["response"]["status_code"] == 200;
+                // A request that was refused is completed too.
+                let is_response = result["response"].is_object() && at < answers_end;
+                let has_answer = is_response || result["result"]["type"] == "succeeded";
                 let is_first = lines.insert(number, (at, line.len())).is_none();
                 answered += u64::from(has_answer && is_first);
             }
@@ -242,28 +249,30 @@ mod tests {
     use super::*;
     use crate::jobs::state::{BatchJob, State};
 
-    fn results(text: &str) -> Results {
+    fn results(text: &str, answers_end: u64) -> Results {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         std::io::Seek::rewind(&mut file).unwrap();
-        Results::of(file).unwrap()
+        Results::of(file, answers_end).unwrap()
     }
 
     fn line(number: usize, kind: usize) -> String {
         match kind {
             0 => json!({"custom_id": format!("row-{number}"), "result": {"type": "succeeded", "message": {}}}),
-            1 => json!({"custom_id": format!("row-{number}"), "response": {"status_code": 200, "body": {}}}),
+            1 => json!({"custom_id": format!("row-{number}"), "response": {"status_code": 400, "body": {}}}),
             _ => json!({"custom_id": format!("row-{number}"), "result": {"type": "errored"}}),
         }
         .to_string()
     }
 
     #[test]
-    fn incomplete_and_repeated_lines_are_not_counted_as_answers() {
+    fn responses_of_first_file_are_counted_once_if_they_are_complete() {
         let (anthropic, openai, failed) = (line(0, 0), line(1, 1), line(2, 2));
-        let answered = |text: &str| results(text).answered;
+        let answered = |text: &str| results(text, u64::MAX).answered;
         assert_eq!(answered(&[&*anthropic, &openai, &failed, &anthropic].join("\n")), 2);
         assert_eq!(answered(&format!("{anthropic}\n{}", &openai[..openai.len() - 1])), 1);
+        let files = format!("{openai}\n{}\n", line(3, 1));
+        assert_eq!(results(&files, openai.len() as u64).answered, 1, "the other line is in the file of errors");
     }
 
     proptest! {
@@ -279,13 +288,13 @@ mod tests {
             let counts = if has_counts { (rows, answered) } else { (0, 0) };
             let job = BatchJob { status: State::Succeeded, count: rows, done: counts.0, ..BatchJob::default() };
             let progress = Progress { job, answered: counts.1, recorded: counts.0, results: Vec::new() };
-            prop_assert!(results(&whole).is_whole(&progress));
+            prop_assert!(results(&whole, u64::MAX).is_whole(&progress));
             // The last line feed may be missing.
             let cut = cut.index(whole.len());
-            prop_assert_eq!(results(&whole[..cut]).is_whole(&progress), cut == whole.len() - 1, "{}", &whole[..cut]);
+            prop_assert_eq!(results(&whole[..cut], u64::MAX).is_whole(&progress), cut == whole.len() - 1, "{}", &whole[..cut]);
             // A torn line of a row that is already there.
             let torn = format!("{whole}{}", &whole[..cut.clamp(1, line(0, kinds[0]).len() - 1)]);
-            prop_assert!(!results(&torn).is_whole(&progress));
+            prop_assert!(!results(&torn, u64::MAX).is_whole(&progress));
         }
     }
 }

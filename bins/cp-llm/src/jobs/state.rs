@@ -148,10 +148,10 @@ impl Batch {
             other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory).fatal())?,
         };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let paths = names.filter(|name| name.starts_with(prefix) && name.ends_with(".jsonl"));
-        let read = paths
-            .map(|name| directory.join(name))
-            .map(|path| Self::load(&path, File::open(&path)?).map_err(|e| e.in_file(&path)));
+        let paths = names
+            .filter(|name| name.starts_with(prefix))
+            .filter_map(|name| name.strip_suffix(".jsonl").map(|id| path(home, id)));
+        let read = paths.map(|path| Self::load(&path, File::open(&path)?).map_err(|e| e.in_file(&path)));
         let mut all: Vec<Self> = read.filter_map(Result::transpose).collect::<Result<_>>()?;
         all.sort_by(|a, b| (&b.job.created_at, &b.job.job_id).cmp(&(&a.job.created_at, &a.job.job_id)));
         Ok(all)

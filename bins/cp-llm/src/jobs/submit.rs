@@ -164,12 +164,14 @@ impl Submit<'_> {
         let _effect = signals::effect();
         let (made, is_certain) = self.client.create(batch, &self.path, &self.encoded);
         engine.record_submitted(&batch.job, made.as_ref().err())?;
-        made.or_else(|error| match is_certain {
-            true => batch.remove().and(Err(error.fatal())),
-            false => Err(error
+        made.or_else(|error| {
+            if is_certain {
+                return batch.remove().and(Err(error.fatal()));
+            }
+            Err(error
                 .with("batch", batch.job.job_id.as_str())
                 .hint("the provider may have created the batch: submit the same input again to find out")
-                .fatal()),
+                .fatal())
         })
     }
 }
