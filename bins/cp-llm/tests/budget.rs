@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use cp_testkit::server::{Step, chunk, json as json_answer, reply, stream_head};
+use cp_testkit::server::{Step, chunk, json as json_answer, stream_head};
 use cp_testkit::{Background, Outcome, Server, until};
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ fn killed_process_counts_requests_in_flight() {
     let reserved = budget(&llm)["reserved"].clone();
     child.kill();
     // An answer uses 10 tokens, so the second is estimated at 10.
-    assert_eq!((reserved.as_array().unwrap().len(), &reserved[0]["tokens"]), (1, &json!(10)), "{reserved}");
+    assert_eq!((reserved.as_array().unwrap().len(), &reserved[0]["amount"]["tokens"]), (1, &json!(10)), "{reserved}");
     let stub = llm.feed(&sharing(&["--backend", "stub"]), &rows(1));
     assert_eq!(stub.status, 0, "{}", stub.stdout);
     assert_eq!((&budget(&llm)["spent"]["tokens"], &budget(&llm)["reserved"]), (&json!(10 + 10 + 5), &json!([])));
@@ -197,29 +197,4 @@ fn requests_in_flight_reserve_max_tokens() {
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
     assert_eq!(budget(&llm)["spent"]["tokens"], 80);
-}
-
-#[test]
-fn budget_file_shares_pause() {
-    let refusal =
-        reply(429, "application/json", "retry-after-ms: 1500\r\n", b"{\"error\":{\"message\":\"slow down\"}}");
-    let server = Server::playing(vec![refusal, whole("openai", "fine")]);
-    let llm = Llm::asking("openai", &server);
-    let limits = ["-m", "m", "--budget-tokens", "1000"];
-    let first = start(&llm, &limits, 1);
-    until("the first is refused", || llm.work.read_if_there("budget").contains("not_before"));
-    let began = Instant::now();
-    let second = llm.feed(&sharing(&["--backend", "stub"]), &rows(1));
-    assert!(second.status == 0 && began.elapsed() > Duration::from_secs(1), "{:?}", began.elapsed());
-    assert!(
-        second.stderr.contains("another process that shares the budget file was rate limited; all requests wait 1.")
-    );
-    let first = first.wait();
-    assert!(first.status == 0 && first.stderr.contains("slow down; all requests wait 1."), "{}", first.stderr);
-    // A process with a shorter limit of waiting fails.
-    let until = json!("2999-01-01T00:00:00.000Z");
-    let mut file = budget(&llm);
-    file["not_before"] = until;
-    llm.work.write("budget", file.to_string());
-    assert_eq!(llm.feed(&sharing(&["--backend", "stub"]), &rows(1)).first_error()["code"], "E_RATE_LIMITED");
 }

@@ -69,9 +69,12 @@ fn proxy_is_used_by_scheme() {
     let proxy = Server::playing(vec![reply(502, "text/plain", "", b"")]);
     let server = Server::playing(vec![whole("openai", "ok")]);
     let asking = || Llm::asking("openai", &server).set("http_proxy", &proxy.url());
+    assert_eq!(asking().run(&["-m", "m", "--retries", "0", "hi"]).status, 0, "loopback is never proxied");
+    let asking = || asking().set("OPENAI_BASE_URL", "http://server.invalid:81/v1");
     assert_eq!(asking().run(&["-m", "m", "--retries", "0", "hi"]).status, 7);
-    assert!(proxy.requests()[0].head.starts_with("CONNECT 127.0.0.1:"), "{}", proxy.requests()[0].head);
-    assert_eq!(asking().set("NO_PROXY", "127.0.0.1").run(&["-m", "m", "--retries", "0", "hi"]).status, 0);
+    assert!(proxy.requests()[0].head.starts_with("CONNECT server.invalid:81"), "{}", proxy.requests()[0].head);
+    let exempt = asking().set("NO_PROXY", "server.invalid").run(&["-m", "m", "--retries", "0", "hi"]);
+    assert!(exempt.first_error()["message"].as_str().unwrap().contains("does not resolve"), "{exempt:?}");
     assert_eq!(
         asking().set("http_proxy", "socks5://127.0.0.1:1").run(&["-m", "m", "hi"]).first_error()["code"],
         "E_CONFIG"

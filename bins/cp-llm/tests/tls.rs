@@ -136,11 +136,11 @@ fn proxy_error_has_no_password() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let proxy = format!("http://user:password-of-the-proxy@{closed}");
     for (scheme, variable) in [("https", "HTTPS_PROXY"), ("http", "http_proxy")] {
-        let llm = Llm::new().set("OPENAI_BASE_URL", &format!("{scheme}://localhost:1/v1")).set(variable, &proxy);
+        let llm = Llm::new().set("OPENAI_BASE_URL", &format!("{scheme}://server.invalid:1/v1")).set(variable, &proxy);
         let ran = llm.run(&["--backend", "openai", "-m", "m", "--retries", "0", "hi"]);
         let error = ran.failed(7, "E_NETWORK");
         assert!(
-            error["message"].as_str().unwrap().contains(&format!("localhost:1 through the proxy {closed}")),
+            error["message"].as_str().unwrap().contains(&format!("server.invalid:1 through the proxy {closed}")),
             "{error}"
         );
         assert!(error["details"]["hint"].as_str().unwrap().contains("NO_PROXY"), "{error}");

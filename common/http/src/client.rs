@@ -2,6 +2,7 @@
 //! limit for every wait.
 
 use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -261,14 +262,20 @@ impl Reply<'_> {
     }
 }
 
-/// The proxy for a target, from the environment.
+/// True for a name or an address of this machine's loopback interface.
+pub fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The proxy for a target, from the environment. No proxy reaches the loopback interface of this machine.
 pub(crate) fn proxy_for(
     scheme: &str,
     host: &str,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<ureq::Proxy>> {
     let first = |names: &[&str]| names.iter().find_map(|name| variable(name).filter(|value| !value.is_empty()));
-    if first(&["no_proxy", "NO_PROXY"]).is_some_and(|list| is_exempt(&list, host)) {
+    if is_loopback(host) || first(&["no_proxy", "NO_PROXY"]).is_some_and(|list| is_exempt(&list, host)) {
         return Ok(None);
     }
     let own: &[&str] = match scheme {
@@ -323,6 +330,10 @@ mod tests {
         assert_eq!(proxied("https", "api.example.com", &with("other, .example.com")), None);
         assert_eq!(proxied("https", "badexample.com", &with("example.com")).unwrap(), "p");
         assert_eq!(proxied("https", "a", &with("*")), None);
-        assert_eq!(proxied("http", "[::1]", &with("::1")), None);
+        assert_eq!(proxied("http", "[2001:db8::1]", &with("2001:db8::1")), None);
+        for host in ["localhost", "127.1.2.3", "[::1]"] {
+            assert_eq!(proxied("http", host, &with("other")), None, "{host}");
+        }
+        assert_eq!(proxied("http", "localhost.example", &with("other")).unwrap(), "p");
     }
 }

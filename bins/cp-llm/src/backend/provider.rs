@@ -2,11 +2,10 @@
 //! servers that people run on their own machines.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use cp_http::client::{Client, Timeouts};
+use cp_http::client::{Client, Timeouts, address, is_loopback};
 use serde::Deserialize;
 
 use super::endpoint::{ApiName, Endpoint, KeySource, Table};
@@ -128,8 +127,7 @@ pub(crate) fn running_servers(limit: Duration) -> Vec<LocalServer> {
 
 fn probe(provider: &'static Provider, limit: Duration) -> Option<LocalServer> {
     let (name, base) = (provider.name.as_str(), provider.endpoint().base.filter(|base| is_of_this_machine(base))?);
-    // A proxy cannot reach this machine's loopback.
-    let client = Client::new("cp-llm", &base, Timeouts { total: limit, idle: None }, 1, |_| None).ok()?;
+    let client = Client::new("cp-llm", &base, Timeouts { total: limit, idle: None }, 1, variable).ok()?;
     let api = Box::new(OpenAi { original: false });
     let (endpoint, headers) = (name.to_owned(), Vec::new());
     let server = Server { endpoint, name: "openai", api, base: base.clone(), key: None, headers, client };
@@ -138,9 +136,7 @@ fn probe(provider: &'static Provider, limit: Duration) -> Option<LocalServer> {
 
 /// True if a base URL has a loopback address. Other hosts are asked only if the user names them.
 fn is_of_this_machine(base: &str) -> bool {
-    let authority = base.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host).trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    address(base).is_ok_and(|uri| uri.host().is_some_and(is_loopback))
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use super::stream::{Stream, cut_short, with_partial};
 use super::{Backend, Destination, Exchange};
 use crate::wire_api::openai::without_stream_options;
 use crate::wire_api::{
-    Answer, Lowered, OnText, Payload, Request, UpstreamError, WireApi, bad_answer, finish, json as loose, lowered,
-    parsed, shortened, upstream,
+    Answer, Lowered, OnText, Payload, Request, UpstreamError, WireApi, bad_answer, finish, lowered, parsed, shortened,
+    upstream,
 };
 
 /// Response headers that have the provider's request id.
@@ -154,7 +154,7 @@ fn json_of(reply: Reply<'_>) -> Result<Value> {
     let mut reply = check_status(reply)?;
     let mut body = Vec::new();
     reply.read_all(&mut body)?;
-    Ok(parsed(&body)?.value)
+    parsed(&body)
 }
 
 impl Server {
@@ -263,15 +263,14 @@ impl Server {
 
     /// Decodes a body. The usage is set even if the answer is not usable.
     fn decoded(&self, body: &[u8], status: u16, usage: &mut Option<Usage>) -> Result<Answer> {
-        let json = parsed(body)?;
-        if let Some(error) = UpstreamError::find(&json.value, false) {
+        let payload = Payload::parse(body, None)?;
+        if let Some(error) = UpstreamError::find(&payload.value, false) {
             return Err(error.into_error(status));
         }
-        let value = if json.has_halves { loose::parse_lossy(body).unwrap_or(json.value) } else { json.value };
         let mut decoder = self.api.decoder();
-        let whole = decoder.whole(&Payload { value: &value, bytes: body, has_halves: false });
+        let whole = decoder.whole(&payload);
         *usage = decoder.partial().usage;
-        whole.map_err(|error| with_partial(error, decoder.partial().text.as_str()))?;
+        whole.map_err(|error| with_partial(error, &decoder.partial().text))?;
         finish(decoder.as_mut(), &self.origin())
     }
 
@@ -343,7 +342,7 @@ fn error_of_reply(reply: &mut Reply<'_>) -> Error {
     let mut body = Vec::new();
     // The status alone is enough if the body breaks off.
     let _ = reply.read_all(&mut body);
-    let value = loose::parse_lossy(&body).unwrap_or(Value::Object(Map::new()));
+    let value = parsed(&body).unwrap_or(Value::Object(Map::new()));
     let reported = UpstreamError::find(&value, true).unwrap_or_default();
     let message = reported.message.clone();
     let status = reply.status;

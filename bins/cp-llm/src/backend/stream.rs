@@ -69,7 +69,7 @@ impl Stream {
     /// Makes the answer, or the error, from the events.
     pub(super) fn answer(mut self, read: Result<()>, status: u16, here: &Origin) -> Result<Answer> {
         let partial = self.decoder.partial();
-        let text = partial.text.as_str().to_owned();
+        let text = partial.text.clone();
         read.map_err(|error| cut_short(error, &text))?;
         let nothing = partial.id.is_none() && !partial.ended && partial.stop.is_none() && text.is_empty();
         if nothing && !self.head.is_empty() {
@@ -81,7 +81,7 @@ impl Stream {
     /// The error for a response that is not a stream.
     fn not_a_stream(&self, status: u16) -> Error {
         match parsed(&self.head) {
-            Ok(json) => UpstreamError::find(&json.value, false).map_or_else(
+            Ok(json) => UpstreamError::find(&json, false).map_or_else(
                 || bad_answer("no_stream", "the answer is not a stream of events"),
                 |error| error.into_error(status),
             ),

@@ -6,11 +6,11 @@
 //! 4. `attempt` sends one request: it admits the request, records it, sends it, and settles its cost.
 
 use std::sync::{MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::budget::{Amount, Ticket};
 use super::gate::Slot;
@@ -158,7 +158,7 @@ impl Engine {
         let start = Instant::now();
         let mut shown = false;
         let request = &work.request;
-        let mut exchange = backend.exchange(request, body, &mut |kind, text| match kind {
+        let exchange = backend.exchange(request, body, &mut |kind, text| match kind {
             _ if !request.stream => Ok(()),
             TextKind::Thinking => listener.thinking(text),
             TextKind::Answer => {
@@ -166,42 +166,31 @@ impl Engine {
                 listener.text(text)
             }
         });
-        let (tokens, answered_by) = match &exchange.outcome {
-            Ok(answer) => (answer.usage, answer.model.as_deref()),
-            Err(_) => (exchange.usage, None),
-        };
-        let usage = tokens.map(|tokens| self.usage(tokens, answered_by, &work.target));
+        let usage = self.usage(&exchange, &work.target, Price::of);
         let counted = usage.as_ref().map(|usage| self.counted(usage, backend));
         let settled = self.settle(ticket.as_ref(), counted.as_ref(), exchange.outcome.is_ok());
         let counts = match &exchange.outcome {
             Ok(_) => {
                 slot.answered();
-                Ok(true)
+                true
             }
             Err(error) if is_rate_limit(error) => self.slow_down(&slot, error),
             Err(error) => {
                 if affects_all_requests(error, work) {
                     self.shared_failure().get_or_insert_with(|| error.to_value());
                 }
-                Ok(true)
+                true
             }
         };
         // The next request in this slot sees the pause or the shared failure.
         drop(slot);
-        exchange.outcome = exchange.outcome.and_then(|answer| answer.whole(request, &self.fail_on));
-        exchange.outcome = exchange.outcome.map_err(|error| match &usage {
-            Some(usage) => error.with("usage", json!(usage)),
-            None => error,
-        });
-        let recorded = self.journal.record_response(this, work, &exchange, usage.as_ref(), Some(start.elapsed()));
-        let counts = counts?;
         let failed = |error| Failed { error, shown, counts };
-        recorded.map_err(failed)?;
-        let answer = exchange.outcome.map_err(failed)?;
+        let concluded = self.concluded(this, work, exchange, usage, Some(start.elapsed()));
+        let message = concluded.map_err(failed)?.map_err(failed)?;
         settled.map_err(|error| {
-            failed(error.with("partial", answer.content.text()).with("_untrusted", vec!["/partial"]))
+            failed(error.with("partial", message.content.text()).with("_untrusted", vec!["/partial"]))
         })?;
-        Ok(work.message(answer, usage.unwrap_or_default(), this))
+        Ok(message)
     }
 
     /// Waits for a turn, for a concurrency slot and for budget.
@@ -212,31 +201,19 @@ impl Engine {
         body: &[u8],
         listener: &mut dyn Listener,
     ) -> Result<(Slot, Option<Ticket>)> {
-        let gate = &self.gate;
         if let Some(budget) = &self.budget {
             self.check_price(budget, backend, work)?;
         }
-        loop {
-            let slot = gate.enter(&mut |message| listener.warn_now(message))?;
-            if let Some(first) = &*self.shared_failure() {
-                return Err(Error::from_value(first).fatal());
-            }
-            let Some(budget) = &self.budget else { return Ok((slot, None)) };
-            let pause = budget.remaining_pause()?;
-            if pause.is_zero() {
-                // Without a limit of its tokens a request costs as much as the average answer.
-                let average = budget.average().filter(|_| work.request.most_tokens().is_none());
-                let estimate = average.unwrap_or_else(|| self.estimate(backend, work, body.len(), Price::of).amount());
-                let ticket = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
-                return Ok((slot, Some(ticket)));
-            }
-            let why = "another process that shares the budget file was rate limited";
-            if pause > self.retries.max_wait {
-                let length = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::new(Code::RateLimited, why).with("retry_after_ms", length));
-            }
-            gate.pause_all(pause, why);
+        let slot = self.gate.enter(&mut |message| listener.warn_now(message))?;
+        if let Some(first) = &*self.shared_failure() {
+            return Err(Error::from_value(first).fatal());
         }
+        let Some(budget) = &self.budget else { return Ok((slot, None)) };
+        // Without a limit of its tokens a request costs as much as the average answer.
+        let average = budget.average().filter(|_| work.request.most_tokens().is_none());
+        let estimate = average.unwrap_or_else(|| self.estimate(backend, work, body.len(), Price::of).amount());
+        let ticket = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
+        Ok((slot, Some(ticket)))
     }
 
     /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be
@@ -248,19 +225,11 @@ impl Engine {
         if is_answer && known.is_none() { budget.report_missing_usage().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
-    /// Delays all requests after a rate limit, also those of processes that share the budget file. Returns true if it
-    /// counts as a retry of this request.
-    fn slow_down(&self, slot: &Slot, error: &Error) -> Result<bool> {
-        let (is_first, was_alone) = slot.rate_limited();
-        let gate = &self.gate;
-        if let Some(length) = self.retries.length(error, gate.consecutive_limits(), retry::jitter())
-            && is_first
-        {
-            gate.pause_all(length, error.message());
-            self.budget.as_ref().map_or(Ok(()), |budget| budget.pause(length.max(Duration::from_millis(1))))?;
-        }
+    /// Delays all requests after a rate limit. Returns true if it counts as a retry of this request.
+    fn slow_down(&self, slot: &Slot, error: &Error) -> bool {
+        let was_alone = slot.rate_limited(error.message(), |count| self.retries.length(error, count, retry::jitter()));
         // While concurrency can still be reduced, the limit is caused by it, and no row uses up its retries.
-        Ok(was_alone || self.retries.retries == 0)
+        was_alone || self.retries.retries == 0
     }
 
     /// The first failure that every other request would meet too.

@@ -79,24 +79,6 @@ impl Gate {
         }
     }
 
-    /// Pauses all requests, unless a longer pause is in effect.
-    pub(super) fn pause_all(&self, length: Duration, why: &str) {
-        let until = Instant::now() + length;
-        let mut state = self.lock();
-        if state.pause.as_ref().is_none_or(|pause| pause.until < until) {
-            let is_reported = state
-                .pause
-                .as_ref()
-                .is_some_and(|pause| pause.is_reported && !state.remaining(Instant::now()).is_zero());
-            state.pause = Some(Pause { until, why: why.to_owned(), is_reported });
-        }
-    }
-
-    /// The number of rate limits since the last answer.
-    pub(super) fn consecutive_limits(&self) -> u32 {
-        self.lock().consecutive
-    }
-
     /// Wakes the next request that may go.
     fn wake_next(&self, state: &State) {
         if state.under_way < state.allowed {
@@ -129,12 +111,13 @@ impl Slot {
         }
     }
 
-    /// Halves the limit after a rate limit. The first value is false if another request caught the same rate limit
-    /// before; the second is true if the limit was 1 already.
-    pub(super) fn rate_limited(&self) -> (bool, bool) {
+    /// Halves the limit after a rate limit, and pauses all requests for the length that belongs to the number of rate
+    /// limits since the last answer. Nothing happens if another request caught the same rate limit before. Returns true
+    /// if the limit was 1 already.
+    pub(super) fn rate_limited(&self, why: &str, length: impl FnOnce(u32) -> Option<Duration>) -> bool {
         let mut state = self.gate.lock();
         if state.pauses != self.pauses {
-            return (false, false);
+            return false;
         }
         let was_alone = state.allowed == 1;
         state.pauses += 1;
@@ -142,7 +125,10 @@ impl Slot {
         state.was_limited = true;
         state.allowed = (state.allowed / 2).max(1);
         state.answers = 0;
-        (true, was_alone)
+        if let Some(length) = length(state.consecutive) {
+            state.pause = Some(Pause { until: Instant::now() + length, why: why.to_owned(), is_reported: false });
+        }
+        was_alone
     }
 }
 
@@ -176,14 +162,14 @@ mod tests {
             assert_eq!(allowed(&gate), wanted);
         }
         let round: Vec<Slot> = (0..32).map(|_| enter(&gate)).collect();
-        assert_eq!(round.iter().filter(|slot| slot.rate_limited().0).count(), 1, "one burst is one rate limit");
-        assert_eq!(allowed(&gate), 16);
+        assert!(!round.iter().any(|slot| slot.rate_limited("", |_| None)));
+        assert_eq!(allowed(&gate), 16, "one burst is one rate limit");
         drop(round);
         (0..16).for_each(|_| enter(&gate).answered());
         assert_eq!(allowed(&gate), 17);
-        let alone = (0..9).filter(|_| enter(&gate).rate_limited() == (true, true)).count();
+        let alone = (0..9).filter(|_| enter(&gate).rate_limited("", |_| None)).count();
         assert_eq!(alone, 5, "17, 8, 4 and 2 may go before one may");
-        assert_eq!((allowed(&gate), gate.consecutive_limits()), (1, 9));
+        assert_eq!((allowed(&gate), gate.lock().consecutive), (1, 9));
     }
 
     #[test]
@@ -200,8 +186,8 @@ mod tests {
                 });
                 std::thread::sleep(Duration::from_millis(5));
             }
-            gate.pause_all(Duration::from_millis(150), "slow down");
-            gate.pause_all(Duration::from_millis(10), "shorter");
+            assert!(first.rate_limited("slow down", |count| (count == 1).then_some(Duration::from_millis(150))));
+            first.rate_limited("the same burst", |_| Some(Duration::ZERO));
             let since = Instant::now();
             drop(first);
             drop(gate.enter(&mut &note).unwrap());

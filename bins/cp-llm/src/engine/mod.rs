@@ -10,12 +10,13 @@ pub(crate) mod schema;
 mod work;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use cp_common::output::Severity;
 use cp_common::wire::{Message, Usage, estimated_tokens};
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::budget::{Amount, Budget};
 use self::gate::Gate;
@@ -161,11 +162,33 @@ impl Engine {
         Usage { cost_usd: usage.cost_usd.filter(|_| !self.is_free(backend)), ..*usage }
     }
 
-    /// Adds the cost to a usage.
-    fn usage(&self, used: Usage, answered_by: Option<&str>, target: &Target) -> Usage {
+    /// The usage of a request with its cost, if the backend reports it.
+    fn usage(&self, exchange: &Exchange, target: &Target, cost: fn(&Price, &Usage) -> f64) -> Option<Usage> {
+        let (used, answered_by) = match &exchange.outcome {
+            Ok(answer) => (answer.usage?, answer.model.as_deref()),
+            Err(_) => (exchange.usage?, None),
+        };
         // A program may report the cost of its answer itself.
-        let cost = self.price(answered_by, target).map(|price| price.of(&used)).or(used.cost_usd);
-        Usage { cost_usd: cost, ..used }
+        let cost = self.price(answered_by, target).map(|price| cost(&price, &used)).or(used.cost_usd);
+        Some(Usage { cost_usd: cost, ..used })
+    }
+
+    /// Makes the message of an exchange, and records the outcome. The outer error means that it could not be recorded.
+    fn concluded(
+        &self,
+        this: &Attempt<'_>,
+        work: &Work,
+        mut exchange: Exchange,
+        usage: Option<Usage>,
+        took: Option<Duration>,
+    ) -> Result<Result<Message>> {
+        exchange.outcome = exchange.outcome.and_then(|answer| answer.whole(&work.request, &self.fail_on));
+        exchange.outcome = exchange.outcome.map_err(|error| match &usage {
+            Some(usage) => error.with("usage", json!(usage)),
+            None => error,
+        });
+        self.journal.record_response(this, work, &exchange, usage.as_ref(), took)?;
+        Ok(exchange.outcome.map(|answer| work.message(answer, usage.unwrap_or_default(), this)))
     }
 
     /// The price of the endpoint, of the model that answered, or of the requested model: the first that is known.
@@ -262,22 +285,13 @@ impl Engine {
         work: &Work,
         row: &str,
         request_hash: &str,
-        mut exchange: Exchange,
+        exchange: Exchange,
     ) -> Result<Result<Message>> {
         let ready = self.ready(work)?;
-        let this = attempt_of_row(&ready, row, request_hash);
-        exchange.outcome = exchange.outcome.and_then(|answer| answer.whole(&work.request, &self.fail_on));
-        let usage = exchange.outcome.as_ref().ok().map(|answer| {
-            let price = answer.usage.and_then(|_| self.price(answer.model.as_deref(), &work.target));
-            let usage = answer.usage.unwrap_or_default();
-            Usage { cost_usd: price.map(|price| price.of_batch(&usage)), ..usage }
-        });
-        self.journal.record_response(&this, work, &exchange, usage.as_ref(), None)?;
-        let message = |answer| {
-            let message = work.message(answer, usage.unwrap_or_default(), &this);
-            self.parse_answer(message).map_err(|mismatch| mismatch.1.failure(&mismatch.0))
-        };
-        Ok(exchange.outcome.and_then(message).map_err(|error| work.failure(error)))
+        let usage = self.usage(&exchange, &work.target, Price::of_batch);
+        let concluded = self.concluded(&attempt_of_row(&ready, row, request_hash), work, exchange, usage, None)?;
+        let parse = |message| self.parse_answer(message).map_err(|mismatch| mismatch.1.failure(&mismatch.0));
+        Ok(concluded.and_then(parse).map_err(|error| work.failure(error)))
     }
 }
 

@@ -20,16 +20,18 @@ use crate::backend::endpoint::Endpoint;
 /// A file of recordings, and how it is used.
 pub(crate) struct Recordings {
     path: PathBuf,
+    file: File,
     purpose: Use,
     index: Mutex<Index>,
 }
 
 /// The use of a file of recordings.
+#[derive(Clone, Copy)]
 enum Use {
     /// Every request is sent, and its answer added.
     Record,
     /// A request without a recording is an error. Equal requests get their answers in order; the last one repeats.
-    Replay(File),
+    Replay,
     /// A request without a recording is sent, and its answer added. The last of several answers counts.
     Cache,
 }
@@ -76,8 +78,7 @@ struct Recording<'a> {
 impl Recordings {
     /// Opens a file that answers are added to, and creates it if it is absent.
     pub(crate) fn record(path: &Path) -> Result<Self> {
-        open_for_append(path)?;
-        Ok(Self { path: path.to_owned(), purpose: Use::Record, index: Mutex::default() })
+        Ok(Self { path: path.to_owned(), file: open_for_append(path)?, purpose: Use::Record, index: Mutex::default() })
     }
 
     /// Opens a file that answers are taken from. Each of its lines must be a recording.
@@ -87,32 +88,32 @@ impl Recordings {
         index.update(&file, |number, e| {
             Err(Error::config(format!("not a recording: {e}")).at_line(number).in_file(path).fatal())
         })?;
-        Ok(Self { path: path.to_owned(), purpose: Use::Replay(file), index: Mutex::new(index) })
+        Ok(Self { path: path.to_owned(), file, purpose: Use::Replay, index: Mutex::new(index) })
     }
 
     /// Opens a file that answers are taken from and added to, and creates it if it is absent.
     pub(crate) fn cache(path: &Path, warn: &dyn Fn(&str)) -> Result<Self> {
-        let mut index = Index::default();
-        index.update(&open_for_append(path)?, |_, _| Ok(()))?;
+        let (file, mut index) = (open_for_append(path)?, Index::default());
+        index.update(&file, |_, _| Ok(()))?;
         if index.skipped > 0 && index.offsets.is_empty() {
             return Err(Error::config("not a cache: no line of it is a recording").in_file(path).fatal());
         }
         if index.skipped > 0 {
             warn(&format!("{}: skipped lines that are not complete recordings: {}", path.display(), index.skipped));
         }
-        Ok(Self { path: path.to_owned(), purpose: Use::Cache, index: Mutex::new(index) })
+        Ok(Self { path: path.to_owned(), file, purpose: Use::Cache, index: Mutex::new(index) })
     }
 
     /// True if all answers come from the file.
     pub(crate) fn is_replayed(&self) -> bool {
-        matches!(self.purpose, Use::Replay(_))
+        matches!(self.purpose, Use::Replay)
     }
 
     /// The name of this use in the ledger.
     pub(super) fn name(&self) -> &'static str {
         match self.purpose {
             Use::Record => "record",
-            Use::Replay(_) => "replay",
+            Use::Replay => "replay",
             Use::Cache => "cache",
         }
     }
@@ -137,7 +138,7 @@ impl Recordings {
         let claim = match (&self.purpose, self.recorded(key)?) {
             (_, Some(answer)) => return Ok(Found::Answer(Box::new(answer))),
             (Use::Record, None) => None,
-            (Use::Replay(_), None) => return Err(self.miss(key)),
+            (Use::Replay, None) => return Err(self.miss(key)),
             (Use::Cache, None) => Some(Claim::of(&self.path, key)?),
         };
         // Another process may have got the answer during the wait for the claim.
@@ -147,23 +148,16 @@ impl Recordings {
     /// The recorded answer. A line that is no longer at its offset is a miss.
     fn recorded(&self, key: &str) -> Result<Option<Message>> {
         let mut index = self.index();
-        let added;
-        let (file, offset) = match &self.purpose {
-            Use::Record => return Ok(None),
-            Use::Replay(file) => {
-                let offsets = index.offsets.get_mut(key);
-                (file, offsets.and_then(|all| if all.len() > 1 { all.pop_front() } else { all.back().copied() }))
-            }
-            Use::Cache => {
-                // The file may have been replaced.
-                added = open_for_append(&self.path)?;
-                index.update(&added, |_, _| Ok(()))?;
-                (&added, index.offsets.get(key).and_then(VecDeque::back).copied())
-            }
-        };
+        if matches!(self.purpose, Use::Cache) {
+            index.update(&self.file, |_, _| Ok(()))?;
+        }
+        let offset = index.offsets.get_mut(key).and_then(|all| match self.purpose {
+            Use::Replay if all.len() > 1 => all.pop_front(),
+            _ => all.back().copied(),
+        });
         let Some(offset) = offset else { return Ok(None) };
         let mut line = Vec::new();
-        lines_from(file, offset)?.read_until(b'\n', &mut line)?;
+        lines_from(&self.file, offset)?.read_until(b'\n', &mut line)?;
         let recording = serde_json::from_slice::<Recording<'_>>(&line).ok().filter(|recording| recording.key == key);
         Ok(recording.and_then(|recording| serde_json::from_str(recording.message.get()).ok()))
     }

@@ -14,8 +14,8 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Result, signals};
 
-use self::provider::Client;
-use self::state::{Batch, Progress, State};
+use self::provider::{Client, Progress};
+use self::state::{Batch, BatchJob, State};
 use crate::pause;
 
 /// The entries of these verbs in `reference`.
@@ -87,12 +87,12 @@ fn status(args: &StatusArgs, context: &mut Context) -> Result<()> {
         let mut running = Vec::new();
         for batch in open {
             match Client::of_batch(&batch, context).and_then(|client| client.progress(&batch)) {
-                Ok(progress) if args.wait && !progress.status.is_ended() => {
-                    shown.report(|| format!("{}: {} of {} done", batch.job.job_id, progress.done, batch.job.count));
+                Ok(Progress { job, .. }) if args.wait && !job.is_ended() => {
+                    shown.report(|| format!("{}: {} of {} done", job.job_id, job.done, job.count));
                     running.push(batch);
                 }
-                Ok(progress) => {
-                    context.out.record(Kind::Item, &batch.record(progress))?;
+                Ok(Progress { job, .. }) => {
+                    context.out.record(Kind::Item, &job)?;
                     context.out.item_succeeded();
                 }
                 Err(error) if error.code() == Code::Interrupted => return Err(error),
@@ -135,10 +135,10 @@ fn cancel(args: &CancelArgs, context: &mut Context) -> Result<()> {
     if batch.job.provider_id.is_none() {
         // The user confirms that the provider does not have the batch, so the same input can be submitted again.
         batch.remove()?;
-        return context.out.answer(&batch.record(Progress::of(State::Cancelled, 0)));
+        return context.out.answer(&BatchJob { status: State::Cancelled, ..batch.job });
     }
     let client = Client::of_batch(&batch, context)?;
     let _effect = signals::effect();
     client.cancel(&batch)?;
-    context.out.answer(&batch.record(client.progress(&batch)?))
+    context.out.answer(&client.progress(&batch)?.job)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cp_common::{Code, Context, Error, Result};
 use serde_json::{Value, json};
 
-use super::state::{Batch, Line, Progress, State, Terms};
+use super::state::{Batch, BatchJob, State, Terms};
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{BackendOptions, Endpoint};
 use crate::backend::server::Server;
@@ -15,68 +15,46 @@ use crate::engine::Engine;
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::policy::Policy;
-use crate::wire_api::{BatchApi, shortened, text_of};
+use crate::wire_api::{BatchApi, count_of, shortened, text_of};
 
 /// The time limit of a request about a batch.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// What a provider takes as a batch.
-pub(super) struct Protocol {
-    /// The most requests and the most bytes.
-    pub rows: u64,
-    pub bytes: usize,
-    /// The requests are uploaded as a file first, and must be to one model.
-    pub has_file: bool,
-    /// The texts before and after the requests.
-    pub frame: [&'static str; 2],
-    /// The path of all batches, and the page where a person sees them.
-    pub path: &'static str,
-    pub console: &'static str,
-}
-
-const ANTHROPIC: Protocol = Protocol {
-    rows: 100_000,
-    bytes: 255 << 20,
-    has_file: false,
-    frame: ["{\"requests\":[", "]}"],
-    path: "/v1/messages/batches",
-    console: "https://console.anthropic.com",
-};
-/// The file is a form (RFC 7578). Every line of it begins with a brace, so the boundary cannot occur.
-const OPENAI: Protocol = Protocol {
-    rows: 50_000,
-    bytes: 199 << 20,
-    has_file: true,
-    frame: [
-        "--cp-batch\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--cp-batch\r\n\
-         Content-Disposition: form-data; name=\"file\"; filename=\"cp-batch.jsonl\"\r\n\
-         Content-Type: application/jsonl\r\n\r\n",
-        "\r\n--cp-batch--\r\n",
-    ],
-    path: "/batches",
-    console: "https://platform.openai.com/batches",
-};
-const STUB: Protocol = Protocol { rows: u64::MAX, bytes: usize::MAX, path: "", console: "", ..ANTHROPIC };
-
-impl Protocol {
-    /// Encodes a request, which has this path if it is sent alone, as a line of the batch.
-    pub(super) fn line(&self, number: u64, path: &str, body: &[u8]) -> Vec<u8> {
-        let head = if self.has_file {
-            format!("{{\"custom_id\":\"row-{number}\",\"method\":\"POST\",\"url\":\"/v1{path}\",\"body\":")
-        } else {
-            let comma = if number == 0 { "" } else { "," };
-            format!("{comma}{{\"custom_id\":\"row-{number}\",\"params\":")
-        };
-        [head.as_bytes(), body, b"}\n"].concat()
-    }
-}
+/// The form (RFC 7578) around a file. Every line of the file begins with a brace, so the boundary cannot occur.
+const FORM: [&str; 2] = [
+    "--cp-batch\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--cp-batch\r\n\
+     Content-Disposition: form-data; name=\"file\"; filename=\"cp-batch.jsonl\"\r\n\
+     Content-Type: application/jsonl\r\n\r\n",
+    "\r\n--cp-batch--\r\n",
+];
+const FORM_TYPE: &str = "multipart/form-data; boundary=cp-batch";
 
 /// The client of an endpoint that takes batches.
 pub(super) struct Client {
     pub engine: Engine,
     pub endpoint: Arc<Endpoint>,
     pub ready: Ready,
-    pub protocol: &'static Protocol,
+    api: BatchApi,
+}
+
+/// The state of a batch at its provider.
+pub(super) struct Progress {
+    pub job: BatchJob,
+    /// The number of answers, which are paid for.
+    pub answered: u64,
+    /// The number of rows that the results have, by the counts of the provider.
+    pub recorded: u64,
+    /// The paths of its results.
+    pub results: Vec<String>,
+}
+
+impl Progress {
+    /// The number of rows that the results must have. A provider without counts has a result for each row of a batch
+    /// that succeeded.
+    pub(super) fn recorded(&self) -> u64 {
+        let has_counts = self.job.done > 0 || self.job.status != State::Succeeded;
+        if has_counts { self.recorded } else { self.job.count }
+    }
 }
 
 impl Client {
@@ -84,18 +62,17 @@ impl Client {
     pub(super) fn of(engine: Engine, endpoint: Arc<Endpoint>) -> Result<Self> {
         let ready = engine.backends.of(&endpoint)?;
         let name = ready.backend.name();
-        let protocol = match ready.backend.server().map(|server| server.api.facts().batch_api) {
-            Some(Some(BatchApi::Inline)) => &ANTHROPIC,
-            Some(Some(BatchApi::File)) => &OPENAI,
-            None if name == "stub" => &STUB,
-            _ => {
-                let error = Error::usage(format!("the backend {name} has no batches")).fatal();
-                return Err(error.hint(
-                    "use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend",
-                ));
-            }
+        let api = match ready.backend.server() {
+            Some(server) => server.api.facts().batch_api,
+            None => (name == "stub").then_some(BatchApi { has_file: false, path: "", console: "" }),
         };
-        Ok(Self { engine, endpoint, ready, protocol })
+        let Some(api) = api else {
+            let error = Error::usage(format!("the backend {name} has no batches")).fatal();
+            return Err(error.hint(
+                "use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend",
+            ));
+        };
+        Ok(Self { engine, endpoint, ready, api })
     }
 
     /// The client that reads the answers of a batch, with the schema of its submission.
@@ -107,10 +84,10 @@ impl Client {
         let engine = Engine::new(context, backends, RetryPolicy::NONE, policy.table.log_content)?;
         let schema = schema.map(AnswerSchema::compile).transpose()?;
         let client = Self::of(Engine { fail_on, schema, ..engine }, endpoint)?;
-        if client.base() == batch.job.endpoint.as_deref() {
+        let [there, here] = [batch.job.endpoint.as_deref(), client.base()].map(|base| base.unwrap_or("no server"));
+        if there == here {
             return Ok(client);
         }
-        let [there, here] = [batch.job.endpoint.as_deref(), client.base()].map(|base| base.unwrap_or("no server"));
         let message = format!("{} was submitted to {there}, and {here} is configured", batch.job.job_id);
         Err(Error::config(message).hint("set the base URL to the server of the submission").fatal())
     }
@@ -125,44 +102,60 @@ impl Client {
         self.server().map(|server| server.base.as_str())
     }
 
-    /// Creates the batch at the provider and keeps its id. `path` is that of a single request. After a failure
-    /// `was_asked` is false if the provider has certainly not created it.
-    pub(super) fn create(&self, batch: &mut Batch, path: &str, requests: &[u8]) -> Result<()> {
-        let Some(server) = self.server() else { return batch.add(&Line::Created("stub".to_owned())) };
-        let made = if self.protocol.has_file {
-            // A file without a batch costs nothing.
-            let kind = "multipart/form-data; boundary=cp-batch";
-            let file = created_id(&server.post_body("/files", kind, &mut &*requests, None)?)?;
-            let body = json!({"input_file_id": file, "endpoint": format!("/v1{path}"),
-                "completion_window": "24h", "metadata": {"cp_batch": batch.job.job_id}});
-            self.ask(batch, server, body.to_string().as_bytes())?
-        } else {
-            self.ask(batch, server, requests)?
+    /// Appends a request, which has this path if it is sent alone, to those of a batch.
+    pub(super) fn append(&self, requests: &mut Vec<u8>, number: u64, path: &str, body: &[u8]) {
+        let head = match (self.api.has_file, number) {
+            (true, _) => {
+                format!("{{\"custom_id\":\"row-{number}\",\"method\":\"POST\",\"url\":\"/v1{path}\",\"body\":")
+            }
+            (false, 0) => "{\"custom_id\":\"row-0\",\"params\":".to_owned(),
+            (false, _) => format!(",{{\"custom_id\":\"row-{number}\",\"params\":"),
         };
-        batch.add(&Line::Created(created_id(&made)?))
+        requests.extend([head.as_bytes(), body, b"}\n"].concat());
     }
 
-    /// Sends the request that creates a batch, with its id as the idempotency key.
-    fn ask(&self, batch: &mut Batch, server: &Server, body: &[u8]) -> Result<Value> {
-        batch.add(&Line::Asked(true))?;
-        let mut rest = body;
-        let made = server.post_body(self.protocol.path, "application/json", &mut rest, Some(&batch.job.job_id));
-        if let Err(error) = &made {
-            let status = error.details().get("status").and_then(Value::as_u64).unwrap_or(0);
-            // An incomplete body was not a complete request.
-            if !rest.is_empty() || (400..500).contains(&status) && status != 408 {
-                batch.add(&Line::Asked(false))?;
+    /// Creates the batch at the provider and keeps its id. `path` is that of a single request. The provider may have
+    /// created a batch after a failure, except if the second value is true.
+    pub(super) fn create(&self, batch: &mut Batch, path: &str, requests: &[u8]) -> (Result<()>, bool) {
+        let Some(server) = self.server() else {
+            return (batch.ask().and_then(|()| batch.created("stub".to_owned())), false);
+        };
+        let body = if self.api.has_file {
+            let form = [FORM[0].as_bytes(), requests, FORM[1].as_bytes()].concat();
+            let file = server.post_body("/files", FORM_TYPE, &mut form.as_slice(), None).and_then(|made| id_of(&made));
+            match file {
+                Ok(file) => json!({"input_file_id": file, "endpoint": format!("/v1{path}"),
+                    "completion_window": "24h", "metadata": {"cp_batch": batch.job.job_id}})
+                .to_string()
+                .into_bytes(),
+                // A file without a batch costs nothing.
+                Err(error) => return (Err(error), true),
             }
+        } else {
+            [b"{\"requests\":[", requests, b"]}"].concat()
+        };
+        if let Err(error) = batch.ask() {
+            return (Err(error), true);
         }
-        made
+        let mut rest = body.as_slice();
+        let made = server.post_body(self.api.path, "application/json", &mut rest, Some(&batch.job.job_id));
+        let status = made.as_ref().err().and_then(|error| error.details().get("status")?.as_u64()).unwrap_or(0);
+        // An incomplete body was not a complete request.
+        let is_certain = !rest.is_empty() || (400..500).contains(&status) && status != 408;
+        (made.and_then(|made| batch.created(id_of(&made)?)), is_certain)
     }
 
     /// The state of the batch. Fails if it was not submitted completely.
     pub(super) fn progress(&self, batch: &Batch) -> Result<Progress> {
         let path = self.path(batch)?;
-        let Some(server) = self.server() else { return Ok(Progress::of(State::Succeeded, batch.job.count)) };
+        let mut job = batch.job.clone();
+        let Some(server) = self.server() else {
+            (job.status, job.done) = (State::Succeeded, job.count);
+            return Ok(Progress { job, answered: 0, recorded: 0, results: Vec::new() });
+        };
         let found = server.resource(&path)?;
-        Ok(if self.protocol.has_file { openai(&found) } else { anthropic(&found, &server.base, &path) })
+        let progress = if self.api.has_file { openai } else { anthropic };
+        Ok(progress(job, &found, &server.base, &path))
     }
 
     /// Cancels the batch.
@@ -180,12 +173,12 @@ impl Client {
                 .with("reason", "unfinished")
                 .hint("submit the same input again to continue"));
         };
-        Ok(format!("{}/{id}", self.protocol.path))
+        Ok(format!("{}/{id}", self.api.path))
     }
 
     /// The error for a submission that was interrupted: only a person can see at the provider if the batch was created.
     pub(super) fn interrupted(&self, batch: &Batch) -> Error {
-        let (console, id, count) = (self.protocol.console, &batch.job.job_id, batch.job.count);
+        let (console, id, count) = (self.api.console, &batch.job.job_id, batch.job.count);
         let message = format!("the submission of {id} was interrupted, and the provider may have created the batch");
         Error::new(Code::HumanRequired, message)
             .with("action", "resolve_unfinished_batch")
@@ -201,7 +194,7 @@ impl Client {
 }
 
 /// The id of a created resource, validated for use in a path.
-fn created_id(value: &Value) -> Result<String> {
+fn id_of(value: &Value) -> Result<String> {
     valid_id(value, "id").ok_or_else(|| Error::new(Code::Server, "the provider's answer has no valid id"))
 }
 
@@ -211,31 +204,29 @@ fn valid_id(value: &Value, name: &str) -> Option<String> {
     text_of(value, name).filter(|id| !id.is_empty()).filter(is_id).map(str::to_owned)
 }
 
-fn count(found: &Value, name: &str) -> u64 {
-    found.pointer(&format!("/request_counts/{name}")).and_then(Value::as_u64).unwrap_or(0)
-}
-
-/// The state of a batch at Anthropic. A link to results that is not below `base` is ignored, because the key is sent
-/// with the request.
-fn anthropic(found: &Value, base: &str, path: &str) -> Progress {
-    let answered = count(found, "succeeded");
-    let done = answered + ["errored", "canceled", "expired"].map(|name| count(found, name)).iter().sum::<u64>();
-    let status = match text_of(found, "processing_status") {
-        Some("ended") if count(found, "canceled") > 0 => State::Cancelled,
-        Some("ended") if answered == 0 && done > 0 => State::Failed,
+/// The state of a batch at Anthropic. A link to results that is not below the base URL is ignored, because the key is
+/// sent with the request.
+fn anthropic(mut job: BatchJob, found: &Value, base: &str, path: &str) -> Progress {
+    let [answered, errored, cancelled, expired] =
+        ["succeeded", "errored", "canceled", "expired"].map(|name| count_of(found, &format!("/request_counts/{name}")));
+    job.done = answered + errored + cancelled + expired;
+    job.status = match text_of(found, "processing_status") {
+        Some("ended") if cancelled > 0 => State::Cancelled,
+        Some("ended") if answered == 0 && job.done > 0 => State::Failed,
         Some("ended") => State::Succeeded,
         _ => State::Running,
     };
     let link = text_of(found, "results_url").map(|link| link.strip_prefix(base).unwrap_or(link));
     let link = link.filter(|link| link.starts_with('/') && !link.starts_with("//")).map(str::to_owned);
     let results = vec![link.unwrap_or_else(|| format!("{path}/results"))];
-    Progress { answered, results, ..Progress::of(status, done) }
+    Progress { answered, recorded: job.done, results, job }
 }
 
 /// The state of a batch at `OpenAI`. A failed row that has no line in the error file costs nothing.
-fn openai(found: &Value) -> Progress {
-    let (answered, failed) = (count(found, "completed"), count(found, "failed"));
-    let status = match text_of(found, "status").unwrap_or_default() {
+fn openai(mut job: BatchJob, found: &Value, _: &str, _: &str) -> Progress {
+    let [answered, failed] = ["completed", "failed"].map(|name| count_of(found, &format!("/request_counts/{name}")));
+    job.done = answered + failed;
+    job.status = match text_of(found, "status").unwrap_or_default() {
         "validating" => State::Pending,
         "completed" if answered == 0 && failed > 0 => State::Failed,
         "completed" => State::Succeeded,
@@ -243,24 +234,26 @@ fn openai(found: &Value) -> Progress {
         "cancelled" => State::Cancelled,
         _ => State::Running,
     };
+    job.failure = found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened);
+    job.untrusted = job.failure.iter().map(|_| "/failure".to_owned()).collect();
     let files = ["output_file_id", "error_file_id"].into_iter().filter_map(|name| valid_id(found, name));
-    Progress {
-        answered,
-        recorded: answered,
-        failure: found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened),
-        results: files.map(|file| format!("/files/{file}/content")).collect(),
-        ..Progress::of(status, answered + failed)
-    }
+    let results = files.map(|file| format!("/files/{file}/content")).collect();
+    Progress { job, answered, recorded: answered, results }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn job() -> BatchJob {
+        BatchJob::default()
+    }
+
     #[test]
     fn results_link_outside_base_url_is_ignored() {
-        let path =
-            |link: &str| anthropic(&json!({"results_url": link}), "https://api.example", "/own").results.remove(0);
+        let path = |link: &str| {
+            anthropic(job(), &json!({"results_url": link}), "https://api.example", "/own").results.remove(0)
+        };
         assert_eq!(path("https://api.example/v1/r?x=1"), "/v1/r?x=1");
         assert_eq!(path("/v1/r"), "/v1/r");
         for elsewhere in ["https://other.example/r", "https://api.example.evil/r", "//other.example/r", "r", ""] {
@@ -272,10 +265,11 @@ mod tests {
     fn provider_states_map_to_states() {
         let all =
             ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"];
-        let states = all.map(|status| openai(&json!({"status": status})).status);
-        assert!(states.map(State::is_ended) == [false, false, false, true, true, true, false, true], "{states:?}");
-        let ended =
-            |counts: Value| anthropic(&json!({"processing_status": "ended", "request_counts": counts}), "", "").status;
+        let ended = all.map(|status| openai(job(), &json!({"status": status}), "", "").job.is_ended());
+        assert_eq!(ended, [false, false, false, true, true, true, false, true]);
+        let ended = |counts: Value| {
+            anthropic(job(), &json!({"processing_status": "ended", "request_counts": counts}), "", "").job.status
+        };
         assert_eq!(ended(json!({"succeeded": 1, "errored": 2})), State::Succeeded);
         assert_eq!(ended(json!({"errored": 2, "expired": 1})), State::Failed);
         assert_eq!(ended(json!({"succeeded": 1, "canceled": 2})), State::Cancelled);

@@ -1,5 +1,6 @@
-//! The state file of a batch, which only grows: the batch, its rows, what became of the submission, and the outcomes of
-//! its rows.
+//! The state file of a batch, which only grows: its record and terms, its rows, `null` when the provider is about to be
+//! asked to create it, its id at the provider, and the outcomes of its rows. A file without all its rows was not
+//! completed; a line without its end is not there.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
@@ -8,29 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cp_common::home::{Home, locked, make_directory};
-use cp_common::output::Place;
 use cp_common::wire::{Message, Prompt, Reply};
 use cp_common::{Code, Error, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::backend::endpoint::{Endpoint, Target};
 use crate::engine::Work;
 use crate::wire_api::Request;
-
-/// A line of a state file. A file without all its rows was not completed; a line without its end is not there.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Line {
-    Batch(Box<(BatchJob, Terms)>),
-    Row(Box<Row>),
-    /// The provider is about to be asked to create the batch, or has certainly not created it.
-    Asked(bool),
-    /// The id of the batch at the provider.
-    Created(String),
-    Message(Box<Message>),
-    Error(Value),
-}
 
 /// What reading the answers of a batch needs of its submission.
 #[derive(Clone, Serialize, Deserialize)]
@@ -42,7 +29,7 @@ pub(super) struct Terms {
     pub schema: Option<Value>,
 }
 
-/// A row: its place in the input, the hash and the length of its request, and its prompt.
+/// A row: its place in the input, the hash and the length of its request, and its prompt with all options applied.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Row {
     pub index: Option<u64>,
@@ -53,15 +40,6 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The row of a prompt with all options applied.
-    pub(super) fn of(work: &Work, place: Place, body: &[u8]) -> Self {
-        let Request { system, messages, tools, model, .. } = work.request.clone();
-        let system = Some(system).filter(|system| !system.is_empty());
-        let prompt = Prompt { system, messages, tools, model: Some(model), ..work.prompt.clone() };
-        let Place { index, line } = place;
-        Self { index, line, request_hash: work.request_hash(body), bytes: body.len() as u64, prompt }
-    }
-
     /// Restores the request, as far as it is needed for the answer.
     pub(super) fn work(&self, position: u64, endpoint: &Arc<Endpoint>) -> Work {
         let Prompt { system, messages, tools, model, .. } = self.prompt.clone();
@@ -71,12 +49,14 @@ impl Row {
     }
 }
 
-impl Line {
-    pub(super) fn encoded(&self) -> Result<Vec<u8>> {
-        let mut line = serde_json::to_vec(self).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
-        line.push(b'\n');
-        Ok(line)
-    }
+/// The outcome of a row: a message, or the members of an error.
+pub(super) type Outcome = std::result::Result<Message, Value>;
+
+/// Encodes a line of a state file.
+pub(super) fn line_of(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 /// The complete lines of a state file.
@@ -90,8 +70,7 @@ pub(super) struct Lines {
 impl Lines {
     fn open(path: &Path, offset: u64) -> Result<Self> {
         let opened = File::open(path).and_then(|mut file| file.seek(SeekFrom::Start(offset)).map(|_| file));
-        let file = opened.map_err(|e| Error::io("reading the batch", e).in_file(path).fatal())?;
-        Ok(Self { reader: BufReader::new(file), line: Vec::new(), offset })
+        Ok(Self { reader: BufReader::new(opened.map_err(failed)?), line: Vec::new(), offset })
     }
 
     /// Reads a line. Returns false at the end.
@@ -104,7 +83,7 @@ impl Lines {
     }
 
     /// The next line.
-    pub(super) fn next(&mut self) -> Result<Option<Line>> {
+    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         if !self.advance()? {
             return Ok(None);
         }
@@ -139,7 +118,7 @@ impl Batch {
             return Ok(batch);
         }
         let Some((job, terms, rows)) = new else { return Err(Error::not_found(format!("no batch has the id {id}"))) };
-        let head = Line::Batch(Box::new((job, terms))).encoded()?;
+        let head = line_of(&(job, terms))?;
         let written = file.set_len(0).and_then(|()| file.write_all(&head)).and_then(|()| file.write_all(rows));
         written.and_then(|()| file.sync_all()).map_err(failed)?;
         Self::load(&path, file)?.ok_or_else(|| Error::config("the batch was not stored").in_file(&path).fatal())
@@ -169,9 +148,9 @@ impl Batch {
             other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory).fatal())?,
         };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let paths = names.filter_map(|name| {
-            name.strip_suffix(".jsonl").filter(|id| id.starts_with(prefix)).map(|id| path(home, id))
-        });
+        let paths = names
+            .filter(|name| name.starts_with(prefix))
+            .filter_map(|name| name.strip_suffix(".jsonl").map(|id| path(home, id)));
         let read = paths.map(|path| Self::load(&path, File::open(&path)?).map_err(|e| e.in_file(&path)));
         let mut all: Vec<Self> = read.filter_map(Result::transpose).collect::<Result<_>>()?;
         all.sort_by(|a, b| (&b.job.created_at, &b.job.job_id).cmp(&(&a.job.created_at, &a.job.job_id)));
@@ -181,33 +160,36 @@ impl Batch {
     /// Reads a batch; `None` if it was not completed.
     fn load(path: &Path, file: File) -> Result<Option<Self>> {
         let mut lines = Lines::open(path, 0)?;
-        let Some(Line::Batch(head)) = lines.next()? else { return Ok(None) };
-        let ((job, terms), rows) = (*head, lines.offset);
+        let Some((mut job, terms)) = lines.next::<(BatchJob, Terms)>()? else { return Ok(None) };
+        let rows = lines.offset;
         for _ in 0..job.count {
             if !lines.advance()? {
                 return Ok(None);
             }
         }
-        let mut batch = Self { job, terms, path: path.to_owned(), file, was_asked: false, rows, outcomes: 0 };
-        loop {
-            batch.outcomes = lines.offset;
-            match lines.next()? {
-                Some(Line::Asked(asked)) => batch.was_asked = asked,
-                Some(Line::Created(id)) => batch.job.provider_id = Some(id),
-                _ => return Ok(Some(batch)),
-            }
-        }
+        let was_asked = lines.next::<()>()?.is_some();
+        job.provider_id = lines.next()?;
+        let (path, outcomes) = (path.to_owned(), lines.offset);
+        Ok(Some(Self { job, terms, path, file, was_asked, rows, outcomes }))
     }
 
-    /// Adds a line, and returns after it was synced if it is about the submission.
-    pub(super) fn add(&mut self, line: &Line) -> Result<()> {
-        self.file.write_all(&line.encoded()?).map_err(failed)?;
-        match line {
-            Line::Asked(asked) => self.was_asked = *asked,
-            Line::Created(id) => self.job.provider_id = Some(id.clone()),
-            _ => return Ok(()),
-        }
+    /// Notes that the provider is about to be asked to create the batch.
+    pub(super) fn ask(&mut self) -> Result<()> {
+        self.was_asked = true;
+        self.add(&())?;
         self.sync()
+    }
+
+    /// Keeps the id at the provider.
+    pub(super) fn created(&mut self, id: String) -> Result<()> {
+        self.add(&id)?;
+        self.job.provider_id = Some(id);
+        self.sync()
+    }
+
+    /// Adds a line.
+    pub(super) fn add(&mut self, line: &impl Serialize) -> Result<()> {
+        self.file.write_all(&line_of(line)?).map_err(failed)
     }
 
     /// Removes what follows this offset: the incomplete line of a killed process.
@@ -221,27 +203,21 @@ impl Batch {
 
     /// Removes the batch.
     pub(super) fn remove(&self) -> Result<()> {
-        std::fs::remove_file(&self.path).map_err(|e| Error::io("removing", e).in_file(&self.path).fatal())
+        std::fs::remove_file(&self.path).map_err(failed)
     }
 
     /// Its rows, each with its number and its name in the ledger.
     pub(super) fn rows(&self) -> Result<impl Iterator<Item = Result<(u64, String, Row)>> + use<>> {
         let (id, mut lines) = (self.job.job_id.clone(), Lines::open(&self.path, self.rows)?);
-        Ok((0..self.job.count).map(move |number| match lines.next()? {
-            Some(Line::Row(row)) => Ok((number, format!("{id}#{number}"), *row)),
-            _ => Err(Error::config(format!("{id} has no row {number}")).fatal()),
+        Ok((0..self.job.count).map(move |number| {
+            let row = lines.next()?.ok_or_else(|| Error::config(format!("{id} has no row {number}")).fatal())?;
+            Ok((number, format!("{id}#{number}"), row))
         }))
     }
 
     /// The outcomes of its rows so far.
     pub(super) fn outcomes(&self) -> Result<Lines> {
         Lines::open(&self.path, self.outcomes)
-    }
-
-    /// Its record in this state.
-    pub(super) fn record(&self, Progress { status, done, failure, .. }: Progress) -> BatchJob {
-        let untrusted = failure.iter().map(|_| "/failure".to_owned()).collect();
-        BatchJob { status, done, failure, untrusted, ..self.job.clone() }
     }
 }
 
@@ -255,11 +231,12 @@ fn failed(e: std::io::Error) -> Error {
 }
 
 /// The state of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) enum State {
     /// Not started.
+    #[default]
     Pending,
     /// In progress.
     Running,
@@ -271,35 +248,8 @@ pub(crate) enum State {
     Cancelled,
 }
 
-impl State {
-    /// True if no more answers will come.
-    pub(super) const fn is_ended(self) -> bool {
-        !matches!(self, Self::Pending | Self::Running)
-    }
-}
-
-/// The state of a batch at its provider.
-pub(super) struct Progress {
-    pub status: State,
-    pub done: u64,
-    /// The number of answers, which are paid for.
-    pub answered: u64,
-    /// The number of rows that the results must have.
-    pub recorded: u64,
-    /// The error of the whole batch.
-    pub failure: Option<String>,
-    /// The paths of its results.
-    pub results: Vec<String>,
-}
-
-impl Progress {
-    pub(super) fn of(status: State, done: u64) -> Self {
-        Self { status, done, answered: 0, recorded: done, failure: None, results: Vec::new() }
-    }
-}
-
 /// A batch at a provider.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("x-untrusted" = ["failure"])))]
 pub(crate) struct BatchJob {
@@ -331,6 +281,13 @@ pub(crate) struct BatchJob {
     /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
+}
+
+impl BatchJob {
+    /// True if no more answers will come.
+    pub(super) fn is_ended(&self) -> bool {
+        !matches!(self.status, State::Pending | State::Running)
+    }
 }
 
 impl Reply for BatchJob {

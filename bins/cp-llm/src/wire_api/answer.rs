@@ -3,6 +3,8 @@
 //! A [`Decoder`] assembles it from the events of a stream or from a whole body. Streams that break off and streams that
 //! end are read from the same [`Partial`].
 
+use std::borrow::Cow;
+
 use cp_common::keys::{hex, random};
 use cp_common::wire::{Block, Content, Origin, ToolCall, Usage, raw, record};
 use cp_common::{Error, Result};
@@ -11,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::json::{self as loose, Body, TextBuffer};
+use super::json::{Body, mended};
 use super::{OnText, TextKind, UpstreamError, bad_answer, cut, ends, shortened, text_of};
 
 /// A complete answer.
@@ -200,21 +202,36 @@ impl Part {
 }
 
 /// A parsed body or event.
-#[derive(Clone, Copy)]
 pub(crate) struct Payload<'a> {
-    pub value: &'a Value,
+    pub value: Value,
     /// The bytes, to keep the spelling of numbers.
-    pub bytes: &'a [u8],
-    /// True if the value has placeholders for lone surrogates.
-    pub has_halves: bool,
+    pub bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> Payload<'a> {
+    /// Parses JSON of a server, in a stream with the half of a character that it holds. The error distinguishes invalid
+    /// UTF-8, an empty body, markup and invalid JSON.
+    pub(crate) fn parse(bytes: &'a [u8], held: Option<&mut u32>) -> Result<Self> {
+        if std::str::from_utf8(bytes).is_err() {
+            return Err(bad_answer("invalid_utf8", "the answer is not valid UTF-8"));
+        }
+        let bytes = mended(bytes, held);
+        let value = serde_json::from_slice(&bytes).map_err(|_| match bytes.trim_ascii_start().first() {
+            None => bad_answer("empty", "the answer is empty"),
+            Some(b'<') => bad_answer("html", "the answer is a page of markup, not JSON")
+                .hint("check the base URL, and whether a proxy or a login page answers in its place"),
+            Some(_) => bad_answer("invalid_json", "the answer is not valid JSON"),
+        })?;
+        Ok(Self { value, bytes })
+    }
 }
 
 /// Assembles an answer.
 pub(crate) trait Decoder {
     /// Decodes a whole body.
     fn whole(&mut self, body: &Payload<'_>) -> Result<()>;
-    /// Decodes an event and passes on its text. Returns true after the last event.
-    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool>;
+    /// Decodes an event. Returns true after the last event.
+    fn event(&mut self, event: &Payload<'_>) -> Result<bool>;
     /// Decodes `[DONE]`, which ends the streams of Chat Completions only.
     fn done(&mut self) {}
     /// The members of the answer so far.
@@ -223,7 +240,7 @@ pub(crate) trait Decoder {
     fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>>;
 }
 
-/// Parses an event and decodes it. Fails if it reports an error.
+/// Parses an event, decodes it, and passes on its text. Fails if it reports an error.
 pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut OnText<'_>) -> Result<bool> {
     let data = event.data.trim_ascii();
     if data == b"[DONE]" {
@@ -235,24 +252,24 @@ pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut 
         return Ok(false);
     }
     let quoted = |error: Error| error.with("upstream_message", shortened(&String::from_utf8_lossy(data)));
-    let loose = parsed(data).map_err(quoted)?;
-    if let Some(error) = UpstreamError::find(&loose.value, event.name == "error") {
+    let payload = Payload::parse(data, Some(&mut decoder.partial().half)).map_err(quoted)?;
+    if let Some(error) = UpstreamError::find(&payload.value, event.name == "error") {
         return Err(error.into_error(200));
     }
-    decoder.event(&Payload { value: &loose.value, bytes: data, has_halves: loose.has_halves }, show)
+    let (text, thinking) = (decoder.partial().text.len(), decoder.partial().thinking.len());
+    let outcome = decoder.event(&payload);
+    let Partial { text: all, thinking: thoughts, .. } = decoder.partial();
+    for (kind, new) in [(TextKind::Thinking, &thoughts[thinking..]), (TextKind::Answer, &all[text..])] {
+        if !new.is_empty() {
+            show(kind, new)?;
+        }
+    }
+    outcome
 }
 
-/// Parses JSON of a server. The error distinguishes invalid UTF-8, an empty body, markup and invalid JSON.
-pub(crate) fn parsed(bytes: &[u8]) -> Result<loose::ParsedJson> {
-    if std::str::from_utf8(bytes).is_err() {
-        return Err(bad_answer("invalid_utf8", "the answer is not valid UTF-8"));
-    }
-    loose::parse(bytes).map_err(|_| match bytes.trim_ascii_start().first() {
-        None => bad_answer("empty", "the answer is empty"),
-        Some(b'<') => bad_answer("html", "the answer is a page of markup, not JSON")
-            .hint("check the base URL, and whether a proxy or a login page answers in its place"),
-        Some(_) => bad_answer("invalid_json", "the answer is not valid JSON"),
-    })
+/// Parses JSON of a server.
+pub(crate) fn parsed(bytes: &[u8]) -> Result<Value> {
+    Payload::parse(bytes, None).map(|payload| payload.value)
 }
 
 /// The members of an answer that all APIs have, as far as they have arrived.
@@ -263,9 +280,11 @@ pub(crate) struct Partial {
     /// The model that answers.
     pub model: Option<String>,
     /// The text so far.
-    pub text: TextBuffer,
+    pub text: String,
     /// The reasoning so far.
-    thinking: TextBuffer,
+    pub thinking: String,
+    /// The first half of a character whose second half has not arrived, or 0.
+    half: u32,
     /// The stop reason.
     pub stop: Option<String>,
     /// The usage.
@@ -282,18 +301,6 @@ impl Partial {
                 *known = text_of(from, name).filter(|text| !text.is_empty()).map(str::to_owned);
             }
         }
-    }
-
-    /// Appends text and passes it on.
-    pub(crate) fn show(&mut self, piece: &str, has_halves: bool, show: &mut OnText<'_>) -> Result<()> {
-        let shown = self.text.push(piece, has_halves);
-        if shown.is_empty() { Ok(()) } else { show(TextKind::Answer, &shown) }
-    }
-
-    /// Appends reasoning and passes it on.
-    pub(super) fn think(&mut self, piece: &str, has_halves: bool, show: &mut OnText<'_>) -> Result<()> {
-        let shown = self.thinking.push(piece, has_halves);
-        if shown.is_empty() { Ok(()) } else { show(TextKind::Thinking, &shown) }
     }
 }
 
@@ -320,15 +327,11 @@ pub(crate) fn arguments(text: &str) -> Box<RawValue> {
     let inner = serde_json::from_str::<String>(text).ok().filter(|inner| inner.trim_start().starts_with('{'));
     let text = inner.as_deref().unwrap_or(text);
     let text = if ["", "null"].contains(&text.trim()) { "{}" } else { text };
-    let loose = loose::parse(text.as_bytes()).ok().filter(|loose| loose.value.is_object());
-    let raw = match loose {
-        // The bytes of the model are kept, except for lone surrogates, which strict parsers refuse.
-        Some(loose) if !loose.has_halves => RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok(),
-        Some(_) => {
-            loose::parse_lossy(text.as_bytes()).ok().and_then(|value| RawValue::from_string(value.to_string()).ok())
-        }
-        None => None,
-    };
+    // The bytes of the model are kept, except for halves of characters.
+    let bytes = mended(text.as_bytes(), None);
+    let is_object = serde_json::from_slice::<Value>(&bytes).is_ok_and(|value| value.is_object());
+    let kept = is_object.then(|| String::from_utf8_lossy(&bytes).trim().replace(['\n', '\r'], " "));
+    let raw = kept.and_then(|kept| RawValue::from_string(kept).ok());
     raw.or_else(|| to_raw_value(text).ok()).unwrap_or_default()
 }
 

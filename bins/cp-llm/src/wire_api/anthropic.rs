@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::answer::complete_arguments;
 use super::history::{Outgoing, OutgoingContent, outgoing};
-use super::json::{Body, TextBuffer, exact, object, settle};
+use super::json::{Body, exact, object};
 use super::{
-    ApiFacts, BatchApi, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer,
-    count_of, list, restarted, text_of,
+    ApiFacts, BatchApi, Call, Decoder, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of,
+    list, restarted, text_of,
 };
 
 /// The version of the API.
@@ -30,7 +30,11 @@ static FACTS: ApiFacts = ApiFacts {
     default_path: "",
     models_path: "/v1/models?limit=1000",
     key_header: ("x-api-key", ""),
-    batch_api: Some(BatchApi::Inline),
+    batch_api: Some(BatchApi {
+        has_file: false,
+        path: "/v1/messages/batches",
+        console: "https://console.anthropic.com",
+    }),
 };
 
 impl WireApi for Anthropic {
@@ -152,52 +156,36 @@ fn tokens(usage: &Value, before: Usage) -> Usage {
 struct PartialBlock {
     index: u64,
     members: Map<String, Value>,
-    /// Members whose text arrives in pieces.
-    grown: Vec<(String, TextBuffer)>,
     /// The arguments from deltas.
-    pieces: TextBuffer,
+    pieces: String,
     /// The arguments, if they arrived whole.
     input: Option<Box<RawValue>>,
 }
 
 impl PartialBlock {
     /// Adds the members of a delta such as `thinking_delta`.
-    fn grow(&mut self, delta: &Value, has_halves: bool) {
+    fn grow(&mut self, delta: &Value) {
         for (name, piece) in delta.as_object().into_iter().flatten().filter(|(name, _)| *name != "type") {
             match (name.as_str(), piece, self.members.get_mut(name)) {
-                ("partial_json", Value::String(piece), _) => drop(self.pieces.push(piece, has_halves)),
+                ("partial_json", Value::String(piece), _) => self.pieces.push_str(piece),
                 ("citation", citation, _) => match self.members.get_mut("citations") {
                     Some(Value::Array(citations)) => citations.push(citation.clone()),
                     _ => drop(self.members.insert("citations".to_owned(), json!([citation]))),
                 },
                 // A signature is not split, but may be repeated.
-                ("text" | "thinking", Value::String(piece), Some(Value::String(_))) => {
-                    self.text(name).push(piece, has_halves);
-                }
+                ("text" | "thinking", Value::String(piece), Some(Value::String(text))) => text.push_str(piece),
                 _ => drop(self.members.insert(name.clone(), piece.clone())),
             }
         }
     }
 
-    /// The buffer of a member whose text arrives in pieces.
-    fn text(&mut self, name: &str) -> &mut TextBuffer {
-        let at = self.grown.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-            self.grown.push((name.to_owned(), TextBuffer::of(&text_of_member(&self.members, name), false)));
-            self.grown.len() - 1
-        });
-        &mut self.grown[at].1
-    }
-
     /// Makes the part; `None` for an empty text, and for a tool call that was cut off at the token limit.
     fn part(mut self, at_limit: bool) -> Result<Option<Part>> {
-        for (name, text) in self.grown {
-            self.members.insert(name, text.finish().into());
-        }
         self.members.retain(|name, value| name != "citations" || !value.is_null());
         let kind = text_of_member(&self.members, "type");
         let name = text_of_member(&self.members, "name");
         if !self.pieces.is_empty() {
-            let Some(input) = complete_arguments(&self.pieces.finish(), at_limit) else { return Ok(None) };
+            let Some(input) = complete_arguments(&self.pieces, at_limit) else { return Ok(None) };
             self.input = Some(input);
         }
         let raw = object(&self.members, self.input.as_deref().map(|input| ("input", input)))?;
@@ -244,48 +232,34 @@ struct AnthropicDecoder {
 
 impl AnthropicDecoder {
     /// Decodes a whole message, or the start of one, which may have content.
-    fn message(&mut self, message: &Value, pointer: &str, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
+    fn message(&mut self, message: &Value, pointer: &str, piece: &Payload<'_>) {
         self.partial.identify(message, "id", "model");
         self.partial.usage = message.get("usage").map(|usage| tokens(usage, Usage::default()));
         self.partial.stop = text_of(message, "stop_reason").map(str::to_owned);
         for (index, block) in (0..).zip(message["content"].as_array().into_iter().flatten()) {
-            self.start(index, block, &format!("{pointer}/content/{index}"), piece, show)?;
+            self.start(index, block, &format!("{pointer}/content/{index}"), piece);
         }
-        Ok(())
     }
 
-    fn start(
-        &mut self,
-        index: u64,
-        block: &Value,
-        pointer: &str,
-        piece: &Payload<'_>,
-        show: &mut OnText<'_>,
-    ) -> Result<()> {
-        let mut members = block.clone();
-        if piece.has_halves {
-            settle(&mut members);
-        }
+    fn start(&mut self, index: u64, block: &Value, pointer: &str, piece: &Payload<'_>) {
         let input = block["input"].as_object().filter(|input| !input.is_empty());
         let begun = PartialBlock {
             index,
-            members: members.as_object().cloned().unwrap_or_default(),
-            grown: Vec::new(),
-            pieces: TextBuffer::default(),
-            input: input.and_then(|_| exact(piece.bytes, &format!("{pointer}/input"))),
+            members: block.as_object().cloned().unwrap_or_default(),
+            pieces: String::new(),
+            input: input.and_then(|_| exact(&piece.bytes, &format!("{pointer}/input"))),
         };
-        self.show(text_of(block, "type"), block, piece.has_halves, show)?;
+        self.show(text_of(block, "type"), block);
         self.blocks.push(begun);
-        Ok(())
     }
 
-    /// Passes on the text for a block of this type.
-    fn show(&mut self, kind: Option<&str>, from: &Value, has_halves: bool, show: &mut OnText<'_>) -> Result<()> {
+    /// Adds the text for a block of this type.
+    fn show(&mut self, kind: Option<&str>, from: &Value) {
         let text = |name| text_of(from, name).unwrap_or_default();
         match kind {
-            Some("text") => self.partial.show(text("text"), has_halves, show),
-            Some("thinking") => self.partial.think(text("thinking"), has_halves, show),
-            _ => Ok(()),
+            Some("text") => self.partial.text.push_str(text("text")),
+            Some("thinking") => self.partial.thinking.push_str(text("thinking")),
+            _ => {}
         }
     }
 }
@@ -296,27 +270,28 @@ impl Decoder for AnthropicDecoder {
             return Err(bad_answer("invalid_json", "the answer is not a message"));
         }
         self.partial.ended = true;
-        self.message(body.value, "", body, &mut |_, _| Ok(()))
+        self.message(&body.value, "", body);
+        Ok(())
     }
 
-    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
-        let data = event.value;
+    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
+        let data = &event.value;
         let index = count_of(data, "/index");
         match text_of(data, "type") {
             Some("message_start") if self.has_started => return Err(restarted()),
             Some("message_start") => {
                 self.has_started = true;
-                self.message(&data["message"], "/message", event, show)?;
+                self.message(&data["message"], "/message", event);
             }
             Some("content_block_start") => {
-                self.start(index, &data["content_block"], "/content_block", event, show)?;
+                self.start(index, &data["content_block"], "/content_block", event);
             }
             Some("content_block_delta") => {
                 let delta = &data["delta"];
                 if let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index) {
-                    block.grow(delta, event.has_halves);
+                    block.grow(delta);
                     let kind = text_of_member(&block.members, "type");
-                    self.show(Some(&kind), delta, event.has_halves, show)?;
+                    self.show(Some(&kind), delta);
                 }
             }
             Some("message_delta") => {

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{arguments, fresh_id};
 use super::history::{Outgoing, OutgoingContent, outgoing};
-use super::json::{Body, TextBuffer, exact};
+use super::json::{Body, exact};
 use super::{
-    ApiFacts, Call, Decoder, Media, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer,
-    count_of, list, media, text_of, with_cached, with_function,
+    ApiFacts, Call, Decoder, Media, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list,
+    media, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Gemini;
@@ -157,45 +157,38 @@ fn tokens(usage: &Value) -> Usage {
     with_cached(count_of(usage, "/promptTokenCount"), output, count_of(usage, "/cachedContentTokenCount"))
 }
 
-/// A part that has arrived.
-enum ReceivedPart {
-    /// Text that may continue in the next part; true for reasoning.
-    Text(TextBuffer, bool),
-    Whole(Part),
-}
-
 #[derive(Default)]
 struct GeminiDecoder {
     partial: Partial,
-    received: Vec<ReceivedPart>,
+    /// The parts that have arrived. Text without a block may continue in the next one.
+    parts: Vec<Part>,
     citations: Vec<Value>,
 }
 
 impl GeminiDecoder {
-    fn take(&mut self, part: &Value, pointer: &str, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
+    fn take(&mut self, part: &Value, pointer: &str, piece: &Payload<'_>) -> Result<()> {
         let is_thought = part["thought"] == true;
         let has_only = |names: &[&str]| {
             part.as_object().is_some_and(|members| members.keys().all(|name| names.contains(&name.as_str())))
         };
         if let Some(text) = text_of(part, "text") {
             if is_thought {
-                self.partial.think(text, piece.has_halves, show)?;
+                self.partial.thinking.push_str(text);
             } else {
-                self.partial.show(text, piece.has_halves, show)?;
+                self.partial.text.push_str(text);
             }
             // A part with a signature must not be merged.
             if has_only(&["text", "thought"]) {
-                match self.received.last_mut() {
-                    Some(ReceivedPart::Text(last, thought)) if *thought == is_thought => {
-                        last.push(text, piece.has_halves);
-                    }
+                match (self.parts.last_mut(), is_thought) {
+                    (Some(Part { content: PartContent::Text(last, _), raw: None }), false)
+                    | (Some(Part { content: PartContent::Thinking(last), raw: None }), true) => last.push_str(text),
                     _ if text.is_empty() => {}
-                    _ => self.received.push(ReceivedPart::Text(TextBuffer::of(text, piece.has_halves), is_thought)),
+                    _ => self.parts.push(Part { content: text_part(text, is_thought), raw: None }),
                 }
                 return Ok(());
             }
         }
-        let own = match exact(piece.bytes, pointer) {
+        let own = match exact(&piece.bytes, pointer) {
             Some(own) => own,
             None => raw(part)?,
         };
@@ -207,15 +200,11 @@ impl GeminiDecoder {
         let content = if call.is_object() {
             let name = text_of(call, "name").unwrap_or_default().to_owned();
             let given = || call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string);
-            let input = exact(piece.bytes, &format!("{pointer}/functionCall/args"));
+            let input = exact(&piece.bytes, &format!("{pointer}/functionCall/args"));
             let input = arguments(&input.map_or_else(given, |input| input.get().to_owned()));
             PartContent::Call(Call { id: text_of(call, "id").map_or_else(fresh_id, str::to_owned), name, input })
         } else if let Some(text) = text_of(part, "text") {
-            if is_thought {
-                PartContent::Thinking(text.to_owned())
-            } else {
-                PartContent::Text(text.to_owned(), Vec::new())
-            }
+            text_part(text, is_thought)
         } else if let Some(media) = text_of(&part["inlineData"], "mimeType").filter(|media| media.starts_with("image/"))
         {
             PartContent::Image(json!({"type": "base64", "media_type": media, "data": part["inlineData"]["data"]}))
@@ -229,15 +218,19 @@ impl GeminiDecoder {
             }
         };
         let is_plain = call.is_object() && has_only(&["functionCall"]) && call["id"].is_null();
-        self.received.push(ReceivedPart::Whole(Part { content, raw: (!is_plain).then_some(own) }));
+        self.parts.push(Part { content, raw: (!is_plain).then_some(own) });
         Ok(())
     }
 }
 
+fn text_part(text: &str, is_thought: bool) -> PartContent {
+    if is_thought { PartContent::Thinking(text.to_owned()) } else { PartContent::Text(text.to_owned(), Vec::new()) }
+}
+
 impl Decoder for GeminiDecoder {
     fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
-        let data = body.value;
-        self.event(body, &mut |_, _| Ok(()))?;
+        let data = &body.value;
+        self.event(body)?;
         if self.partial.id.is_none() && data.get("candidates").is_none() && data.get("promptFeedback").is_none() {
             return Err(bad_answer("invalid_json", "the answer has no candidates"));
         }
@@ -246,8 +239,8 @@ impl Decoder for GeminiDecoder {
         Ok(())
     }
 
-    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
-        let data = event.value;
+    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
+        let data = &event.value;
         self.partial.identify(data, "responseId", "modelVersion");
         if let Some(usage) = data.get("usageMetadata") {
             self.partial.usage = Some(tokens(usage));
@@ -259,7 +252,7 @@ impl Decoder for GeminiDecoder {
         let Some(candidate) = data.pointer("/candidates/0") else { return Ok(false) };
         let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
         for (at, part) in parts.into_iter().flatten().enumerate() {
-            self.take(part, &format!("/candidates/0/content/parts/{at}"), event, show)?;
+            self.take(part, &format!("/candidates/0/content/parts/{at}"), event)?;
         }
         for pointer in ["/groundingMetadata/groundingChunks", "/citationMetadata/citationSources"] {
             let citations = candidate.pointer(pointer).and_then(Value::as_array);
@@ -279,19 +272,12 @@ impl Decoder for GeminiDecoder {
     }
 
     fn parts(&mut self, _: bool) -> Result<Vec<Part>> {
-        let received = std::mem::take(&mut self.received).into_iter();
-        let part = |received| match received {
-            ReceivedPart::Whole(part) => Ok(part),
-            ReceivedPart::Text(text, false) => {
-                Ok(Part { content: PartContent::Text(text.finish(), Vec::new()), raw: None })
+        let mut parts = std::mem::take(&mut self.parts);
+        for part in &mut parts {
+            if let Part { content: PartContent::Thinking(text), raw: own @ None } = part {
+                *own = Some(raw(&json!({"text": text, "thought": true}))?);
             }
-            ReceivedPart::Text(text, true) => {
-                let text = text.finish();
-                let own = raw(&json!({"text": text, "thought": true}))?;
-                Ok(Part { content: PartContent::Thinking(text), raw: Some(own) })
-            }
-        };
-        let mut parts = received.map(part).collect::<Result<Vec<_>>>()?;
+        }
         // Citations refer to the whole answer, so the last text has them.
         let text = parts.iter_mut().rev().find_map(|part| match &mut part.content {
             PartContent::Text(_, citations) => Some(citations),

@@ -1,11 +1,8 @@
 //! JSON as providers send and take it.
 //!
-//! Servers escape text in pieces, so the two halves of one character (a surrogate pair) can arrive in two deltas.
-//! Strict parsers refuse such JSON. [`parse`] accepts it, and [`TextBuffer`] keeps a half until the other one arrives;
-//! a half that stays alone becomes U+FFFD.
-//!
 //! [`Body`] writes an object member by member and keeps the bytes of its values.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use cp_common::{Code, Error, Result, json};
@@ -13,142 +10,57 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Lone halves are parsed as characters of this private plane.
-const PLANE: u32 = 0x10_0000;
-
-/// Parsed JSON.
-pub(crate) struct ParsedJson {
-    pub value: Value,
-    /// True if it has placeholders for lone halves.
-    pub has_halves: bool,
-}
-
-/// Parses JSON that may have escapes of lone surrogates.
-pub(crate) fn parse(bytes: &[u8]) -> Result<ParsedJson, serde_json::Error> {
-    match placeholders(bytes) {
-        None => Ok(ParsedJson { value: serde_json::from_slice(bytes)?, has_halves: false }),
-        Some(patched) => Ok(ParsedJson { value: serde_json::from_slice(&patched)?, has_halves: true }),
-    }
-}
-
-/// Parses JSON, with lone halves replaced by U+FFFD.
-pub(crate) fn parse_lossy(bytes: &[u8]) -> Result<Value, serde_json::Error> {
-    let ParsedJson { mut value, has_halves } = parse(bytes)?;
-    if has_halves {
-        settle(&mut value);
-    }
-    Ok(value)
-}
-
-/// Replaces the placeholders in a value by U+FFFD.
-pub(super) fn settle(value: &mut Value) {
-    match value {
-        Value::String(text) => {
-            *text = TextBuffer::of(text, true).finish();
-        }
-        Value::Array(values) => values.iter_mut().for_each(settle),
-        Value::Object(members) => members.values_mut().for_each(settle),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-/// Replaces escapes of lone surrogates by placeholders; `None` if there are none.
-fn placeholders(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    let (mut at, mut kept) = (0, 0);
+/// Replaces the escapes of halves of characters (lone surrogates), which strict parsers refuse, by U+FFFD.
+///
+/// Servers escape text in pieces, so the two halves of one character can arrive in two deltas. In a stream, `held` is
+/// the half at the end of an earlier piece, or 0: it is left out there, and the whole character is where the other half
+/// arrives.
+pub(crate) fn mended<'a>(bytes: &'a [u8], held: Option<&mut u32>) -> Cow<'a, [u8]> {
+    let before = held.as_deref().copied().unwrap_or(0);
+    let (mut out, mut at, mut kept, mut last) = (Vec::new(), 0, 0, before);
     // JSON has backslashes only in strings, so escapes can be found without a parser.
-    while let Some(found) = memchr::memchr(b'\\', &bytes[at..]) {
+    while let Some(found) = memchr::memchr(b'\\', bytes.get(at..).unwrap_or_default()) {
         at += found;
-        match unit(&bytes[at..]) {
-            Some(0xD800..=0xDBFF) if matches!(unit(&bytes[at + 6..]), Some(0xDC00..=0xDFFF)) => at += 12,
-            Some(half @ 0xD800..=0xDFFF) => {
-                out.extend_from_slice(&bytes[kept..at]);
-                let stand_in = char::from_u32(PLANE + half - 0xD800).unwrap_or(char::REPLACEMENT_CHARACTER);
-                out.extend_from_slice(stand_in.encode_utf8(&mut [0; 4]).as_bytes());
-                at += 6;
-                kept = at;
+        let half = match unit(&bytes[at..]) {
+            Some(0xD800..=0xDBFF) if matches!(unit(&bytes[at + 6..]), Some(0xDC00..=0xDFFF)) => {
+                at += 12;
+                continue;
             }
-            _ => at += 2,
+            Some(half @ 0xD800..=0xDFFF) => half,
+            _ => {
+                at += 2;
+                continue;
+            }
+        };
+        out.extend_from_slice(&bytes[kept..at]);
+        let (is_first, is_last) = (bytes[..at].ends_with(b"\""), bytes[at + 6..].starts_with(b"\""));
+        at += 6;
+        kept = at;
+        if half < 0xDC00 && is_last && held.is_some() {
+            last = half;
+            continue;
         }
-        if at >= bytes.len() {
-            break;
+        let is_other = half >= 0xDC00 && is_first && before > 0;
+        let whole = is_other.then(|| char::from_u32(0x1_0000 + ((before - 0xD800) << 10) + (half - 0xDC00))).flatten();
+        out.extend_from_slice(whole.unwrap_or(char::REPLACEMENT_CHARACTER).encode_utf8(&mut [0; 4]).as_bytes());
+        if is_other && last == before {
+            last = 0;
         }
+    }
+    if let Some(held) = held {
+        *held = last;
     }
     if kept == 0 {
-        return None;
+        return Cow::Borrowed(bytes);
     }
-    out.extend_from_slice(bytes.get(kept..).unwrap_or_default());
-    Some(out)
+    out.extend_from_slice(&bytes[kept..]);
+    Cow::Owned(out)
 }
 
 /// The UTF-16 code unit of an escape at the start of `bytes`.
 fn unit(bytes: &[u8]) -> Option<u32> {
     let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
     digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?))
-}
-
-/// Text that is assembled from deltas.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TextBuffer {
-    whole: String,
-    half: Option<u32>,
-}
-
-impl TextBuffer {
-    /// A text with a first piece.
-    pub(super) fn of(piece: &str, has_halves: bool) -> Self {
-        let mut text = Self::default();
-        text.push(piece, has_halves);
-        text
-    }
-
-    /// Appends a piece, and returns the complete characters that it added.
-    pub(crate) fn push(&mut self, piece: &str, has_halves: bool) -> String {
-        let from = self.whole.len();
-        for char in piece.chars() {
-            let unit = (u32::from(char)).wrapping_sub(PLANE);
-            if has_halves && unit < 0x800 {
-                self.push_half(0xD800 + unit);
-            } else {
-                self.flush_half();
-                self.whole.push(char);
-            }
-        }
-        self.whole[from..].to_owned()
-    }
-
-    fn push_half(&mut self, half: u32) {
-        if half < 0xDC00 {
-            self.flush_half();
-            self.half = Some(half);
-        } else {
-            let char =
-                self.half.take().and_then(|high| char::from_u32(0x1_0000 + ((high - 0xD800) << 10) + (half - 0xDC00)));
-            self.whole.push(char.unwrap_or(char::REPLACEMENT_CHARACTER));
-        }
-    }
-
-    fn flush_half(&mut self) {
-        if self.half.take().is_some() {
-            self.whole.push(char::REPLACEMENT_CHARACTER);
-        }
-    }
-
-    /// True if no text has arrived.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.whole.is_empty() && self.half.is_none()
-    }
-
-    /// The text so far, without a pending half.
-    pub(crate) fn as_str(&self) -> &str {
-        &self.whole
-    }
-
-    /// The whole text. A pending half becomes U+FFFD.
-    pub(crate) fn finish(mut self) -> String {
-        self.flush_half();
-        self.whole
-    }
 }
 
 /// Writes a JSON object.
@@ -228,31 +140,25 @@ mod tests {
     use super::*;
 
     fn joined(pieces: &[&str]) -> String {
-        let mut text = TextBuffer::default();
-        for piece in pieces {
-            let loose = parse(piece.as_bytes()).unwrap();
-            text.push(loose.value.as_str().unwrap(), loose.has_halves);
+        let mut held = 0;
+        let mut text = |piece: &&str| serde_json::from_slice::<String>(&mended(piece.as_bytes(), Some(&mut held)));
+        pieces.iter().map(|piece| text(piece).unwrap()).collect()
+    }
+
+    #[test]
+    fn halves_of_characters_are_joined_or_replaced() {
+        for (pieces, text) in [
+            (&[r#""a\ud83d""#, r#""\ude00b""#][..], "a\u{1F600}b"),
+            (&[r#""a\ud83d""#, r#""""#, r#""\ude00\ud83d""#, r#""\ude01""#], "a\u{1F600}\u{1F601}"),
+            (&[r#""\uD83D\uDE00""#], "\u{1F600}"),
+            (&[r#""\ud83d""#, r#""x""#], "x"),
+            (&[r#""\ud83dx""#, r#""\ude00""#], "\u{FFFD}x\u{FFFD}"),
+            (&[r#""\\ud83d""#], r"\ud83d"),
+            (&["\"\u{100000}\""], "\u{100000}"),
+        ] {
+            assert_eq!(joined(pieces), text, "{pieces:?}");
         }
-        text.finish()
-    }
-
-    #[test]
-    fn split_surrogate_pair_is_joined() {
-        assert_eq!(joined([r#""a\ud83d""#, r#""\ude00b""#].as_slice()), "a\u{1F600}b");
-        assert_eq!(joined([r#""\uD83D\uDE00""#].as_slice()), "\u{1F600}");
-    }
-
-    #[test]
-    fn lone_surrogate_is_replaced() {
-        assert_eq!(joined([r#""\ud83d""#, r#""x""#].as_slice()), "\u{FFFD}x");
-        assert_eq!(joined([r#""\ude00\ud83d""#].as_slice()), "\u{FFFD}\u{FFFD}");
-        assert_eq!(parse_lossy(br#"{"a":["\ud83d"]}"#).unwrap()["a"][0], "\u{FFFD}");
-    }
-
-    #[test]
-    fn escaped_backslash_is_kept() {
-        assert_eq!(joined([r#""\\ud83d""#].as_slice()), r"\ud83d");
-        assert_eq!(joined(["\"\u{100000}\""].as_slice()), "\u{100000}");
+        assert_eq!(&*mended(br#"["\ud83d"]"#, None), "[\"\u{FFFD}\"]".as_bytes());
     }
 
     proptest! {
@@ -269,7 +175,8 @@ mod tests {
 
         #[test]
         fn garbage_never_panics(bytes in prop::collection::vec(prop_oneof![Just(b'\\'), Just(b'u'), Just(b'd'), Just(b'8'), any::<u8>()], 0..60)) {
-            let _ = parse(&bytes);
+            let _ = mended(&bytes, None);
+            let _ = mended(&bytes, Some(&mut 0xD83D));
         }
     }
 }

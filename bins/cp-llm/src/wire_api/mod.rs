@@ -44,12 +44,13 @@ pub(crate) enum TextKind {
 pub(crate) type OnText<'a> = dyn FnMut(TextKind, &str) -> Result<()> + 'a;
 
 /// The batch API of a provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BatchApi {
-    /// Requests are sent in one body: Message Batches of Anthropic.
-    Inline,
-    /// Requests are uploaded as a file: the Batch API of `OpenAI`.
-    File,
+#[derive(Clone, Copy)]
+pub(crate) struct BatchApi {
+    /// The requests are uploaded as a file first.
+    pub has_file: bool,
+    /// The path of all batches, and the page where a person sees them.
+    pub path: &'static str,
+    pub console: &'static str,
 }
 
 /// One request to a model.

@@ -9,8 +9,8 @@ use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::Body;
 use super::openai_message::Message;
 use super::{
-    ApiFacts, BatchApi, Decoder, Media, OnText, Part, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
-    count_of, data_url, file_name, media, text_of, with_cached, with_function,
+    ApiFacts, BatchApi, Decoder, Media, Part, Partial, Payload, Request, UpstreamError, WireApi, bad_answer, count_of,
+    data_url, file_name, media, text_of, with_cached, with_function,
 };
 
 pub(crate) struct OpenAi {
@@ -31,7 +31,7 @@ pub(super) static FACTS: ApiFacts = ApiFacts {
     default_path: "/v1",
     models_path: "/models",
     key_header: ("authorization", "Bearer "),
-    batch_api: Some(BatchApi::File),
+    batch_api: Some(BatchApi { has_file: true, path: "/batches", console: "https://platform.openai.com/batches" }),
 };
 
 impl WireApi for OpenAi {
@@ -201,10 +201,10 @@ struct ChatDecoder {
 }
 
 impl ChatDecoder {
-    fn choice(&mut self, choice: &Value, delta: &Value, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
-        self.message.delta(delta, piece, &mut self.partial, show)?;
+    fn choice(&mut self, choice: &Value, delta: &Value) -> Result<()> {
+        self.message.delta(delta, &mut self.partial)?;
         if let Some(reason) = text_of(choice, "finish_reason").filter(|reason| !reason.is_empty()) {
-            self.message.end(&mut self.partial, show)?;
+            self.message.end(&mut self.partial);
             let is_refused = !self.message.refusal.is_empty();
             self.partial.stop = Some(if is_refused { "refusal" } else { reason }.to_owned());
         }
@@ -228,7 +228,7 @@ impl Decoder for ChatDecoder {
         let Some(choice) = body.value.pointer("/choices/0") else {
             return Err(bad_answer("invalid_json", "the answer has no choices"));
         };
-        self.head(body.value);
+        self.head(&body.value);
         self.partial.ended = true;
         let mut message = choice["message"].clone();
         // Each element of a whole message is a separate call.
@@ -236,15 +236,15 @@ impl Decoder for ChatDecoder {
         for (index, call) in calls.filter_map(Value::as_object_mut).enumerate() {
             call.insert("index".to_owned(), index.into());
         }
-        self.choice(choice, &message, body, &mut |_, _| Ok(()))
+        self.choice(choice, &message)
     }
 
-    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
-        self.head(event.value);
+    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
+        self.head(&event.value);
         // The first choice is the only one that was requested. The usage follows the finish reason, so the stream ends
         // only at `[DONE]` or its end.
         if let Some(choice) = event.value.pointer("/choices/0").filter(|choice| count_of(choice, "/index") == 0) {
-            self.choice(choice, &choice["delta"], event, show)?;
+            self.choice(choice, &choice["delta"])?;
         }
         // Some servers do not send `[DONE]`. The usage is in the last chunk.
         self.partial.ended = self.partial.stop.is_some() && self.partial.usage.is_some();

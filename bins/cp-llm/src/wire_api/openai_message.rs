@@ -6,8 +6,7 @@ use cp_common::wire::raw;
 use serde_json::{Map, Value, json};
 
 use super::answer::{complete_arguments, fresh_id};
-use super::json::TextBuffer;
-use super::{Call, OnText, Part, PartContent, Partial, Payload, text_of};
+use super::{Call, Part, PartContent, Partial, text_of};
 
 /// Members with reasoning. They are sent back under the same name.
 const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
@@ -21,11 +20,12 @@ pub(super) struct Message {
     lead: Lead,
     /// The text that may be a part of a tag.
     held: String,
-    thoughts: Vec<(&'static str, TextBuffer)>,
+    thoughts: Vec<(&'static str, String)>,
     /// Signed reasoning of `OpenRouter`.
     details: Vec<Value>,
-    chunks: Vec<Chunk>,
-    pub refusal: TextBuffer,
+    /// The parts of the content. Reasoning of Mistral's models has no block yet.
+    chunks: Vec<Part>,
+    pub refusal: String,
     annotations: Vec<Value>,
     calls: Vec<PartialToolCall>,
 }
@@ -42,83 +42,69 @@ enum Lead {
     Answer,
 }
 
-/// A part of the content.
-enum Chunk {
-    Text(TextBuffer),
-    /// Reasoning of Mistral's models.
-    Thinking(TextBuffer),
-    Other(Value),
-}
-
 /// A tool call whose arguments are incomplete.
 #[derive(Default)]
 struct PartialToolCall {
     index: Option<u64>,
     id: String,
     name: String,
-    arguments: TextBuffer,
+    arguments: String,
     /// Members that are not in the API.
     more: Map<String, Value>,
     more_of_function: Map<String, Value>,
 }
 
 impl Message {
-    /// Adds a delta and passes on its text.
-    pub(super) fn delta(
-        &mut self,
-        delta: &Value,
-        piece: &Payload<'_>,
-        partial: &mut Partial,
-        show: &mut OnText<'_>,
-    ) -> Result<()> {
+    /// Adds a delta.
+    pub(super) fn delta(&mut self, delta: &Value, partial: &mut Partial) -> Result<()> {
         // Some servers send the same reasoning under both names.
         let mut is_shown = false;
         for name in THOUGHTS {
             if let Some(text) = text_of(delta, name).filter(|text| !text.is_empty()) {
                 if !std::mem::replace(&mut is_shown, true) {
-                    partial.think(text, piece.has_halves, show)?;
+                    partial.thinking.push_str(text);
                 }
-                self.thought(name).push(text, piece.has_halves);
+                self.thought(name).push_str(text);
             }
         }
         for detail in delta["reasoning_details"].as_array().into_iter().flatten() {
             self.detail(detail);
             if self.thoughts.is_empty() {
                 let text = text_of(detail, "text").or_else(|| text_of(detail, "summary"));
-                partial.think(text.unwrap_or_default(), piece.has_halves, show)?;
+                partial.thinking.push_str(text.unwrap_or_default());
             }
         }
         match &delta["content"] {
-            Value::String(text) => self.text(text, piece.has_halves, partial, show)?,
+            Value::String(text) => self.text(text, partial),
             Value::Array(chunks) => {
                 for chunk in chunks {
-                    self.chunk(chunk, piece, partial, show)?;
+                    self.chunk(chunk, partial)?;
                 }
             }
             _ => {}
         }
         if let Some(text) = text_of(delta, "refusal") {
-            self.refusal.push(text, piece.has_halves);
-            partial.show(text, piece.has_halves, show)?;
+            self.refusal.push_str(text);
+            partial.text.push_str(text);
         }
         self.annotations.extend(delta["annotations"].as_array().into_iter().flatten().cloned());
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
-            self.call(call, piece.has_halves);
+            self.call(call);
         }
         Ok(())
     }
 
     /// The reasoning that is sent back under this name.
-    fn thought(&mut self, name: &'static str) -> &mut TextBuffer {
+    fn thought(&mut self, name: &'static str) -> &mut String {
         let known = self.thoughts.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
-            self.thoughts.push((name, TextBuffer::default()));
+            self.thoughts.push((name, String::default()));
             self.thoughts.len() - 1
         });
         &mut self.thoughts[known].1
     }
 
     /// Adds text of the content: reasoning between tags at its beginning, else the answer.
-    fn text(&mut self, text: &str, has_halves: bool, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+    fn text(&mut self, text: &str, partial: &mut Partial) {
         let [open, close] = TAGS;
         self.held.push_str(text);
         if self.lead == Lead::Start {
@@ -126,7 +112,7 @@ impl Message {
             if let Some(rest) = begun.strip_prefix(open) {
                 (self.lead, self.held) = (Lead::Thinking, rest.to_owned());
             } else if open.starts_with(begun) {
-                return Ok(());
+                return;
             } else {
                 self.lead = Lead::Answer;
             }
@@ -137,10 +123,10 @@ impl Message {
             let start = || self.held.char_indices().map(|(at, _)| at).rev().take(close.len()).filter(is_end).last();
             let end = found.or_else(start).unwrap_or(self.held.len());
             let thought: String = self.held.drain(..end).collect();
-            self.thought(THOUGHTS[0]).push(&thought, has_halves);
-            partial.think(&thought, has_halves, show)?;
+            self.thought(THOUGHTS[0]).push_str(&thought);
+            partial.thinking.push_str(&thought);
             if found.is_none() {
-                return Ok(());
+                return;
             }
             self.held.drain(..close.len());
             self.lead = Lead::Closed;
@@ -148,60 +134,54 @@ impl Message {
         if self.lead == Lead::Closed {
             self.held.drain(..self.held.len() - self.held.trim_start().len());
             if self.held.is_empty() {
-                return Ok(());
+                return;
             }
             self.lead = Lead::Answer;
         }
         let text = std::mem::take(&mut self.held);
-        self.answer(&text, has_halves, partial, show)
+        self.answer(&text, partial);
     }
 
     /// Adds the text that was held back, because no more follows.
-    pub(super) fn end(&mut self, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+    pub(super) fn end(&mut self, partial: &mut Partial) {
         let text = std::mem::take(&mut self.held);
         if self.lead == Lead::Thinking {
-            self.thought(THOUGHTS[0]).push(&text, false);
-            return partial.think(&text, false, show);
+            self.thought(THOUGHTS[0]).push_str(&text);
+            partial.thinking.push_str(&text);
+            return;
         }
-        self.answer(&text, false, partial, show)
+        self.answer(&text, partial);
     }
 
-    fn answer(&mut self, text: &str, has_halves: bool, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
+    fn answer(&mut self, text: &str, partial: &mut Partial) {
         if text.is_empty() {
-            return Ok(());
+            return;
         }
-        if !matches!(self.chunks.last(), Some(Chunk::Text(_))) {
-            self.chunks.push(Chunk::Text(TextBuffer::default()));
+        match self.chunks.last_mut() {
+            Some(Part { content: PartContent::Text(last, _), .. }) => last.push_str(text),
+            _ => self.chunks.push(Part { content: PartContent::Text(text.to_owned(), Vec::new()), raw: None }),
         }
-        if let Some(Chunk::Text(last)) = self.chunks.last_mut() {
-            last.push(text, has_halves);
-        }
-        partial.show(text, has_halves, show)
+        partial.text.push_str(text);
     }
 
-    fn chunk(
-        &mut self,
-        chunk: &Value,
-        piece: &Payload<'_>,
-        partial: &mut Partial,
-        show: &mut OnText<'_>,
-    ) -> Result<()> {
+    fn chunk(&mut self, chunk: &Value, partial: &mut Partial) -> Result<()> {
         match (text_of(chunk, "type"), &chunk["thinking"]) {
             (Some("text"), _) => {
-                self.text(text_of(chunk, "text").unwrap_or_default(), piece.has_halves, partial, show)?;
+                self.text(text_of(chunk, "text").unwrap_or_default(), partial);
             }
             (Some("thinking"), Value::Array(thoughts)) if thoughts.iter().all(|thought| thought["type"] == "text") => {
-                if !matches!(self.chunks.last(), Some(Chunk::Thinking(_))) {
-                    self.chunks.push(Chunk::Thinking(TextBuffer::default()));
-                }
-                if let Some(Chunk::Thinking(last)) = self.chunks.last_mut() {
-                    for text in thoughts.iter().filter_map(|thought| text_of(thought, "text")) {
-                        last.push(text, piece.has_halves);
-                        partial.think(text, piece.has_halves, show)?;
+                for text in thoughts.iter().filter_map(|thought| text_of(thought, "text")) {
+                    match self.chunks.last_mut() {
+                        Some(Part { content: PartContent::Thinking(last), .. }) => last.push_str(text),
+                        _ => self.chunks.push(Part { content: PartContent::Thinking(text.to_owned()), raw: None }),
                     }
+                    partial.thinking.push_str(text);
                 }
             }
-            _ => self.chunks.push(Chunk::Other(chunk.clone())),
+            (kind, _) => {
+                let content = PartContent::Other(kind.unwrap_or_default().to_owned());
+                self.chunks.push(part(content, chunk)?);
+            }
         }
         Ok(())
     }
@@ -227,7 +207,7 @@ impl Message {
         }
     }
 
-    fn call(&mut self, delta: &Value, has_halves: bool) {
+    fn call(&mut self, delta: &Value) {
         let id = text_of(delta, "id").filter(|id| !id.is_empty());
         let name = text_of(&delta["function"], "name").filter(|name| !name.is_empty());
         let index = delta.get("index").and_then(Value::as_u64);
@@ -249,9 +229,9 @@ impl Message {
             name.clone_into(&mut call.name);
         }
         match &delta["function"]["arguments"] {
-            Value::String(piece) => drop(call.arguments.push(piece, has_halves)),
+            Value::String(piece) => call.arguments.push_str(piece),
             // Some servers send the arguments as an object.
-            whole @ Value::Object(_) => drop(call.arguments.push(&whole.to_string(), false)),
+            whole @ Value::Object(_) => call.arguments.push_str(&whole.to_string()),
             _ => {}
         }
         let add = |more: &mut Map<String, Value>, from: &Value, known: &[&str]| {
@@ -269,11 +249,10 @@ impl Message {
     /// The parts, in the order of the members of a message.
     pub(super) fn parts(mut self, at_limit: bool) -> Result<Vec<Part>> {
         // A stream may end without a finish reason.
-        self.end(&mut Partial::default(), &mut |_, _| Ok(()))?;
+        self.end(&mut Partial::default());
         let mut parts = Vec::new();
         let has_thoughts = !self.thoughts.is_empty();
         for (name, text) in self.thoughts {
-            let text = text.finish();
             parts.push(part(PartContent::Thinking(text.clone()), &json!({ name: text }))?);
         }
         if !self.details.is_empty() {
@@ -282,23 +261,19 @@ impl Message {
             parts.push(part(PartContent::Thinking(text.collect()), &json!({ "reasoning_details": self.details }))?);
         }
         let mut annotations = self.annotations;
-        for chunk in self.chunks {
-            parts.push(match chunk {
-                Chunk::Text(text) => {
-                    Part { content: PartContent::Text(text.finish(), std::mem::take(&mut annotations)), raw: None }
+        for mut chunk in self.chunks {
+            match &mut chunk.content {
+                PartContent::Text(_, citations) => *citations = std::mem::take(&mut annotations),
+                PartContent::Thinking(text) => {
+                    let own = json!({"type": "thinking", "thinking": [{"type": "text", "text": text}]});
+                    chunk.raw = Some(raw(&own)?);
                 }
-                Chunk::Thinking(text) => {
-                    let text = text.finish();
-                    let raw = json!({"type": "thinking", "thinking": [{"type": "text", "text": text}]});
-                    part(PartContent::Thinking(text), &raw)?
-                }
-                Chunk::Other(chunk) => {
-                    part(PartContent::Other(text_of(&chunk, "type").unwrap_or_default().to_owned()), &chunk)?
-                }
-            });
+                _ => {}
+            }
+            parts.push(chunk);
         }
         if !self.refusal.is_empty() {
-            let text = self.refusal.finish();
+            let text = self.refusal;
             parts.push(part(PartContent::Text(text.clone(), Vec::new()), &json!({ "refusal": text }))?);
         }
         for call in self.calls {
@@ -314,7 +289,7 @@ fn part(content: PartContent, own: &Value) -> Result<Part> {
 
 impl PartialToolCall {
     fn part(self, at_limit: bool) -> Result<Option<Part>> {
-        let text = self.arguments.finish();
+        let text = self.arguments;
         let Some(input) = complete_arguments(&text, at_limit) else { return Ok(None) };
         let has_more = !self.more.is_empty() || !self.more_of_function.is_empty();
         // The server would refuse arguments that are not an object.

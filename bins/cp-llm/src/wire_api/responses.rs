@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::answer::complete_arguments;
 use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
-use super::json::{Body, TextBuffer};
+use super::json::Body;
 use super::openai::{FACTS, is_strict};
 use super::{
-    ApiFacts, Call, Decoder, Media, OnText, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi,
-    bad_answer, count_of, data_url, file_name, media, restarted, text_of, with_cached, with_function,
+    ApiFacts, Call, Decoder, Media, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
+    count_of, data_url, file_name, media, restarted, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Responses;
@@ -214,13 +214,12 @@ struct Item {
     given: Value,
     is_done: bool,
     /// The text or the arguments from deltas.
-    pieces: TextBuffer,
+    pieces: String,
 }
 
 impl Item {
     fn part(self, at_limit: bool) -> Result<Option<Part>> {
-        let Self { given: mut item, is_done, pieces } = self;
-        let text = pieces.finish();
+        let Self { given: mut item, is_done, pieces: text } = self;
         if !is_done && item["type"] == "function_call" {
             item["arguments"] = text.into();
         } else if !is_done {
@@ -279,7 +278,7 @@ impl ResponsesDecoder {
         let output = response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
         // Some servers omit the items that they sent before.
         if !output.is_empty() {
-            let done = |item: &Value| Item { given: item.clone(), is_done: true, pieces: TextBuffer::default() };
+            let done = |item: &Value| Item { given: item.clone(), is_done: true, pieces: String::new() };
             self.items = (0..).zip(output.iter().map(done)).collect();
         }
         let parts = self.items.values().flat_map(|item| item.given["content"].as_array().into_iter().flatten());
@@ -295,14 +294,14 @@ impl Decoder for ResponsesDecoder {
             return Err(bad_answer("invalid_json", "the answer has no output"));
         }
         if body.value["status"] == "failed" {
-            return Err(failure(body.value));
+            return Err(failure(&body.value));
         }
-        self.response(body.value);
+        self.response(&body.value);
         Ok(())
     }
 
-    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
-        let data = event.value;
+    fn event(&mut self, event: &Payload<'_>) -> Result<bool> {
+        let data = &event.value;
         let item = self.items.entry(count_of(data, "/output_index"));
         let delta = text_of(data, "delta").unwrap_or_default();
         match text_of(data, "type") {
@@ -313,18 +312,18 @@ impl Decoder for ResponsesDecoder {
             }
             Some(kind @ ("response.output_text.delta" | "response.refusal.delta")) => {
                 self.is_refused |= kind == "response.refusal.delta";
-                item.or_default().pieces.push(delta, event.has_halves);
-                self.partial.show(delta, event.has_halves, show)?;
+                item.or_default().pieces.push_str(delta);
+                self.partial.text.push_str(delta);
             }
             Some("response.reasoning_summary_text.delta" | "response.reasoning_text.delta") => {
-                self.partial.think(delta, event.has_halves, show)?;
+                self.partial.thinking.push_str(delta);
             }
             // Parts of a summary are paragraphs.
             Some("response.reasoning_summary_part.added") if count_of(data, "/summary_index") > 0 => {
-                self.partial.think("\n\n", event.has_halves, show)?;
+                self.partial.thinking.push_str("\n\n");
             }
             Some("response.function_call_arguments.delta") => {
-                item.or_default().pieces.push(delta, event.has_halves);
+                item.or_default().pieces.push_str(delta);
             }
             Some("response.output_item.added") => item.or_default().given = data["item"].clone(),
             // Some servers send the arguments only in this event.

@@ -1,6 +1,5 @@
 //! The endpoint of a server: its URL, whether the policy permits it, and the headers of `--header-file`.
 
-use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -26,7 +25,7 @@ impl Address {
             return Err(Error::usage("the URL holds a name or a password").hint("put them into a file: --header-file"));
         }
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        let is_loopback = client::is_loopback(&host);
         if !is_loopback && uri.scheme_str() == Some("http") {
             return Err(Error::new(Code::Forbidden, format!("{host} would be reached without encryption"))
                 .with("rule", "mcp.encryption")

@@ -41,8 +41,7 @@ impl Remote {
     ) -> Result<Self> {
         // The gate limits the time of requests; this limit is for notifications.
         let timeouts = Timeouts { total: table.call_limit() + table.start_limit(), idle: None };
-        // A server on this machine is reached without a proxy.
-        let variable = |name: &str| if address.is_loopback { None } else { std::env::var(name).ok() };
+        let variable = |name: &str| std::env::var(name).ok();
         let link = Arc::new(Link {
             name: name.to_owned(),
             client: Client::new("cp-mcp", &address.url, timeouts, MOST, variable)?,

@@ -1,13 +1,12 @@
-//! The budget file: limits, sums, reservations and the pause. Processes share it: it is replaced as a whole under a
+//! The budget file: limits, sums and reservations. Processes share it: it is replaced as a whole under a
 //! lock, and a file with other content is never written. A process with a budget of its own keeps the content in
 //! memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use chrono::{DateTime, Utc};
 use cp_common::home::{locked, write_whole};
 use cp_common::wire::Usage;
 use cp_common::{Error, Result};
@@ -39,8 +38,7 @@ pub(super) struct Limit {
 #[serde(deny_unknown_fields)]
 pub(super) struct Reservation {
     pub owner: Owner,
-    pub tokens: u64,
-    pub usd: f64,
+    pub amount: Amount,
 }
 
 /// The process that made a reservation. Process ids are used again, so its start time belongs to it, in clock ticks
@@ -59,9 +57,6 @@ pub(super) struct BudgetFile {
     pub limit: Limit,
     pub spent: Amount,
     pub reserved: Vec<Reservation>,
-    /// No request is sent before this time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_before: Option<String>,
 }
 
 impl Amount {
@@ -107,44 +102,30 @@ impl BudgetFile {
         }
         let content: Self = serde_json::from_slice(text).map_err(|why| why.to_string())?;
         let limit = Amount { usd: content.limit.usd.unwrap_or(0.0), tokens: 0 };
-        let mut amounts = content.reserved.iter().map(Reservation::amount).chain([content.spent, limit]);
-        if content.not_before.is_some() && content.pause_end().is_none() {
-            return Err("`not_before` is not a time".to_owned());
-        }
+        let mut amounts = content.reserved.iter().map(|one| one.amount).chain([content.spent, limit]);
         if amounts.all(Amount::is_valid) { Ok(content) } else { Err("an amount of dollars is not valid".to_owned()) }
-    }
-
-    /// The end of the pause of all processes.
-    pub(super) fn pause_end(&self) -> Option<DateTime<Utc>> {
-        Some(DateTime::parse_from_rfc3339(self.not_before.as_ref()?).ok()?.to_utc())
     }
 
     /// The amount that is spent or reserved.
     pub(super) fn taken(&self) -> Amount {
-        self.reserved.iter().map(Reservation::amount).fold(self.spent, Amount::plus)
+        self.reserved.iter().map(|one| one.amount).fold(self.spent, Amount::plus)
     }
 
     /// Counts the reservations of these owners as spent, because their requests may have been paid for.
     pub(super) fn count_as_spent(&mut self, is_counted: impl Fn(&Owner) -> bool) {
         for reserved in self.reserved.extract_if(.., |reserved| is_counted(&reserved.owner)) {
-            self.spent = self.spent.plus(reserved.amount());
+            self.spent = self.spent.plus(reserved.amount);
         }
     }
 
     /// Replaces the reservation of a request by the amount that it used.
     pub(super) fn settle(&mut self, owner: Owner, reserved: Amount, used: Amount) {
-        match self.reserved.iter().position(|one| one.owner == owner && one.amount() == reserved) {
+        match self.reserved.iter().position(|one| one.owner == owner && one.amount == reserved) {
             Some(at) => drop(self.reserved.remove(at)),
             // A process that cannot see the owner, as in another container, has counted the reservation as spent.
             None => self.spent = self.spent.minus(reserved),
         }
         self.spent = self.spent.plus(used);
-    }
-}
-
-impl Reservation {
-    fn amount(&self) -> Amount {
-        Amount { usd: self.usd, tokens: self.tokens }
     }
 }
 
@@ -170,59 +151,41 @@ fn start_time(pid: u32) -> Option<u64> {
     if fields.next()? == "Z" { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// The path of a budget file that processes share.
-pub(super) struct SharedFile {
-    path: PathBuf,
-}
-
-impl SharedFile {
-    /// Opens or creates the budget file at a path.
-    pub(super) fn at(path: &Path) -> Result<Self> {
-        let of = |e: std::io::Error| Error::io("the budget file", e).in_file(path).fatal();
-        match path.metadata() {
-            Ok(found) if !found.is_file() => return Err(not_a_budget_file(path, "it is not a regular file")),
-            Ok(_) => {}
-            Err(_) => drop(open(path).map_err(of)?),
-        }
-        // The target of a symbolic link is replaced, not the link.
-        Ok(Self { path: path.canonicalize().map_err(of)? })
-    }
-
-    /// Changes the content, and returns after it was synced.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
-        let file = locked(&self.path, || open(&self.path).map_err(|e| self.wrong(e)))?;
-        let before = self.parsed(&file)?;
-        let mut content = before.clone();
-        let outcome = change(&mut content);
-        if content != before {
-            let mut text = serde_json::to_vec(&content).map_err(|e| Error::io("the budget file", e).fatal())?;
-            text.push(b'\n');
-            write_whole(&self.path, &text).map_err(Error::fatal)?;
-        }
-        Ok(outcome)
-    }
-
-    /// Reads the content. The file is replaced as a whole, so no lock is needed.
-    pub(super) fn read(&self) -> Result<BudgetFile> {
-        self.parsed(&open(&self.path).map_err(|e| self.wrong(e))?)
-    }
-
-    fn parsed(&self, file: &File) -> Result<BudgetFile> {
-        let mut text = Vec::new();
-        file.take(LONGEST + 1).read_to_end(&mut text).map_err(|e| self.wrong(e))?;
-        if text.len() as u64 > LONGEST {
-            return Err(not_a_budget_file(&self.path, "it is too long"));
-        }
-        BudgetFile::parse(&text).map_err(|why| not_a_budget_file(&self.path, &why))
-    }
-
-    fn wrong(&self, e: std::io::Error) -> Error {
-        Error::io("the budget file", e).in_file(&self.path).fatal()
+/// Creates the budget file at a path, unless it is there.
+pub(super) fn create(path: &Path) -> Result<()> {
+    match path.metadata() {
+        Ok(found) if !found.is_file() => Err(not_a_budget_file(path, "it is not a regular file")),
+        Ok(_) => Ok(()),
+        Err(_) => open(path).map(drop),
     }
 }
 
-fn open(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+/// Changes the content, and returns after it was synced.
+pub(super) fn change<T>(path: &Path, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
+    let file = locked(path, || open(path))?;
+    let mut text = Vec::new();
+    (&file).take(LONGEST + 1).read_to_end(&mut text).map_err(|e| failed(path, e))?;
+    if text.len() as u64 > LONGEST {
+        return Err(not_a_budget_file(path, "it is too long"));
+    }
+    let before = BudgetFile::parse(&text).map_err(|why| not_a_budget_file(path, &why))?;
+    let mut content = before.clone();
+    let outcome = change(&mut content);
+    if content != before {
+        let mut text = serde_json::to_vec(&content).map_err(|e| failed(path, e.into()))?;
+        text.push(b'\n');
+        write_whole(path, &text).map_err(Error::fatal)?;
+    }
+    Ok(outcome)
+}
+
+fn open(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    opened.map_err(|e| failed(path, e))
+}
+
+pub(super) fn failed(path: &Path, e: std::io::Error) -> Error {
+    Error::io("the budget file", e).in_file(path).fatal()
 }
 
 fn not_a_budget_file(path: &Path, why: &str) -> Error {

@@ -10,12 +10,11 @@ use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use cp_common::wire::Usage;
-use cp_common::{Code, Error, Result, clock, signals};
+use cp_common::{Code, Error, Result, signals};
 
 pub(super) use self::file::Amount;
-use self::file::{BudgetFile, Limit, Owner, Reservation, SharedFile};
+use self::file::{BudgetFile, Limit, Owner, Reservation};
 use crate::command_line::command_with_limits;
 
 /// The interval for checking whether other processes released their reservations.
@@ -44,7 +43,7 @@ pub(crate) struct Budget {
 /// The storage of a budget.
 enum Storage {
     Memory(Mutex<BudgetFile>),
-    Shared(SharedFile),
+    Shared(PathBuf),
 }
 
 /// The state of this process.
@@ -73,7 +72,11 @@ impl Budget {
         let storage = match &options.file {
             None if given.is_none() && policy_usd.is_none() => return Ok(None),
             None => Storage::Memory(Mutex::default()),
-            Some(file) => Storage::Shared(SharedFile::at(file)?),
+            Some(path) => {
+                file::create(path)?;
+                // The target of a symbolic link is replaced, not the link.
+                Storage::Shared(path.canonicalize().map_err(|e| file::failed(path, e))?)
+            }
         };
         let mut budget =
             Self { limit: given, storage, owner: Owner::this(), state: Mutex::default(), settled: Condvar::new() };
@@ -102,24 +105,6 @@ impl Budget {
         let state = self.lock();
         let Amount { usd, tokens } = state.answered;
         Some(Amount { usd: usd / f64::from(state.answers), tokens: tokens.checked_div(state.answers.into())? })
-    }
-
-    /// The rest of the pause of all processes that share the file.
-    pub(super) fn remaining_pause(&self) -> Result<Duration> {
-        let Storage::Shared(file) = &self.storage else { return Ok(Duration::ZERO) };
-        Ok(file.read()?.pause_end().map_or(Duration::ZERO, |end| (end - now()).to_std().unwrap_or_default()))
-    }
-
-    /// Pauses all processes that share the file.
-    pub(super) fn pause(&self, length: Duration) -> Result<()> {
-        let Storage::Shared(file) = &self.storage else { return Ok(()) };
-        let length = TimeDelta::from_std(length).unwrap_or(TimeDelta::MAX);
-        let end = now().checked_add_signed(length).unwrap_or(DateTime::<Utc>::MAX_UTC);
-        file.change(|content| {
-            if content.pause_end().is_none_or(|known| known < end) {
-                content.not_before = Some(end.to_rfc3339_opts(SecondsFormat::Millis, true));
-            }
-        })
     }
 
     /// Reserves the estimated cost of a request. Waits while others have reserved the rest, and reports that if they
@@ -153,7 +138,7 @@ impl Budget {
                 content.count_as_spent(|owner| !owner.is_alive());
                 return Some(content.spent);
             }
-            content.reserved.push(Reservation { owner: self.owner, tokens: estimate.tokens, usd: estimate.usd });
+            content.reserved.push(Reservation { owner: self.owner, amount: estimate });
             None
         })
     }
@@ -209,7 +194,7 @@ impl Budget {
     fn change<T>(&self, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
         match &self.storage {
             Storage::Memory(content) => Ok(change(&mut content.lock().unwrap_or_else(PoisonError::into_inner))),
-            Storage::Shared(file) => file.change(change),
+            Storage::Shared(path) => file::change(path, change),
         }
     }
 
@@ -242,9 +227,4 @@ fn missing_usage_error() -> Error {
     Error::config("the backend does not report usage, so a budget cannot be enforced")
         .hint("remove --budget-usd and --budget-tokens (and budget_usd from the policy), or use a backend that reports usage")
         .fatal()
-}
-
-fn now() -> DateTime<Utc> {
-    let now = i64::try_from(clock::unix_milliseconds()).ok().and_then(DateTime::from_timestamp_millis);
-    now.unwrap_or(DateTime::<Utc>::MAX_UTC)
 }

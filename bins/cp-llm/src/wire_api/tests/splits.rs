@@ -55,8 +55,7 @@ fn here(api: &str) -> Origin {
 /// The answer in a whole body.
 pub(super) fn whole(name: &str, body: &str) -> Answer {
     let mut decoder = api(name).decoder();
-    let value: Value = serde_json::from_str(body).unwrap();
-    decoder.whole(&Payload { value: &value, bytes: body.as_bytes(), has_halves: false }).unwrap();
+    decoder.whole(&Payload::parse(body.as_bytes(), None).unwrap()).unwrap();
     finish(decoder.as_mut(), &here(name)).unwrap()
 }
 
