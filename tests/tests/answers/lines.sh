@@ -342,10 +342,6 @@ cp-shell init >/dev/null; cp-shell register default --yes
 cp-shell update
 cp-shell --version | cut -d' ' -f2 >latest; cp-shell update --check --from .
 
-# cp-shell reset
-session; cp-shell reset --dry-run
-session; cp-shell reset --confirm $(cp-shell reset --dry-run | token)
-
 # cp-toolloop
 cp-toolloop --backend stub -- hello
 play; cp-toolloop --backend stub --stub-script script -- hello

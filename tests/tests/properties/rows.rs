@@ -107,7 +107,6 @@ const MORE: [[&str; 4]; 17] = [
     ["cp-shell config get", "", "tier", ""],
     ["cp-shell config agent", "", "default soul", ""],
     ["cp-shell register", "echo $N >$PWD/p$N.md", "--yes $PWD/p$N.md", ""],
-    ["cp-shell reset", "", "--session $S --dry-run", ""],
     [
         "cp-shell update",
         "cp-shell --version | cut -d' ' -f2 >latest",

@@ -71,8 +71,6 @@ commands! {
     "agent a agents" "[NAME]" "show the agent, or switch to another one" None, Query core::agent;
     "ctx context" "[persistent|isolated]" "show or set whether the conversation is sent" None, Query core::mode;
     "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(hub::explain(state));
-    "sessions ls" "[N]" "list the newest sessions" None, Query sessions::list;
-    "switch resume open" "ID|NAME" "continue another session" None, Append sessions::switch;
     "undo rewind" "[RUN]" "put back the files that the last turn with tools changed" None, Write sessions::undo;
     "diff d" "[RUN]" "show what the last turn with tools changed" None, Query sessions::diff;
     "model" "[MODEL]" "show or choose the model" None, Query core::model;
@@ -300,7 +298,7 @@ mod tests {
         for (line, from, words) in [
             (":he", 1, "help"),
             ("/expo", 1, "export,export-session"),
-            (":help sw", 6, "switch"),
+            (":help und", 6, "undo"),
             ("hello", 5, ""),
             ("me@ex", 5, ""),
             (":nothing x", 1, ""),
