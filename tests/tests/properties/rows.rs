@@ -76,7 +76,6 @@ const ROWS: [[&str; 4]; 60] = [
         "--backend openai --model m --keep 2 $S",
     ],
     ["cp-session search", "", "a", ""],
-    ["cp-session check", "", "$S", ""],
     ["cp-session remember", "", "--kind note -- m", "--kind note"],
     ["cp-session recall", "", "--kind note m", ""],
     ["cp-session show", "", "$S", ""],
