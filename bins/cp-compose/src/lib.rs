@@ -41,8 +41,7 @@ pub struct Cli {
 
 /// Runs the program.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
-    let Cli { args } = cli;
-    compose::run(&args, context)
+    compose::run(&cli.args, context)
 }
 
 fn checks(context: &mut Context) -> Vec<Check> {
