@@ -41,7 +41,8 @@ pub struct Cli {
 
 /// Runs the program.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
-    compose::run(&cli.args, context)
+    let Cli { args } = cli;
+    compose::run(&args, context)
 }
 
 fn checks(context: &mut Context) -> Vec<Check> {

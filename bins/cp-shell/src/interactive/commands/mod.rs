@@ -84,7 +84,7 @@ commands! {
     "nd+" "TEXT" "save a note for developers" Some(Memory), Append memory::add_developer_note;
     "signals sig signal" "" "show the signals of the session" Some(Signals), Query |state, _| Ok(core::signals(state));
     "trust t" "" "show the share of calls that were not denied" Some(Trust), Query |state, _| Ok(core::trust(state));
-    "learn l" "[LESSON]" "save a lesson in the memory of the home" Some(Trust), Append memory::learn;
+    "learn l" "LESSON" "save a lesson in the memory of the home" Some(Trust), Append memory::learn;
     "pkg packages package pkgs" "[PKG-ID]" "list the packages, or show one" Some(PackageMgt), Query |state, argument| run::query(state, "pkg", argument);
     "ledger log" "[TYPE] [N]" "show the newest entries of a ledger" Some(Ledger), Query |state, argument| run::query(state, "ledger", argument);
     "gate gates" "[GATE]" "show the gates and their failures" Some(Governance), Query |state, argument| run::query(state, "gate", argument);
