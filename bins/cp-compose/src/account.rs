@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cp_common::wire::{Prompt, Reply, estimated_tokens};
 use cp_ledger::format::line::Hash;
-use cp_redact::{MARK_START, Redactor};
+use cp_redact::MARK_START;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -98,27 +98,6 @@ fn kinds(text: &[u8]) -> BTreeMap<String, u32> {
         *counts.entry(kind.to_owned()).or_default() += 1;
     }
     counts
-}
-
-/// Removes secrets from text for a model, unless disabled. The rules are loaded at the first use.
-pub(crate) struct Cleaner {
-    redactor: Option<Redactor>,
-    off: bool,
-}
-
-impl Cleaner {
-    /// With `off`, texts are not changed.
-    pub(crate) const fn new(off: bool) -> Self {
-        Self { redactor: None, off }
-    }
-
-    /// Returns the text without secrets, and their number.
-    pub(crate) fn clean(&mut self, text: &str) -> (String, u32) {
-        if self.off {
-            return (text.to_owned(), 0);
-        }
-        self.redactor.get_or_insert_with(Redactor::from_environment).redact_text(text)
-    }
 }
 
 /// The account of a prompt, for `--explain`.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cp_common::home::{DEFAULT_AGENT, Home};
+use cp_common::home::{DEFAULT_AGENT, Home, is_id};
 use cp_common::{Code, Result};
 use cp_policy::prompts::Prompts;
 use cp_policy::template;
@@ -44,11 +44,9 @@ impl Agent {
     /// Reads an agent and all its files.
     pub(crate) fn load(id: &str, home: &Home) -> Result<Self> {
         let mut registry = home.agents::<Registered>()?;
-        let is_name =
-            !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
         let directory = home.path("agents").join(id);
         let entry = registry.remove(id);
-        if !is_name || (entry.is_none() && id != DEFAULT_AGENT && !directory.is_dir()) {
+        if !is_id(id) || (entry.is_none() && id != DEFAULT_AGENT && !directory.is_dir()) {
             return Err(home.unknown_agent(id, registry.keys()));
         }
         let Registered { soul, model } = entry.unwrap_or_default();

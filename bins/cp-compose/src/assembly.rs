@@ -1,19 +1,21 @@
 //! The common part of all prompts of a command line: the agent, the system text and the history; and their options.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::text_or_file;
 use cp_common::home::DEFAULT_AGENT;
 use cp_common::home::config::Origin;
-use cp_common::wire::{Block, Content, Prompt, ToolSpec, Turn};
+use cp_common::wire::{Block, Content, Prompt, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_policy::prompts::Prompts;
 use cp_policy::{GovernedPrompts, Llm, Redact};
+use cp_redact::Redactor;
 use cp_table::Template;
 
-use crate::account::{Account, Cleaner};
+use crate::account::Account;
 use crate::agent::{Agent, Governed};
 use crate::history::{self, Mode, Session, unfit_beginning};
 use crate::sources::{self, Attachment};
@@ -28,12 +30,11 @@ pub(crate) struct Assembly {
     preface: String,
     /// The blocks that go before it: images and documents.
     blocks: Vec<Block>,
-    /// The tools that the model may call.
-    pub(crate) tools: Vec<ToolSpec>,
     /// The variables of the command line.
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) account: Account,
-    cleaner: Cleaner,
+    /// Loaded at the first use; `None` if secrets are left in.
+    redactor: Option<LazyCell<Redactor>>,
     /// Where programs keep files for the time of a call.
     passing: PathBuf,
 }
@@ -55,10 +56,9 @@ impl Assembly {
             governed,
             preface: String::new(),
             blocks: Vec::new(),
-            tools: Vec::new(),
             variables,
             account,
-            cleaner: Cleaner::new(identity.no_redact),
+            redactor: (!identity.no_redact).then(|| LazyCell::new(Redactor::from_environment as fn() -> _)),
             passing: context.home.path("tmp"),
         };
         assembly.system = assembly.system_text(identity)?;
@@ -67,7 +67,7 @@ impl Assembly {
 
     fn system_text(&mut self, identity: &Identity) -> Result<Option<String>> {
         let mut texts: Vec<String> = Vec::new();
-        let Self { agent, account, cleaner, governed, .. } = self;
+        let Self { agent, account, redactor, governed, .. } = self;
         if let Some(governed) = governed {
             account.part("prompt", Some(governed.file.clone()), governed.text.as_bytes(), 0);
             texts.push(governed.text.clone());
@@ -79,7 +79,7 @@ impl Assembly {
             texts.push(soul.text.clone());
         }
         for file in &agent.context {
-            let (text, redactions) = cleaner.clean(&file.text);
+            let (text, redactions) = cleaned(redactor.as_ref(), &file.text);
             account.part("context", Some(file.file.display().to_string()), text.as_bytes(), redactions);
             texts.push(text);
         }
@@ -113,16 +113,9 @@ impl Assembly {
         Ok(())
     }
 
-    /// Puts AGENTS.md of the working directory before the user's text, like a context file.
-    pub(crate) fn add_project(&mut self, context: &Context) -> Result<()> {
-        let (file, text) = sources::instructions(context)?;
-        self.put("agents_md", &file, &text);
-        Ok(())
-    }
-
     /// Puts the text of a file before the user's text, without its secrets.
     fn put(&mut self, kind: &'static str, file: &Path, text: &str) {
-        let (text, redactions) = self.cleaner.clean(text);
+        let (text, redactions) = cleaned(self.redactor.as_ref(), text);
         // A pipe or temporary file is named by its content: with its path, equal prompts would differ.
         let is_passing =
             ["/dev".as_ref(), "/proc".as_ref(), self.passing.as_path()].iter().any(|at| file.starts_with(at));
@@ -146,17 +139,6 @@ impl Assembly {
         Ok(())
     }
 
-    /// Reads the tools that the model may call.
-    pub(crate) fn add_tools(&mut self, names: &[PathBuf]) -> Result<()> {
-        self.tools = sources::tools(names)?;
-        if !self.tools.is_empty() {
-            let text = cp_common::wire::raw(&self.tools)?;
-            let source = names.iter().map(|name| name.display().to_string()).collect::<Vec<_>>().join(", ");
-            self.account.part("tools", Some(source), text.get().as_bytes(), 0);
-        }
-        Ok(())
-    }
-
     /// Returns the memories about a text, and adds them to the account.
     pub(crate) fn recall(
         &mut self,
@@ -165,52 +147,32 @@ impl Assembly {
         account: &mut Account,
         context: &Context,
     ) -> Result<String> {
-        let memory = history::recall(kind, about, context)?;
-        if memory.items.is_empty() {
-            return Ok(String::new());
+        let text = history::recall(kind, about, context)?;
+        if text.is_empty() {
+            return Ok(text);
         }
-        let text = memory.items.iter().map(|item| item.text.as_str()).collect::<Vec<_>>().join("\n");
-        let (text, redactions) = self.cleaner.clean(&text);
+        let (text, redactions) = cleaned(self.redactor.as_ref(), &text);
         account.part("memory", Some(kind.to_owned()), text.as_bytes(), redactions);
         Ok(marked_off(&format!("memory/{kind}"), &text))
     }
 
     /// True if the prompts contain text that the caller did not write.
     pub(crate) fn holds_untrusted(&self) -> bool {
-        self.comes_before() || self.session.as_ref().is_some_and(|session| !session.messages.is_empty())
+        let has_history = self.session.as_ref().is_some_and(|session| !session.messages.is_empty());
+        has_history || !self.preface.is_empty() || !self.blocks.is_empty()
     }
 
     /// The prompt for a text and the memories about it.
     pub(crate) fn prompt_of(&self, text: &str, memory: &str) -> Prompt {
-        let content = self.before(memory, Content::Text(text.to_owned()));
-        self.prompt_with(vec![Turn::of("user", content)])
-    }
-
-    /// True if files or attachments precede the text.
-    pub(crate) fn comes_before(&self) -> bool {
-        !self.preface.is_empty() || !self.blocks.is_empty()
-    }
-
-    /// Puts the files, attachments and memories before a content.
-    pub(crate) fn before(&self, memory: &str, content: Content) -> Content {
-        let preface = format!("{}{memory}", self.preface);
-        match content {
-            Content::Text(text) if self.blocks.is_empty() => Content::Text(preface + &text),
-            Content::Text(text) => {
-                Content::Blocks(self.blocks.iter().cloned().chain([Block::text(&(preface + &text))]).collect())
-            }
-            Content::Blocks(blocks) => {
-                let preface = Some(preface.trim_end()).filter(|preface| !preface.is_empty()).map(Block::text);
-                Content::Blocks(self.blocks.iter().cloned().chain(preface).chain(blocks).collect())
-            }
-        }
-    }
-
-    /// The prompt that ends with these turns.
-    pub(crate) fn prompt_with(&self, turns: Vec<Turn>) -> Prompt {
+        let text = format!("{}{memory}{text}", self.preface);
+        let content = if self.blocks.is_empty() {
+            Content::Text(text)
+        } else {
+            Content::Blocks(self.blocks.iter().cloned().chain([Block::text(&text)]).collect())
+        };
         let mut messages = self.session.as_ref().map(|session| session.messages.clone()).unwrap_or_default();
         let history = messages.len();
-        messages.extend(turns);
+        messages.push(Turn::of("user", content));
         Prompt {
             agent: Some(self.agent.id.clone()),
             session_id: self.session.as_ref().map(|session| session.id.clone()),
@@ -218,11 +180,15 @@ impl Assembly {
             prompt_id: self.governed.as_ref().map(|governed| governed.id.clone()),
             messages,
             history,
-            tools: self.tools.clone(),
             model: self.agent.model.clone(),
             ..Prompt::default()
         }
     }
+}
+
+/// The text without secrets, and their number.
+fn cleaned(redactor: Option<&LazyCell<Redactor>>, text: &str) -> (String, u32) {
+    redactor.map_or_else(|| (text.to_owned(), 0), |redactor| redactor.redact_text(text))
 }
 
 fn load(past: &Past, account: &mut Account, context: &Context) -> Result<Session> {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use cp_common::context::given::{self, text_of};
 use cp_common::context::options::StreamOptions;
-use cp_common::home::DEFAULT_AGENT;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::{self, Kind};
@@ -48,9 +47,6 @@ pub(crate) struct Args {
     /// A file to send as context (repeatable)
     #[arg(long, value_name = "FILE", help_heading = "Context")]
     context: Vec<PathBuf>,
-    /// Send AGENTS.md of the working directory as context; it never becomes system text
-    #[arg(long, help_heading = "Context")]
-    agents_md: bool,
     /// A text, image or PDF to attach, - for standard input (repeatable)
     #[arg(long, value_name = "FILE", help_heading = "Context")]
     attach: Vec<PathBuf>,
@@ -60,9 +56,6 @@ pub(crate) struct Args {
     /// A template that produces the text
     #[arg(long, value_name = "FILE", help_heading = "Context")]
     template: Option<PathBuf>,
-    /// A file of tools that the model may call (repeatable)
-    #[arg(long = "tool-schemas", value_name = "FILE", help_heading = "Context")]
-    tools: Vec<PathBuf>,
     /// Print the source, size and hash of every part instead of the prompt
     #[arg(long, help_heading = "Output")]
     explain: bool,
@@ -81,10 +74,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         None => args.table.template(args.text.first())?,
     };
     let mut assembly = Assembly::new(&args.identity, &args.past, context)?;
-    assembly.add_tools(&args.tools)?;
-    if args.agents_md {
-        assembly.add_project(context)?;
-    }
     assembly.add_context(&args.context)?;
     assembly.attach(&args.attach)?;
     assembly.check_variables(template.as_ref())?;
@@ -109,7 +98,7 @@ fn source(args: &Args) -> Result<Source> {
     let whole = args.template.is_some() && !args.identity.var.is_empty() && !reads_rows;
     let source = if whole && source == Source::Input { Source::Argument(String::new()) } else { source };
     let system = args.identity.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
-    let files = [&args.context, &args.attach, &args.tools].into_iter().flatten().chain(&args.template);
+    let files = [&args.context, &args.attach].into_iter().flatten().chain(&args.template);
     let named = files.map(|file| file.as_os_str()).chain(system);
     given::check_input(named, !matches!(source, Source::Argument(_)))?;
     Ok(source)
@@ -132,55 +121,12 @@ struct Message {
 }
 
 impl Composer<'_> {
-    /// Extends a prompt that was read with the parts of this command line.
-    fn around(&mut self, data: &RawValue, account: &mut Account, context: &Context) -> Result<Prompt> {
-        if let Some(file) = &self.args.template {
-            return Err(Error::validation("a template accepts texts, messages and rows, not prompts").in_file(file));
-        }
-        let given = record::read::<Prompt>(data)?.checked()?;
-        let mut new = given.messages.get(given.history..).unwrap_or_default().to_vec();
-        let asked = cp_common::wire::raw(&new)?;
-        if let Some(question) = new.iter_mut().find(|turn| turn.is_question()) {
-            let memory = self.memory(&question.content.text(), account, context)?;
-            let own = std::mem::replace(&mut question.content, Content::Text(String::new()));
-            question.content = self.assembly.before(&memory, own);
-        } else if self.assembly.comes_before() {
-            return Err(Error::validation("the prompt has no question for the context"));
-        }
-        account.part("user", None, asked.get().as_bytes(), 0);
-        let added = self.assembly.prompt_with(new);
-        // The prompt keeps its history unless this command line names a session.
-        let (messages, history) = if added.session_id.is_some() {
-            (added.messages, added.history)
-        } else {
-            let earlier = given.messages.into_iter().take(given.history);
-            (earlier.chain(added.messages).collect(), given.history)
-        };
-        Ok(Prompt {
-            agent: added.agent.filter(|agent| agent != DEFAULT_AGENT).or(given.agent),
-            session_id: added.session_id.or(given.session_id),
-            // The id identifies the system text, so it is not kept with another text.
-            prompt_id: if added.system.is_some() { added.prompt_id } else { given.prompt_id },
-            system: added.system.or(given.system),
-            tools: if added.tools.is_empty() { given.tools } else { added.tools },
-            model: added.model.or(given.model),
-            messages,
-            history,
-            ..given
-        })
-    }
-
-    /// Returns the memories about a text, if requested.
-    fn memory(&mut self, text: &str, account: &mut Account, context: &Context) -> Result<String> {
-        match &self.args.memory {
-            Some(kind) => self.assembly.recall(kind, text, account, context),
-            None => Ok(String::new()),
-        }
-    }
-
     /// The prompt for a text.
     fn prompt_of(&mut self, text: &str, account: &mut Account, context: &Context) -> Result<Prompt> {
-        let memory = self.memory(text, account, context)?;
+        let memory = match &self.args.memory {
+            Some(kind) => self.assembly.recall(kind, text, account, context)?,
+            None => String::new(),
+        };
         let template = self.args.template.as_ref().map(|file| file.display().to_string());
         account.part("user", template, text.as_bytes(), 0);
         Ok(self.assembly.prompt_of(text, &memory))
@@ -202,16 +148,17 @@ impl Composer<'_> {
             }
             Body::Row(row) => {
                 self.table.as_ref().map_or(Ok(()), |table| table.check(context.out.place))?;
-                let Some(template) = &self.template else { return self.around(row, account, context) };
+                let template = self.template.as_ref().ok_or_else(|| {
+                    Error::usage("a row needs a template")
+                        .hint("name one with --template, or give it as the text")
+                        .fatal()
+                })?;
                 let text = values(&self.assembly.variables, Some(row), None).and_then(|v| template.render(&v));
                 let prompt = text.and_then(|text| self.prompt_of(&text, account, context));
                 Ok(Prompt { row: Some((*row).to_owned()), ..prompt.map_err(|error| error.with_row(Some(row)))? })
             }
             Body::Record(record) => {
                 let data = record.data.ok_or_else(|| Error::validation("the record has no `data`"))?;
-                if record.kind == Some(Kind::Prompt) {
-                    return self.around(data, account, context);
-                }
                 let message: Message = record::read(data)?;
                 let mut text = message.content.text();
                 if let Some(template) = &self.template {
@@ -227,7 +174,7 @@ impl Composer<'_> {
 
 impl Filter for Composer<'_> {
     fn accepts(&self) -> &'static [Kind] {
-        &[Kind::Prompt, Kind::Message]
+        &[Kind::Message]
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {

@@ -1,9 +1,10 @@
 //! The turns and memories of a session, which are read with `cp-session`, and `--fit-tokens`, which drops the oldest
 //! rounds. This program does not read the files of a session.
 
-use cp_common::wire::{Prompt, Turn, estimated_tokens, raw};
+use cp_common::wire::{Prompt, Turn, estimated_tokens};
 use cp_common::{Context, Error, Result, coprocess};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::account::Account;
 
@@ -42,22 +43,11 @@ impl Session {
     }
 }
 
-/// Memories.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Memory {
-    /// The newest first.
-    pub(crate) items: Vec<Remembered>,
-}
-
-/// A memory.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Remembered {
-    pub(crate) text: String,
-}
-
-/// Runs `cp-session recall` for the memories about a text.
-pub(crate) fn recall(kind: &str, about: &str, context: &Context) -> Result<Memory> {
-    ask(&["recall", "--kind", kind, "--limit", "8", "--", about], context)
+/// Runs `cp-session recall` for the memories about a text, the newest first, a line each.
+pub(crate) fn recall(kind: &str, about: &str, context: &Context) -> Result<String> {
+    let found: Value = ask(&["recall", "--kind", kind, "--limit", "8", "--", about], context)?;
+    let texts = found["items"].as_array().into_iter().flatten().filter_map(|item| item["text"].as_str());
+    Ok(texts.collect::<Vec<_>>().join("\n"))
 }
 
 /// Runs a verb of `cp-session` and parses its answer.
@@ -80,8 +70,7 @@ pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> R
     for turn in &prompt.messages {
         sizes.push(turn.size()?);
     }
-    let fixed = prompt.system.as_ref().map_or(0, String::len) + raw(&prompt.tools)?.get().len();
-    let mut bytes = fixed + sizes.iter().sum::<usize>();
+    let mut bytes = prompt.system.as_ref().map_or(0, String::len) + sizes.iter().sum::<usize>();
     let mut cut = 0;
     while cut < prompt.history && estimated_tokens(bytes) > limit {
         // A whole round is dropped, because a conversation must begin with a question.

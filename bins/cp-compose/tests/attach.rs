@@ -39,10 +39,10 @@ fn unknown_and_too_large_attachments_are_named() {
 fn named_pipe_is_accepted_only_for_options() {
     let place = Place::of("cp-compose");
     let bash = |line: &str| place.shell("bash", line).limit(std::time::Duration::from_secs(20)).run();
-    let options = "--context <(echo kept) --attach <(printf '%%PDF-1') --tool-schemas <(echo '[{\"name\":\"t\",\"input_schema\":{}}]') -s @<(echo sys)";
+    let options = "--context <(echo kept) --attach <(printf '%%PDF-1') -s @<(echo sys)";
     let data = bash(&format!("cp-compose {options} --template <(echo '{{{{text}}}}!') -- hi")).data();
     let content = &data["messages"][0]["content"];
-    assert_eq!((&data["system"], &data["tools"][0]["name"]), (&"sys".into(), &"t".into()));
+    assert_eq!(data["system"], "sys");
     assert_eq!(content[0]["type"], "document");
     let text = content[1]["text"].as_str().unwrap();
     assert!(text.contains("kept\n") && text.ends_with("hi!"), "{text}");
@@ -50,11 +50,13 @@ fn named_pipe_is_accepted_only_for_options() {
     // A pipe is named by its content, because its path differs with each call.
     let turns =
         |more: &str| bash(&format!("cp-compose {more} --context <(echo kept) -- hi")).data()["messages"].clone();
-    assert_eq!(turns(""), turns("--tool-schemas <(echo '[]')"));
+    assert_eq!(turns(""), turns("-s @<(echo sys)"));
     for twice in ["--context -", "-s @- -", "--attach - --context /dev/stdin -- x"] {
         bash(&format!("echo x | cp-compose {twice}")).failed(2, "E_USAGE");
     }
-    let found = bash("mkfifo AGENTS.md; timeout 10 cp-compose --agents-md -- hi");
+    let found = bash(
+        "mkdir -p \"$CP_HOME/agents/a\"; mkfifo \"$CP_HOME/agents/a/soul.md\"; timeout 10 cp-compose --agent a -- hi",
+    );
     assert!(found.failed(2, "E_VALIDATION")["message"].as_str().unwrap().contains("not a regular file"));
 }
 

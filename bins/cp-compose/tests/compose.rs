@@ -67,11 +67,12 @@ fn context_files_are_marked_redacted_and_reported() {
 }
 
 #[test]
-fn prompts_and_messages_are_extended() {
+fn messages_are_extended_and_prompts_refused() {
     let place = Place::of("cp-compose");
     let prompt = place.run(&["-s", "one", "--", "hello"]).stdout;
-    let data = place.feed(&["-s", "two"], &prompt).data();
-    assert_eq!((&data["system"], &data["messages"][0]["content"]), (&"two".into(), &"hello".into()));
+    place.feed(&["-s", "two"], &prompt).failed(2, "E_VALIDATION");
+    place.feed(&["--rows"], "{\"a\":1}\n").failed(2, "E_USAGE");
+    place.run(&["--var", "a=b", "--", "x"]).failed(2, "E_USAGE");
     let message = r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"role":"assistant","content":"a draft"},"meta":{"duration_ms":1}}"#;
     let data = place.feed(&["-s", "judge this"], message).data();
     assert_eq!(data["messages"], serde_json::json!([{"role": "user", "content": "a draft"}]));

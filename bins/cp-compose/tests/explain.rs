@@ -25,22 +25,18 @@ fn explain_lists_every_kind_of_part() {
     for (file, text) in [("agents/default/soul.md", "s"), ("agents/default/context/c.md", "c")] {
         place.home.write(file, text);
     }
-    for (file, text) in [("AGENTS.md", "a"), ("n.md", "password=hunter2hunter"), ("t.md", "t")] {
+    for (file, text) in [("n.md", "password=hunter2hunter"), ("t.md", "t")] {
         place.work.write(file, text);
     }
-    place.work.write("tools.json", r#"[{"name":"x","description":"d","input_schema":{"type":"object"}}]"#);
-    let options = ["--session", "SES-1", "-s", "more", "--agents-md", "--context", "n.md", "--attach", "t.md"];
-    let more = ["--tool-schemas", "tools.json", "--memory", "fact", "--explain", "--", "hello"];
+    let options = ["--session", "SES-1", "-s", "more", "--context", "n.md", "--attach", "t.md"];
+    let more = ["--memory", "fact", "--explain", "--", "hello"];
     let data = place.run(&[&options[..], &more].concat()).data();
     assert_eq!(session.last_call().arguments.split(" --limit").next(), Some("recall --kind fact"));
     let parts = data["parts"].as_array().unwrap();
     let kinds: Vec<&str> = parts.iter().map(|part| part["part"].as_str().unwrap()).collect();
-    assert_eq!(
-        kinds,
-        ["soul", "context", "system", "tools", "agents_md", "context", "attachment", "memory", "user", "history"]
-    );
+    assert_eq!(kinds, ["soul", "context", "system", "context", "attachment", "memory", "user", "history"]);
     assert!(parts.iter().all(|part| part["bytes"].as_u64().unwrap() > 0), "{data}");
     assert!(parts.iter().all(|part| part["sha256"].as_str().unwrap().len() == 71), "{data}");
     assert!(parts[0]["source"].as_str().unwrap().ends_with("agents/default/soul.md"), "{data}");
-    assert_eq!((&parts[5]["redactions"], data["estimated_tokens"].as_u64() > Some(0)), (&1.into(), true), "{data}");
+    assert_eq!((&parts[3]["redactions"], data["estimated_tokens"].as_u64() > Some(0)), (&1.into(), true), "{data}");
 }

@@ -1,12 +1,9 @@
 //! `cp-compose` on the command line. A stub of cp-session beside the program provides the session.
 
-mod around;
 mod attach;
 mod compose;
 mod explain;
 mod governed;
-mod project;
 mod session;
 mod table;
 mod template;
-mod tools;

@@ -6,14 +6,14 @@ use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::{self, Kind};
-use cp_common::wire::{Block, Receipt, Reply, Turn};
+use cp_common::wire::{Block, Receipt, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::sessions::Session;
 use cp_ledger::{Entry, Ledger, Sync};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::round::{Message, check_role, redactions, text_given, turn_entry};
+use crate::round::{Added, Message, check_role, redactions, text_given, turn_entry};
 use crate::session::{self, SessionOperand};
 use crate::transcript::must_be_open;
 
@@ -21,7 +21,7 @@ use crate::transcript::must_be_open;
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "append",
     class: Class::Append,
-    output: "session_appended",
+    output: "session_added",
     also: &["summary"],
     examples: &["S=$(cp-session start --format text); cp-session append --session \"$S\" -- hello"],
     input: &[Input::Text, Input::Records, Input::Rows],
@@ -33,8 +33,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The role of the turn
-    #[arg(long, value_enum, default_value_t)]
-    role: Role,
+    #[arg(long, value_parser = ["user", "assistant"], default_value = "user")]
+    role: String,
     /// When an append is acknowledged
     #[arg(long, value_enum, default_value = "line", value_name = "WHEN")]
     sync: Sync,
@@ -44,49 +44,6 @@ pub(crate) struct Args {
     stream: StreamOptions,
     /// The text of the turn; - adds standard input
     text: Vec<String>,
-}
-
-/// The role of a turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Role {
-    /// A person, or a program that asks
-    #[default]
-    User,
-    /// The model
-    Assistant,
-}
-
-impl Role {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Assistant => "assistant",
-        }
-    }
-}
-
-/// A turn that was added.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Appended {
-    /// The session.
-    session_id: String,
-    /// The role of the speaker.
-    role: String,
-    /// How many secrets were taken out.
-    redactions: u32,
-    /// Where it is recorded; a dry run records nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    receipt: Option<Receipt>,
-}
-
-impl Reply for Appended {
-    fn text(&self) -> String {
-        match &self.receipt {
-            Some(receipt) => format!("{} {}", receipt.seq, receipt.hash),
-            None => format!("would append a turn of {} to {}", self.role, self.session_id),
-        }
-    }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -118,14 +75,13 @@ impl Appender<'_> {
     fn turn(&self, body: &Body<'_>) -> Result<Turn> {
         let data = match body {
             Body::Text(bytes) => {
-                let text = text_given(bytes)?;
-                return Ok(Turn::text(self.args.role.name(), text));
+                return Ok(Turn::text(&self.args.role, text_given(bytes)?));
             }
             Body::Record(record) => record.data.ok_or_else(|| Error::validation("the record has no `data`"))?,
             Body::Row(row) => row,
         };
         let given: Given = record::read(data)?;
-        let role = given.role.unwrap_or_else(|| self.args.role.name().to_owned());
+        let role = given.role.unwrap_or_else(|| self.args.role.clone());
         check_role(&role)?;
         if given.content.is_empty() {
             return Err(Error::validation("the content is empty"));
@@ -143,10 +99,11 @@ impl Appender<'_> {
         receipts.into_iter().next().ok_or_else(|| Error::new(Code::Unknown, "the turn was not recorded"))
     }
 
-    fn append(&mut self, turn: &Turn) -> Result<Appended> {
+    fn append(&mut self, turn: &Turn) -> Result<Added> {
         let redactions = redactions(turn, &self.ledger)?;
         let receipt = if self.args.append.dry_run { None } else { Some(self.store(turn)?) };
-        Ok(Appended { session_id: self.session.id.clone(), role: turn.role.clone(), redactions, receipt })
+        let (session_id, role) = (Some(self.session.id.clone()), Some(turn.role.clone()));
+        Ok(Added { session_id, role, kind: None, redactions, receipt })
     }
 }
 

@@ -4,12 +4,12 @@ use cp_common::context::options::AppendOptions;
 use cp_common::coprocess;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::record::{Kind, closed_line};
-use cp_common::wire::{Content, Prompt, Receipt, Reply, Usage};
+use cp_common::wire::{Message, Prompt};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::sessions::Session;
 use cp_ledger::{Entry, Ledger, Sync};
-use serde::{Deserialize, Serialize};
 
+use crate::lifecycle::Changed;
 use crate::session::{self, SessionOperand};
 use crate::transcript::{self, COMPACT, Stored};
 
@@ -21,11 +21,11 @@ const SUMMARISE: &str = "Summarise the conversation for whoever continues it: th
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "compact",
     class: Class::Governed,
-    output: "session_compacted",
+    output: "session_changed",
     examples: &[
         "export CP_SESSION=$(cp-session start --format text); for m in a b c; do cp-session append -- $m >&2; cp-session append --role assistant -- $m >&2; done; cp-session compact --keep 2 --backend stub",
     ],
-    events: &["session_compact"],
+    events: &[COMPACT],
     ..VerbDoc::EMPTY
 };
 
@@ -47,50 +47,13 @@ pub(crate) struct Args {
     append: AppendOptions,
 }
 
-/// A session that was compacted.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("x-untrusted" = ["summary"])))]
-pub(crate) struct Compacted {
-    /// The session.
-    session_id: String,
-    /// How many turns the summary stands for.
-    turns: usize,
-    /// The place of the last of them.
-    through_seq: u64,
-    /// The summary; a dry run asks for none.
-    summary: Option<String>,
-    /// Where it is recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    receipt: Option<Receipt>,
-    /// JSON Pointers to what is not ours.
-    #[serde(rename = "_untrusted", default, skip_serializing_if = "Vec::is_empty")]
-    untrusted: Vec<String>,
-}
-
-impl Reply for Compacted {
-    fn text(&self) -> String {
-        self.summary.clone().unwrap_or_else(|| format!("would summarise {} turns", self.turns))
-    }
-}
-
-#[derive(Deserialize)]
-struct Summary {
-    content: Content,
-    #[serde(default)]
-    model: String,
-    /// `None` if the provider does not report it.
-    #[serde(default)]
-    usage: Option<Usage>,
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
     let told = (args.keep, &args.model, &args.backend);
     let request = ("compact", session::place(&session), told);
     let preview = || {
-        let (turns, through_seq) = covered(&session, args.keep)?;
-        Ok(compacted(&session, turns.len(), through_seq, None, None))
+        let (turns, _) = covered(&session, args.keep)?;
+        Ok(Changed { turns: Some(turns.len() as u64), ..Changed::new(&session, COMPACT, None) })
     };
     idempotency::answer(&args.append, &request, context, preview, |context| {
         let (turns, through_seq) = covered(&session, args.keep)?;
@@ -106,17 +69,6 @@ fn covered(session: &Session, keep: usize) -> Result<(Vec<Stored>, u64)> {
     let (cut, through_seq) = cut_of(&turns, keep)?;
     turns.truncate(cut);
     Ok((turns, through_seq))
-}
-
-fn compacted(
-    session: &Session,
-    turns: usize,
-    through_seq: u64,
-    summary: Option<String>,
-    receipt: Option<Receipt>,
-) -> Compacted {
-    let untrusted = summary.iter().map(|_| "/summary".to_owned()).collect();
-    Compacted { session_id: session.id.clone(), turns, through_seq, summary, receipt, untrusted }
 }
 
 /// How many turns to cover, and the number of the last entry of them. The turns after it begin with a question.
@@ -137,7 +89,7 @@ fn cut_of(turns: &[Stored], keep: usize) -> Result<(usize, u64)> {
     if cut < 2 { Err(nothing()) } else { Ok((cut, through)) }
 }
 
-fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary> {
+fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Message> {
     let lines = turns.iter().map(|stored| format!("{}: {}", stored.turn.role, stored.turn.plain_text()));
     let text = lines.collect::<Vec<_>>().join("\n");
     let prompt = Prompt { system: Some(SUMMARISE.to_owned()), ..Prompt::of_text(&text) };
@@ -146,15 +98,15 @@ fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary
         arguments.extend(value.iter().flat_map(|value| [flag, value]));
     }
     let question = closed_line(Kind::Prompt.name(), &prompt)?;
-    let summary: Summary = coprocess::ask("cp-llm", &arguments, &question, context)?;
+    let summary: Message = coprocess::ask("cp-llm", &arguments, &question, context)?;
     if summary.content.text().trim().is_empty() {
         return Err(Error::new(Code::Server, "the model returned an empty summary"));
     }
     Ok(summary)
 }
 
-fn store(session: &Session, covered: &[Stored], through_seq: u64, summary: &Summary) -> Result<Compacted> {
-    let turns = covered.len();
+fn store(session: &Session, covered: &[Stored], through_seq: u64, summary: &Message) -> Result<Changed> {
+    let turns = covered.len() as u64;
     let from_seq = covered.iter().find_map(|stored| stored.seq);
     let text = summary.content.text();
     let entry = Entry::new(COMPACT)
@@ -165,7 +117,9 @@ fn store(session: &Session, covered: &[Stored], through_seq: u64, summary: &Summ
         .with("through_seq", &through_seq)
         .with("turns", &turns)
         .with("model", &summary.model)
-        .with("usage", &summary.usage.unwrap_or_default());
+        .with("usage", &summary.usage);
     let receipt = Ledger::open_existing(&session.file(), Sync::Line)?.append(entry)?;
-    Ok(compacted(session, turns, through_seq, Some(text), Some(receipt)))
+    let untrusted = vec!["/summary".to_owned()];
+    let changed = Changed::new(session, COMPACT, Some(receipt));
+    Ok(Changed { turns: Some(turns), summary: Some(text), untrusted, ..changed })
 }

@@ -1,7 +1,7 @@
 //! `cp-session delete`: remove sessions for good. A dry run lists them and prints a token that deletes all of them.
 //!
-//! A deleted session loses its name at once, and its files after that. If a crash leaves some of them, the next verb
-//! that writes removes them.
+//! A deleted session loses its name at once, and its files after that. If a crash leaves some of them, the next start or
+//! deletion removes them.
 
 use std::fs::File;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "S=$(cp-session start --format text); T=$(cp-session delete \"$S\" --dangerous --dry-run | jq -r .data.confirm_token); cp-session delete \"$S\" --dangerous --confirm \"$T\"",
     ],
     dangerous: true,
-    events: &["session_delete", "session_deleted"],
+    events: &["session_delete"],
     ..VerbDoc::EMPTY
 };
 
@@ -77,6 +77,7 @@ impl Reply for Deleted {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    finish_earlier(context);
     let mut names: Vec<&str> = Vec::new();
     for name in args.operands.iter().chain(&args.ids).filter(|name| !name.is_empty()) {
         if !names.contains(&name.as_str()) {
@@ -139,7 +140,8 @@ fn change(session: &Session) -> Result<Change> {
 }
 
 fn remove(found: Vec<(String, Result<Session>)>, goes_on: bool, context: &mut Context) -> Result<Deleted> {
-    let mut ledger = deletion_ledger(context)?;
+    // Not the session's own ledger, which is deleted too.
+    let mut ledger = Ledger::open(&context.home.ledger("cp-log.jsonl"), Sync::Line)?;
     let (total, mut items, mut first_failure) = (found.len(), Vec::new(), None);
     for (target, session) in found {
         if first_failure.is_some() && !goes_on {
@@ -164,54 +166,35 @@ fn remove(found: Vec<(String, Result<Session>)>, goes_on: bool, context: &mut Co
 /// Where the files of deleted sessions are until they are removed: no session can have this name.
 const DELETING: &str = ".deleting";
 
-/// The ledger that records deletions. It is not the session's own ledger, which is deleted too.
-fn deletion_ledger(context: &Context) -> Result<Ledger> {
-    Ledger::open(&context.home.ledger("cp-log.jsonl"), Sync::Line)
-}
-
-/// Deletes a session: the intent is on the ledger before anything is done, and the result when it is done.
+/// Deletes a session: the deletion is on the ledger before anything is done.
 fn delete_session(session: &Session, intent: &Value, ledger: &mut Ledger) -> Result<()> {
     let failed = |e| Error::io("deleting", e).in_file(&session.directory);
     let sessions = session.directory.parent().unwrap_or(Path::new("."));
     let deleting = sessions.join(DELETING);
     make_directory(&deleting)?;
-    let lock = File::open(&deleting).map_err(failed)?;
-    lock.lock().map_err(failed)?;
     ledger.append(Entry::new("session_delete").session(&session.id).data(intent))?;
     let gone = deleting.join(&session.id);
     std::fs::rename(&session.directory, &gone).map_err(failed)?;
     File::open(sessions).and_then(|names| names.sync_all()).map_err(failed)?;
-    finish(&gone, &session.id, ledger)
+    remove_files(&gone)
 }
 
-/// Finishes what a crash kept from being deleted, unless another one is at it.
+/// Removes the files that a crash has left of deleted sessions.
 pub(crate) fn finish_earlier(context: &mut Context) {
     for tier in TIERS {
         let deleting = context.home.sessions(tier).join(DELETING);
-        let Ok(lock) = File::open(&deleting) else { continue };
-        if lock.try_lock().is_err() {
-            continue;
-        }
         for left in std::fs::read_dir(&deleting).into_iter().flatten().flatten() {
-            let Ok(id) = left.file_name().into_string() else { continue };
-            let finished = deletion_ledger(context).and_then(|mut ledger| finish(&left.path(), &id, &mut ledger));
-            if let Err(e) = finished {
-                context.warn(&format!("the deleted session {id} still has files: {e}"));
+            if let Err(e) = remove_files(&left.path()) {
+                context.warn(&format!("a deleted session still has files: {e}"));
             }
         }
     }
 }
 
-fn finish(gone: &Path, id: &str, ledger: &mut Ledger) -> Result<()> {
-    let failed = |e| Error::io("deleting", e).in_file(gone);
-    for left in std::fs::read_dir(gone).map_err(failed)? {
-        let left = left.map_err(failed)?;
-        let is_directory = left.file_type().map_err(failed)?.is_dir();
-        let path = left.path();
-        if is_directory { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.map_err(failed)?;
+fn remove_files(gone: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(gone) {
+        // Another command may have removed the rest.
+        Err(e) if gone.exists() => Err(Error::io("deleting", e).in_file(gone)),
+        _ => Ok(()),
     }
-    ledger.append(Entry::new("session_deleted").session(id))?;
-    // Last, so that a crash before this is made good: as long as the directory is there, the result may not be on the
-    // ledger.
-    std::fs::remove_dir(gone).map_err(failed)
 }

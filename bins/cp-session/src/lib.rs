@@ -4,10 +4,8 @@
 //! stored in one append ([`round`]): many programs may write to a session, and none leaves a partial round.
 
 mod append;
-mod check;
 mod compact;
 mod delete;
-mod fork;
 mod lifecycle;
 mod load;
 mod memory;
@@ -41,17 +39,16 @@ pub static PROGRAM: Program = Program {
         session::LIST_DOC,
         lifecycle::CLEAR_DOC,
         load::EXPORT_DOC,
-        fork::DOC,
+        start::FORK_DOC,
         compact::DOC,
         search::DOC,
-        check::DOC,
         memory::REMEMBER_DOC,
         memory::RECALL_DOC,
         delete::DOC,
     ],
     groups: &[
         ("Hold a conversation", &["start", "append", "tee", "load", "count", "end", "reopen"]),
-        ("Find one", &["list", "show", "search", "check"]),
+        ("Find one", &["list", "show", "search"]),
         ("Change one", &["rename", "clear", "fork", "compact", "delete"]),
         ("Exchange", &["export"]),
         ("Remember beyond a session", &["remember", "recall"]),
@@ -62,19 +59,14 @@ pub static PROGRAM: Program = Program {
         ("CP_TIER", "The tier of new sessions and runs: ho1, ho2 or ho3"),
     ],
     schemas: &[
-        ("session_appended", include_str!("../schemas/session_appended.json")),
+        ("session_added", include_str!("../schemas/session_added.json")),
         ("session_loaded", include_str!("../schemas/session_loaded.json")),
         ("session_counted", include_str!("../schemas/session_counted.json")),
         ("session_shown", include_str!("../schemas/session_shown.json")),
         ("session_page", include_str!("../schemas/session_page.json")),
         ("session_changed", include_str!("../schemas/session_changed.json")),
-        ("session_exported", include_str!("../schemas/session_exported.json")),
         ("session_deleted", include_str!("../schemas/session_deleted.json")),
-        ("session_compacted", include_str!("../schemas/session_compacted.json")),
         ("session_found", include_str!("../schemas/session_found.json")),
-        ("session_checked", include_str!("../schemas/session_checked.json")),
-        ("session_remembered", include_str!("../schemas/session_remembered.json")),
-        ("session_recalled", include_str!("../schemas/session_recalled.json")),
     ],
     checks,
     credentials: |_| Credentials::none_needed(),
@@ -102,11 +94,10 @@ enum Verb {
     Clear(lifecycle::Args),
     /// Write summary.json into the session: the agent, the times and the turns, without secrets
     Export(lifecycle::Args),
-    Fork(fork::Args),
+    Fork(start::ForkArgs),
     Delete(delete::Args),
     Compact(compact::Args),
     Search(search::Args),
-    Check(check::Args),
     Remember(memory::RememberArgs),
     Recall(memory::RecallArgs),
     /// Print what a session is and where it is stored
@@ -119,28 +110,8 @@ enum Verb {
     Rename(lifecycle::RenameArgs),
 }
 
-impl Verb {
-    /// True if the verb writes; then it may also finish a deletion that a crash interrupted.
-    fn writes(&self) -> bool {
-        !matches!(
-            self,
-            Self::Load(_)
-                | Self::Count(_)
-                | Self::List(_)
-                | Self::Export(_)
-                | Self::Search(_)
-                | Self::Check(_)
-                | Self::Recall(_)
-                | Self::Show(_)
-        )
-    }
-}
-
 /// Runs the verb of the command line.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
-    if cli.verb.writes() {
-        delete::finish_earlier(context);
-    }
     match cli.verb {
         Verb::Start(args) => start::run(&args, context),
         Verb::Append(args) => append::run(&args, context),
@@ -150,11 +121,10 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::List(args) => session::list(&args, context),
         Verb::Clear(args) => lifecycle::clear(&args, context),
         Verb::Export(args) => load::export(&args, context),
-        Verb::Fork(args) => fork::run(&args, context),
+        Verb::Fork(args) => start::fork(&args, context),
         Verb::Delete(args) => delete::run(&args, context),
         Verb::Compact(args) => compact::run(&args, context),
         Verb::Search(args) => search::run(&args, context),
-        Verb::Check(args) => check::run(&args, context),
         Verb::Remember(args) => memory::remember(&args, context),
         Verb::Recall(args) => memory::recall(&args, context),
         Verb::Show(args) => session::show(&args, context),

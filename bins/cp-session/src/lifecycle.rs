@@ -9,7 +9,6 @@ use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Result};
 use cp_ledger::sessions::{self, Session};
 use cp_ledger::{Entry, Ledger, Sync};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::session::{self, SessionOperand};
@@ -71,45 +70,58 @@ pub(crate) struct RenameArgs {
 /// A session that was started or changed.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["summary"])))]
 pub(crate) struct Changed {
     /// The session. A dry run of `start` and `fork` makes none.
-    session_id: Option<String>,
-    /// The change, as the event of its entry: `session_start`, `session_end`, `session_resumed`, `session_clear` or
-    /// `session_name`.
-    change: String,
-    /// The ledger that holds a new session.
+    pub(crate) session_id: Option<String>,
+    /// The change, as the event of its entry: `session_start`, `session_end`, `session_resumed`, `session_clear`,
+    /// `session_name`, `session_export` or `session_compact`.
+    pub(crate) change: String,
+    /// The ledger that holds a new session, or the summary that was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
+    pub(crate) path: Option<String>,
     /// The tier of a new session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tier: Option<String>,
+    pub(crate) tier: Option<String>,
     /// Its agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    agent: Option<String>,
+    pub(crate) agent: Option<String>,
     /// How much of it goes to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    mode: Option<Mode>,
+    pub(crate) mode: Option<Mode>,
     /// Where a fork comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    forked_from: Option<Fork>,
-    /// How many turns it has; after `clear`, how many were archived.
+    pub(crate) forked_from: Option<Fork>,
+    /// How many turns it has; of `clear`, how many are archived, of `compact`, how many the summary stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    turns: Option<u64>,
+    pub(crate) turns: Option<u64>,
     /// The file that holds the archived turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    archive: Option<String>,
+    pub(crate) archive: Option<String>,
     /// The new name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
+    pub(crate) name: Option<String>,
+    /// The hash of the bytes of the summary that was written, `sha256:` and 64 hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sha256: Option<String>,
+    /// How many secrets were taken out of it now; those that were taken out before it was stored are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) redactions: Option<u32>,
+    /// The summary of a model; a dry run asks for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) summary: Option<String>,
     /// True if it was in this state before.
-    already: bool,
+    pub(crate) already: bool,
     /// Where the change is recorded; a dry run, and a session that was open before, have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    receipt: Option<Receipt>,
+    pub(crate) receipt: Option<Receipt>,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) untrusted: Vec<String>,
 }
 
 impl Changed {
-    fn new(session: &Session, change: &str, receipt: Option<Receipt>) -> Self {
+    pub(crate) fn new(session: &Session, change: &str, receipt: Option<Receipt>) -> Self {
         Self { session_id: Some(session.id.clone()), change: change.to_owned(), receipt, ..Self::default() }
     }
 
@@ -133,9 +145,11 @@ impl Changed {
 impl Reply for Changed {
     fn text(&self) -> String {
         let Some(id) = &self.session_id else { return "would start a session".to_owned() };
-        match (&self.archive, &self.name) {
-            (Some(archive), _) => format!("{id}: turns archived in {archive}"),
-            (_, Some(name)) => format!("{id} is {name}"),
+        match self {
+            Self { summary: Some(summary), .. } => summary.clone(),
+            Self { sha256: Some(_), path: Some(written), .. } => written.clone(),
+            Self { archive: Some(archive), .. } => format!("{id}: turns archived in {archive}"),
+            Self { name: Some(name), .. } => format!("{id} is {name}"),
             _ => id.clone(),
         }
     }
@@ -180,12 +194,12 @@ pub(crate) fn rename(args: &RenameArgs, context: &mut Context) -> Result<()> {
 
 /// Answers with the preview on a dry run, else with the result of the change, which is applied once for each request
 /// id.
-pub(crate) fn change<T: Reply + Serialize + DeserializeOwned>(
+pub(crate) fn change(
     verb: &str,
     args: &Args,
     context: &mut Context,
-    preview: impl FnOnce(&Session) -> Result<T>,
-    apply: impl FnOnce(&Session) -> Result<T>,
+    preview: impl FnOnce(&Session) -> Result<Changed>,
+    apply: impl FnOnce(&Session) -> Result<Changed>,
 ) -> Result<()> {
     let session = args.session.find(context)?;
     let request = (verb, session::place(&session));

@@ -7,17 +7,15 @@ use std::path::{Path, PathBuf};
 use cp_common::context::options::{AppendOptions, InputKind, QueryOptions, StreamOptions};
 use cp_common::context::pages::Pages;
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
-use cp_common::spelling::nearest;
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result, json};
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use cp_redact::Redactor;
-use serde::{Deserialize, Serialize};
 
-use crate::round::text_given;
+use crate::round::{Added, text_given};
+use crate::search::Found;
 use crate::{session, transcript};
 
 /// The kind that rounds of a session are remembered as.
@@ -47,17 +45,15 @@ fn existing(kind: &str, context: &Context) -> Result<Option<PathBuf>> {
     let names: Vec<String> =
         listing.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".jsonl")?.to_owned())).collect();
     let error = Error::not_found(format!("there is no memory of the kind `{kind}`")).with("kind", kind);
-    Err(match nearest(kind, names.iter().map(String::as_str)) {
-        Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-        None => error.hint(format!("cp-session remember --kind {kind} creates it")),
-    })
+    let otherwise = format!("cp-session remember --kind {kind} creates it");
+    Err(error.nearest(kind, names.iter().map(String::as_str), &otherwise))
 }
 
 /// The entry of this verb in `reference`.
 pub(crate) const REMEMBER_DOC: VerbDoc = VerbDoc {
     path: "remember",
     class: Class::Append,
-    output: "session_remembered",
+    output: "session_added",
     examples: &["cp-session remember --kind note -- 'the build takes four minutes'"],
     input: &[Input::Text],
     events: &["memory"],
@@ -74,31 +70,6 @@ pub(crate) struct RememberArgs {
     append: AppendOptions,
     /// The text to keep; - adds standard input
     text: Vec<String>,
-}
-
-/// Something that was remembered.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Remembered {
-    /// The kind of memory.
-    kind: String,
-    /// The session it came from.
-    session_id: Option<String>,
-    /// How many secrets were taken out.
-    #[serde(default)]
-    redactions: u32,
-    /// Where it is recorded; a dry run records nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    receipt: Option<Receipt>,
-}
-
-impl Reply for Remembered {
-    fn text(&self) -> String {
-        match &self.receipt {
-            Some(receipt) => format!("{} {}", receipt.seq, receipt.hash),
-            None => format!("would remember it as {}", self.kind),
-        }
-    }
 }
 
 pub(crate) fn remember(args: &RememberArgs, context: &mut Context) -> Result<()> {
@@ -124,20 +95,23 @@ impl Filter for Remember<'_> {
         let kind = &self.args.kind;
         let session = context.session().map(|_| session::find(None, context)).transpose()?.map(|session| session.id);
         let (_, redactions) = Redactor::from_environment().redact_text(text);
-        let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), redactions, receipt };
+        let added = |receipt| {
+            let (session_id, kind) = (session.clone(), Some(kind.clone()));
+            Added { session_id, role: None, kind, redactions, receipt }
+        };
         let request = ("remember", kind, text, session.clone());
         idempotency::answer(
             &self.args.append,
             &request,
             context,
-            || Ok(remembered(None)),
+            || Ok(added(None)),
             |context| {
                 let mut entry = Entry::new("memory").message(text).with("kind", kind);
                 if let Some(session) = &session {
                     entry = entry.session(session);
                 }
                 let file = file_of(kind, context)?;
-                Ok(remembered(Some(Ledger::open(&file, Sync::Line)?.append(entry)?)))
+                Ok(added(Some(Ledger::open(&file, Sync::Line)?.append(entry)?)))
             },
         )
     }
@@ -147,7 +121,7 @@ impl Filter for Remember<'_> {
 pub(crate) const RECALL_DOC: VerbDoc = VerbDoc {
     path: "recall",
     class: Class::Query,
-    output: "session_recalled",
+    output: "session_found",
     examples: &["cp-session recall --kind session_turn build"],
     sort: Some("ts, descending"),
     ..VerbDoc::EMPTY
@@ -166,28 +140,6 @@ pub(crate) struct RecallArgs {
     query: Option<String>,
 }
 
-/// Something that is remembered.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Recalled {
-    /// The text.
-    text: String,
-    /// When it was remembered.
-    ts: String,
-    /// The ledger it is in.
-    ledger: String,
-    /// Its entry's place.
-    seq: u64,
-    /// The session it came from.
-    session_id: Option<String>,
-}
-
-impl Reply for Recalled {
-    fn text(&self) -> String {
-        self.text.clone()
-    }
-}
-
 pub(crate) fn recall(args: &RecallArgs, context: &mut Context) -> Result<()> {
     let pages = Pages::of("cp-session recall", &(&args.kind, &args.query), &args.page)?;
     let mut found = match existing(&args.kind, context)? {
@@ -200,7 +152,7 @@ pub(crate) fn recall(args: &RecallArgs, context: &mut Context) -> Result<()> {
 }
 
 /// The memories that have a word of the query, oldest first.
-fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Recalled>> {
+fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Found>> {
     let wanted = query.map(telling_words);
     let mut found = Vec::new();
     transcript::each_entry(file, &mut |line| {
@@ -213,7 +165,7 @@ fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Recalled>> {
         if wanted.as_ref().is_none_or(|wanted| !words(&text).is_disjoint(wanted)) {
             let session_id = line.member("session").and_then(json::unquote);
             let (ledger, ts) = (file.display().to_string(), line.ts().to_owned());
-            found.push(Recalled { text, ts, ledger, seq: line.seq(), session_id });
+            found.push(Found { session_id, ledger, seq: line.seq(), ts, role: None, text });
         }
         Ok(())
     })?;

@@ -1,8 +1,10 @@
 //! A round as it is written: the question, the answer and the entry that closes it, in one append, all or none.
 
+use std::collections::BTreeMap;
+
 use cp_common::context::given::text_of;
 use cp_common::wire::record::read;
-use cp_common::wire::{Block, Content, Receipt, ToolCall, Turn};
+use cp_common::wire::{Block, Content, Receipt, Reply, ToolCall, Turn};
 use cp_common::{Error, Result};
 use cp_ledger::{Entry, Ledger};
 use serde::{Deserialize, Serialize};
@@ -26,37 +28,22 @@ pub(crate) struct Message {
     pub(crate) session_id: Option<String>,
     agent: Option<String>,
     #[serde(skip)]
-    origin: Origin,
+    origin: BTreeMap<String, Box<RawValue>>,
 }
 
 fn assistant() -> String {
     "assistant".to_owned()
 }
 
-/// Where an answer came from and what it cost: the `data` of its entry.
-#[derive(Debug, Default, Deserialize, Serialize)]
-struct Origin {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    backend: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    endpoint: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stop_reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    receipt: Option<Box<RawValue>>,
-}
+/// The members of a message that tell where an answer came from and what it cost: the `data` of its entry.
+const ORIGIN: [&str; 7] = ["id", "model", "backend", "endpoint", "stop_reason", "usage", "receipt"];
 
 impl Message {
     /// Reads a message.
     pub(crate) fn read(data: &RawValue) -> Result<Self> {
         let mut message: Self = read(data)?;
         message.origin = read(data)?;
+        message.origin.retain(|name, value| ORIGIN.contains(&name.as_str()) && value.get() != "null");
         if message.role != "assistant" {
             return Err(Error::validation(format!("a message has the role `{}`, not assistant", message.role))
                 .hint("cp-session append stores a turn of any role"));
@@ -101,6 +88,34 @@ impl Message {
             );
             Ok(entries)
         })
+    }
+}
+
+/// A turn or a memory that was added.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Added {
+    /// The session; null for a memory without one.
+    pub(crate) session_id: Option<String>,
+    /// The role of the speaker of a turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) role: Option<String>,
+    /// The kind of a memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<String>,
+    /// How many secrets were taken out.
+    pub(crate) redactions: u32,
+    /// Where it is recorded; a dry run records nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) receipt: Option<Receipt>,
+}
+
+impl Reply for Added {
+    fn text(&self) -> String {
+        match &self.receipt {
+            Some(receipt) => format!("{} {}", receipt.seq, receipt.hash),
+            None => format!("would add it as {}", self.role.as_ref().or(self.kind.as_ref()).map_or("", String::as_str)),
+        }
     }
 }
 

@@ -5,23 +5,18 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 13] = [
-        ("session_appended", of_record(schema_for!(crate::append::Appended))),
+    let schemas: [(&str, Schema); 8] = [
+        ("session_added", of_record(schema_for!(crate::round::Added))),
         ("session_loaded", schema_for!(crate::load::Loaded)),
         ("session_counted", schema_for!(crate::session::Counted)),
         ("session_shown", schema_for!(crate::session::Shown)),
         ("session_page", schema_for!(cp_common::wire::Page<crate::session::Listed>)),
         ("session_changed", schema_for!(crate::lifecycle::Changed)),
-        ("session_exported", schema_for!(crate::load::Exported)),
         ("session_deleted", schema_for!(crate::delete::Deleted)),
-        ("session_compacted", schema_for!(crate::compact::Compacted)),
         ("session_found", schema_for!(cp_common::wire::Page<crate::search::Found>)),
-        ("session_checked", schema_for!(crate::check::Checked)),
-        ("session_remembered", schema_for!(crate::memory::Remembered)),
-        ("session_recalled", schema_for!(cp_common::wire::Page<crate::memory::Recalled>)),
     ];
     for (name, mut schema) in schemas {
-        if matches!(name, "session_found" | "session_recalled") {
+        if name == "session_found" {
             schema.insert("x-untrusted".to_owned(), serde_json::json!(["items"]));
         }
         same_or_update(env!("CARGO_MANIFEST_DIR"), name, &schema);

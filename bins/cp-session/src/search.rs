@@ -5,7 +5,6 @@ use cp_common::context::pages::Pages;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
-use cp_ledger::format::line::Line;
 use cp_ledger::sessions::Session;
 use serde::Serialize;
 
@@ -31,22 +30,23 @@ pub(crate) struct Args {
     page: QueryOptions,
 }
 
-/// A turn that was found.
+/// A turn or a memory that was found.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Found {
-    /// Its session.
-    session_id: String,
+    /// Its session; null for a memory without one.
+    pub(crate) session_id: Option<String>,
     /// The ledger it is in.
-    ledger: String,
+    pub(crate) ledger: String,
     /// Its entry's place.
-    seq: u64,
+    pub(crate) seq: u64,
     /// When it was stored.
-    ts: String,
-    /// The role of the speaker.
-    role: String,
-    /// The text around the match.
-    snippet: String,
+    pub(crate) ts: String,
+    /// The role of the speaker of a turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) role: Option<String>,
+    /// The memory, or the text around the match.
+    pub(crate) text: String,
 }
 
 /// The default of `--limit`.
@@ -56,7 +56,8 @@ const AROUND: usize = 60;
 
 impl Reply for Found {
     fn text(&self) -> String {
-        format!("{}:{}  {}: {}", self.session_id, self.seq, self.role, self.snippet.replace('\n', " "))
+        let (Some(id), Some(role)) = (&self.session_id, &self.role) else { return self.text.clone() };
+        format!("{id}:{}  {role}: {}", self.seq, self.text.replace('\n', " "))
     }
 }
 
@@ -88,20 +89,15 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
                 return Ok(());
             }
             let turn = transcript::turn_of(line, &file)?;
-            if let Some(snippet) = snippet(&turn.plain_text(), &query) {
-                found.push((key, Found::of(&session, line, turn.role, snippet)));
+            if let Some(text) = snippet(&turn.plain_text(), &query) {
+                let (session_id, role) = (Some(session.id.clone()), Some(turn.role));
+                let (ledger, ts) = (file.display().to_string(), line.ts().to_owned());
+                found.push((key, Found { session_id, ledger, seq: line.seq(), ts, role, text }));
             }
             Ok(())
         })?;
     }
     context.out.answer(&pages.page(found)?.untrusted())
-}
-
-impl Found {
-    fn of(session: &Session, line: &Line<'_>, role: String, snippet: String) -> Self {
-        let (ledger, ts) = (session.file().display().to_string(), line.ts().to_owned());
-        Self { session_id: session.id.clone(), ledger, seq: line.seq(), ts, role, snippet }
-    }
 }
 
 /// The session of `--session` or `CP_SESSION`, else all sessions.

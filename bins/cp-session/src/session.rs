@@ -84,7 +84,8 @@ pub(crate) fn list(args: &ListArgs, context: &mut Context) -> Result<()> {
     // Only the sessions of this page are read.
     let found = sessions.into_iter().filter(|(key, _)| !pages.is_passed(key)).filter_map(|(key, session)| {
         let listed = listed(&session, &names).inspect_err(|_| broken += 1).ok()?;
-        matches(&listed, args).then_some((key, listed))
+        let is_meant = args.agent.as_ref().is_none_or(|agent| *agent == listed.agent) && !(args.open && listed.ended);
+        is_meant.then_some((key, listed))
     });
     let page = pages.page(found)?;
     if broken > 0 {
@@ -100,10 +101,6 @@ type Key = (Reverse<i64>, String, Option<String>);
 fn key_of(session: &Session) -> Key {
     let written = session.file().metadata().map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
     (Reverse(written), session.id.clone(), session.tier().map(str::to_owned))
-}
-
-fn matches(listed: &Listed, args: &ListArgs) -> bool {
-    args.agent.as_ref().is_none_or(|agent| *agent == listed.agent) && !(args.open && listed.ended)
 }
 
 fn listed(session: &Session, names: &BTreeMap<String, String>) -> Result<Listed> {

@@ -1,21 +1,25 @@
-//! `cp-session start`: create a session: the directory, its ledgers, and the first entries.
+//! `cp-session start`: create a session: the directory, its ledgers, and the first entries. And `fork`, which creates one
+//! that begins with the turns of another.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::{DEFAULT_AGENT, Home, TIERS, is_id, lock, make_directory, write_whole};
+use cp_common::home::{DEFAULT_AGENT, Home, TIERS, is_id, locked, make_directory, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::wire::{Receipt, raw};
+use cp_common::wire::{Receipt, Turn, raw};
 use cp_common::{Code, Context, Error, Result, clock};
 use cp_ledger::sessions::{self, HostNote, Session};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::de::IgnoredAny;
 
+use crate::delete::finish_earlier;
 use crate::lifecycle::{Changed, set_name};
-use crate::transcript::{External, Mode, START, Start};
+use crate::round::turn_entry;
+use crate::session::{self, SessionOperand};
+use crate::transcript::{self, External, Fork, Mode, START, Start};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -53,6 +57,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    finish_earlier(context);
     let agent = context.agent(args.agent.as_deref());
     check_agent(&agent, &context.home)?;
     let tier = context.config.text("tier", args.tier.as_deref()).unwrap_or_default();
@@ -87,14 +92,10 @@ fn hosted(external: &External, start: &Start, context: &Context) -> Result<(Sess
     let place = HostNote::file(&external.host, &external.id, &context.home);
     make_directory(place.parent().unwrap_or(context.home.root()))?;
     let lock_file = place.with_extension("lock");
-    let file = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&lock_file)
-        .map_err(|e| Error::io("opening the lock", e).in_file(&lock_file))?;
-    lock(&file)?;
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600);
+    let open = || options.open(&lock_file).map_err(|e| Error::io("opening the lock", e).in_file(&lock_file));
+    let _lock = locked(&lock_file, open)?;
     if let Some((session, _)) = Session::of_host(&external.host, &external.id, &context.home) {
         return Ok((session, None));
     }
@@ -113,15 +114,62 @@ fn check_agent(agent: &str, home: &Home) -> Result<()> {
     if registered.contains_key(agent) { Ok(()) } else { Err(home.unknown_agent(agent, registered.keys())) }
 }
 
+/// The entry of this verb in `reference`.
+pub(crate) const FORK_DOC: VerbDoc =
+    VerbDoc { path: "fork", examples: &["S=$(cp-session start --format text); cp-session fork \"$S\" --at 0"], ..DOC };
+
+/// Start a session with the first turns of another
+#[derive(clap::Args)]
+pub(crate) struct ForkArgs {
+    #[command(flatten)]
+    session: SessionOperand,
+    /// How many turns to take over, as count counts them (default: all)
+    #[arg(long, value_name = "TURN")]
+    at: Option<u64>,
+    #[command(flatten)]
+    append: AppendOptions,
+}
+
+pub(crate) fn fork(args: &ForkArgs, context: &mut Context) -> Result<()> {
+    let origin = args.session.find(context)?;
+    let request = ("fork", session::place(&origin), args.at, working_directory());
+    let plan = || {
+        let turns = first_turns(&origin, args.at)?;
+        let forked_from = Some(Fork { session_id: origin.id.clone(), turns: turns.len() as u64 });
+        let (start, _) = transcript::start_of(&origin.file())?;
+        Ok::<_, Error>((Start { forked_from, cwd: working_directory(), ..start }, turns))
+    };
+    let preview = || Ok(Changed::started(None, plan()?.0, None));
+    idempotency::answer(&args.append, &request, context, preview, |context| {
+        let (start, turns) = plan()?;
+        let (session, receipt) = create(&start, context, |id| turns.iter().map(|turn| turn_entry(id, turn)).collect())?;
+        Ok(Changed::started(Some(&session), start, Some(receipt)))
+    })
+}
+
+fn first_turns(origin: &Session, at: Option<u64>) -> Result<Vec<Turn>> {
+    let (file, mut turns) = (origin.file(), Vec::new());
+    transcript::each_turn(&file, &mut |line| {
+        if at.is_none_or(|at| (turns.len() as u64) < at) {
+            turns.push(transcript::turn_of(line, &file)?);
+        }
+        Ok(())
+    })?;
+    match at {
+        Some(at) if (turns.len() as u64) < at => {
+            Err(Error::validation(format!("--at {at}: the session has only {} turns", turns.len()))
+                .with("turns", turns.len())
+                .hint("cp-session count prints how many turns there are"))
+        }
+        _ => Ok(turns),
+    }
+}
+
 /// How many ids are tried. One that is taken is rare, and two in a row mean that something else is wrong.
 const ATTEMPTS: u32 = 8;
 
 /// Creates a session with its three ledgers and its first entry; `more` gives those that follow, in the same write.
-pub(crate) fn create(
-    start: &Start,
-    context: &Context,
-    more: impl FnOnce(&str) -> Vec<Entry>,
-) -> Result<(Session, Receipt)> {
+fn create(start: &Start, context: &Context, more: impl FnOnce(&str) -> Vec<Entry>) -> Result<(Session, Receipt)> {
     let session = create_directory(&start.tier, context)?;
     for name in ["exec.jsonl", "evidence.jsonl"] {
         Ledger::open(&session.directory.join("ledger").join(name), Sync::Batch)?;
@@ -135,7 +183,7 @@ pub(crate) fn create(
 }
 
 /// The directory that a new session is started in, for its first entry.
-pub(crate) fn working_directory() -> Option<String> {
+fn working_directory() -> Option<String> {
     std::env::current_dir().ok().map(|directory| directory.display().to_string())
 }
 

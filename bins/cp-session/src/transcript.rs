@@ -23,8 +23,6 @@ pub(crate) const END: &str = "session_end";
 pub(crate) const RESUMED: &str = "session_resumed";
 /// The event of a compaction: its content stands for older turns.
 pub(crate) const COMPACT: &str = "session_compact";
-/// The event of a repair: turns that were missing, and after which entry each belongs.
-pub(crate) const REPAIR: &str = "session_repair";
 /// The event that closes a round: a question and its answer.
 pub(crate) const TURN: &str = "session_turn";
 
@@ -80,7 +78,7 @@ pub(crate) struct Fork {
     pub(crate) turns: u64,
 }
 
-/// A turn and the number of its entry; one that a repair or a compaction inserted has none.
+/// A turn and the number of its entry; one that is not in the ledger has none.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     /// The number of the entry.
@@ -97,22 +95,6 @@ pub(crate) struct Turns {
     pub(crate) has_more: bool,
     /// Lines that are not entries.
     pub(crate) skipped: u64,
-}
-
-/// A turn that a repair inserts.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Insert {
-    /// The number of the entry that it follows.
-    pub(crate) after_seq: u64,
-    /// The turn.
-    pub(crate) turn: Turn,
-}
-
-/// The `data` of a repair.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Repair {
-    /// The turns it inserts.
-    pub(crate) inserts: Vec<Insert>,
 }
 
 /// How a session was started, and when: in its first file, where its turns were archived.
@@ -134,18 +116,15 @@ pub(crate) fn start_of(file: &Path) -> Result<(Start, String)> {
     Ok((Start::default(), String::new()))
 }
 
-/// The newest turns, at most `last` of them, read from the end. Turns that a repair inserted are in their places; turns
-/// that a compaction covers are left out, and its summary takes their place as a round of its own.
+/// The newest turns, at most `last` of them, read from the end. A call without a result is followed by one; turns that a
+/// compaction covers are left out, and its summary takes their place as a round of its own.
 pub(crate) fn newest(file: &Path, last: Option<usize>) -> Result<Turns> {
     let mut found = Turns::default();
-    let mut inserts: Vec<Insert> = Vec::new();
     let mut covered: Option<(u64, Content)> = None;
     let mut lines = read::backward(file)?;
     while let Some(raw) = lines.next()? {
         let Some(line) = counted(raw, &mut found.skipped) else { continue };
-        if line.is_event(REPAIR) {
-            inserts.extend(repair_of(&line, file)?.inserts);
-        } else if line.is_event(COMPACT) && covered.is_none() {
+        if line.is_event(COMPACT) && covered.is_none() {
             let through = line.member("data").and_then(|data| serde_json::from_slice::<Covered>(data).ok());
             covered = through
                 .map(|through| turn_of(&line, file).map(|turn| (through.through_seq, turn.content)))
@@ -158,10 +137,10 @@ pub(crate) fn newest(file: &Path, last: Option<usize>) -> Result<Turns> {
                 found.has_more = true;
                 break;
             }
-            for insert in inserts.iter().filter(|insert| insert.after_seq == line.seq()) {
-                found.list.push(Stored { seq: None, turn: insert.turn.clone() });
-            }
-            found.list.push(Stored { seq: Some(line.seq()), turn: turn_of(&line, file)? });
+            let turn = turn_of(&line, file)?;
+            let missing = missing_results(&turn, found.list.last());
+            found.list.extend(missing.map(|turn| Stored { seq: None, turn }));
+            found.list.push(Stored { seq: Some(line.seq()), turn });
         }
     }
     if let (Some((_, summary)), false) = (covered, found.has_more) {
@@ -177,6 +156,20 @@ pub(crate) fn newest(file: &Path, last: Option<usize>) -> Result<Turns> {
     Ok(found)
 }
 
+/// The results of the calls that the next turn does not answer, because providers refuse a call without a result.
+fn missing_results(turn: &Turn, next: Option<&Stored>) -> Option<Turn> {
+    let Content::Blocks(blocks) = &turn.content else { return None };
+    let answers = next.map(|next| next.turn.content.blocks()).unwrap_or_default();
+    let is_answered =
+        |id: &str| answers.iter().any(|block| block.view().is_ok_and(|it| it.tool_use_id.as_deref() == Some(id)));
+    let missing = blocks.iter().filter_map(|block| {
+        let id = block.view().ok().filter(|view| view.kind == "tool_use")?.id?;
+        (!is_answered(&id)).then(|| Block::tool_result(&id, "no result: the call was interrupted", true))
+    });
+    let missing: Vec<Block> = missing.collect();
+    (!missing.is_empty()).then(|| Turn::of("user", Content::Blocks(missing)))
+}
+
 /// The question that the summary of a compaction answers.
 const SUMMARY_REQUEST: &str = "Summarise our conversation so far.";
 
@@ -185,27 +178,19 @@ struct Covered {
     through_seq: u64,
 }
 
-/// The `data` of a repair.
-pub(crate) fn repair_of(line: &Line<'_>, file: &Path) -> Result<Repair> {
-    let data = line.member("data").unwrap_or(b"{\"inserts\":[]}");
-    serde_json::from_slice(data)
-        .map_err(|e| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(file))
-}
-
-/// Calls `each` with every line that is an entry, oldest first. Returns the number of lines that are not entries.
-pub(crate) fn each_entry(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<()>) -> Result<u64> {
-    let mut skipped = 0;
+/// Calls `each` with every line that is an entry, oldest first.
+pub(crate) fn each_entry(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<()>) -> Result<()> {
     let mut lines = read::lines(file)?;
     while let Some(raw) = lines.next()? {
-        if let Some(line) = counted(raw, &mut skipped) {
+        if let Some(line) = raw.stored() {
             each(&line)?;
         }
     }
-    Ok(skipped)
+    Ok(())
 }
 
-/// Calls `each` with every turn's line, oldest first. Returns the number of lines that are not entries.
-pub(crate) fn each_turn(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<()>) -> Result<u64> {
+/// Calls `each` with every turn's line, oldest first.
+pub(crate) fn each_turn(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<()>) -> Result<()> {
     each_entry(file, &mut |line| if line.is_event(MESSAGE) { each(line) } else { Ok(()) })
 }
 

@@ -1,4 +1,4 @@
-//! `cp-session end`, `reopen`, `clear` and `export`.
+//! `cp-session end`, `reopen`, `clear`, `export` and `fork`.
 
 use crate::sessions::{Sessions, message};
 
@@ -51,4 +51,20 @@ fn export_summary_has_no_secrets() {
     let summary: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&summary["turn_count"], &summary["turns"][1]["text"]), (&2.into(), &"noted".into()));
     assert_eq!(place.entries(&session).last().unwrap()["event"], "session_export");
+}
+
+#[test]
+fn fork_copies_first_turns_and_is_independent() {
+    let place = Sessions::new();
+    let session = place.start();
+    place.feed(&["tee", &session], message("a", "b"));
+    place.feed(&["tee", &session], message("c", "d"));
+    let data = place.run(&["fork", &session, "--at", "2"]).data();
+    assert_eq!(data["forked_from"], serde_json::json!({"session_id": session, "turns": 2}));
+    let fork = data["session_id"].as_str().unwrap();
+    assert_eq!(place.run(&["load", fork, "--format", "text"]).stdout, "user: a\nassistant: b\n");
+    place.run(&["append", "--session", fork, "--", "x"]).data();
+    assert_eq!((place.count(fork), place.count(&session)), (3, 4));
+    place.run(&["fork", &session, "--at", "5"]).failed(2, "E_VALIDATION");
+    assert_eq!(place.run(&["list"]).data()["count"], 2, "a fork that fails creates no session");
 }

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use serde_json::{Value, json};
+
 use crate::sessions::{Sessions, message};
 
 #[test]
@@ -52,4 +54,40 @@ fn the_blocks_of_an_answer_come_back_as_they_were_stored_however_large() {
     let row = serde_json::json!({"role": "assistant", "content": "x", "blocks": [block("s")]}).to_string();
     place.feed(&["append", "--session", &session, "--rows"], row).success();
     assert_eq!(place.run(&["load", &session, "--last", "1"]).data()["messages"][0]["blocks"][0], block("s"));
+}
+
+#[test]
+fn a_call_without_a_result_is_followed_by_one() {
+    let place = Sessions::new();
+    let session = place.start();
+    let turns = [
+        ("user", json!("time and place?")),
+        (
+            "assistant",
+            json!([{"type": "tool_use", "id": "t1", "name": "clock", "input": {}},
+            {"type": "tool_use", "id": "t2", "name": "place", "input": {}}]),
+        ),
+        ("user", json!([{"type": "tool_result", "tool_use_id": "t2", "content": "here"}])),
+        ("assistant", json!([{"type": "tool_use", "id": "t3", "name": "clock", "input": {}}])),
+        ("user", json!([{"type": "tool_result", "tool_use_id": "t3", "content": "now"}])),
+        ("assistant", json!([{"type": "tool_use", "id": "t4", "name": "clock", "input": {}}])),
+    ];
+    let rows = turns.map(|(role, content)| format!("{}\n", json!({"role": role, "content": content})));
+    place.feed(&["append", "--session", &session, "--rows"], rows.concat()).success();
+    let fork = place.run(&["fork", &session]).data()["session_id"].as_str().unwrap().to_owned();
+    for session in [&session, &fork] {
+        let loaded = place.run(&["load", session]).data()["messages"].clone();
+        let results: Vec<(&Value, bool)> = loaded
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|turn| {
+                Some((turn["content"].get(0)?.get("tool_use_id")?, turn["content"][0]["is_error"] == true))
+            })
+            .collect();
+        let expected =
+            [("t1", true), ("t2", false), ("t3", false), ("t4", true)].map(|(id, is_error)| (json!(id), is_error));
+        assert!(results.iter().map(|(id, is_error)| ((*id).clone(), *is_error)).eq(expected), "{loaded}");
+        assert_eq!(place.count(session), 6, "nothing is written");
+    }
 }

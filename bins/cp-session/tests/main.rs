@@ -3,10 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod append;
-mod check;
 mod compact;
 mod delete;
-mod fork;
 mod lifecycle;
 mod load;
 mod memory;

@@ -54,7 +54,7 @@ fn turns_are_found_in_one_session_or_all_whatever_their_case() {
         assert_eq!(data["count"], found, "{query}");
     }
     let first = place.run(&["search", "harbour", "--limit", "1"]).data();
-    assert!(first["items"][0]["snippet"].as_str().unwrap().to_lowercase().contains("harbour"));
+    assert!(first["items"][0]["text"].as_str().unwrap().to_lowercase().contains("harbour"));
     let cursor = first["next_cursor"].as_str().unwrap();
     let second = place.run(&["search", "harbour", "--limit", "1", "--cursor", cursor]).data();
     assert_eq!(second["has_more"], false);

@@ -36,16 +36,6 @@ impl Sessions {
         entries.filter(|entry| !entry["event"].as_str().unwrap().starts_with("ledger.")).collect()
     }
 
-    /// A session whose first round calls a tool, which the second one does not answer.
-    pub(crate) fn with_open_call(&self) -> String {
-        let session = self.start();
-        let call = message("what time is it?", "let me look")
-            .replace("\"tool_calls\":[]", "\"tool_calls\":[{\"id\":\"t1\",\"name\":\"clock\",\"input\":{}}]");
-        self.feed(&["tee", &session], &call);
-        self.feed(&["tee", &session], message("never mind", "fine"));
-        session
-    }
-
     pub(crate) fn count(&self, session: &str) -> u64 {
         self.run(&["count", session]).data()["count"].as_u64().unwrap()
     }

@@ -3,7 +3,6 @@
 use clap::Subcommand;
 use cp_common::home::config::{Origin, SETTINGS};
 use cp_common::program::{Class, VerbDoc};
-use cp_common::spelling::nearest;
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
@@ -125,11 +124,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 fn one(key: &str, context: &Context) -> Result<One> {
     let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
-        let error = Error::not_found(format!("no setting `{key}`"));
-        return Err(match nearest(key, SETTINGS.iter().map(|setting| setting.key)) {
-            Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-            None => error.hint("`cp-shell config` lists them"),
-        });
+        let known = SETTINGS.iter().map(|setting| setting.key);
+        return Err(Error::not_found(format!("no setting `{key}`")).nearest(
+            key,
+            known,
+            "`cp-shell config` lists them",
+        ));
     };
     let value = context.config.get(key, None);
     Ok(One {
@@ -144,19 +144,13 @@ fn one(key: &str, context: &Context) -> Result<One> {
 fn agent(id: &str, key: &str, context: &Context) -> Result<AgentSetting> {
     let file = context.home.agents_file();
     let agents: Agents = context.home.agents()?;
-    let missing = |what: String, known: Vec<&String>| {
-        let error = Error::not_found(what).in_file(&file);
-        match nearest(key, known.iter().map(|name| name.as_str())) {
-            Some(near) => error.hint(format!("did you mean `{near}`?")),
-            None if known.is_empty() => error.hint("`cp-shell init` makes a first agent"),
-            None => {
-                error.hint(format!("known: {}", known.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")))
-            }
-        }
+    let missing = |what: String, known: Vec<&str>, name: &str| {
+        let otherwise = if known.is_empty() { "`cp-shell init` makes a first agent" } else { &known.join(", ") };
+        Error::not_found(what).in_file(&file).nearest(name, known.iter().copied(), otherwise)
     };
-    let members = agents.get(id).ok_or_else(|| missing(format!("no agent `{id}`"), agents.keys().collect()))?;
-    let value = members
-        .get(key)
-        .ok_or_else(|| missing(format!("the agent `{id}` has no `{key}`"), members.keys().collect()))?;
+    let ids = || agents.keys().map(String::as_str).collect();
+    let members = agents.get(id).ok_or_else(|| missing(format!("no agent `{id}`"), ids(), id))?;
+    let names = || members.keys().map(String::as_str).collect();
+    let value = members.get(key).ok_or_else(|| missing(format!("the agent `{id}` has no `{key}`"), names(), key))?;
     Ok(AgentSetting { agent: id.to_owned(), key: key.to_owned(), value: value.clone() })
 }

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::Home;
 use cp_common::keys::Key;
-use cp_common::wire::Receipt;
 use cp_common::{Code, Context, Error, Result, clock, coprocess};
 use cp_ledger::format::claims::{self, Form};
 use cp_ledger::{Entry, Ledger};
@@ -198,10 +197,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Records the queued turns, and returns the receipt of the last one.
-    pub(crate) fn commit(&mut self) -> Result<Option<Receipt>> {
+    /// Records the queued turns.
+    pub(crate) fn commit(&mut self) -> Result<()> {
         if self.pending.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         let pending = std::mem::take(&mut self.pending);
         let Self { session, agent, exec, evidence, turn, next_place, .. } = self;
@@ -219,20 +218,19 @@ impl Journal {
         let entries = numbered.map(|(number, it)| entry("turn_evidence", number).data(&it.evidence(session, number)));
         evidence.append_all(entries.collect())?;
         *turn += pending.len() as u64;
-        let last = receipts.into_iter().next_back();
-        *next_place = last.as_ref().map(|receipt| receipt.seq + 1);
-        Ok(last)
+        *next_place = receipts.last().map(|receipt| receipt.seq + 1);
+        Ok(())
     }
 
     /// Records a turn.
     pub(crate) fn record(&mut self, turn: Turn) -> Result<()> {
         self.stage(turn)?;
-        self.commit().map(|_| ())
+        self.commit()
     }
 
     /// Syncs the ledgers; returns true if everything is on the disk.
     pub(crate) fn synced(&mut self) -> bool {
-        self.commit().and_then(|_| self.exec.sync()).and_then(|()| self.evidence.sync()).is_ok()
+        self.commit().and_then(|()| self.exec.sync()).and_then(|()| self.evidence.sync()).is_ok()
     }
 
     /// True if no sync has failed so far. Does not wait for a sync.

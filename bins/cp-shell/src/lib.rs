@@ -40,7 +40,6 @@ mod journal;
 mod pipe;
 mod plane;
 mod register;
-mod reset;
 mod signals;
 mod update;
 
@@ -80,7 +79,6 @@ enum Verb {
     Init(init::Args),
     Config(config::Args),
     Register(register::Args),
-    Reset(reset::Args),
     Update(update::Args),
 }
 
@@ -89,12 +87,8 @@ const SESSION: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
     output: "response",
-    also: &["tool_result", "summary"],
-    examples: &[
-        "echo '{\"operation\":\"governed_roots\"}' | cp-shell | jq -c .result",
-        "echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"tool_call\",\"data\":{\"id\":\"1\",\"name\":\"explain_path\",\"input\":{\"path\":\"lib/x\"}},\"meta\":{\"duration_ms\":0}}' | cp-shell",
-    ],
-    input: &[Input::Rows, Input::Records, Input::Person],
+    examples: &["echo '{\"operation\":\"governed_roots\"}' | cp-shell | jq -c .result"],
+    input: &[Input::Rows, Input::Person],
     events: &["agent_turn", "turn_evidence", "session_start", "session_question", "message", "session_turn"],
     ..VerbDoc::EMPTY
 };
@@ -104,16 +98,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-shell",
     about: "interactive shell, and JSON requests on standard input",
     risk_tier: "T2",
-    verbs: &[
-        SESSION,
-        init::DOC,
-        config::DOC,
-        config::DOC_GET,
-        config::DOC_AGENT,
-        register::DOC,
-        reset::DOC,
-        update::DOC,
-    ],
+    verbs: &[SESSION, init::DOC, config::DOC, config::DOC_GET, config::DOC_AGENT, register::DOC, update::DOC],
     groups: &[],
     environment: &[
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
@@ -136,7 +121,6 @@ pub static PROGRAM: Program = Program {
         ("setting", include_str!("../schemas/setting.json")),
         ("agent_setting", include_str!("../schemas/agent_setting.json")),
         ("registered", include_str!("../schemas/registered.json")),
-        ("reset", include_str!("../schemas/reset.json")),
         ("update", include_str!("../schemas/update.json")),
         ("response", include_str!("../schemas/response.json")),
     ],
@@ -153,7 +137,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Some(Verb::Init(args)) => init::run(args, context),
         Some(Verb::Config(args)) => config::run(args, context),
         Some(Verb::Register(args)) => register::run(args, context),
-        Some(Verb::Reset(args)) => reset::run(args, context),
         Some(Verb::Update(args)) => update::run(args, context),
     }
 }
@@ -232,7 +215,6 @@ mod tests {
             ("setting", schema_for!(crate::config::One)),
             ("agent_setting", schema_for!(crate::config::AgentSetting)),
             ("registered", schema_for!(crate::register::Registered)),
-            ("reset", schema_for!(crate::reset::Reset)),
             ("update", schema_for!(crate::update::Updated)),
             ("response", schema_for!(crate::pipe::responder::Response)),
         ] {

@@ -115,23 +115,3 @@ fn tree_narrows_policy() {
     assert_eq!(damaged["code"], "CAPABILITY_DENIED", "{damaged}");
     assert!(damaged["details"]["hint"].is_string(), "{damaged}");
 }
-
-#[test]
-fn reset_ends_session_and_removes_link() {
-    let place = Tree::empty();
-    let started = place.other("cp-session", &["start", "--format", "text"]);
-    let session = started.stdout.trim().to_owned();
-    let reset = |words: &[&str]| place.command().arg("reset").args(words).stdin("").run();
-    reset(&[]).failed(3, "E_NOT_FOUND");
-    let link = place.home.join("agents/default/sessions/current.jsonl");
-    std::fs::create_dir_all(link.parent().unwrap()).unwrap();
-    let file = place.home.join(format!("planes/ho1/sessions/{session}/session.jsonl"));
-    symlink(&file, &link).unwrap();
-    let preview = reset(&["--dry-run"]).data();
-    assert_eq!(preview["preview"]["changes"][0]["id"], session.as_str());
-    assert_eq!(preview["preview"]["changes"].as_array().unwrap().len(), 2);
-    let done = reset(&["--confirm", preview["confirm_token"].as_str().unwrap()]).data();
-    assert_eq!(done["session_id"], session.as_str());
-    assert!(link.symlink_metadata().is_err() && file.is_file());
-    assert!(place.entries("session.jsonl").iter().any(|entry| entry["event"] == "session_end"));
-}

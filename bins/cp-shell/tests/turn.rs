@@ -3,7 +3,6 @@
 use cp_testkit::until;
 
 use crate::person::{Person, hub};
-use crate::terminal::TOOLS;
 
 const SLOW: &str = "{\"content\":\"late\",\"delay_ms\":600000}\n";
 const STUB: [&str; 2] = ["--backend", "stub"];
@@ -68,39 +67,6 @@ fn question_of_killed_shell_is_kept() {
         let mut third = place.terminal(&["--backend", "stub", "-c"], columns);
         assert_eq!(third.prompted().matches("17 * 3").count(), 1);
         assert_eq!(place.data("session_turn").iter().filter(|turn| turn["cancelled"] == true).count(), 1);
-    }
-}
-
-/// A model that reasons before it answers.
-const THINKER: &str = include_str!("data/agents/thinker.sh");
-
-#[test]
-fn reasoning_is_shown_faint_before_the_answer() {
-    for (tools, reasoning) in [(false, true), (true, true), (false, false)] {
-        let place = Person::new();
-        let program = place.root.executable("thinker", THINKER).display().to_string();
-        let directory =
-            place.root.executable("tools/mark", "#!/bin/sh\necho '{\"name\":\"mark\",\"description\":\"x\"}'\n");
-        let directory = directory.parent().unwrap().display().to_string();
-        let flags = if tools { vec!["--tools", &directory] } else { Vec::new() };
-        place.home.write("config/shell.toml", format!("[show]\nreasoning = {reasoning}\n"));
-        let mut terminal = place.terminal(&[&["--backend", &program][..], &flags].concat(), 80);
-        terminal.prompted();
-        terminal.send("what is 17 * 3?\r");
-        if tools {
-            terminal.wait_for(TOOLS);
-            terminal.send("y\r");
-        }
-        terminal.wait_for("It is **51**.\n");
-        terminal.prompted();
-        assert_eq!(terminal.text().contains("first I look at all numbers\nIt is"), reasoning, "{}", terminal.text());
-        assert_eq!(terminal.raw().contains("\x1b[2mfirst I look at "), reasoning, "{:?}", terminal.raw());
-        assert_eq!(terminal.text().contains("look"), reasoning, "{}", terminal.text());
-        let kept = terminal.says(":v");
-        assert!(kept.contains("It is **51**.") && !kept.contains("first I look"), "{kept}");
-        // Reasoning is not shown in a pipe.
-        let piped = place.script(&["--backend", &program], "what is 17 * 3?\n").stdout;
-        assert!(piped.contains("It is **51**.") && !piped.contains("look"), "{piped}");
     }
 }
 

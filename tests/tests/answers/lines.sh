@@ -235,11 +235,6 @@ session; cp-session append -- hello
 session; cp-session append --dry-run -- hello
 session; printf '{"content":"a"}\n{"content":"b"}\n' | cp-session append --rows
 
-# cp-session check
-session; cp-session check $S
-turns; cp-session check --repair $S
-session; echo x >>$(cp-session show $S | jq -r .data.file); cp-session check --strict-exit $S
-
 # cp-session clear
 turns; cp-session clear $S
 turns; cp-session clear --dry-run $S
@@ -341,10 +336,6 @@ cp-shell init >/dev/null; cp-shell register default --yes
 # cp-shell update
 cp-shell update
 cp-shell --version | cut -d' ' -f2 >latest; cp-shell update --check --from .
-
-# cp-shell reset
-session; cp-shell reset --dry-run
-session; cp-shell reset --confirm $(cp-shell reset --dry-run | token)
 
 # cp-toolloop
 cp-toolloop --backend stub -- hello

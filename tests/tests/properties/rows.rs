@@ -21,7 +21,7 @@ pub(super) struct Row {
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to,
 /// `locked` a ledger that somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays
 /// open.
-const ROWS: [[&str; 4]; 60] = [
+const ROWS: [[&str; 4]; 59] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -76,7 +76,6 @@ const ROWS: [[&str; 4]; 60] = [
         "--backend openai --model m --keep 2 $S",
     ],
     ["cp-session search", "", "a", ""],
-    ["cp-session check", "", "$S", ""],
     ["cp-session remember", "", "--kind note -- m", "--kind note"],
     ["cp-session recall", "", "--kind note m", ""],
     ["cp-session show", "", "$S", ""],
@@ -90,7 +89,7 @@ const ROWS: [[&str; 4]; 60] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 17] = [
+const MORE: [[&str; 4]; 16] = [
     ["cp-exec agent", "", "--format json -- true", "--format json -- sleep 30"],
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
@@ -107,7 +106,6 @@ const MORE: [[&str; 4]; 17] = [
     ["cp-shell config get", "", "tier", ""],
     ["cp-shell config agent", "", "default soul", ""],
     ["cp-shell register", "echo $N >$PWD/p$N.md", "--yes $PWD/p$N.md", ""],
-    ["cp-shell reset", "", "--session $S --dry-run", ""],
     [
         "cp-shell update",
         "cp-shell --version | cut -d' ' -f2 >latest",

@@ -25,11 +25,9 @@ pub(super) struct Composed {
     flags: Vec<OsString>,
     /// The flags that choose the model.
     model: Vec<String>,
-    /// True if reasoning is requested.
-    reasoning: bool,
     /// True if the model may use tools.
     uses_tools: bool,
-    /// The flags for the tools, and for the command that requests reasoning.
+    /// The flags for the tools.
     tools: Vec<OsString>,
     /// The governed prompt that begins the system text, if required.
     prompt: Option<String>,
@@ -42,12 +40,6 @@ pub(super) struct Composed {
 
 impl Composed {
     pub(super) fn new(id: &str, prompt: Option<String>, options: &ModelOptions, context: &Context) -> Result<Self> {
-        let mut tools: Vec<OsString> = options.tool_flags().collect();
-        // Other tool backends call the model themselves.
-        let is_native = context.config.text("tool_backend", None).as_deref() == Some("native");
-        if options.reasoning && options.uses_tools() && is_native {
-            tools.extend(["--llm", "cp-llm --reasoning"].map(OsString::from));
-        }
         let name = if id == "default" { "cp_default" } else { id }.to_owned();
         let capabilities = Capability::ALL.to_vec();
         Ok(Self {
@@ -55,9 +47,8 @@ impl Composed {
             id: id.to_owned(),
             flags: context.handed_on(),
             model: options.flags().map(str::to_owned).collect(),
-            reasoning: options.reasoning,
             uses_tools: options.uses_tools(),
-            tools,
+            tools: options.tool_flags().collect(),
             prompt,
             prompts: Prompts::place(context)?,
             home: context.home.clone(),
@@ -131,9 +122,7 @@ impl Composed {
         let mut llm = if let Some(llm) = self.llm.take_if(Coprocess::can_go_on) {
             llm
         } else {
-            let reasoning = self.reasoning.then(|| "--reasoning".into());
-            let arguments: Vec<OsString> = self.streaming(turn).into_iter().chain(reasoning).collect();
-            Coprocess::start("cp-llm", &arguments)?
+            Coprocess::start("cp-llm", &self.streaming(turn))?
         };
         let sent = llm.send(Kind::Prompt.name(), prompt);
         let answered = sent.and_then(|()| message(&mut llm, observer, read));

@@ -10,7 +10,6 @@ use std::time::Duration;
 use cp_common::wire::Message;
 use cp_common::wire::record::Record;
 use cp_common::{Context, Error, Result, words};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::agent::coprocess::Coprocess;
@@ -25,14 +24,6 @@ pub(crate) struct External {
     described: Described,
     /// `None` while it answers.
     program: Option<Coprocess>,
-}
-
-#[derive(Serialize)]
-struct Asked<'a> {
-    text: &'a str,
-    session_id: &'a str,
-    isolated: bool,
-    context: Vec<Value>,
 }
 
 impl External {
@@ -106,8 +97,10 @@ impl Agent for External {
                 .hint("send the turn without the file"));
         }
         let mut program = self.program()?;
-        let context = turn.context.iter().map(|piece| json!({"name": piece.name, "text": piece.text})).collect();
-        let asked = Asked { text: turn.text, session_id: turn.session, isolated: turn.isolated, context };
+        let context = turn.context.iter().map(|piece| json!({"name": piece.name, "text": piece.text}));
+        let context: Vec<Value> = context.collect();
+        let Turn { text, session, isolated, .. } = turn;
+        let asked = json!({"text": text, "session_id": session, "isolated": isolated, "context": context});
         let name = &self.described.name;
         let sent = program.send("process", &asked);
         let answered = sent.and_then(|()| message(&mut program, observer, |record| message_of(record, turn, name)));

@@ -36,9 +36,6 @@ pub(crate) struct ModelOptions {
     /// Let the model use the built-in tools
     #[arg(long, help_heading = "Model")]
     pub(crate) with_tools: bool,
-    /// True if the model's reasoning is requested and shown.
-    #[arg(skip)]
-    pub(crate) reasoning: bool,
 }
 
 impl ModelOptions {
@@ -92,8 +89,6 @@ pub(crate) struct Turn<'a> {
 pub(crate) enum Event<'a> {
     /// A part of the answer.
     Delta(&'a str),
-    /// A part of the model's reasoning.
-    Thought(&'a str),
     ToolCall(&'a ToolCall),
     ToolResult(&'a ToolResult),
     /// The id of the run of the tool loop.
@@ -177,8 +172,8 @@ fn message(
 fn observe(record: &Record<'_>, observer: &mut dyn Observer) -> Result<()> {
     match record.kind {
         Some(Kind::Delta) => {
-            let Delta { text, thinking, .. } = record.read()?;
-            observer.event(thinking.as_deref().map_or(Event::Delta(&text), Event::Thought))
+            let Delta { text, .. } = record.read()?;
+            observer.event(Event::Delta(&text))
         }
         Some(Kind::ToolCall) => observer.event(Event::ToolCall(&record.read()?)),
         Some(Kind::ToolResult) => observer.event(Event::ToolResult(&record.read()?)),

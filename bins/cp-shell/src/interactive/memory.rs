@@ -98,9 +98,14 @@ pub(crate) fn add_developer_note(state: &mut State<'_>, text: &str) -> Result<Ou
     add("dev_note", text, state)
 }
 
+/// `:learn LESSON`
+pub(crate) fn learn(state: &mut State<'_>, lesson: &str) -> Result<Outcome> {
+    add("lesson", lesson, state)
+}
+
 fn add(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome> {
     if text.is_empty() {
-        return Err(Error::usage("the note is missing").hint("write :n+ TEXT"));
+        return Err(Error::usage("the text is missing").hint("write it behind the command, as in :n+ TEXT"));
     }
     keep(kind, text, &state.setup, state.context)
 }
@@ -130,27 +135,6 @@ pub(crate) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
     }
     let _ = writeln!(text, "{}", style().faint(&format!("{} of {session}", count(turns.len(), "turn"))));
     Ok(Outcome::of_text(text))
-}
-
-/// `:learn [LESSON]`
-pub(crate) fn learn(state: &mut State<'_>, lesson: &str) -> Result<Outcome> {
-    let lesson = if lesson.is_empty() {
-        let tracker = &mut state.session_status.tracker;
-        tracker.learning = true;
-        let answer = state.console.answer("Lesson (Enter skips): ");
-        tracker.learning = false;
-        match answer {
-            Some(answer) => answer,
-            None if state.console.is_terminal() => String::new(),
-            None => return Err(Error::usage("there is no terminal to ask at").hint("write :learn TEXT")),
-        }
-    } else {
-        lesson.to_owned()
-    };
-    if lesson.is_empty() {
-        return Ok(Outcome::of_text("skipped: nothing was written\n"));
-    }
-    keep("lesson", &lesson, &state.setup, state.context)
 }
 
 /// Asks for memories at the end of an interactive session.

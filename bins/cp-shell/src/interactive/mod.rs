@@ -24,7 +24,7 @@ use cp_ledger::format::claims::{self, Form};
 use cp_redact::Redactor;
 use serde_json::json;
 
-use crate::agent::{self, ModelOptions};
+use crate::agent;
 use crate::interactive::commands::{Input, parse};
 use crate::interactive::console::join_lines;
 use crate::interactive::console::render::{count, show, style};
@@ -103,9 +103,7 @@ impl<'a> Repl<'a> {
         let joined = if context.session().is_some() { Some(journal::resumed(context)?) } else { None };
         let id = agent_id(request.agent, joined.as_ref(), context);
         let console = Console::open(commands::candidates)?;
-        let reasoning = settings.show.reasoning && console.is_terminal() && style().colour;
-        let model = ModelOptions { reasoning, ..request.model.clone() };
-        let agent = agent::named(&id, &plane, &model, context)?;
+        let agent = agent::named(&id, &plane, request.model, context)?;
         let hint = style().faint("· :help lists the commands, :quit ends");
         show(&mut context.out, &format!("cp-shell {VERSION} {hint}\n"))?;
         if joined.is_some() {
@@ -138,7 +136,7 @@ impl<'a> Repl<'a> {
             session_status: SessionStatus { plane, tracker, used: 0, window: CONTEXT_LIMIT },
             hub,
             conversation: Conversation { isolated, ..Conversation::default() },
-            model,
+            model: request.model.clone(),
         };
         Ok(Self { state, echo, exit: 0 })
     }

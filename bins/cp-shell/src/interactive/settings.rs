@@ -18,21 +18,6 @@ pub(crate) struct Settings {
     pub(crate) memory: Memory,
     pub(crate) learning: Learning,
     pub(crate) context: Context,
-    pub(crate) show: Show,
-}
-
-/// `[show]`
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Show {
-    /// True if a terminal shows the model's reasoning.
-    pub(crate) reasoning: bool,
-}
-
-impl Default for Show {
-    fn default() -> Self {
-        Self { reasoning: true }
-    }
 }
 
 /// `[context]`

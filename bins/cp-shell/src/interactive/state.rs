@@ -13,8 +13,8 @@ use crate::interactive::console::render::{count, show, style};
 use crate::interactive::history::ShellHistory;
 use crate::interactive::hub::{Hub, NO_HUB};
 use crate::interactive::settings::Settings;
-use crate::interactive::transcript::{Digest, Exchange, Transcript, close_question};
-use crate::journal::{self, Journal};
+use crate::interactive::transcript::{Exchange, Transcript};
+use crate::journal::Journal;
 use crate::plane::{Plane, Read};
 use crate::signals::{Signals, Strip, Tracker};
 
@@ -103,36 +103,6 @@ impl State<'_> {
     /// The id of the agent that answers.
     pub(crate) fn agent_id(&self) -> &str {
         self.ledgers.transcript.agent()
-    }
-
-    /// Switches to another session. The current session is closed as on quit.
-    pub(crate) fn switch_session(&mut self, session: &str) -> Result<()> {
-        let here = self.context.options.session.replace(session.to_owned());
-        let (journal, transcript, agent, isolated) = match self.open_session() {
-            Ok(opened) => opened,
-            Err(e) => {
-                self.context.options.session = here;
-                return Err(e);
-            }
-        };
-        let tier = self.session_status.plane.tier().unwrap_or_else(|| self.context.tier());
-        self.session_status.tracker = Tracker::new(tier, Digest::of(journal.directory())?.turns);
-        self.session_status.used = 0;
-        self.agent = agent;
-        self.conversation.isolated = isolated;
-        self.conversation.allows_tools = false;
-        let left = std::mem::replace(&mut self.ledgers, Ledgers { journal, transcript });
-        left.journal.end(self.context)
-    }
-
-    fn open_session(&mut self) -> Result<(Journal, Transcript, Box<dyn Agent>, bool)> {
-        let joined = journal::resumed(self.context)?;
-        let id = joined.agent.clone().filter(|agent| !agent.is_empty()).unwrap_or_else(|| "default".to_owned());
-        let agent = agent::named(&id, &self.session_status.plane, &self.model, self.context)?;
-        close_question(&id, self.context)?;
-        let journal = Journal::open(Some(&joined), &id, self.context)?;
-        let transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
-        Ok((journal, transcript, agent, joined.is_isolated()))
     }
 
     /// Receives and records the answer of the hub, if it has arrived, and reports it at a terminal.

@@ -228,11 +228,7 @@ pub(crate) fn called_without_effect(messages: &[Message]) -> Vec<&str> {
 /// What the ledger tells about a session.
 #[derive(Debug, Default)]
 pub(crate) struct Digest {
-    /// The first question.
-    pub(crate) first: String,
     pub(crate) turns: u64,
-    /// The model of the last answer.
-    pub(crate) model: Option<String>,
     /// The tool runs whose files were not put back, the newest last.
     pub(crate) runs: Vec<String>,
 }
@@ -240,7 +236,6 @@ pub(crate) struct Digest {
 /// The members of the entry that closes a turn, or that tells that a run was put back.
 #[derive(Deserialize)]
 struct Closing {
-    model: Option<String>,
     run: Option<String>,
 }
 
@@ -256,22 +251,16 @@ impl Digest {
             if line.is_event(TURN) {
                 let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok());
                 digest.turns = digest.turns.max(number.unwrap_or_default());
-                let Some(Closing { model, run }) = data() else { continue };
-                digest.model = model.or(digest.model);
-                digest.runs.extend(run);
+                digest.runs.extend(data().and_then(|Closing { run }| run));
             } else if line.is_event(UNDONE) {
-                let undone = data().and_then(|Closing { run, .. }| run);
+                let undone = data().and_then(|Closing { run }| run);
                 digest.runs.retain(|run| Some(run) != undone.as_ref());
             } else if line.is_event("message") && line.member("role") == Some(b"\"user\"") {
                 let kept = line.member("content").unwrap_or(b"\"\"");
                 let whole = blob::resolve(&file, kept)?;
                 let content: Option<Content> = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).ok();
                 // The results of tools have no text of their own.
-                let text = content.map(|content| content.text()).unwrap_or_default();
-                questions += u64::from(!text.is_empty());
-                if digest.first.is_empty() {
-                    digest.first = text;
-                }
+                questions += u64::from(content.is_some_and(|content| !content.text().is_empty()));
             }
         }
         digest.turns = digest.turns.max(questions);

@@ -6,9 +6,7 @@ mod split;
 
 use std::time::Duration;
 
-use cp_common::output::{Format, Place, printable, to_stderr};
-use cp_common::wire::record::{Kind, Record};
-use cp_common::wire::{Reply as _, ToolCall, ToolResult};
+use cp_common::output::{Format, printable, to_stderr};
 use cp_common::{Code, Context, Error, Result, signals};
 use rustix::io::Errno;
 use serde_json::Value;
@@ -34,7 +32,6 @@ pub(crate) fn run(agent: Option<&str>, context: &mut Context) -> Result<()> {
         answers: Vec::new(),
         asked: 0,
         failed: false,
-        mode: None,
     };
     let mut outcome = pipe.answer_all(context);
     if let Err(error) = &outcome
@@ -47,21 +44,12 @@ pub(crate) fn run(agent: Option<&str>, context: &mut Context) -> Result<()> {
     outcome.and(ended)
 }
 
-/// The format of the input.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Requests,
-    Records,
-}
-
 struct Pipe {
     responder: Responder,
     /// Answers that wait until their turns are recorded.
     answers: Vec<u8>,
     asked: u64,
     failed: bool,
-    /// Set by the first value.
-    mode: Option<Mode>,
 }
 
 impl Pipe {
@@ -77,7 +65,12 @@ impl Pipe {
             }
             for piece in pieces.drain(..) {
                 signals::check()?;
-                self.piece(piece, context)?;
+                self.asked += 1;
+                let response = match piece {
+                    Piece::Value(bytes) => self.responder.answer(&bytes, context)?,
+                    Piece::Broken(broken) => self.responder.broken(&broken)?,
+                };
+                self.answer(&response, context)?;
             }
             if read == 0 {
                 break;
@@ -88,9 +81,7 @@ impl Pipe {
             self.answer(&response, context)?;
         }
         self.flush(context)?;
-        if self.mode != Some(Mode::Records) {
-            context.out.ended_with(u8::from(self.failed));
-        }
+        context.out.ended_with(u8::from(self.failed));
         Ok(())
     }
 
@@ -111,25 +102,6 @@ impl Pipe {
                 Err(e) => return Err(Error::io("reading standard input", std::io::Error::from(e))),
             }
         }
-    }
-
-    fn piece(&mut self, piece: Piece, context: &mut Context) -> Result<()> {
-        let index = self.asked;
-        self.asked += 1;
-        let mode = *self.mode.get_or_insert_with(|| mode_of(&piece));
-        let response = match (piece, mode) {
-            (Piece::Value(bytes), Mode::Records) => {
-                return answer_record(&bytes, index, &mut self.responder, context);
-            }
-            (Piece::Broken(broken), Mode::Records) => {
-                let message = format!("line {}: {}", broken.line, broken.reason);
-                context.out.place = Place { index: Some(index), line: Some(broken.line) };
-                return context.out.item_failed(Error::validation(message));
-            }
-            (Piece::Value(bytes), Mode::Requests) => self.responder.answer(&bytes, context)?,
-            (Piece::Broken(broken), Mode::Requests) => self.responder.broken(&broken)?,
-        };
-        self.answer(&response, context)
     }
 
     fn answer(&mut self, response: &Response, context: &mut Context) -> Result<()> {
@@ -168,67 +140,4 @@ fn warn(request: u64, error: &Failure, format: Format) {
         Format::Text | Format::Raw => format!("✗ {}: {}\n{hint}", error.code, error.message),
     };
     to_stderr(&words);
-}
-
-/// Input that begins with an envelope is a stream of records.
-fn mode_of(piece: &Piece) -> Mode {
-    let Piece::Value(bytes) = piece else { return Mode::Requests };
-    let value: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    if value["ok"].is_boolean() && value["schema_version"].is_string() { Mode::Records } else { Mode::Requests }
-}
-
-/// Answers a record: a `tool_call` for an operation is answered with a `tool_result`. An error that is not fatal is
-/// reported for the item.
-fn answer_record(bytes: &[u8], index: u64, responder: &mut Responder, context: &mut Context) -> Result<()> {
-    context.out.place = Place { index: Some(index), line: None };
-    match item(bytes, responder, context) {
-        Err(error) if !error.is_fatal() => context.out.item_failed(error),
-        other => other,
-    }
-}
-
-fn item(bytes: &[u8], responder: &mut Responder, context: &mut Context) -> Result<()> {
-    let record = Record::parse(bytes)?;
-    if !record.closed {
-        context.out.streaming()?;
-    }
-    match record.kind {
-        _ if !record.ok => Err(record.failure()),
-        Some(Kind::ToolCall) => {
-            let call: ToolCall = record.read()?;
-            let input: Value =
-                serde_json::from_str(call.input.get()).map_err(|e| Error::validation(format!("data.input: {e}")))?;
-            if !input.is_object() {
-                return Err(Error::validation("data.input is not an object"));
-            }
-            let response = responder.call(&call.name, &input, context)?;
-            let mut result = result_of(call, &response);
-            result.receipt = responder.commit()?;
-            context.out.record(Kind::ToolResult, &result)?;
-            if result.is_error {
-                context.warn(&format!("{}: {}", result.name, result.text()));
-            }
-            context.out.item_succeeded();
-            Ok(())
-        }
-        Some(Kind::Summary) => Ok(()),
-        _ => context.out.pass(&record.opened()),
-    }
-}
-
-fn result_of(call: ToolCall, response: &Response) -> ToolResult {
-    let content = match (&response.result, &response.error) {
-        (Some(result), _) => result.to_string(),
-        (None, Some(error)) => format!("{}: {}", error.code, error.message),
-        (None, None) => String::new(),
-    };
-    ToolResult {
-        id: call.id,
-        name: call.name,
-        content,
-        is_error: response.error.is_some(),
-        duration_ms: response.evidence.duration_ms,
-        untrusted: vec!["/name".to_owned(), "/content".to_owned()],
-        ..ToolResult::default()
-    }
 }

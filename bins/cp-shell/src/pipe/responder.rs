@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use cp_common::program::Class;
-use cp_common::wire::Receipt;
 use cp_common::wire::record::Record;
 use cp_common::{Code, Context, Error, Result, clock, coprocess, json};
 use cp_ledger::format::canonical::{hash_normal, hash_value};
@@ -96,15 +95,6 @@ impl Responder {
         self.conclude(asked, started, class, outcome.map(|(_, result)| result), calls)
     }
 
-    /// Answers a request whose operation and parameters are separate.
-    pub(super) fn call(&mut self, operation: &str, parameters: &Value, context: &Context) -> Result<Response> {
-        let mut request = parameters.clone();
-        if let Value::Object(request) = &mut request {
-            request.insert("operation".to_owned(), operation.into());
-        }
-        self.answer(request.to_string().as_bytes(), context)
-    }
-
     /// Answers input that is not valid JSON.
     pub(super) fn broken(&mut self, broken: &Broken) -> Result<Response> {
         let failure = if broken.text.len() > LONGEST {
@@ -121,8 +111,8 @@ impl Responder {
         self.refuse(b"", failure, Instant::now())
     }
 
-    /// Records the answered requests, and returns the last receipt.
-    pub(super) fn commit(&mut self) -> Result<Option<Receipt>> {
+    /// Records the answered requests.
+    pub(super) fn commit(&mut self) -> Result<()> {
         self.journal.commit()
     }
 

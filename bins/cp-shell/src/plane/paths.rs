@@ -5,6 +5,7 @@ use std::path::Path;
 
 use cp_common::home::resolved_below;
 use cp_policy::{PathClass, classify, default_roots};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
@@ -59,9 +60,10 @@ pub(super) fn check_read(plane: &Plane, path: &str) -> Result<(), Failure> {
     let Some(capabilities) = plane.json(FILE)? else { return Ok(()) };
     let forbidden: Option<Vec<String>> = serde_json::from_value(capabilities["capabilities"]["forbidden"].clone())
         .map_err(|_| damaged(Path::new(FILE), "`capabilities.forbidden` is not a list of strings"))?;
+    let forbidden = patterns(&forbidden.unwrap_or_default()).map_err(|e| damaged(Path::new(FILE), &e.to_string()))?;
     let real = resolved_below(plane.root(), Path::new(path));
     let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { return Ok(()) };
-    if forbidden.unwrap_or_default().iter().any(|pattern| matches(pattern, path)) {
+    if forbidden.is_match(path) {
         return Err(Failure::new("CAPABILITY_DENIED", format!("Capability denied: read on {path}"))
             .with("capability", "read")
             .with("path", path)
@@ -70,52 +72,18 @@ pub(super) fn check_read(plane: &Plane, path: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// True if a pattern matches a path. `*` and `?` do not match `/`, `**` does; a directory matches everything below it.
-fn matches(pattern: &str, path: &str) -> bool {
-    let pattern = pattern.trim_start_matches("./");
-    let below = pattern.strip_suffix('/').unwrap_or(pattern);
-    glob(below.as_bytes(), path.as_bytes()) || glob(format!("{below}/**").as_bytes(), path.as_bytes())
-}
-
-/// Matches a glob pattern by tracking which prefixes of the path the pattern so far can match. The time is linear in
-/// both lengths.
-fn glob(pattern: &[u8], path: &[u8]) -> bool {
-    let mut reached = vec![false; path.len() + 1];
-    reached[0] = true;
-    let mut rest = pattern;
-    while let Some((first, after)) = rest.split_first() {
-        let (many, next) = match after {
-            [b'*', next @ ..] if *first == b'*' => (Some(true), next),
-            _ => ((*first == b'*').then_some(false), after),
-        };
-        match many {
-            // `**/` also matches the empty string.
-            Some(true) if next.first() == Some(&b'/') => {
-                let begins = |at: usize| at == 0 || path[at - 1] == b'/';
-                let from = reached.iter().position(|here| *here).unwrap_or(reached.len());
-                let was = reached.clone();
-                for at in from..reached.len() {
-                    reached[at] = (begins(at) && at > from) || (was[at] && begins(at));
-                }
-                rest = &next[1..];
-                continue;
-            }
-            Some(crosses) => {
-                for at in 1..reached.len() {
-                    reached[at] |= reached[at - 1] && (crosses || path[at - 1] != b'/');
-                }
-            }
-            None => {
-                for at in (1..reached.len()).rev() {
-                    let same = path[at - 1] == *first || (*first == b'?' && path[at - 1] != b'/');
-                    reached[at] = reached[at - 1] && same;
-                }
-                reached[0] = false;
-            }
+/// The patterns of a list. `*` and `?` do not match `/`, `**` does; a directory matches everything below it.
+fn patterns(list: &[String]) -> Result<GlobSet, globset::Error> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in list {
+        let pattern = pattern.trim_start_matches("./").trim_end_matches('/');
+        let literal = |c: char| if "[]{}\\".contains(c) { format!("\\{c}") } else { c.to_string() };
+        let pattern: String = pattern.chars().map(literal).collect();
+        for pattern in [format!("{pattern}/**"), pattern] {
+            set.add(GlobBuilder::new(&pattern).literal_separator(true).build()?);
         }
-        rest = next;
     }
-    reached[path.len()]
+    set.build()
 }
 
 #[cfg(test)]
@@ -197,6 +165,7 @@ mod tests {
 
     #[test]
     fn patterns_match_files_parts_and_directories() {
+        let matches = |pattern: &str, path: &str| patterns(&[pattern.to_owned()]).unwrap().is_match(path);
         for (pattern, path) in [
             ("lib/secret.py", "lib/secret.py"),
             ("lib/*.py", "lib/a.py"),
@@ -206,6 +175,7 @@ mod tests {
             ("**/secret*", "secret.txt"),
             ("lib/**", "lib/a/b"),
             ("l?b/a", "lib/a"),
+            ("./lib/[a]{b}\\c", "lib/[a]{b}\\c"),
         ] {
             assert!(matches(pattern, path), "{pattern} {path}");
         }

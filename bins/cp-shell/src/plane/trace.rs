@@ -115,28 +115,15 @@ impl Lineage {
             data["work_order_id"] = package.received("work_order_id");
             // The entries of its specs also concern other packages.
             ("package", data, union(own().into_iter().chain(specs)), own())
-        } else if let Some(order) = self.orders.iter().find(|order| order.id == id) {
-            let mut data = order.to_value();
-            self.add_named(&mut data, &order.payload, Some(id));
-            data["payload"] = order.payload.clone();
-            ("work_order", data, Vec::new(), own())
         } else if let Some(data) = self.file(plane, id)? {
             let ids = union(own().into_iter().chain(left(&self.files_of, id)).chain(self.specs_of_file(id)));
             ("file", data, ids.clone(), ids)
         } else {
-            // Ids of entries have no slash or dot; so ledgers are not read for paths.
-            let entry = if id.contains(['/', '.']) { None } else { entry_of(plane, id)? };
-            return Ok(entry.map(|mut data| {
-                let entry = data["entry"].take();
-                self.add_named(&mut data, &entry, None);
-                data["entry"] = entry;
-                ("ledger_entry", data)
-            }));
+            return Ok(None);
         };
-        if kind != "work_order" {
-            let is_its = |order: &WorkOrder| data["work_order_id"] == order.id || names(&order.payload, &ids);
-            data["work_orders"] = self.orders(is_its).into();
-        }
+        let is_its = |order: &&WorkOrder| data["work_order_id"] == order.id || names(&order.payload, &ids);
+        let orders: Vec<String> = self.orders.iter().filter(is_its).map(|order| order.id.clone()).collect();
+        data["work_orders"] = orders.into();
         data["ledger_entries"] = entries(plane, &entry_ids)?.into();
         Ok(Some((kind, data)))
     }
@@ -172,22 +159,6 @@ impl Lineage {
         data["spec"] = value(spec);
         data["framework"] = self.framework(spec);
         data["specs"] = specs.into();
-    }
-
-    /// Adds the specs, packages and other work orders that a value names as members.
-    fn add_named(&self, data: &mut Value, by: &Value, order: Option<&str>) {
-        let named = |id: &str| names(by, &[id.to_owned()]);
-        let specs = self.specs.rows().map(|row| row.get("spec_id").to_owned());
-        data["specs"] = specs.filter(|id| named(id)).collect::<Vec<_>>().into();
-        let installed_by = |package: &&Package| order.is_some_and(|id| package.received("work_order_id") == id);
-        let packages = self.packages.iter().filter(|package| named(&package.id) || installed_by(package));
-        data["packages"] = packages.map(|package| package.id.clone()).collect::<Vec<_>>().into();
-        data["work_orders"] = self.orders(|other| order != Some(other.id.as_str()) && named(&other.id)).into();
-    }
-
-    /// The ids of the work orders for which a predicate holds.
-    fn orders(&self, holds: impl Fn(&WorkOrder) -> bool) -> Vec<String> {
-        self.orders.iter().filter(|order| holds(order)).map(|order| order.id.clone()).collect()
     }
 
     /// A file that is registered, listed or present.
@@ -235,31 +206,15 @@ fn value(row: Option<Row<'_>>) -> Value {
 /// The newest ledger entries that contain one of these ids.
 fn entries(plane: &Plane, ids: &[String]) -> Result<Vec<Value>, Failure> {
     let mut found = Vec::new();
-    each_entry(plane, &mut |entry, number, path| {
-        if names(entry, ids) {
-            let id = entry.get("id").or_else(|| entry.get("seq"));
-            found.push(json!({"id": id, "event_type": event_of(entry), "evidence": pointer(entry, number, path)}));
-        }
-    })?;
-    Ok(found.split_off(found.len().saturating_sub(ENTRIES)))
-}
-
-/// The ledger entry with this id or hash.
-fn entry_of(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
-    let mut found = None;
-    each_entry(plane, &mut |entry, number, path| {
-        if ["id", "entry_hash", "hash"].iter().any(|name| entry.get(name).is_some_and(|value| value == id)) {
-            found = Some(json!({"entry": entry, "evidence": pointer(entry, number, path)}));
-        }
-    })?;
-    Ok(found)
-}
-
-fn each_entry(plane: &Plane, each: &mut dyn FnMut(&Value, u64, &Path)) -> Result<(), Failure> {
     for file in ledgers::governance_files(plane)?.into_iter().chain([PathBuf::from(work_orders::LEDGER)]) {
-        plane.entries(&file, each)?;
+        plane.entries(&file, &mut |entry, number, path| {
+            if names(entry, ids) {
+                let id = entry.get("id").or_else(|| entry.get("seq"));
+                found.push(json!({"id": id, "event_type": event_of(entry), "evidence": pointer(entry, number, path)}));
+            }
+        })?;
     }
-    Ok(())
+    Ok(found.split_off(found.len().saturating_sub(ENTRIES)))
 }
 
 /// True if a string anywhere in a value is one of these ids.

@@ -71,8 +71,6 @@ commands! {
     "agent a agents" "[NAME]" "show the agent, or switch to another one" None, Query core::agent;
     "ctx context" "[persistent|isolated]" "show or set whether the conversation is sent" None, Query core::mode;
     "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(hub::explain(state));
-    "sessions ls" "[N]" "list the newest sessions" None, Query sessions::list;
-    "switch resume open" "ID|NAME" "continue another session" None, Append sessions::switch;
     "undo rewind" "[RUN]" "put back the files that the last turn with tools changed" None, Write sessions::undo;
     "diff d" "[RUN]" "show what the last turn with tools changed" None, Query sessions::diff;
     "model" "[MODEL]" "show or choose the model" None, Query core::model;
@@ -86,7 +84,7 @@ commands! {
     "nd+" "TEXT" "save a note for developers" Some(Memory), Append memory::add_developer_note;
     "signals sig signal" "" "show the signals of the session" Some(Signals), Query |state, _| Ok(core::signals(state));
     "trust t" "" "show the share of calls that were not denied" Some(Trust), Query |state, _| Ok(core::trust(state));
-    "learn l" "[LESSON]" "save a lesson in the memory of the home" Some(Trust), Append memory::learn;
+    "learn l" "LESSON" "save a lesson in the memory of the home" Some(Trust), Append memory::learn;
     "pkg packages package pkgs" "[PKG-ID]" "list the packages, or show one" Some(PackageMgt), Query |state, argument| run::query(state, "pkg", argument);
     "ledger log" "[TYPE] [N]" "show the newest entries of a ledger" Some(Ledger), Query |state, argument| run::query(state, "ledger", argument);
     "gate gates" "[GATE]" "show the gates and their failures" Some(Governance), Query |state, argument| run::query(state, "gate", argument);
@@ -300,7 +298,7 @@ mod tests {
         for (line, from, words) in [
             (":he", 1, "help"),
             ("/expo", 1, "export,export-session"),
-            (":help sw", 6, "switch"),
+            (":help und", 6, "undo"),
             ("hello", 5, ""),
             ("me@ex", 5, ""),
             (":nothing x", 1, ""),

@@ -1,8 +1,7 @@
-//! Commands about sessions: list and continue them, and show and put back the files that a turn changed.
+//! The last session, which `-c` continues, and the commands that show and put back the files that a turn changed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use cp_common::home::write_whole;
 use cp_common::wire::Turn;
@@ -10,14 +9,13 @@ use cp_common::{Code, Context, Error, Result};
 use serde_json::{Value, json};
 
 use crate::ask;
-use crate::interactive::console::render::{Style, count, cut, escaped, style, table};
+use crate::interactive::console::render::{Style, count, cut, escaped, style};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{Digest, UNDONE};
 use crate::interactive::turn;
 
 /// The number of turns in a recap.
 const SHOWN: usize = 6;
-const LISTED: usize = 10;
 
 /// The file with the id of the last interactive session.
 fn last_file(context: &Context) -> PathBuf {
@@ -55,50 +53,6 @@ pub(crate) fn recap(context: &Context, style: Style) -> Result<String> {
         }
     }
     Ok(text)
-}
-
-/// `:sessions [N]`
-pub(super) fn list(state: &mut State<'_>, many: &str) -> Result<Outcome> {
-    let here = state.ledgers.journal.session();
-    let many = if many.is_empty() { Ok(LISTED) } else { many.parse::<usize>() };
-    let many = many.map_err(|_| Error::usage("invalid number of sessions").hint("write :sessions 20"))?.max(1);
-    let page = ask(state.context, "cp-session", &["list", "--limit", &many.to_string()])?;
-    let mut rows = Vec::new();
-    for session in page["items"].as_array().into_iter().flatten() {
-        let member = |name: &str| session[name].as_str().unwrap_or_default();
-        let id = member("session_id");
-        let directory = state.context.home.path(format!("planes/{}/sessions/{id}", member("tier")));
-        let Digest { first, model, .. } = Digest::of(&directory).unwrap_or_default();
-        let is_here = if id == here { "*" } else { "" };
-        let name = session["name"].as_str().map(|name| format!("[{name}] ")).unwrap_or_default();
-        let words = first.split_whitespace().collect::<Vec<_>>().join(" ");
-        let model = model.unwrap_or_else(|| member("agent").to_owned());
-        let row = [is_here.to_owned(), id.to_owned(), age_of(&directory), model, format!("{name}{words}")];
-        rows.push(row.iter().map(|cell| escaped(cell)).collect::<Vec<_>>());
-    }
-    let mut text = table(&["", "session_id", "age", "model", "first words"], &rows, style());
-    let _ = writeln!(text, "{}", style().faint("`:switch ID` or `:switch NAME` continues a session"));
-    Ok(Outcome { text, result: page, ..Outcome::default() })
-}
-
-/// The time since the last entry of a session, in its largest unit.
-fn age_of(directory: &Path) -> String {
-    let changed = directory.join("session.jsonl").metadata().and_then(|found| found.modified());
-    let seconds = changed.ok().and_then(|at| SystemTime::now().duration_since(at).ok()).map_or(0, |age| age.as_secs());
-    let units = [(86_400, "d"), (3600, "h"), (60, "min")];
-    let largest = units.into_iter().find(|(length, _)| seconds >= *length);
-    largest.map_or_else(|| format!("{seconds} s"), |(length, unit)| format!("{} {unit}", seconds / length))
-}
-
-/// `:switch ID|NAME`
-pub(super) fn switch(state: &mut State<'_>, session: &str) -> Result<Outcome> {
-    if session.is_empty() {
-        return Err(Error::usage("the session is missing").hint("write :switch ID; :sessions lists the sessions"));
-    }
-    state.switch_session(session)?;
-    let session = state.ledgers.journal.session();
-    remember(session, state.context)?;
-    Ok(Outcome { text: recap(state.context, style())?, result: json!({"session_id": session}), ..Outcome::default() })
 }
 
 /// `:undo [RUN]`: the conversation stays as it is, because the ledger is only appended to.

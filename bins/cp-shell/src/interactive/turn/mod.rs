@@ -115,7 +115,7 @@ fn cancelled(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
 
 /// Sends the turn, shows the answer as it arrives, and records both sides.
 fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
-    let State { context, console, agent, ledgers, session_status, model, .. } = state;
+    let State { context, console, agent, ledgers, session_status, .. } = state;
     ledgers.transcript.question(turn.number, &turn.sent)?;
     let asked = agent::Turn {
         text: &turn.sent,
@@ -125,7 +125,7 @@ fn answer(state: &mut State<'_>, turn: Exchange) -> Result<Outcome> {
         attached: &turn.others,
     };
     let (flags, tracker) = (context.handed_on(), &mut session_status.tracker);
-    let mut watch = Watch::new(console, &mut context.out, tracker, model.reasoning, flags);
+    let mut watch = Watch::new(console, &mut context.out, tracker, flags);
     let replied = agent.process(&asked, &mut watch);
     let seen = watch.end()?;
     let run = run_line(&seen);

@@ -20,10 +20,6 @@ pub(super) struct Watch<'a> {
     out: &'a mut Output,
     tracker: &'a mut Tracker,
     style: Style,
-    /// True if reasoning is shown.
-    shows_thoughts: bool,
-    /// True while the last shown text is reasoning.
-    in_thought: bool,
     /// The flags for cp-toolloop.
     flags: Vec<OsString>,
     /// The ids of the open calls that were shown, and of the calls whose difference was shown in a question.
@@ -48,22 +44,10 @@ impl<'a> Watch<'a> {
         console: &'a Console,
         out: &'a mut Output,
         tracker: &'a mut Tracker,
-        shows_thoughts: bool,
         flags: Vec<OsString>,
     ) -> Self {
         let style = style();
-        Self {
-            console,
-            out,
-            tracker,
-            style,
-            shows_thoughts,
-            in_thought: false,
-            flags,
-            open: HashSet::new(),
-            asked: HashSet::new(),
-            seen: Seen::default(),
-        }
+        Self { console, out, tracker, style, flags, open: HashSet::new(), asked: HashSet::new(), seen: Seen::default() }
     }
 
     /// Ends the output.
@@ -79,18 +63,13 @@ impl<'a> Watch<'a> {
     }
 
     fn ended(&mut self) -> String {
-        let mut end = self.thought_through().to_owned();
+        let mut end = String::new();
         let partial = &mut self.seen.partial;
         if !partial.is_empty() && !partial.ends_with('\n') {
             partial.push('\n');
             end.push('\n');
         }
         end
-    }
-
-    /// Ends the shown reasoning.
-    fn thought_through(&mut self) -> &'static str {
-        if std::mem::take(&mut self.in_thought) { "\n" } else { "" }
     }
 
     /// The differences of the files that a call changed; empty if a question has shown them.
@@ -118,15 +97,8 @@ impl Observer for Watch<'_> {
     fn event(&mut self, event: Event<'_>) -> Result<()> {
         let shown = match event {
             Event::Delta(words) => {
-                let start = self.thought_through();
                 self.seen.partial.push_str(words);
-                format!("{start}{}", escaped(words))
-            }
-            Event::Thought(_) if !self.shows_thoughts => return Ok(()),
-            Event::Thought(words) => {
-                let start = if self.in_thought { String::new() } else { self.ended() };
-                self.in_thought = true;
-                start + &self.style.faint(&escaped(words))
+                escaped(words)
             }
             // A resumed run reports its open calls again.
             Event::ToolCall(call) if !self.open.insert(call.id.clone()) => String::new(),
