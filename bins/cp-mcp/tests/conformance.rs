@@ -89,6 +89,8 @@ fn the_suite_finds_nothing_wrong_with_what_serve_answers() {
         ("tools-list", "2026-07-28"),
         ("resources-list", "2025-11-25"),
         ("resources-list", "2026-07-28"),
+        ("prompts-list", "2025-11-25"),
+        ("prompts-list", "2026-07-28"),
         ("server-stateless", "2026-07-28"),
         ("sep-2164-resource-not-found", "2026-07-28"),
         ("caching", "2026-07-28"),
@@ -129,6 +131,7 @@ fn the_inspector_on_the_command_line_lists_and_calls() {
     let names: Vec<&str> = tools["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
     assert!(names.contains(&"cp_run") && names.contains(&"cp_read"), "{names:?}");
     assert!(inspect(&place, 0, &["resources/list"])["resources"].is_array());
+    assert!(inspect(&place, 0, &["prompts/list"])["prompts"].is_array());
     let read = inspect(&place, 0, &["tools/call", "--tool-name", "cp_read", "--tool-arg", "path=small"]);
     assert!(read["isError"] != true && read["content"][0]["text"].as_str().unwrap().contains("a line"), "{read}");
     let refused = inspect(&place, 5, &["tools/call", "--tool-name", "cp_run", "--tool-arg", "command=mv small gone"]);

@@ -1,5 +1,6 @@
 //! The loop of the server: it answers the client, starts calls in threads, and writes all output.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,7 +18,7 @@ use super::answer::{resource_page, resource_templates};
 use super::call::{Call, Consent, work};
 use super::protocol::{Client, complete, form_action, greeting, members};
 use super::shared::{Allowance, Shared, Stop};
-use super::tools::Tools;
+use super::tools::{Tools, listed_prompts, prompt_text};
 use crate::stdio::{self, Event, Post, spawn};
 
 /// The most calls that run at the same time. Others wait.
@@ -162,10 +163,19 @@ impl Server<'_> {
             "tools/call" => return self.call(id, params, client).map(|()| None),
             "resources/list" => (json!({ "resources": [] }), Some(false)),
             "resources/templates/list" => (resource_templates(), Some(true)),
+            "prompts/list" => (listed_prompts(self.context).map_err(failed)?, Some(false)),
+            "prompts/get" => (self.prompt(&params)?, None),
             "resources/read" => (self.resource(&params, is_modern)?, Some(true)),
             _ => return Err(Failure::new(METHOD_NOT_FOUND, format!("there is no method `{method}`"))),
         };
         Ok(Some(complete(value, is_modern, may_be_kept)))
+    }
+
+    fn prompt(&self, params: &Map<String, Value>) -> Answered<Value> {
+        let given = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
+        let arguments: BTreeMap<String, String> = serde_json::from_value(given)
+            .map_err(|e| Failure::new(INVALID_PARAMS, format!("the arguments are not texts: {e}")))?;
+        prompt_text(text(params, "name")?, &arguments, self.context).map_err(failed)
     }
 
     fn resource(&self, params: &Map<String, Value>, is_modern: bool) -> Answered<Value> {

@@ -108,17 +108,14 @@ impl Run {
             }
         }
         let mut lines = self.journal.lines(&step, &self.conversation);
-        match &mut step {
-            // The lines come first, because the step has the receipt of the grant.
-            Step::Decided(_, decision) => {
-                for line in lines.drain(..) {
-                    let receipt = self.note(line)?;
-                    if let Decision::Approved(grant) = decision {
-                        grant.receipt = Some(receipt);
-                    }
+        // The lines come first, because the step has the receipt of the grant.
+        if let Step::Decided(_, decision) = &mut step {
+            for line in lines.drain(..) {
+                let receipt = self.note(line)?;
+                if let Decision::Approved(grant) = decision {
+                    grant.receipt = Some(receipt);
                 }
             }
-            _ => {}
         }
         self.steps.append(&step)?;
         lines.into_iter().try_for_each(|line| self.note(line).map(drop))?;
