@@ -36,11 +36,10 @@ fn crates() -> Vec<PathBuf> {
 
 /// Who starts programs besides `cp_common::coprocess`: the harness of the tests, and the sandbox of cp-exec with what it
 /// asks before a command may run.
-const STARTERS: [&str; 6] = [
+const STARTERS: [&str; 5] = [
     "common/contract/src/coprocess/",
     "common/testkit/src/",
     "bins/cp-exec/src/run/helper.rs",
-    "bins/cp-exec/src/run/inside.rs",
     "bins/cp-exec/src/git_dir/",
     "bins/cp-exec/src/decision/owner_git.rs",
 ];

@@ -17,10 +17,12 @@ enum Where {
 use Where::{Printed, Stored};
 
 /// The texts that come back as they were given, because that is what the verb is for. `*` is every verb.
-const KEPT: [(&str, &str, Where); 35] = [
+const KEPT: [(&str, &str, Where); 37] = [
     // The place of a file that the caller named, in the answer about it.
     ("cp-log append", "--file", Printed),
     ("cp-log create", "FILE", Printed),
+    ("cp-log bundle", "--output", Printed),
+    ("cp-log page", "--output", Printed),
     ("cp-log keygen", "FILE", Printed),
     ("*", "--home", Printed),
     ("cp-exec check", "--cwd", Printed),

@@ -111,7 +111,7 @@ struct Gate<S, F> {
     /// The home, and the directory of `.` in the policy.
     home: Home,
     base: Option<String>,
-    /// What was said to the client, and the warnings, that were not written yet.
+    /// The lines for the client, and the warnings, that are not written yet.
     replies: Vec<Reply>,
     warnings: Vec<String>,
     /// The client if it is in this process, and not at the standard streams.
