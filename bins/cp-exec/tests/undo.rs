@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use cp_testkit::{Place, Sweep};
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, POLICY, Who, everyone};
+use crate::exec::{Exec, POLICY, Who, everyone, program};
 
 /// Kind, permissions and content of each path.
 type Contents = BTreeMap<PathBuf, (u32, Vec<u8>)>;
@@ -226,6 +226,22 @@ fn result_and_ledger_list_changes() {
     assert_eq!(failed["error"]["details"]["files_changed"]["removed"], 1, "{failed}");
     undo(&exec, &["last"]);
     assert_eq!(exec.work.read("a"), "x\n");
+}
+
+#[test]
+fn undo_in_another_directory_names_the_line_that_works() {
+    let exec = Exec::new(Who::Me);
+    let [one, other] = ["it's one", "other"].map(|name| {
+        std::fs::create_dir(exec.work.join(name)).unwrap();
+        exec.work.join(name)
+    });
+    exec.command(&["-c", "echo x >made"]).current_dir(&one).run().success();
+    let refused = exec.command(&["undo", "last", "--dry-run"]).current_dir(&other).run().failed(4, "E_FORBIDDEN");
+    let line = refused["details"]["hint"].as_str().unwrap().split_once(": ").unwrap().1.to_owned();
+    let line =
+        format!("cp-exec() {{ {} --home '{}' \"$@\"; }}; {line} --dry-run", program().display(), exec.home.display());
+    exec.outside(&line).without_env("CP_HOME").run().success();
+    exec.command(&["undo", "last", "--dry-run"]).current_dir(&one).run().success();
 }
 
 #[test]

@@ -97,13 +97,21 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
     let mut engine = Engine::new(context, &[])?;
     let policy = &engine.policy;
-    let Recorded { undoes, files, truncated, snapshots } =
+    let Recorded { undoes, files, truncated, snapshots, directory } =
         recorded(&policy.ledger, &args.named, &policy.actor, args.git)?;
     let find = |snapshot| Recovery::find(Store::of_home(&policy.cp_home), snapshot);
     let recoveries = snapshots.into_values().map(find).collect::<Result<Vec<_>>>()?;
     let history: Vec<String> =
         recoveries.iter().flat_map(Recovery::paths).map(|path| path.display().to_string()).collect();
-    let mut undo = Undo::of(policy, files, args.write.dry_run)?;
+    let elsewhere = directory.filter(|directory| Path::new(directory) != policy.base);
+    let mut undo = Undo::of(policy, files, args.write.dry_run).map_err(|error| match elsewhere {
+        Some(directory) if error.code() == Code::Forbidden => error.hint(format!(
+            "it ran in another directory: cd {} && cp-exec undo {}",
+            cp_common::wire::quoted(&directory),
+            args.named
+        )),
+        _ => error,
+    })?;
     let by_others = undo.left_out.iter().filter(|left| left.reason == CHANGED).map(|left| left.path.as_str());
     let by_others: Vec<&str> = by_others.collect();
     if let Some(first) = by_others.first().filter(|_| !args.except_changed) {
@@ -152,6 +160,8 @@ struct Recorded {
     /// The changes, the oldest first.
     files: Vec<FileChange>,
     truncated: bool,
+    /// The working directory of the run.
+    directory: Option<String>,
     /// What was kept of each repository before the first of them.
     snapshots: BTreeMap<PathBuf, Snapshot>,
 }
@@ -160,6 +170,7 @@ struct Recorded {
 #[derive(Deserialize)]
 struct Data<'a> {
     intent: Option<u64>,
+    cwd: Option<String>,
     operation: Option<String>,
     call: Option<String>,
     #[serde(borrow)]
@@ -179,7 +190,11 @@ fn recorded(ledger: &Path, named: &str, actor: &Actor, with_git: bool) -> Result
     }
     let entry = if is_all { None } else { entry(ledger, named, with_git)? };
     let (mut found, mut lists) = (Recorded::default(), Vec::new());
-    walk(ledger, &["exec.changes", "exec.result"], |line, data| {
+    walk(ledger, &["exec.intent", "exec.changes", "exec.result"], |line, data| {
+        if line.is_event("exec.intent") {
+            found.directory = found.directory.take().or_else(|| data.cwd.clone().filter(|_| entry == Some(line.seq())));
+            return Ok(true);
+        }
         let is_of = |name: &str, wanted: &Option<Vec<u8>>| wanted.is_none() || line.member(name) == wanted.as_deref();
         let is_undo = data.operation.as_deref() == Some("undo");
         let is_meant = match entry {
