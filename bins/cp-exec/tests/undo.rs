@@ -238,8 +238,8 @@ fn undo_in_another_directory_names_the_line_that_works() {
     exec.command(&["-c", "echo x >made"]).current_dir(&one).run().success();
     let refused = exec.command(&["undo", "last", "--dry-run"]).current_dir(&other).run().failed(4, "E_FORBIDDEN");
     let line = refused["details"]["hint"].as_str().unwrap().split_once(": ").unwrap().1.to_owned();
-    let line =
-        format!("cp-exec() {{ {} --home '{}' \"$@\"; }}; {line} --dry-run", program().display(), exec.home.display());
+    let ours = format!("{} --home '{}'", program().display(), exec.home.display());
+    let line = format!("{} --dry-run", line.replace("cp-exec", &ours));
     exec.outside(&line).without_env("CP_HOME").run().success();
     exec.command(&["undo", "last", "--dry-run"]).current_dir(&one).run().success();
 }
