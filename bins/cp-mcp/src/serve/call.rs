@@ -60,8 +60,9 @@ fn recorded(call: &Call, stop: &Stop, shared: &Shared) -> Option<Answer> {
     let began = Instant::now();
     let Call { name, client, input_hash, .. } = call;
     let id = call.id();
-    let intent = json!({ "call": id, "tool": name, "input_hash": input_hash, "client": client.party, "protocol": client.version });
+    let intent = json!({ "call_id": id, "tool": name, "input_hash": input_hash, "client": client.party, "protocol": client.version });
     let noted = shared.journal().note("mcp.call", &intent);
+    let seq = noted.as_ref().ok().map(|receipt| receipt.seq);
     let answer = noted.and_then(|_| done(call, stop, shared)).and_then(|answer| {
         answer.filter(|_| !stop.load(Relaxed)).map(|answer| answer.shortened(&shared.ledger)).transpose()
     });
@@ -75,7 +76,7 @@ fn recorded(call: &Call, stop: &Stop, shared: &Shared) -> Option<Answer> {
     };
     let is_error = outcome == "failed";
     let output = answer.as_ref().map(|answer| &answer.kept);
-    let end = json!({ "call": id, "tool": name, "outcome": outcome, "is_error": is_error, "output": output, "duration_ms": duration_ms });
+    let end = json!({ "call": seq, "call_id": id, "tool": name, "outcome": outcome, "is_error": is_error, "output": output, "duration_ms": duration_ms });
     match shared.journal().note("mcp.result", &end) {
         Ok(_) => answer,
         Err(error) => Some(Answer::of_error(error)),

@@ -83,6 +83,7 @@ fn every_call_is_on_the_ledger_of_a_session_that_names_the_client() {
     let outcomes: Vec<&str> = outcomes.iter().map(|end| end["data"]["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["done", "failed", "done", "done"]);
     place.sh("cp-log verify $(find $CP_HOME -name '*.jsonl')").success();
+    place.sh("cp-log audit").success();
 }
 
 #[test]
