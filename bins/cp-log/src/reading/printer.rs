@@ -110,7 +110,8 @@ fn text_of(line: &View<'_>) -> String {
     let summary = data.and_then(|data| summary::of(&text("event").unwrap_or_default(), &data));
     let agent = text("agent").filter(|agent| agent != "default");
     let role = text("role").map(|role| role + ":");
-    for part in [agent, summary, role, text("content"), text("message")].into_iter().flatten() {
+    let [content, message] = ["content", "message"].map(|name| text(name).map(|text| summary::shortened(&text)));
+    for part in [agent, summary, role, content, message].into_iter().flatten() {
         text_of_line.push(' ');
         text_of_line.push_str(&part);
     }

@@ -52,11 +52,14 @@ fn filled(part: &str, data: &Value) -> Option<String> {
     let (before, rest) = part.split_once('{')?;
     let (paths, after) = rest.split_once('}')?;
     let value = paths.split('|').find_map(|path| data.pointer(&format!("/{path}")).filter(|value| !value.is_null()))?;
-    let shown = shown(value);
-    let text: String =
-        shown.chars().take(LONGEST).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    let more = if text.len() < shown.len() { "…" } else { "" };
-    (value != &Value::Bool(false)).then(|| format!("{before}{text}{more}{after}"))
+    (value != &Value::Bool(false)).then(|| format!("{before}{}{after}", shortened(&shown(value))))
+}
+
+/// The beginning of a text, in one line.
+pub(super) fn shortened(text: &str) -> String {
+    let beginning = text.trim_end().chars().take(LONGEST);
+    let line: String = beginning.map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if line.len() < text.trim_end().len() { line + "…" } else { line }
 }
 
 /// A text, the words of a command, or JSON.
