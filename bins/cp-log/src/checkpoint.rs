@@ -13,7 +13,7 @@ use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::checkpoint::{self, HeldCheckpoint, checkpoint_path};
 use cp_ledger::proof::leaves::{files_of, grow};
-use cp_ledger::proof::note::{Checkpoint, Signer, is_key_name};
+use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier, is_key_name};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
@@ -34,9 +34,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     ledger: LedgerOption,
-    /// The key that signs
-    #[arg(long = "sign-with", value_name = "KEY")]
-    key: PathBuf,
+    /// The key that signs (repeatable: with the old and the new key the key is changed)
+    #[arg(long = "sign-with", value_name = "KEY", required = true)]
+    keys: Vec<PathBuf>,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -73,30 +73,29 @@ impl Reply for Signed {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let key = std::path::absolute(&args.key)?;
+    let keys = args.keys.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
     let ledger = args.ledger.writable_path(context)?;
-    let sign = |dry_run| sign(&ledger, &Signer::load(&key)?, dry_run);
-    idempotency::answer(&args.append, &("checkpoint", &ledger, &key), context, || sign(true), |_| sign(false))
+    let signers = || keys.iter().map(|key| Signer::load(key)).collect::<Result<Vec<_>>>();
+    let sign = |dry_run| sign(&ledger, &signers()?, dry_run);
+    idempotency::answer(&args.append, &("checkpoint", &ledger, &keys), context, || sign(true), |_| sign(false))
 }
 
-fn sign(ledger: &Path, signer: &Signer, dry_run: bool) -> Result<Signed> {
+fn sign(ledger: &Path, signers: &[Signer], dry_run: bool) -> Result<Signed> {
     // Held to the end: of two that sign at once, the one with fewer lines must not come last.
     let held = HeldCheckpoint::take(&checkpoint_path(ledger))?;
     // A dry run must not make a signature that no file records.
     if dry_run {
-        return Ok(answer_of(ledger, &checkpoint_of(ledger, &held, signer)?));
+        return Ok(answer_of(ledger, &checkpoint_of(ledger, &held, signers)?.0));
     }
     let mut done = None;
     // Under the ledger's lock, so that the entry follows the lines that were signed. Before the file is written, so
     // that every signature that was handed out is on the ledger.
     let receipts = Ledger::open_existing(ledger, Sync::Line)?.append_placed(|_| {
-        let checkpoint = checkpoint_of(ledger, &held, signer)?;
-        let entry = Entry::new("ledger.checkpoint").data(&checkpoint::Signed {
-            size: checkpoint.size,
-            root: BASE64.encode(checkpoint.root),
-            verifier: signer.verifier().to_text(),
-        });
-        done = Some((answer_of(ledger, &checkpoint), signer.sign(&checkpoint.to_text())));
+        let (checkpoint, verifier) = checkpoint_of(ledger, &held, signers)?;
+        let (size, root) = (checkpoint.size, BASE64.encode(checkpoint.root));
+        let entry = Entry::new("ledger.checkpoint").data(&checkpoint::Signed { size, root, verifier });
+        let notes = signers.iter().map(|signer| signer.sign(&checkpoint.to_text()));
+        done = notes.reduce(Note::with_signatures_of).map(|note| (answer_of(ledger, &checkpoint), note));
         Ok(vec![entry])
     })?;
     let Some((answer, note)) = done else { return Err(Error::new(Code::Unknown, "nothing was signed")) };
@@ -117,10 +116,11 @@ fn answer_of(ledger: &Path, checkpoint: &Checkpoint) -> Signed {
     }
 }
 
-/// The checkpoint to sign of a ledger as it is now. Refused unless it continues the newest checkpoint, which the same
-/// key signed, and unless that key is the one that line 0 names.
-fn checkpoint_of(ledger: &Path, held: &HeldCheckpoint, signer: &Signer) -> Result<Checkpoint> {
-    let (newest, own) = (held.newest(), signer.verifier());
+/// The checkpoint to sign of a ledger as it is now. Refused unless it continues the newest checkpoint, which one of the
+/// keys signed, and unless the key that line 0 names is one of them. Also returns the key to record: that
+/// one, or the first.
+fn checkpoint_of(ledger: &Path, held: &HeldCheckpoint, signers: &[Signer]) -> Result<(Checkpoint, String)> {
+    let (newest, own) = (held.newest(), signers.iter().map(Signer::verifier).collect::<Vec<_>>());
     let mut root_of_newest = None;
     let (origin, signer_in_line_0, tree) = grow(&files_of(ledger)?, |tree| {
         if newest.is_some_and(|(_, newest)| newest.size == tree.size()) {
@@ -138,18 +138,20 @@ fn checkpoint_of(ledger: &Path, held: &HeldCheckpoint, signer: &Signer) -> Resul
             .hint("cp-log verify shows whether it was rolled back or forked"));
     }
     // A program that verifies the ledger knows only the key that line 0 names.
-    if let Some(named) = signer_in_line_0.map(|named| named.to_text()).filter(|named| *named != own.to_text()) {
-        let message = format!("the signer of the ledger is {named}, not {}", own.to_text());
+    let texts: Vec<String> = own.iter().map(Verifier::to_text).collect();
+    let named = signer_in_line_0.map(|named| named.to_text());
+    if let Some(named) = named.as_ref().filter(|named| !texts.contains(named)) {
+        let message = format!("the signer of the ledger is {named}, not {}", texts.join(" or "));
         return Err(Error::new(Code::Forbidden, message)
             .in_file(ledger)
             .hint("sign with that key; a new key begins a new ledger"));
     }
-    if newest.is_some_and(|(note, _)| note.is_signed_by(&own) != Some(true)) {
+    if newest.is_some_and(|(note, _)| !own.iter().any(|own| note.is_signed_by(own) == Some(true))) {
         return Err(Error::new(Code::Integrity, "the newest checkpoint is not signed by this key")
             .in_file(&checkpoint_path(ledger))
-            .hint("sign with its key; a new key begins a new ledger"));
+            .hint("sign with its key; to change it, sign once with both: --sign-with OLD --sign-with NEW"));
     }
-    Ok(checkpoint)
+    Ok((checkpoint, named.unwrap_or_else(|| texts[0].clone())))
 }
 
 /// The entry of this verb in `reference`.

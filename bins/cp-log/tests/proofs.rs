@@ -134,6 +134,38 @@ fn a_checkpoint_goes_on_from_the_one_before_it() {
 }
 
 #[test]
+fn key_is_changed_by_a_checkpoint_with_both() {
+    for first_line in [false, true] {
+        let place = Ledgers::new();
+        place.lines(&["keygen", "old"], "");
+        place.lines(&["keygen", "new"], "");
+        if first_line {
+            place.lines(&["create", "--trust", "old.pub", "l.jsonl"], "");
+        }
+        place.lines(&["append", "-f", "l.jsonl", "m"], "");
+        let sign = |keys: &[&str], exit: i32| {
+            let options = keys.iter().flat_map(|key| ["--sign-with", key]);
+            let line: Vec<_> = ["checkpoint", "-f", "l.jsonl"].into_iter().chain(options).collect();
+            // Which `verify` takes like the file.
+            place.work.write("answer", place.closing(&line, "", exit).to_string());
+        };
+        let verify = |key: &str, exit: i32| place.closing(&["verify", "--trust", key, "l.jsonl"], "", exit);
+        sign(&["old"], 0);
+        verify("old.pub", 0);
+        verify("new.pub", 1);
+        sign(&["new"], if first_line { 4 } else { 1 });
+        sign(&["old", "new"], 0);
+        place.lines(&["verify", "--trust", "new.pub", "--checkpoint", "answer", "l.jsonl"], "");
+        verify("old.pub", 0);
+        verify("new.pub", 0);
+        // The key that line 0 names stays that of the ledger.
+        sign(&["new"], if first_line { 4 } else { 0 });
+        sign(&["old"], i32::from(!first_line));
+        verify("new.pub", i32::from(first_line));
+    }
+}
+
+#[test]
 fn of_many_that_sign_at_once_the_one_with_most_lines_stays() {
     let place = signed(10);
     std::thread::scope(|scope| {

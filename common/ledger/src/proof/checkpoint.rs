@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::write_whole;
 use cp_common::{Code, Error, Result, json};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::note::{Checkpoint, Note, Verifier};
 use crate::file::{Absent, Shared};
@@ -40,7 +41,10 @@ pub fn read_checkpoint(path: &Path) -> Result<Option<(Note, Checkpoint)>> {
         Ok(text) if text.is_empty() => return Ok(None),
         text => text.map_err(|e| Error::io("cannot read the checkpoint", e).in_file(path))?,
     };
-    let read = Note::parse(&text).and_then(|note| Checkpoint::parse(&note.text).map(|checkpoint| (note, checkpoint)));
+    // The answer of `cp-log checkpoint` has the note.
+    let answer: Option<Value> = serde_json::from_str(&text).ok();
+    let text = answer.as_ref().and_then(|answer| answer["data"]["note"].as_str()).unwrap_or(&text);
+    let read = Note::parse(text).and_then(|note| Checkpoint::parse(&note.text).map(|checkpoint| (note, checkpoint)));
     read.map(Some).ok_or_else(|| Error::new(Code::Integrity, "not a checkpoint").in_file(path))
 }
 

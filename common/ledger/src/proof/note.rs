@@ -170,6 +170,13 @@ impl Note {
             .then(|| Self { text: format!("{text}\n"), signatures: lines })
     }
 
+    /// The note with the signatures of another one with the same text.
+    #[must_use]
+    pub fn with_signatures_of(mut self, other: Self) -> Self {
+        self.signatures.extend(other.signatures);
+        self
+    }
+
     /// True if a key signed it. `None` if no signature is that key's; false if one is and is wrong.
     pub fn is_signed_by(&self, verifier: &Verifier) -> Option<bool> {
         let lines = self.signatures.iter().filter_map(|line| SignatureLine::parse(line));
