@@ -118,6 +118,7 @@ fn session_id_is_sent_and_session_ended() {
     }
     let mut seen = methods(&server);
     assert_eq!((seen.pop().unwrap().as_str(), seen[0].as_str()), ("DELETE", "initialize"));
+    assert!(seen.contains(&"GET".to_owned()), "{seen:?}");
 }
 
 #[test]
@@ -167,18 +168,21 @@ fn what_the_server_says_by_itself_is_heard_and_answered() {
     let place = place();
     let server = Server::replying(|request| {
         let asks = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}});
-        if request.line().starts_with("POST") && request.json().get("result").is_some() {
-            return reply(202, "text/plain", "", b"");
+        match request.line() {
+            "GET /mcp" => vec![stream_head(), chunk(&data(&asks)), Step::Stall],
+            line if line.starts_with("POST") && request.json().get("result").is_some() => {
+                reply(202, "text/plain", "", b"")
+            }
+            _ => greets(request).unwrap(),
         }
-        greets(request).unwrap_or_else(|| vec![stream_head(), chunk(&data(&asks)), Step::Stall])
     });
     let mut client = started(&place, &server);
-    client.write(hello() + &call(1, "a"));
+    client.write(hello());
     let lines = [client.line(), client.line()].concat();
     assert!(lines.contains("elicitation/create"), "{lines}");
     client.write("{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"result\":{\"action\":\"decline\"}}\n");
     until("it comes", || methods(&server).contains(&"answer".to_owned()));
-    client.kill();
+    client.finish().success();
 }
 
 #[test]
