@@ -55,8 +55,8 @@ fn every_example_of_every_verb_runs_and_keeps_the_contract() {
                 println!("{example}"); // shown when the test fails
                 let ran = Place::new().sh(&with_silent_prelude(example));
                 assert_eq!(ran.status, 0, "{example}\n{}\n{}", ran.stdout, ran.stderr);
-                if verb.ends_with(" tee") {
-                    checked += 1; // what a tee prints is what it was given
+                if verb.ends_with(" tee") || verb == "cp-shell " {
+                    checked += 1; // what a tee prints is what it was given, and a request's answer has its own form
                 } else if prints_envelopes(program, example) {
                     check_contract(&ran);
                     // What the lines say is looked at in `answers`; a projection is less than the verb prints.

@@ -95,17 +95,16 @@ fn refused_call_has_next_step() {
         ("filesystm", json!({"operation": "read_file", "path": "a"})),
         ("teleport", json!({})),
         ("filesystem", json!({"operation": "read_file", "path": "a", "colour": 1})),
-        ("filesystem", json!({"operation": "read_file", "path": "weathr.sh"})),
+        ("filesystem", json!({"operation": "read_file", "path": "weather"})),
         ("shell", json!({"command": "cat a"})),
     ]);
     place.work.write("a", "1\n");
-    place.work.write("weather.sh", "");
     let results = place.run(&["x"]).results();
     for (result, step) in results.iter().zip([
         "did you mean filesystem?",
         "Tool not permitted: ",
         "the arguments are operation, path",
-        "did you mean `weather.sh`?",
+        "list_directory shows what is there",
         r#"filesystem {"operation":"read_file","path":"…"}"#,
     ]) {
         assert!(result.contains(step), "{step}: {result}");
