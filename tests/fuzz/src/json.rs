@@ -5,9 +5,9 @@ use cp_common::json;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let mut normal = Vec::new();
-    let taken = json::normalize(input, &mut normal);
-    assert_eq!(taken.is_ok(), json::check(input).is_ok());
-    let Ok(taken) = taken else {
+    let replaced = json::normalize(input, &mut normal);
+    assert_eq!(replaced.is_ok(), json::check(input).is_ok());
+    let Ok(replaced) = replaced else {
         assert!(normal.is_empty());
         return;
     };
@@ -16,7 +16,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     assert!(json::normalize(&normal, &mut again).is_ok());
     assert_eq!(normal, again);
     // A lone surrogate is the one thing that is replaced, and the one that serde_json refuses.
-    if taken.replaced == 0
+    if replaced == 0
         && let Ok(theirs) = serde_json::from_slice::<serde_json::Value>(input)
     {
         assert_eq!(serde_json::from_slice::<serde_json::Value>(&normal).ok(), Some(theirs));
