@@ -58,6 +58,10 @@ except OSError: pass";
         // The last one is the control.
         assert_eq!(found["stdout"], "own\nown\nown\n", "{who:?}: {found}");
         assert_eq!(changed(), before, "{who:?}");
+        if who == Who::Me {
+            let refused = exec.inside("chmod 666 /dev/null");
+            assert!(refused["stderr"].as_str().unwrap().contains("/dev/null belong to the machine"), "{refused}");
+        }
     }
 }
 

@@ -49,6 +49,9 @@ fn about(line: &str, path: &Path, view: &View) -> Option<String> {
     if !has(OF_READ_ONLY) || !path.parent().is_some_and(Path::is_dir) {
         return None;
     }
+    if path.starts_with("/dev") {
+        return Some(format!("a guess: it failed because the mode, owner and times of {shown} belong to the machine"));
+    }
     if view.is_within(Operation::ReadOnly, path) {
         let reason = "because other programs run what it names";
         return Some(format!("a guess: it failed because {shown} is read-only for commands, {reason}"));

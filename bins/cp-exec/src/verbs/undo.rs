@@ -103,7 +103,7 @@ fn plan(args: &Args, context: &Context) -> Result<Plan<'static, Undone>> {
     let recoveries = snapshots.into_values().map(find).collect::<Result<Vec<_>>>()?;
     let history: Vec<String> =
         recoveries.iter().flat_map(Recovery::paths).map(|path| path.display().to_string()).collect();
-    let elsewhere = directory.filter(|directory| Path::new(directory) != policy.base);
+    let elsewhere = directory.filter(|directory| Path::new(directory) != policy.base && Path::new(directory).is_dir());
     let mut undo = Undo::of(policy, files, args.write.dry_run).map_err(|error| match elsewhere {
         Some(directory) if error.code() == Code::Forbidden => error.hint(format!(
             "it ran in another directory: cd {} && cp-exec undo {}",
