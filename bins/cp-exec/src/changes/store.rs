@@ -209,8 +209,9 @@ impl Session<'_> {
         touch(&file)?;
         let mut manifest = Vec::new();
         file.read_to_end(&mut manifest)?;
-        let rows = rows(&manifest).filter(|_| manifest.starts_with(&boot_id()));
-        let known = rows.filter(|(id, ..)| id.ino != 0).map(|(id, hash, _)| (id, hash)).collect();
+        // The identities of an earlier boot may mean other files.
+        let current = if manifest.starts_with(&boot_id()) { &manifest[..] } else { &[] };
+        let known = rows(current).filter(|(id, ..)| id.ino != 0).map(|(id, hash, _)| (id, hash)).collect();
         Ok((last.file_name().unwrap_or_default().to_string_lossy().into_owned(), known))
     }
 
