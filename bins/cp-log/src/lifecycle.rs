@@ -11,6 +11,7 @@ use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::append::Birth;
+use cp_ledger::home::{missing, remove};
 use cp_ledger::proof::note::{Verifier, is_key_name};
 use cp_ledger::read::segments::name_of;
 use cp_ledger::{Ledger, Sync};
@@ -149,7 +150,7 @@ pub(crate) const REPAIR_DOC: VerbDoc = VerbDoc {
         "{} append hello && {} repair --dry-run",
         "{} append -f L one && {} append -f L two && sed -i '$s/two/six/' L && T=$({} repair --tail --dry-run L | jq -r .data.confirm_token) && {} repair --tail --confirm $T L",
     ],
-    events: &["ledger.recovered", "ledger.rollback"],
+    events: &["ledger.recovered", "ledger.rollback", "ledger.removed"],
     ..VerbDoc::EMPTY
 };
 
@@ -159,7 +160,7 @@ pub(crate) struct RepairArgs {
     /// Move everything after the last intact line to a file beside the ledger (the default)
     #[arg(long)]
     tail: bool,
-    /// Accept that there are fewer lines than the checkpoint says: move the checkpoint aside
+    /// Accept that there are fewer lines than the checkpoint says, or that the ledger was removed
     #[arg(long = "accept-shorter", conflicts_with = "tail")]
     rollback: bool,
     #[command(flatten)]
@@ -190,9 +191,24 @@ pub(crate) fn repair(args: &RepairArgs, context: &mut Context) -> Result<()> {
     let path = resolved(&std::path::absolute(args.ledger.path(context)?)?);
     cp_policy::check_writable(&context.home, &path)?;
     let what = if args.rollback { "rollback" } else { "tail" };
-    confirm::write(&REPAIR_DOC, &(what, &path), &args.write, context, |_| {
-        if args.rollback { rollback(&path) } else { tail(&path) }
+    confirm::write(&REPAIR_DOC, &(what, &path), &args.write, context, |context| match args.rollback {
+        true if !path.exists() => removed(&path, &resolved(context.home.root())),
+        true => rollback(&path),
+        false => tail(&path),
     })
+}
+
+/// Records that a ledger, or a directory of ledgers, was removed that the home's own ledger names.
+fn removed<'p>(path: &'p Path, home: &Path) -> Result<Plan<'p, Repaired>> {
+    let file = path.strip_prefix(home).ok().map(Path::to_owned);
+    let Some(file) =
+        file.filter(|file| missing(home).is_ok_and(|missing| missing.iter().any(|one| one.starts_with(file))))
+    else {
+        return Err(Error::not_found("no such ledger").in_file(path));
+    };
+    let change = Change::new("accept_removal", "ledger", path.display().to_string(), json!({}));
+    let home = home.to_owned();
+    Plan::changes(vec![change], move |_| Ok(repaired(path, Some(remove(&home, &file)?))))
 }
 
 /// Moves everything after the last intact line aside.

@@ -213,6 +213,39 @@ fn ledger_that_was_removed_whole_is_missed_where_something_of_it_is_left() {
 }
 
 #[test]
+fn ledger_of_a_home_that_was_removed_is_missed_until_that_is_recorded() {
+    let place = Ledgers::new();
+    for name in ["planes/ho1/runs/a.jsonl", "planes/ho1/runs/b.jsonl", "ledger/c.jsonl"] {
+        let path = place.home.join(name).display().to_string();
+        place.lines(&["append", "-f", &path, "x"], "");
+        // The control: each ledger is there, in a home that is copied too.
+        place.lines(&["verify"], "");
+    }
+    let copy = place.path("copy");
+    let copied = std::process::Command::new("cp").arg("-r").args([place.home.join("."), copy.clone()]).status();
+    assert!(copied.unwrap().success());
+    for (gone, home) in [("planes", place.home.join("")), ("ledger/c.jsonl", copy)] {
+        let whole = home.join(gone);
+        std::fs::remove_dir_all(&whole).or_else(|_| std::fs::remove_file(&whole)).unwrap();
+        let root = home.display().to_string();
+        for verb in [&["verify"][..], &["audit"], &["verify", &root]] {
+            let error = place.run(&[&["--home", &root], verb].concat()).failed(1, "E_INTEGRITY");
+            assert!(error["message"].as_str().unwrap().contains("was made in this home"), "{gone}: {error}");
+            let line = format!("cp-log repair --accept-shorter {}", whole.display());
+            assert!(error["details"]["hint"].as_str().unwrap().ends_with(&line), "{gone}: {error}");
+        }
+        let accept = |more: &[&str], exit| {
+            let path = whole.display().to_string();
+            place.closing(&[&["--home", &root, "repair", "--accept-shorter", &path], more].concat(), "", exit)
+        };
+        let token = accept(&["--dry-run"], 0)["data"]["confirm_token"].as_str().unwrap().to_owned();
+        assert_eq!(accept(&["--confirm", &token], 0)["data"]["changed"], true);
+        place.lines(&["--home", &root, "verify"], "");
+        accept(&["--dry-run"], 3);
+    }
+}
+
+#[test]
 fn for_a_person_what_is_well_is_one_line_and_each_fault_is_one() {
     let place = Ledgers::new();
     std::fs::create_dir(place.path("d")).unwrap();

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::stream::unread;
+use cp_common::wire::quoted;
 use cp_common::{Code, Context, Error, Result, json, signals};
-use cp_ledger::home::session_directory;
+use cp_ledger::home::{missing, session_directory};
 use cp_ledger::proof::checkpoint::checkpoint_path;
 use cp_ledger::read::segments::{ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
@@ -146,9 +147,16 @@ pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Ta
     let Operands { targets, lost, .. } = found(operands, context)?;
     if let Some((part, ledger)) = lost {
         let message = format!("{} is there, and its ledger {} is not", part.display(), ledger.display());
-        return Err(Error::new(Code::Integrity, message)
-            .with("kind", "rollback")
-            .hint("put the ledger back, or move this file away if you removed the ledger"));
+        return Err(gone(message, "put the ledger back, or move this file away if you removed the ledger"));
+    }
+    let is_home = operands.is_empty() && context.options.ledger.is_none() && session_directory(context)?.is_none();
+    for home in operands.iter().map(PathBuf::as_path).chain(is_home.then(|| context.home.root())) {
+        if let Some(ledger) = missing(home)?.iter().next().map(|file| home.join(file)) {
+            let message = format!("{} was made in this home, and is not there", ledger.display());
+            let outermost = ledger.ancestors().take_while(|path| !path.exists()).last().unwrap_or(&ledger);
+            let removed = format!("cp-log repair --accept-shorter {}", quoted(&outermost.to_string_lossy()));
+            return Err(gone(message, &format!("put the ledger back, or, if you removed it, record that: {removed}")));
+        }
     }
     let is_alone = |part: &&Target| {
         let ledger = ledger_of(&part.path);
@@ -165,6 +173,11 @@ pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Ta
     let places: Vec<String> = operands.iter().map(|path| path.display().to_string()).collect();
     let place = if places.is_empty() { context.home.root().display().to_string() } else { places.join(", ") };
     Err(Error::not_found(format!("no ledger in {place}")).hint("name a ledger, or a directory with ledgers"))
+}
+
+/// The error about a ledger that was removed as a whole.
+fn gone(message: String, hint: &str) -> Error {
+    Error::new(Code::Integrity, message).with("kind", "rollback").hint(hint)
 }
 
 /// The path that an operand stands for: a run by its id or name, a session by its id.

@@ -8,6 +8,7 @@ pub use self::files::{create_whole, lock, locked, make_directory, resolved, reso
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
@@ -43,6 +44,9 @@ impl Place {
 
 /// The directories of a home that are hidden from commands.
 const PRIVATE: [&str; 9] = ["config", "hosts", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
+
+/// The root of this process's home; none before its start, and for a process without a home.
+pub static OF_PROCESS: OnceLock<PathBuf> = OnceLock::new();
 
 /// The tiers of a home, which contain sessions and runs.
 pub const TIERS: [&str; 3] = ["ho1", "ho2", "ho3"];

@@ -14,7 +14,7 @@ use rustix::termios::isatty;
 use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::config::{Config, Origin};
-use crate::home::{Home, is_id};
+use crate::home::{Home, OF_PROCESS, is_id};
 use crate::output::{Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of};
 use crate::program::arguments::{Line, Parsed, Work, parse};
 use crate::program::describe;
@@ -124,6 +124,9 @@ fn settings(line: &Line, options: &Shared, describes: bool) -> Result<(Home, Con
     let given = if is_closed { Some(Format::Raw) } else { given };
     let is_without_home = WITHOUT_HOME.load(Ordering::Relaxed);
     let home = Home::find(if is_without_home { Some(Path::new("/")) } else { options.home.as_deref() })?;
+    if !is_without_home {
+        OF_PROCESS.get_or_init(|| home.root().to_owned());
+    }
     let config = match Config::load(&home.config_file()) {
         _ if is_without_home => Config::default(),
         // `doctor` must be able to report a broken file.

@@ -12,6 +12,7 @@ use super::{FORMAT, Known, Ledger, segment};
 use crate::file::sync_directory;
 use crate::format::line::{Hash, Line};
 use crate::format::{Entry, line};
+use crate::home;
 use crate::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use crate::read::read_at;
 use crate::read::segments::is_closed;
@@ -98,6 +99,7 @@ impl Ledger {
         self.sync_now()?;
         if is_new {
             sync_directory(&self.path)?;
+            home::name(&self.path)?;
         }
         Ok(known)
     }
