@@ -63,38 +63,13 @@ impl Outgoing {
     }
 }
 
-/// What the gate says to its client.
-pub(super) enum Reply {
-    /// A message of the server.
-    Passed(Outgoing),
-    /// The response to a request.
-    Answer(Box<RawValue>, Result<Box<RawValue>, Failure>),
-    /// The refusal of a request with this method.
-    Refusal(Box<RawValue>, String, Error),
-}
-
-impl Reply {
-    /// The line for a client at standard output. A refused tool call is a failed result, because the model reads only
-    /// results.
-    pub(super) fn line(self) -> String {
-        match self {
-            Self::Passed(message) => message.line,
-            Self::Answer(id, outcome) => Outgoing::response(&id, &outcome.as_deref().map_err(Clone::clone)).line,
-            Self::Refusal(id, method, error) if method == "tools/call" => {
-                result(&id, &CallResult::of_text(&described(&error), true)).unwrap_or_default()
-            }
-            Self::Refusal(id, _, error) => failure(&id, &failed(&error)).unwrap_or_default(),
-        }
-    }
-}
-
 /// The failure for an error.
 pub(crate) fn failed(error: &Error) -> Failure {
     let code = if error.code() == Code::Validation { INVALID_REQUEST } else { INTERNAL_ERROR };
     Failure { code, message: described(error), data: error.to_value() }
 }
 
-fn described(error: &Error) -> String {
+pub(super) fn described(error: &Error) -> String {
     let hint = error.hint_text().map(|hint| format!("\n{hint}")).unwrap_or_default();
     format!("{}: {}{hint}", error.code(), error.message())
 }
@@ -190,6 +165,11 @@ fn id_in(text: &str) -> Option<Id> {
 
 /// The members of a JSON object; each value keeps its bytes.
 pub(super) type Members = BTreeMap<String, Box<RawValue>>;
+
+/// The members of parameters, if they are an object.
+pub(super) fn members_of(params: Option<&RawValue>) -> Members {
+    params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default()
+}
 
 /// The members of results and notifications that hold free text. Others, such as cursors, must not change.
 const TEXTS: [&str; 5] = ["content", "structuredContent", "contents", "messages", "data"];
