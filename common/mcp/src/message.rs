@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -105,45 +104,48 @@ pub fn parse(line: &[u8]) -> Option<Message<'_>> {
     if !line.trim_ascii_start().starts_with(b"{") {
         return None;
     }
-    let Incoming { id, method, params, result, error, .. } = serde_json::from_slice(line).ok()?;
-    Some(match (method, id.filter(|id| id.get() != "null"), result, error) {
-        (Some(method), Some(id), ..) => Message::Request { id, method, params },
-        (Some(method), None, ..) => Message::Notification { method, params },
-        (None, Some(id), _, Some(failure)) => Message::Answer { id, outcome: Err(failure) },
-        (None, Some(id), Some(result), None) => Message::Answer { id, outcome: Ok(result) },
-        (None, Some(id), None, None) => {
-            Message::Answer { id, outcome: Err(Failure::new(0, "the answer has no result")) }
-        }
-        (None, None, ..) => return None,
-    })
+    serde_json::from_slice::<Incoming<'_>>(line).ok()?.message()
+}
+
+impl<'a> Incoming<'a> {
+    fn message(self) -> Option<Message<'a>> {
+        let Self { method, params, result, error, .. } = self;
+        Some(match (method, self.id.filter(|id| id.get() != "null"), result, error) {
+            (Some(method), Some(id), ..) => Message::Request { id, method, params },
+            (Some(method), None, ..) => Message::Notification { method, params },
+            (None, Some(id), _, Some(failure)) => Message::Answer { id, outcome: Err(failure) },
+            (None, Some(id), result, None) => {
+                Message::Answer { id, outcome: result.ok_or_else(|| Failure::new(0, "the answer has no result")) }
+            }
+            (None, None, ..) => return None,
+        })
+    }
 }
 
 /// Parses a line as a server must: the error of an invalid line has its id, if the id is known.
 pub fn read(line: &[u8]) -> Result<Message<'_>, (Option<&RawValue>, Failure)> {
     let invalid = |message: &str| Failure::new(INVALID_REQUEST, message);
-    if !line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_ok() {
+    // This check includes the bytes of strings.
+    let whole = serde_json::from_slice::<&RawValue>(line);
+    let whole = whole.map_err(|e| (None, Failure::new(PARSE_ERROR, format!("not JSON: {e}"))))?;
+    if !whole.get().starts_with('{') {
         return Err((None, invalid("a message is one object a line")));
     }
-    let head: Incoming<'_> = serde_json::from_slice(line).map_err(|e| {
-        // This check includes the bytes of strings.
-        let is_json = serde_json::from_slice::<&RawValue>(line).is_ok();
-        let (code, what) = if is_json { (INVALID_REQUEST, "not a message") } else { (PARSE_ERROR, "not JSON") };
-        (None, Failure::new(code, format!("{what}: {e}")))
-    })?;
+    let head: Incoming<'_> =
+        serde_json::from_slice(line).map_err(|e| (None, invalid(&format!("not a message: {e}"))))?;
     // Other types have no canonical form.
-    let id =
-        head.id.filter(|id| id.get().starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit()));
+    let is_id = |id: &&RawValue| id.get().starts_with(|first: char| "\"-0123456789".contains(first));
+    let id = head.id.filter(is_id);
     if head.id.is_some() && id.is_none() {
         return Err((None, invalid("an id is a string or a number")));
     }
-    let is_new = head.jsonrpc.is_some_and(|version| version.get() == "\"2.0\"");
-    let has_shape = |params: &&RawValue| !params.get().starts_with('{');
-    match parse(line) {
-        _ if !is_new => Err((id, invalid("`jsonrpc` is not \"2.0\""))),
+    if head.jsonrpc.is_none_or(|version| version.get() != "\"2.0\"") {
+        return Err((id, invalid("`jsonrpc` is not \"2.0\"")));
+    }
+    let has_shape = head.params.is_none_or(|params| params.get().starts_with('{'));
+    match head.message() {
         None => Err((id, invalid("there is neither a method nor an answer with an id"))),
-        Some(_) if head.params.as_ref().is_some_and(has_shape) => {
-            Err((id, Failure::new(INVALID_PARAMS, "`params` is not an object")))
-        }
+        Some(_) if !has_shape => Err((id, Failure::new(INVALID_PARAMS, "`params` is not an object"))),
         Some(message) => Ok(message),
     }
 }

@@ -58,7 +58,7 @@ impl Server {
     pub(super) fn offers(&mut self, context: &mut Context) -> Result<(OfferingServer, Vec<Offer>)> {
         self.open(context)?;
         let params = raw(&self.params())?;
-        self.gate.list(Some(&params), context)?;
+        self.gate.need_list(Some(&params), context)?;
         let listing = self.gate.listing.take().unwrap_or_default();
         let tools = listing.offered(&self.gate.redactor);
         let tools = tools.iter().map(|tool| Ok(self.offer(self.decode(tool)?))).collect::<Result<_>>()?;

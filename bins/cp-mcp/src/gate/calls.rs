@@ -8,7 +8,7 @@ use cp_common::program::grant::policy_hash;
 use cp_common::wire::{Action, Approval, Binds, Level, Receipt, Scope, Shown};
 use cp_common::{Code, Context, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
-use cp_mcp_wire::{Annotations, METHOD_NOT_FOUND, Party};
+use cp_mcp_wire::{Annotations, Failure, METHOD_NOT_FOUND, Party};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ impl Call {
 impl Gate {
     /// Requests the tools of the server, with the `_meta` of the client's request. A server without such a request has
     /// no tools.
-    pub(crate) fn list(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<()> {
+    pub(super) fn list(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<Result<(), Failure>> {
         let mut members = members_of(params);
         members.retain(|name, _| name == "_meta");
         let (mut listing, mut bytes) = (Listing::default(), 0);
@@ -63,14 +63,11 @@ impl Gate {
                 Ok(page) => page,
                 Err(failure) if failure.code == METHOD_NOT_FOUND => {
                     self.listing = Some(listing);
-                    return Ok(());
+                    return Ok(Ok(()));
                 }
-                Err(failure) => {
-                    let message = format!("the server {} refused tools/list: {failure}", self.name);
-                    return Err(Error::new(Code::Server, message));
-                }
+                Err(failure) => return Ok(Err(failure)),
             };
-            let Some(cursor) = listing.add(&page)? else { return self.accept_listing(listing) };
+            let Some(cursor) = listing.add(&page)? else { return self.accept_listing(listing).map(Ok) };
             bytes += page.get().len();
             if bytes > LONGEST {
                 break;
@@ -80,10 +77,17 @@ impl Gate {
         Err(Error::new(Code::Server, "the server's list of tools does not end"))
     }
 
+    /// The same for a client that needs the tools.
+    pub(crate) fn need_list(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<()> {
+        self.list(params, context)?.map_err(|failure| {
+            Error::new(Code::Server, format!("the server {} refused tools/list: {failure}", self.name))
+        })
+    }
+
     /// Decides about a call, and records it before it is sent, or its refusal.
     pub(crate) fn begin(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<StartedCall> {
         if self.listing.is_none() {
-            self.list(params, context)?;
+            self.need_list(params, context)?;
         }
         let call = Call::of(params)?;
         let decided = self.decide(&call);

@@ -46,7 +46,10 @@ impl Gate {
         self.record_client(method, params)?;
         let call = match method {
             "tools/list" => {
-                self.list(params, context)?;
+                if let Err(failure) = self.list(params, context)? {
+                    self.answer(id, &Err(failure));
+                    return Ok(());
+                }
                 let listing = self.listing.take().unwrap_or_default();
                 let listed = listing.result(&self.redactor)?;
                 self.listing = Some(listing);

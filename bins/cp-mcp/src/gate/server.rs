@@ -2,6 +2,7 @@
 
 use cp_common::{Code, Error, Result};
 use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, failure, parse, result};
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::calls::continuation_key;
@@ -83,7 +84,10 @@ impl Gate {
     /// Refuses a request of the client. A refused tool call is a failed result, because the model reads only results.
     pub(super) fn refuse(&mut self, id: &RawValue, method: &str, error: &Error) {
         let line = match method {
-            "tools/call" => result(id, &CallResult::of_text(&described(error), true)),
+            "tools/call" => {
+                let content = json!([{ "type": "text", "text": described(error) }]);
+                result(id, &json!({ "content": content, "isError": true }))
+            }
             _ => failure(id, &failed(error)),
         };
         self.lines.extend(line);

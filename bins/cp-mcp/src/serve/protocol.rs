@@ -98,7 +98,7 @@ pub(super) fn greeting(client: Option<&Client>) -> Value {
     let greeting = Greeting {
         protocol_version: client.map(|client| client.version.clone()).unwrap_or_default(),
         supported_versions: if client.is_none() { vec![MODERN.to_owned()] } else { Vec::new() },
-        capabilities: json!({ "tools": {}, "resources": {}, "prompts": {} }),
+        capabilities: json!({ "tools": {}, "resources": {} }),
         server_info: party(),
         instructions: Some(INSTRUCTIONS.to_owned()),
     };
@@ -149,30 +149,5 @@ mod tests {
         assert_eq!(of(&json!({Meta::VERSION: 1})).unwrap_err().code, INVALID_PARAMS);
         let Value::Object(looks) = json!({ "_meta": {Meta::VERSION: MODERN} }) else { panic!() };
         assert!(Client::of(&looks, true).unwrap().is_some_and(|client| !client.asks));
-    }
-
-    #[test]
-    fn handshake_gets_requested_or_latest_version() {
-        for (wanted, given) in [("2024-11-05", "2024-11-05"), (MODERN, LEGACY), ("1999-01-01", LEGACY)] {
-            let Value::Object(params) = json!({"protocolVersion": wanted, "capabilities": {"elicitation": {}}}) else {
-                panic!()
-            };
-            let client = Client::greeting(&params).unwrap();
-            assert_eq!((client.version.as_str(), client.asks, client.is_modern()), (given, true, false));
-        }
-        assert_eq!(Client::greeting(&Map::new()).unwrap_err().code, INVALID_PARAMS);
-    }
-
-    #[test]
-    fn result_type_is_added_only_without_session() {
-        assert_eq!(complete(json!({"tools": []}), false, Some(true)), json!({"tools": []}));
-        let modern = complete(json!({"tools": []}), true, Some(false));
-        assert_eq!(
-            (&modern["resultType"], &modern["ttlMs"], &modern["cacheScope"]),
-            (&json!("complete"), &json!(0), &json!("private"))
-        );
-        assert_eq!(modern["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "cp-mcp");
-        let asks = complete(json!({"resultType": "input_required"}), true, None);
-        assert!(asks["resultType"] == "input_required" && asks.get("ttlMs").is_none());
     }
 }
