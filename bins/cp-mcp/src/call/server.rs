@@ -191,7 +191,7 @@ impl Server {
     }
 
     fn ask(&mut self, method: &str, params: &impl Serialize, context: &mut Context) -> Answer {
-        self.gate.ask(method, &*raw(params)?, None, context)
+        self.gate.ask(method, &raw(params)?, None, context)
     }
 
     /// Stops the server, whose last events are dropped.

@@ -303,7 +303,9 @@ impl Gate {
         if self.own.is_some() {
             return Ok(());
         }
-        warnings.iter().for_each(|warning| context.warn(warning));
+        for warning in warnings {
+            context.warn(&warning);
+        }
         lines.iter().try_for_each(|line| stdio::write(line.as_bytes(), context))
     }
 

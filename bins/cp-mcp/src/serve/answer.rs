@@ -47,7 +47,7 @@ impl Answer {
             json!({ "type": "image", "data": image["source"]["data"], "mimeType": image["source"]["media_type"] })
         });
         let (data, blocks) = (data.into_iter().collect(), blocks.collect());
-        Self { data, meta, blocks, ..Self::of_text(text, result.is_error) }
+        Self { data, blocks, meta, ..Self::of_text(text, result.is_error) }
     }
 
     /// An answer of data, whose text is the JSON.

@@ -134,7 +134,9 @@ fn done(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
             let mut allowance = locked(&shared.allowance);
             let words: Vec<String> = allowance.options()?.into_iter().chain(words.iter().cloned()).collect();
             let message = shared.ask(program, &words, input, false, stop, &mut looked)?;
-            message.iter().for_each(|message| allowance.pay(message));
+            if let Some(message) = &message {
+                allowance.pay(message);
+            }
             Ok(message.map(Answer::of_message))
         }
         Action::Ask { program, words, input, all } => {

@@ -98,7 +98,7 @@ pub(super) fn greeting(client: Option<&Client>) -> Value {
     let greeting = Greeting {
         protocol_version: client.map(|client| client.version.clone()).unwrap_or_default(),
         supported_versions: if client.is_none() { vec![MODERN.to_owned()] } else { Vec::new() },
-        capabilities: json!({ "tools": {}, "resources": {} }),
+        capabilities: json!({ "tools": {}, "resources": {}, "prompts": {} }),
         server_info: party(),
         instructions: Some(INSTRUCTIONS.to_owned()),
     };

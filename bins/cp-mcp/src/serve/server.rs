@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::resource;
 use super::call::{Call, Consent, work};
+use super::prompts::{listed_prompts, prompt_text};
 use super::protocol::{Client, complete, form_action, greeting, members};
 use super::shared::{Allowance, Shared, Stop};
 use super::tools::{Tool, tools_of};
@@ -165,8 +166,13 @@ impl Server<'_> {
                 (json!({ "tools": self.tools.iter().map(|tool| &tool.listed).collect::<Vec<_>>() }), Some(true))
             }
             "tools/call" => return self.call(id, params, client).map(|()| None),
-            // Clients ask for these even if the server has none.
-            "prompts/list" => (json!({ "prompts": [] }), Some(true)),
+            "prompts/list" => (listed_prompts(self.context).map_err(failed)?, Some(false)),
+            "prompts/get" => {
+                let given = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
+                let arguments = serde_json::from_value(given)
+                    .map_err(|e| Failure::new(INVALID_PARAMS, format!("the arguments are not texts: {e}")))?;
+                (prompt_text(text(&params, "name")?, &arguments, self.context).map_err(failed)?, None)
+            }
             "resources/list" => (json!({ "resources": [] }), Some(false)),
             "resources/templates/list" => (json!({ "resourceTemplates": [] }), Some(true)),
             "resources/read" => {

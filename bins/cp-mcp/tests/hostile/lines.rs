@@ -86,7 +86,7 @@ fn a_request_that_is_wrong_is_refused_under_its_id() {
         (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":1}}"#, -32602),
         (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nobody"}}"#, -32602),
         (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"cp_read","arguments":[1]}}"#, -32602),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"nobody"}}"#, -32601),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"nobody"}}"#, -32602),
         (r#"{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{}}"#, -32602),
     ];
     for (line, code) in cases {
