@@ -282,48 +282,4 @@ mod tests {
         let answered = result(id, &params).unwrap();
         assert!(answered.contains(r#""id":"a\"1","result":{"n":12345678901234567890123}"#), "{answered}");
     }
-
-    #[test]
-    fn invalid_line_is_refused_with_id_if_known() {
-        let refused = |line: &str| {
-            let (id, failure) = read(line.as_bytes()).unwrap_err();
-            (id.map(|id| id.get().to_owned()), failure.code)
-        };
-        for line in ["{", "", "x", "{\"jsonrpc\":\"2.0\",\"id\":1,", "\u{0}"] {
-            assert_eq!(refused(line), (None, PARSE_ERROR), "{line}");
-        }
-        for line in [
-            "[]",
-            "1",
-            "null",
-            r#"{"jsonrpc":"2.0","method":1}"#,
-            r#"{"jsonrpc":"2.0","id":{},"method":"x"}"#,
-            r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#,
-        ] {
-            assert_eq!(refused(line), (None, INVALID_REQUEST), "{line}");
-        }
-        for line in
-            [r#"{"jsonrpc":"2.0","id":7}"#, r#"{"id":7,"method":"x"}"#, r#"{"jsonrpc":"1.0","id":7,"method":"x"}"#]
-        {
-            let code = if line.contains("2.0") { None } else { Some(INVALID_REQUEST) };
-            match code {
-                Some(code) => assert_eq!(refused(line), (Some("7".to_owned()), code), "{line}"),
-                None => assert!(matches!(read(line.as_bytes()), Ok(Message::Answer { outcome: Err(_), .. })), "{line}"),
-            }
-        }
-        assert_eq!(
-            refused(r#"{"jsonrpc":"2.0","id":"a","method":"x","params":[]}"#),
-            (Some("\"a\"".to_owned()), INVALID_PARAMS)
-        );
-        assert!(matches!(read(br#"{"jsonrpc":"2.0","method":"x","params":{}}"#), Ok(Message::Notification { .. })));
-    }
-
-    #[test]
-    fn banners_and_other_json_are_ignored() {
-        for line in ["Server listening", "", "[1]", "{\"a\":1}", "{\"jsonrpc\":", "null"] {
-            assert!(parse(line.as_bytes()).is_none(), "{line}");
-        }
-        let empty = parse(b" {\"id\":1}");
-        assert!(matches!(empty, Some(Message::Answer { outcome: Err(_), .. })), "{empty:?}");
-    }
 }

@@ -57,11 +57,6 @@ impl Client {
     /// The client in the metadata of a request; `None` if the request belongs to a handshake. A client that only looks
     /// for the versions may leave out its capabilities.
     pub(super) fn of(params: &Map<String, Value>, only_looks: bool) -> Result<Option<Self>, Failure> {
-        #[derive(Deserialize)]
-        struct Lenient {
-            #[serde(rename = "io.modelcontextprotocol/clientInfo", default)]
-            client: Party,
-        }
         let Some(meta) = params.get("_meta").filter(|meta| meta.get(Meta::VERSION).is_some()) else { return Ok(None) };
         let invalid = |message: &str| Failure::new(INVALID_PARAMS, message);
         let version = meta[Meta::VERSION].as_str().ok_or_else(|| invalid("the protocol version is not a string"))?;
@@ -74,8 +69,8 @@ impl Client {
         if capabilities.is_none() && !only_looks {
             return Err(invalid("`_meta` has no clientCapabilities"));
         }
-        let party = Lenient::deserialize(meta).map(|lenient| lenient.client);
-        let party = party.map_err(|e| invalid(&format!("clientInfo: {e}")))?;
+        let party = meta.get("io.modelcontextprotocol/clientInfo").map(Party::deserialize).transpose();
+        let party = party.map_err(|e| invalid(&format!("clientInfo: {e}")))?.unwrap_or_default();
         Ok(Some(Self::new(party, version, capabilities.unwrap_or(&Value::Null))))
     }
 
