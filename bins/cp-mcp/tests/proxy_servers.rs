@@ -90,7 +90,7 @@ fn cp_mcp_is_a_server_of_a_run() {
     let calls = |name: &str| json!({"tool_calls": [{"name": name, "input": {"n": 4}}]}).to_string();
     place.root.write("script", [calls("look"), calls("drop"), json!({"content": "done"}).to_string()].join("\n"));
     let script = place.root.join("script");
-    let bridge = format!("r=cp-mcp proxy -- {server}");
+    let bridge = format!("r=cp-mcp proxy --server r -- {server}");
     let run = |arguments: &[&str]| {
         place.subject().args(arguments).env("CP_BACKEND", "stub").env("CP_STUB_SCRIPT", &script).run()
     };

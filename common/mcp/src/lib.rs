@@ -11,4 +11,4 @@ pub use self::message::{
     result,
 };
 pub use self::offers::{Hints, Offer, OfferingServer, Offers};
-pub use self::tool::{Annotations, Call, CallResult, Media, Page, Tool, is_tool_name};
+pub use self::tool::{Annotations, CallResult, Media, Tool, is_tool_name};

@@ -139,13 +139,8 @@ impl Launcher {
     /// `cp-mcp` as a server, in our context: it starts its own server in the sandbox, and applies the table of the
     /// policy.
     fn bridge(&self, spec: &Spec) -> Expression {
-        let (verb, rest) = spec.argv[1..].split_at(spec.argv.len().min(2) - 1);
-        let mut options = rest.iter().take_while(|word| *word != "--");
-        let takes_name = verb.iter().any(|verb| ["proxy", "connect"].contains(&verb.as_str()));
-        let is_named = options.any(|word| word.split('=').next() == Some("--server"));
-        let name = if takes_name && !is_named { &["--server", &spec.name][..] } else { &[] };
-        let own = verb.iter().map(String::as_str).chain(name.iter().copied()).chain(rest.iter().map(String::as_str));
-        let command = cmd(&spec.argv[0], self.handed_on.iter().cloned().chain(own.map(OsString::from)));
+        let own = spec.argv.iter().skip(1).map(OsString::from);
+        let command = cmd(&spec.argv[0], self.handed_on.iter().cloned().chain(own));
         spec.env.iter().fold(command, |command, (name, value)| command.env(name, value))
     }
 

@@ -193,41 +193,37 @@ impl Link {
     fn meaning(&self, status: u16, location: Option<&str>, message: &Outgoing) -> (Code, Option<String>) {
         let (name, url) = (&self.name, &self.url);
         let is_authorized = self.headers.list.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-        match status {
-            401 if is_authorized => (Code::Auth, Some("the Authorization of --header-file is not accepted".to_owned())),
-            401 => (
-                Code::Auth,
-                Some(format!(
-                    "give it a token: --header-file; or, if it wants a login (OAuth), log in once outside with \
-                     `mcp-remote-client {url}` and run `cp-mcp proxy --server {name} -- /path/to/mcp-remote {url}` \
-                     with network = \"host\", env = [\"MCP_REMOTE_CONFIG_DIR\"] and write = [\"that directory\"] \
-                     in [mcp.{name}] of the policy"
-                )),
-            ),
-            300..400 => {
-                let to = location.unwrap_or("nowhere");
-                (
-                    Code::Config,
-                    Some(format!("redirects are not followed: connect to the endpoint itself; it names {to}")),
-                )
+        let hint = match status {
+            401 if is_authorized => Some("the Authorization of --header-file is not accepted".to_owned()),
+            401 => Some(format!(
+                "give it a token: --header-file; or, if it wants a login (OAuth), log in once outside with \
+                 `mcp-remote-client {url}` and run `cp-mcp proxy --server {name} -- /path/to/mcp-remote {url}` \
+                 with network = \"host\", env = [\"MCP_REMOTE_CONFIG_DIR\"] and write = [\"that directory\"] \
+                 in [mcp.{name}] of the policy"
+            )),
+            300..=399 => {
+                location.map(|to| format!("redirects are not followed: connect to the endpoint itself; it names {to}"))
             }
-            403 => (Code::Forbidden, None),
-            404 | 405 if message.method == "initialize" => (
-                Code::NotFound,
-                Some(
-                    "name the URL of its MCP endpoint; the transport of 2024-11-05 (HTTP+SSE) is not spoken, but by \
-                     `mcp-remote URL --transport sse-only` behind cp-mcp proxy"
-                        .to_owned(),
-                ),
+            404 | 405 if message.method == "initialize" => Some(
+                "name the URL of its MCP endpoint; the transport of 2024-11-05 (HTTP+SSE) is not spoken, but by \
+                 `mcp-remote URL --transport sse-only` behind cp-mcp proxy"
+                    .to_owned(),
             ),
             404 if locked(&self.session).id.is_some() => {
-                (Code::NotFound, Some("its session may have expired: start cp-mcp connect again".to_owned()))
+                Some("its session may have expired: start cp-mcp connect again".to_owned())
             }
-            404 | 405 => (Code::NotFound, None),
-            408 => (Code::Timeout, None),
-            429 => (Code::RateLimited, None),
-            400..500 => (Code::Validation, None),
-            _ => (Code::Server, None),
-        }
+            _ => None,
+        };
+        let code = match status {
+            401 => Code::Auth,
+            403 => Code::Forbidden,
+            404 | 405 => Code::NotFound,
+            408 => Code::Timeout,
+            429 => Code::RateLimited,
+            300..=399 => Code::Config,
+            400..=499 => Code::Validation,
+            _ => Code::Server,
+        };
+        (code, hint)
     }
 }

@@ -106,7 +106,9 @@ impl Link {
 }
 
 impl Server for Remote {
-    const LIMITS_REQUESTS: bool = true;
+    fn limits_requests(&self) -> bool {
+        true
+    }
 
     fn send(&mut self, message: Outgoing) -> Result<()> {
         if message.method == "server/discover" {

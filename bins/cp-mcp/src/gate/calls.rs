@@ -1,41 +1,40 @@
 //! Tool calls: which pass, which wait for approval, and which are refused.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use cp_common::program::approval::{approve_line, find, new as new_approval, pause, take};
 use cp_common::program::grant::policy_hash;
 use cp_common::wire::{Action, Approval, Binds, Level, Receipt, Scope, Shown};
-use cp_common::{Code, Error, Result, keys};
+use cp_common::{Code, Context, Error, Result, keys};
 use cp_ledger::format::approval::Said as ApprovalEvent;
-use cp_mcp_wire::{Annotations, Party};
+use cp_mcp_wire::{Annotations, Failure, METHOD_NOT_FOUND, Party};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::message::{Members, raw};
-use super::tools::{Availability, ListedTool, Listing, Pages, Pins, keep_pins, load_pins};
-use super::{Gate, Origin, Server};
-use crate::stdio::Post;
+use super::Gate;
+use super::message::{Members, members_of, raw};
+use super::tools::{Availability, LONGEST, ListedTool, Listing, PAGES, Pins, keep_pins, load_pins};
 
-/// A call that was sent to the server.
-pub(super) struct StartedCall {
+/// A call that was permitted, and is on the ledger.
+pub(crate) struct StartedCall {
     pub(super) call: Call,
     /// The receipt of its ledger entry.
-    pub(super) receipt: Receipt,
-    pub(super) began: Instant,
+    pub(crate) receipt: Receipt,
+    began: Instant,
 }
 
 /// A call as the client sends it.
 pub(super) struct Call {
-    pub(super) tool: String,
-    pub(super) arguments: Box<RawValue>,
+    tool: String,
+    arguments: Box<RawValue>,
     /// The state by which the server continues an earlier call.
     state: Option<Box<RawValue>>,
 }
 
 impl Call {
-    pub(super) fn of(params: Option<&RawValue>) -> Result<Self> {
+    fn of(params: Option<&RawValue>) -> Result<Self> {
         let invalid = |e: serde_json::Error| Error::validation(format!("the call is not valid: {e}"));
         let mut members: Members = serde_json::from_str(params.unwrap_or(RawValue::NULL).get()).map_err(invalid)?;
         let tool = members.remove("name").unwrap_or_else(|| RawValue::NULL.to_owned());
@@ -52,22 +51,65 @@ impl Call {
     }
 }
 
-impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
-    /// Requests the tools of the server, with the `_meta` of the client's request.
-    pub(super) fn list(&mut self, params: Option<&RawValue>) -> Result<()> {
-        let mut members: Members =
-            params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+impl Gate {
+    /// Requests the tools of the server, with the `_meta` of the client's request. A server without such a request has
+    /// no tools.
+    pub(super) fn list(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<Result<(), Failure>> {
+        let mut members = members_of(params);
         members.retain(|name, _| name == "_meta");
-        self.next_page(members, Pages::default())
+        let (mut listing, mut bytes) = (Listing::default(), 0);
+        for _ in 0..PAGES {
+            let page = match self.ask("tools/list", &raw(&members)?, None, context)? {
+                Ok(page) => page,
+                Err(failure) if failure.code == METHOD_NOT_FOUND => {
+                    self.listing = Some(listing);
+                    return Ok(Ok(()));
+                }
+                Err(failure) => return Ok(Err(failure)),
+            };
+            let Some(cursor) = listing.add(&page)? else { return self.accept_listing(listing).map(Ok) };
+            bytes += page.get().len();
+            if bytes > LONGEST {
+                break;
+            }
+            members.insert("cursor".to_owned(), raw(&cursor)?);
+        }
+        Err(Error::new(Code::Server, "the server's list of tools does not end"))
     }
 
-    /// Requests the next page.
-    pub(super) fn next_page(&mut self, members: Members, pages: Pages) -> Result<()> {
-        self.request("tools/list", &raw(&members)?, Origin::List(members, pages))
+    /// The same for a client that needs the tools.
+    pub(crate) fn need_list(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<()> {
+        self.list(params, context)?.map_err(|failure| {
+            Error::new(Code::Server, format!("the server {} refused tools/list: {failure}", self.name))
+        })
+    }
+
+    /// Decides about a call, and records it before it is sent, or its refusal.
+    pub(crate) fn begin(&mut self, params: Option<&RawValue>, context: &mut Context) -> Result<StartedCall> {
+        if self.listing.is_none() {
+            self.need_list(params, context)?;
+        }
+        let call = Call::of(params)?;
+        let decided = self.decide(&call);
+        let call_id = self.own.as_ref().and_then(|own| own.call.as_deref());
+        let Call { tool, arguments, .. } = &call;
+        let refused = decided.as_ref().err().map(|error| {
+            json!({ "code": error.code().row().name, "rule": error.details().get("rule"), "why": error.message() })
+        });
+        let entry = Entry { server: &self.name, client: &self.client, tool, arguments, call_id, refused };
+        match decided {
+            Ok(()) => {
+                let receipt = self.journal.intend("mcp.call", &entry)?;
+                Ok(StartedCall { call, receipt, began: Instant::now() })
+            }
+            // The call is made again after the approval.
+            Err(error) if call_id.is_some() && error.code() == Code::HumanRequired => Err(error),
+            Err(error) => self.journal.note("mcp.refused", &entry).and(Err(error)),
+        }
     }
 
     /// Compares a complete list with the pinned tools, or pins all of them if the server has no pins yet.
-    pub(super) fn accept_listing(&mut self, mut listing: Listing) -> Result<()> {
+    fn accept_listing(&mut self, mut listing: Listing) -> Result<()> {
         if let Some(pins) = load_pins(&self.name, &self.home)? {
             for tool in &mut listing.tools {
                 if pins.get(&tool.name).is_none_or(|pin| pin.hash != tool.pin.hash) {
@@ -127,7 +169,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     }
 
     /// Decides about a call. The error is the reason of a refusal.
-    pub(super) fn decide(&mut self, call: &Call) -> Result<()> {
+    fn decide(&mut self, call: &Call) -> Result<()> {
         let forbidden = |why: String, rule: &str| Error::new(Code::Forbidden, why).with("rule", rule);
         let name = &self.name;
         if !self.table.allows(&call.tool) {
@@ -136,7 +178,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
                 forbidden(why, "mcp.tools").hint(format!("tools in [mcp.{name}] of the policy lists those that may"))
             );
         }
-        let Some(mut listing) = self.listing.take() else { return Err(Error::new(Code::Unknown, "nothing is listed")) };
+        let mut listing = self.listing.take().unwrap_or_default();
         let Some(tool) = listing.tools.iter_mut().find(|tool| tool.name == call.tool) else {
             // The tool may be new: the next call requests the list again.
             let why = format!("the server {name} does not list a tool {}", call.tool);
@@ -198,7 +240,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let hash = result.map(|result| keys::hash(result.get().as_bytes()));
         let mut end = json!({ "call": receipt.seq, "tool": call.tool, "is_error": is_error, "sha256": hash, "duration_ms": duration_ms });
-        if let Some(id) = self.caller.as_ref().and_then(|caller| caller.call.as_ref()) {
+        if let Some(id) = self.own.as_ref().and_then(|own| own.call.as_ref()) {
             end["call_id"] = json!(id);
         }
         self.journal.note("mcp.result", &end).map(drop)
@@ -206,14 +248,13 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
 
     /// The rule by which each call of a tool requires approval here, and the reason. One of our own bridges asks
     /// itself.
-    pub(super) fn approval_rule(&self, tool: &str, annotations: Annotations) -> Option<(&'static str, String)> {
-        let is_bridge = self.caller.as_ref().is_some_and(|caller| caller.is_bridge);
-        (!is_bridge)
-            .then(|| self.launcher.approval_rule(&self.name, &self.table, tool, annotations.is_destructive()))?
+    pub(crate) fn approval_rule(&self, tool: &str, annotations: Annotations) -> Option<(&'static str, String)> {
+        let is_asked = !self.own.as_ref().is_some_and(|own| own.is_bridge);
+        is_asked.then(|| self.launcher.approval_rule(&self.name, &self.table, tool, annotations.is_destructive()))?
     }
 
     fn approval(&self, level: Level, shown: Shown, binds: Binds) -> Result<Approval> {
-        let call_id = self.caller.as_ref().and_then(|caller| caller.call.clone());
+        let call_id = self.own.as_ref().and_then(|own| own.call.clone());
         // Only a run keeps a decision for all of it.
         let scopes: &[Scope] = if call_id.is_some() { &[Scope::Once, Scope::Run] } else { &[Scope::Once] };
         new_approval(self.journal.asked_by(call_id), Action::Server, level, scopes, shown, binds)
@@ -236,25 +277,17 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
 
 /// The ledger entry of a call, before it is sent or after it was refused.
 #[derive(Serialize)]
-pub(super) struct Entry<'a> {
-    pub(super) server: &'a str,
-    pub(super) client: &'a Option<Party>,
-    pub(super) tool: &'a str,
-    pub(super) arguments: &'a RawValue,
+struct Entry<'a> {
+    server: &'a str,
+    client: &'a Option<Party>,
+    tool: &'a str,
+    arguments: &'a RawValue,
     /// The id of the call in its run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) call_id: Option<&'a str>,
+    call_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) refused: Option<Value>,
+    refused: Option<Value>,
 }
-
-/// The reason of a refusal, for the ledger.
-pub(super) fn refused(error: &Error) -> Value {
-    json!({ "code": error.code().row().name, "rule": error.details().get("rule"), "why": error.message() })
-}
-
-/// The approved calls that may be continued, by the hash of the call and its state.
-pub(super) type States = HashSet<String>;
 
 pub(super) fn continuation_key(call: &Call, state: &RawValue) -> String {
     keys::hash(json!([call.tool, call.arguments.get(), state.get()]).to_string().as_bytes())

@@ -1,34 +1,32 @@
 //! The gate between a client and a server: calls are checked by policy and recorded, and secrets in results are
 //! redacted.
 
-mod caller;
 mod calls;
 mod client;
 mod message;
 mod server;
 mod tools;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use cp_common::home::Home;
-use cp_common::keys::random;
+use cp_common::keys::{hash, random};
 use cp_common::output::printable_line;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result, signals};
-use cp_mcp_wire::{Failure, INVALID_REQUEST, Party};
+use cp_mcp_wire::{Failure, Greeting, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
 use cp_servers::{Launcher, Table, is_name};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use self::caller::Caller;
-pub(crate) use self::caller::OwnGate;
-use self::calls::{StartedCall, States};
-use self::message::{Id, Members, Reply};
+use self::calls::StartedCall;
+use self::message::Id;
 pub(crate) use self::message::{Outbox, Outgoing, failed, id_of, raw};
-use self::tools::{Listing, Pages};
+use self::tools::Listing;
 use crate::record::Journal;
 use crate::stdio::{self, Event, Post};
 
@@ -49,19 +47,21 @@ pub(crate) fn server_name(text: &str) -> Result<String, &'static str> {
     if is_name(text) { Ok(text.to_owned()) } else { Err("a name is 1 to 64 letters, digits, _ and -") }
 }
 
-/// The most starts of a server that answers no request.
-const STARTS: u32 = 3;
-
 /// The ids of the gate's own requests are larger, unlike those of clients, and fit in 32 bits.
 const FIRST_ID: u32 = 1 << 30;
-
+/// How often a request of the gate itself checks for a signal.
+const POLL: Duration = Duration::from_millis(20);
 /// The most characters of a line that a warning shows.
 const SHOWN: usize = 100;
+/// The largest file next to the program that is hashed, in bytes: a script, and not its data.
+const LARGEST_SCRIPT: u64 = 16 << 20;
 
 /// A server behind the gate. Its messages are posted as events; its exit is the last of them.
 pub(crate) trait Server {
     /// True if each request has a time limit, and not only the start.
-    const LIMITS_REQUESTS: bool = false;
+    fn limits_requests(&self) -> bool {
+        false
+    }
 
     /// Sends a message, and does not wait until the server reads it.
     fn send(&mut self, message: Outgoing) -> Result<()>;
@@ -81,67 +81,81 @@ pub(crate) trait Server {
     }
 }
 
-/// Runs the gate between the client and the server of this name until the client disconnects. A server that exits
-/// earlier is started again with the next request.
-pub(crate) fn run<S: Server>(name: &str, start: impl FnMut(Post) -> Result<S>, context: &mut Context) -> Result<()> {
+/// Runs the gate between the client and the server of this name until the client disconnects.
+pub(crate) fn run<S: Server + 'static>(
+    name: &str,
+    start: impl FnOnce(Post) -> Result<S>,
+    context: &mut Context,
+) -> Result<()> {
     let (post, inbox) = stdio::open(LINE_LIMIT)?;
     stdio::begin(context)?;
-    let mut gate = Gate::new(name, start, post, context)?;
-    gate.start()?;
-    let passed = gate.run(&inbox, context);
+    let mut gate = Gate::new(name, inbox, context)?;
+    gate.server = Some(Box::new(start(post)?));
+    gate.note_server(None)?;
+    let passed = gate.run(context);
     // A signal must not interrupt the exit of the server, because its last line would be lost.
     let _effect = signals::effect();
-    // Closing the inbox first releases the reader thread, for which the server would wait.
-    drop(inbox);
-    let closed = gate.server.as_mut().map_or(Ok(()), Server::close);
     gate.count_noise();
-    gate.warnings.drain(..).for_each(|warning| context.warn(&warning));
-    passed.and(closed)
+    let flushed = gate.flush(context);
+    // Closing the inbox first releases the reader thread, for which the server would wait.
+    drop(gate.inbox);
+    let closed = gate.server.as_mut().map_or(Ok(()), |server| server.close());
+    passed.and(flushed).and(closed)
 }
 
 /// The state of the gate.
-struct Gate<S, F> {
-    name: String,
-    start: F,
-    post: Post,
-    launcher: Launcher,
-    table: Table,
-    journal: Journal,
-    redactor: Redactor,
+pub(crate) struct Gate {
+    pub(crate) name: String,
+    pub(crate) launcher: Launcher,
+    pub(crate) table: Table,
+    pub(crate) journal: Journal,
+    /// The client if it is in this process, and not at the standard streams.
+    pub(crate) own: Option<Own>,
+    /// `None` if the server has exited.
+    pub(crate) server: Option<Box<dyn Server>>,
+    /// `None` if the tools must be listed before the next call.
+    pub(crate) listing: Option<Listing>,
+    pub(crate) inbox: Receiver<Event>,
+    pub(crate) redactor: Redactor,
     /// The home, and the directory of `.` in the policy.
     home: Home,
     base: Option<String>,
     /// The lines for the client, and the warnings, that are not written yet.
-    replies: Vec<Reply>,
+    lines: Vec<String>,
     warnings: Vec<String>,
-    /// The client if it is in this process, and not at the standard streams.
-    caller: Option<Caller>,
-    /// `None` if the server has exited; the next request starts it again.
-    server: Option<S>,
-    /// The number of its lines that are not messages.
+    /// The number of lines of the server that are not messages.
     noise: u64,
-    /// The number of starts since the last response.
-    starts: u32,
-    /// The parameters of the client's handshake, if its protocol version has one.
-    handshake: Option<Box<RawValue>>,
+    /// True after the first response of the server.
+    has_answered: bool,
     /// The client, as soon as the ledger names it.
     client: Option<Party>,
-    /// `None` if the tools must be listed before the next call.
-    listing: Option<Listing>,
-    /// True if the listing was made for the held requests that are handled now.
-    is_fresh: bool,
     /// The changes and refused tools that a warning has named.
     warned: HashSet<String>,
-    states: States,
+    /// The approved calls that may be continued, by the hash of the call and its state.
+    states: HashSet<String>,
     /// The requests without a response, by their ids.
     in_flight: BTreeMap<Id, Request>,
     /// The id of the last request of the gate itself: a number, because some servers read no other ids.
     own_id: u32,
-    /// Lines of the client that wait for the response to a request of the gate itself.
-    held: Vec<Vec<u8>>,
+    /// The answer to the request of the gate itself.
+    answered: Option<Answer>,
+    /// The events of the client that wait for this answer.
+    held: VecDeque<Event>,
     /// When the requests end, after the client has disconnected.
     deadline: Option<Instant>,
 }
+
+/// What the gate knows of a client in this process.
+#[derive(Default)]
+pub(crate) struct Own {
+    /// True if the server is one of our own bridges, which requests approval itself.
+    pub(crate) is_bridge: bool,
+    /// The id of the call that is being made.
+    pub(crate) call: Option<String>,
+}
+
+/// The result of a request, or the failure that the server answers; the error is the gate's own.
+pub(crate) type Answer = Result<Result<Box<RawValue>, Failure>>;
 
 /// A request that has no response yet.
 struct Request {
@@ -149,64 +163,150 @@ struct Request {
     method: String,
     /// The end of its time, if that is limited.
     end: Option<Instant>,
-    origin: Origin,
+    /// True for a request of the gate itself.
+    is_own: bool,
+    /// The call of a tool, which is on the ledger.
+    call: Option<StartedCall>,
 }
 
-/// Who makes a request, and why.
-enum Origin {
-    /// The client; a call of a tool is on the ledger.
-    Client(Option<StartedCall>),
-    /// The gate, which repeats the client's handshake for a new server process.
-    Handshake,
-    /// The gate, for the next page of tools: the members of each request, and the pages before it.
-    List(Members, Pages),
-}
-
-impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
-    fn new(name: &str, start: F, post: Post, context: &Context) -> Result<Self> {
+impl Gate {
+    pub(crate) fn new(name: &str, inbox: Receiver<Event>, context: &Context) -> Result<Self> {
         let launcher = Launcher::of(context)?;
         Ok(Self {
             name: name.to_owned(),
-            start,
-            post,
             table: launcher.table(name),
             launcher,
             journal: Journal::new(context)?,
+            own: None,
+            server: None,
+            listing: None,
+            inbox,
             redactor: Redactor::from_environment(),
             home: context.home.clone(),
             base: context.base().ok().map(|base| base.display().to_string()),
-            replies: Vec::new(),
+            lines: Vec::new(),
             warnings: Vec::new(),
-            caller: None,
-            server: None,
             noise: 0,
-            starts: 0,
-            handshake: None,
+            has_answered: false,
             client: None,
-            listing: None,
-            is_fresh: false,
             warned: HashSet::new(),
-            states: States::new(),
+            states: HashSet::new(),
             in_flight: BTreeMap::new(),
             own_id: FIRST_ID + u32::from(u16::from_ne_bytes(random()?)),
-            held: Vec::new(),
+            answered: None,
+            held: VecDeque::new(),
             deadline: None,
         })
     }
 
-    fn run(&mut self, inbox: &Receiver<Event>, context: &mut Context) -> Result<()> {
-        loop {
-            if self.deadline.is_some() && self.in_flight.is_empty() {
-                return Ok(());
-            }
-            let event = stdio::next(inbox, self.next_end(), context)?;
-            let goes_on = self.handle(event);
-            self.warnings.drain(..).for_each(|warning| context.warn(&warning));
-            self.replies.drain(..).try_for_each(|reply| stdio::write(reply.line().as_bytes(), context))?;
-            if !goes_on? {
-                return Ok(());
-            }
+    fn run(&mut self, context: &mut Context) -> Result<()> {
+        while self.deadline.is_none() || !self.in_flight.is_empty() {
+            let event = match self.held.pop_front() {
+                None => stdio::next(&self.inbox, self.next_end(), context)?,
+                held => held,
+            };
+            let handled = match event {
+                Some(event) => self.handle(event, context),
+                None if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => break,
+                None => self.time_out(),
+            };
+            self.flush(context)?;
+            handled?;
         }
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event, context: &mut Context) -> Result<()> {
+        match event {
+            Event::FromClient(line) => self.receive_from_client(&line, context)?,
+            Event::TooLong(number) => {
+                let failure = Failure::new(INVALID_REQUEST, format!("line {number} is too long"));
+                self.answer(RawValue::NULL, &Err(failure));
+            }
+            Event::ClientLeft(left) => {
+                left?;
+                self.deadline = Some(Instant::now() + self.table.call_limit());
+            }
+            Event::FromServer(line) => self.receive_from_server(&line)?,
+            Event::ServerLeft(exit) => self.server_exited(exit)?,
+            Event::Ended(..) => {}
+        }
+        Ok(())
+    }
+
+    /// Makes a request of the gate itself, and waits for its answer within its time limit. What the client sends until
+    /// then is held.
+    pub(crate) fn ask(
+        &mut self,
+        method: &str,
+        params: &RawValue,
+        call: Option<StartedCall>,
+        context: &mut Context,
+    ) -> Answer {
+        self.own_id += 1;
+        while self.in_flight.contains_key(&self.own_id.to_string()) {
+            self.own_id += 1;
+        }
+        let (id, method) = (raw(&self.own_id)?, method.to_owned());
+        self.request(Request { id, method, end: None, is_own: true, call }, Some(params))?;
+        loop {
+            if let Some(answer) = self.answered.take() {
+                return answer;
+            }
+            signals::check()?;
+            let until = self.next_end().into_iter().chain([Instant::now() + POLL]).min();
+            match stdio::next(&self.inbox, until, context)? {
+                None => self.time_out()?,
+                Some(Event::ClientLeft(Err(error))) => return Err(error),
+                Some(event @ (Event::FromClient(_) | Event::TooLong(_) | Event::ClientLeft(_))) => self.hold(event)?,
+                Some(event) => self.handle(event, context)?,
+            }
+            self.flush(context)?;
+        }
+    }
+
+    fn hold(&mut self, event: Event) -> Result<()> {
+        self.held.push_back(event);
+        let lengths = self.held.iter().map(|held| if let Event::FromClient(line) = held { line.len() } else { 0 });
+        if lengths.sum::<usize>() > LINE_LIMIT {
+            return Err(Error::new(Code::Server, format!("the server {} does not answer", self.name)).fatal());
+        }
+        Ok(())
+    }
+
+    /// Sends a request, and waits for its response. A call that is not sent has failed.
+    fn request(&mut self, mut request: Request, params: Option<&RawValue>) -> Result<()> {
+        if let Err(error) = self.send(Outgoing::request(Some(&request.id), &request.method, params)) {
+            return self.record_result(request.call.as_ref(), true, None).and(Err(error));
+        }
+        request.end = self.limit_of(&request.method).map(|limit| Instant::now() + limit);
+        self.in_flight.insert(id_of(&request.id), request);
+        Ok(())
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<()> {
+        match &mut self.server {
+            Some(server) => server.send(message),
+            None => Err(Error::new(Code::Server, format!("the server {} has exited", self.name))
+                .hint("start it again: connect to it again in the program that started cp-mcp")),
+        }
+    }
+
+    /// Sends a notification.
+    pub(crate) fn tell(&mut self, method: &str) -> Result<()> {
+        self.send(Outgoing::request(None, method, None))
+    }
+
+    /// Writes the lines and warnings. A client in this process reads only answers.
+    fn flush(&mut self, context: &mut Context) -> Result<()> {
+        let (lines, warnings) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.warnings));
+        if self.own.is_some() {
+            return Ok(());
+        }
+        for warning in warnings {
+            context.warn(&warning);
+        }
+        lines.iter().try_for_each(|line| stdio::write(line.as_bytes(), context))
     }
 
     /// When the time of the first request is over.
@@ -214,35 +314,16 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         self.in_flight.values().filter_map(|request| request.end).chain(self.deadline).min()
     }
 
-    /// Handles an event, or the end of a time. False if it was the last.
-    fn handle(&mut self, event: Option<Event>) -> Result<bool> {
-        match event {
-            Some(Event::FromClient(line)) => self.receive_from_client(&line)?,
-            Some(Event::TooLong(number)) => {
-                let failure = Failure::new(INVALID_REQUEST, format!("line {number} is too long"));
-                self.answer(RawValue::NULL, Err(failure));
-            }
-            Some(Event::FromServer(line)) => self.receive_from_server(&line)?,
-            Some(Event::ServerLeft(exit)) => self.server_exited(exit)?,
-            Some(Event::ClientLeft(left)) => {
-                left?;
-                self.deadline = Some(Instant::now() + self.table.call_limit());
-            }
-            Some(Event::Ended(..)) => {}
-            None if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => return Ok(false),
-            None => self.time_out()?,
-        }
-        Ok(true)
-    }
-
     /// The time limit of a request: for a call the policy's, if it has one, and for a handshake the start limit.
     fn limit_of(&self, method: &str) -> Option<Duration> {
-        let has_limit = S::LIMITS_REQUESTS || method == "tools/call" && self.table.timeout.is_some();
+        let is_limited = self.own.is_some()
+            || self.server.as_ref().is_some_and(|server| server.limits_requests())
+            || method == "tools/call" && self.table.timeout.is_some();
         match method {
             // The rest of the time is for the handshake.
-            "server/discover" if self.caller.is_some() => Some(self.table.start_limit() / 3),
+            "server/discover" if self.own.is_some() => Some(self.table.start_limit() / 3),
             "initialize" | "server/discover" | "tools/list" => Some(self.table.start_limit()),
-            _ => (has_limit || self.caller.is_some()).then(|| self.table.call_limit()),
+            _ => is_limited.then(|| self.table.call_limit()),
         }
     }
 
@@ -275,65 +356,35 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             .hint(format!("{key} in [mcp.{name}] of the policy gives it more time"))
     }
 
-    /// Starts the server, and repeats the client's handshake if it has made one.
-    fn start(&mut self) -> Result<()> {
-        self.starts += 1;
-        self.server = Some((self.start)(self.post.clone())?);
-        self.note_server()?;
-        match self.handshake.clone() {
-            Some(params) => self.request("initialize", &params, Origin::Handshake),
-            None => Ok(()),
+    /// The description of the server, with its version after a handshake of this process.
+    pub(crate) fn described_server(&self, greeting: Option<&Greeting>) -> Value {
+        let mut server = self.server.as_ref().map(|server| server.described()).unwrap_or_default();
+        if let Some(greeting) = greeting {
+            server["server_name"] = json!(greeting.server_info.name);
+            server["server_version"] = json!(greeting.server_info.version);
+            server["protocol"] = json!(greeting.protocol_version);
         }
+        server
     }
 
-    /// Sends a request of the gate itself.
-    fn request(&mut self, method: &str, params: &RawValue, origin: Origin) -> Result<()> {
-        self.own_id += 1;
-        while self.in_flight.contains_key(&self.own_id.to_string()) {
-            self.own_id += 1;
+    /// Records the server that was started. A run has the hashes of its files.
+    pub(crate) fn note_server(&mut self, greeting: Option<&Greeting>) -> Result<()> {
+        let mut server = self.described_server(greeting);
+        if self.journal.is_of_run() {
+            let words = server["command"].as_array().into_iter().flatten().filter_map(Value::as_str).enumerate();
+            server["files"] = words.filter_map(|(at, word)| hash_file(at == 0, word)).collect();
         }
-        let id = raw(&self.own_id)?;
-        self.send(Outgoing::request(Some(&id), method, Some(params)))?;
-        self.await_response(id, method, origin);
-        Ok(())
-    }
-
-    /// Waits for the response to a request.
-    fn await_response(&mut self, id: Box<RawValue>, method: &str, origin: Origin) {
-        let end = self.limit_of(method).map(|limit| Instant::now() + limit);
-        self.in_flight.insert(id_of(&id), Request { id, method: method.to_owned(), end, origin });
-    }
-
-    /// True if a request of the gate itself has no response yet.
-    fn is_busy(&self) -> bool {
-        self.in_flight.values().any(|request| !matches!(request.origin, Origin::Client(_)))
-    }
-
-    fn send(&mut self, message: Outgoing) -> Result<()> {
-        match &mut self.server {
-            Some(server) => server.send(message),
-            None => Err(Error::new(Code::Server, format!("the server {} has exited", self.name))),
-        }
-    }
-
-    /// Answers a request of the client.
-    fn answer(&mut self, id: &RawValue, outcome: Result<&RawValue, Failure>) {
-        self.replies.push(Reply::Answer(id.to_owned(), outcome.map(ToOwned::to_owned)));
-    }
-
-    /// Refuses a request of the client.
-    fn refuse(&mut self, id: &RawValue, method: &str, error: &Error) {
-        let error = Error::from_value(&error.to_value());
-        self.replies.push(Reply::Refusal(id.to_owned(), method.to_owned(), error));
+        self.journal.note("mcp.server", &json!({ "server": server })).map(drop)
     }
 
     /// Counts a line of the server that is not a message, and names the first one.
     fn hear_noise(&mut self, line: &[u8]) {
         let text: String = String::from_utf8_lossy(line).trim().chars().take(SHOWN).collect();
-        if !text.is_empty() {
-            self.noise += 1;
+        if text.is_empty() {
+            return;
         }
-        if self.noise == 1 && !text.is_empty() {
+        self.noise += 1;
+        if self.noise == 1 {
             let text = printable_line(&text);
             self.warnings.push(format!("the server {} wrote a line that is not a message: {text}", self.name));
         }
@@ -345,4 +396,12 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             self.warnings.push(format!("the server {} wrote {count} lines that are not messages", self.name));
         }
     }
+}
+
+/// The path and hash of the file that a word of a command names.
+fn hash_file(is_program: bool, word: &str) -> Option<(String, String)> {
+    let path = Path::new(word);
+    let meta = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let is_hashed = is_program || meta.len() <= LARGEST_SCRIPT;
+    is_hashed.then(|| Some((word.to_owned(), hash(&std::fs::read(path).ok()?))))?
 }

@@ -1,21 +1,20 @@
 //! Messages of the server: responses to requests, and its own requests and notifications.
 
 use cp_common::{Code, Error, Result};
-use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, parse};
+use cp_mcp_wire::{CallResult, Failure, METHOD_NOT_FOUND, Message, failure, parse, result};
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::calls::continuation_key;
-use super::message::{Id, Line, Members, Outgoing, Reply, check_media, id_of, raw, read, redact, redact_members};
-use super::tools::Pages;
-use super::{Gate, Origin, Request, Server};
-use crate::stdio::Post;
+use super::message::{Id, Line, Outgoing, check_media, described, failed, id_of, raw, read, redact, redact_members};
+use super::{Answer, Gate, Request};
 
 /// The request by which a server asks the model of its client.
 const SAMPLING: &str = "sampling/createMessage";
 /// The code of clients for a sampling request that the user rejects.
 const REJECTED: i64 = -1;
 
-impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
+impl Gate {
     /// Handles a line of the server. Responses to unknown requests are ignored.
     pub(super) fn receive_from_server(&mut self, line: &[u8]) -> Result<()> {
         let line = match read(line) {
@@ -32,10 +31,10 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
                 let pong = raw(&serde_json::Map::new())?;
                 let outcome = match method.as_str() {
                     SAMPLING if !self.table.sampling => Err(Failure::new(REJECTED, self.no_sampling())),
-                    "ping" if self.caller.is_some() => Ok(&*pong),
-                    _ if self.caller.is_some() => Err(Failure::new(METHOD_NOT_FOUND, "not supported")),
+                    "ping" if self.own.is_some() => Ok(&*pong),
+                    _ if self.own.is_some() => Err(Failure::new(METHOD_NOT_FOUND, "not supported")),
                     _ => {
-                        self.replies.push(Reply::Passed(Outgoing::request(Some(id), &method, params)));
+                        self.lines.push(Outgoing::request(Some(id), &method, params).line);
                         return Ok(());
                     }
                 };
@@ -46,8 +45,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
                     self.listing = None;
                 }
                 let redacted = params.and_then(|params| redact_members(&self.redactor, params));
-                let passed = Outgoing::request(None, &method, redacted.as_deref().or(params));
-                self.replies.push(Reply::Passed(passed));
+                self.lines.push(Outgoing::request(None, &method, redacted.as_deref().or(params)).line);
             }
             None => {}
         }
@@ -63,15 +61,36 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         self.fail(&request, &Error::new(Code::Server, message))
     }
 
-    /// Ends a request with an error: the client gets it, for the gate's own request as the answer to those that wait
-    /// for its response.
+    /// Ends a request with an error.
     pub(super) fn fail(&mut self, request: &Request, error: &Error) -> Result<()> {
-        let Origin::Client(call) = &request.origin else {
-            return self.refuse_held(|gate, id, method| gate.refuse(id, method, error));
-        };
-        self.record_result(call.as_ref(), true, None)?;
-        self.refuse(&request.id, &request.method, error);
+        self.record_result(request.call.as_ref(), true, None)?;
+        self.deliver(request, Err(Error::from_value(&error.to_value())));
         Ok(())
+    }
+
+    fn deliver(&mut self, request: &Request, answer: Answer) {
+        match answer {
+            answer if request.is_own => self.answered = Some(answer),
+            Ok(outcome) => self.answer(&request.id, &outcome.as_deref().map_err(Clone::clone)),
+            Err(error) => self.refuse(&request.id, &request.method, &error),
+        }
+    }
+
+    /// Answers a request of the client.
+    pub(super) fn answer(&mut self, id: &RawValue, outcome: &Result<&RawValue, Failure>) {
+        self.lines.push(Outgoing::response(id, outcome).line);
+    }
+
+    /// Refuses a request of the client. A refused tool call is a failed result, because the model reads only results.
+    pub(super) fn refuse(&mut self, id: &RawValue, method: &str, error: &Error) {
+        let line = match method {
+            "tools/call" => {
+                let content = json!([{ "type": "text", "text": described(error) }]);
+                result(id, &json!({ "content": content, "isError": true }))
+            }
+            _ => failure(id, &failed(error)),
+        };
+        self.lines.extend(line);
     }
 
     fn no_sampling(&self) -> String {
@@ -79,7 +98,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
     }
 
     fn receive_response(&mut self, id: &str, outcome: Result<&RawValue, Failure>) -> Result<()> {
-        let Some(mut request) = self.in_flight.remove(id) else {
+        let Some(request) = self.in_flight.remove(id) else {
             // Some servers return a number as a string, or a string as a number.
             let other = id.strip_prefix('"').and_then(|id| id.strip_suffix('"'));
             let other = other.map_or_else(|| format!("\"{id}\""), str::to_owned);
@@ -89,86 +108,32 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
             let reason = format!("its id is {id}, which has another type than the id of the request");
             return self.fail_unreadable(Some(other), &reason);
         };
-        match std::mem::replace(&mut request.origin, Origin::Handshake) {
-            Origin::Client(call) => {
-                self.starts = 0;
-                request.origin = Origin::Client(call);
-                self.pass_response(&request, outcome)
+        self.has_answered = true;
+        // The parts of a list are redacted when it is complete.
+        let redactor = (request.method != "tools/list").then_some(&self.redactor);
+        let outcome = match outcome {
+            Ok(result) => {
+                Ok(redactor.and_then(|redactor| redact_members(redactor, result)).unwrap_or(result.to_owned()))
             }
-            Origin::Handshake => {
-                let _ = self.send(Outgoing::request(None, "notifications/initialized", None));
-                self.release()
-            }
-            Origin::List(members, pages) => self.page(members, pages, outcome),
-        }
-    }
-
-    /// Passes a response on to the client, with secrets redacted.
-    fn pass_response(&mut self, request: &Request, outcome: Result<&RawValue, Failure>) -> Result<()> {
-        let Request { id, origin: Origin::Client(call), .. } = request else { return Ok(()) };
-        let redactor = &self.redactor;
-        let result = match outcome {
-            Ok(result) => result,
             Err(failure) => {
-                let redacted = raw(&failure).ok().and_then(|raw| redact(redactor, &raw));
-                let failure = redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure);
-                self.record_result(call.as_ref(), true, None)?;
-                self.answer(id, Err(failure));
-                return Ok(());
+                let redacted = raw(&failure).ok().and_then(|raw| redact(&self.redactor, &raw));
+                Err(redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure))
             }
         };
-        let redacted = redact_members(redactor, result);
-        let result = redacted.as_deref().unwrap_or(result);
-        if let Some(started) = call {
+        if let (Ok(result), Some(started)) = (&outcome, &request.call) {
             let read: CallResult = serde_json::from_str(result.get()).unwrap_or_default();
             if read.requests(SAMPLING) && !self.table.sampling {
-                return self.fail(request, &Error::new(Code::Forbidden, self.no_sampling()));
+                return self.fail(&request, &Error::new(Code::Forbidden, self.no_sampling()));
             }
             if let Err(error) = check_media(&read) {
-                return self.fail(request, &error);
+                return self.fail(&request, &error);
             }
             self.states.extend(read.request_state.map(|state| continuation_key(&started.call, &state)));
             self.record_result(Some(started), read.is_error, Some(result))?;
+        } else {
+            self.record_result(request.call.as_ref(), true, None)?;
         }
-        self.answer(id, Ok(result));
-        Ok(())
-    }
-
-    fn page(&mut self, mut members: Members, mut pages: Pages, outcome: Result<&RawValue, Failure>) -> Result<()> {
-        let added = match outcome {
-            Ok(page) => pages.add(page),
-            Err(failure) => return self.refuse_held(|gate, id, _| gate.answer(id, Err(failure.clone()))),
-        };
-        let listed = match added {
-            Ok(Some(cursor)) => {
-                members.insert("cursor".to_owned(), raw(&cursor)?);
-                return self.next_page(members, pages);
-            }
-            Ok(None) => self.accept_listing(pages.into_listing()),
-            Err(error) => Err(error),
-        };
-        match listed {
-            Err(error) if error.is_fatal() => Err(error),
-            Err(error) => self.refuse_held(|gate, id, method| gate.refuse(id, method, &error)),
-            Ok(()) => {
-                self.is_fresh = true;
-                let released = self.release();
-                self.is_fresh = false;
-                released
-            }
-        }
-    }
-
-    /// Refuses the held tool requests, and handles the other held lines.
-    fn refuse_held(&mut self, refuse: impl Fn(&mut Self, &RawValue, &str)) -> Result<()> {
-        for line in std::mem::take(&mut self.held) {
-            match parse(&line) {
-                Some(Message::Request { id, method, .. }) if method.starts_with("tools/") => {
-                    refuse(self, id, &method);
-                }
-                _ => self.receive_from_client(&line)?,
-            }
-        }
+        self.deliver(&request, Ok(outcome));
         Ok(())
     }
 
@@ -177,7 +142,7 @@ impl<S: Server, F: FnMut(Post) -> Result<S>> Gate<S, F> {
         let Some(mut server) = self.server.take() else { return Ok(()) };
         let mut error = server.end(left);
         drop(server);
-        if self.starts == 0 {
+        if self.has_answered {
             // The server has worked before, so a hint about its start would mislead.
             error = Error::new(error.code(), error.message());
         }

@@ -21,32 +21,25 @@ use similar::{ChangeTag, TextDiff};
 use super::message::{Members, escape_controls, raw, redact};
 
 /// The most pages that are read.
-const PAGES: usize = 100;
+pub(super) const PAGES: usize = 100;
 /// The most bytes of all pages.
-const LONGEST: usize = 64 << 20;
+pub(super) const LONGEST: usize = 64 << 20;
 /// The most faults of arguments that an error names.
 const FAULTS: usize = 5;
 
-/// The pages of a list that have arrived.
+/// A list of tools.
 #[derive(Default)]
-pub(super) struct Pages {
+pub(crate) struct Listing {
     /// The members next to the tools.
-    members: Members,
-    tools: Vec<Box<RawValue>>,
-    count: usize,
-    bytes: usize,
-}
-
-/// A complete list.
-pub(super) struct Listing {
     members: Members,
     pub(super) tools: Vec<ListedTool>,
     /// The tools whose names are not valid, and the reason.
     pub(super) refused: Vec<(String, String)>,
+    seen: HashSet<String>,
 }
 
 /// A tool of the list.
-pub(super) struct ListedTool {
+pub(crate) struct ListedTool {
     pub(super) name: String,
     pub(super) annotations: Annotations,
     pub(super) pin: Pin,
@@ -67,49 +60,47 @@ pub(super) enum Availability {
     Changed(String, Box<Approval>),
 }
 
-impl Pages {
-    /// Adds a page, and returns the cursor of the next one.
+impl Listing {
+    /// Adds a page, and returns the cursor of the next one. Of two tools with one name the first counts, because a
+    /// client must not see one and call the other.
     pub(super) fn add(&mut self, page: &RawValue) -> Result<Option<String>> {
         let invalid = |e| Error::new(Code::Server, format!("the server's list of tools is not valid: {e}"));
         let mut members: Members = serde_json::from_str(page.get()).map_err(invalid)?;
         let tools = members.remove("tools").map(|tools| serde_json::from_str::<Vec<Box<RawValue>>>(tools.get()));
         let cursor = members.remove("nextCursor").and_then(|cursor| serde_json::from_str(cursor.get()).ok());
-        self.tools.extend(tools.transpose().map_err(invalid)?.unwrap_or_default());
-        (self.count, self.bytes) = (self.count + 1, self.bytes + page.get().len());
-        if self.count == 1 {
-            self.members = members;
+        for tool in tools.transpose().map_err(invalid)?.into_iter().flatten().filter_map(ListedTool::of) {
+            if !self.seen.insert(tool.name.clone()) {
+                continue;
+            }
+            if is_tool_name(&tool.name) {
+                self.tools.push(tool);
+            } else {
+                let reason = "its name has characters other than letters, digits, `_`, `.` and `-`";
+                self.refused.push((printable_line(&tool.name), reason.to_owned()));
+            }
         }
-        if cursor.is_some() && (self.count == PAGES || self.bytes > LONGEST) {
-            return Err(Error::new(Code::Server, "the server's list of tools does not end"));
+        if self.members.is_empty() {
+            self.members = members;
         }
         Ok(cursor)
     }
 
-    /// The complete list. Of two tools with one name it has the first, because a client must not see one and call the
-    /// other.
-    pub(super) fn into_listing(self) -> Listing {
-        let mut seen = HashSet::new();
-        let tools = self.tools.into_iter().filter_map(ListedTool::of).filter(|tool| seen.insert(tool.name.clone()));
-        let (tools, refused) = tools.partition(|tool: &ListedTool| is_tool_name(&tool.name));
-        let reason = || "its name has characters other than letters, digits, `_`, `.` and `-`".to_owned();
-        let refused = Vec::into_iter(refused).map(|tool| (printable_line(&tool.name), reason())).collect();
-        Listing { members: self.members, tools, refused }
+    /// The tools that the client may call, as it sees them.
+    pub(crate) fn offered(&self, redactor: &Redactor) -> Vec<Box<RawValue>> {
+        let offered = self.tools.iter().filter(|tool| matches!(tool.availability, Availability::Offered));
+        offered.map(|tool| tool.shown(redactor)).collect()
     }
-}
 
-impl Listing {
     /// The result for the client: the tools that it may call, on one page.
     pub(super) fn result(&self, redactor: &Redactor) -> Result<Box<RawValue>> {
-        let offered = self.tools.iter().filter(|tool| matches!(tool.availability, Availability::Offered));
-        let tools: Vec<Box<RawValue>> = offered.map(|tool| tool.shown(redactor)).collect();
         let mut members = self.members.clone();
-        members.insert("tools".to_owned(), raw(&tools)?);
+        members.insert("tools".to_owned(), raw(&self.offered(redactor))?);
         raw(&members)
     }
 
     /// The tools that are left out although the policy allows them: the name, the reason, and the approval that would
     /// offer it.
-    pub(super) fn left_out(&self) -> Vec<(String, String, Option<String>)> {
+    pub(crate) fn left_out(&self) -> Vec<(String, String, Option<String>)> {
         let changed = self.tools.iter().filter_map(|tool| match &tool.availability {
             Availability::Changed(why, approval) => Some((tool.name.clone(), why.clone(), Some(approval.id.clone()))),
             Availability::Offered | Availability::NotAllowed => None,

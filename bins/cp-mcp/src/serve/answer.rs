@@ -1,8 +1,8 @@
-//! The answer of a call: text and data with the same content. A long text is stored, and read in pages as a resource.
+//! The answer of a call: text and data with the same content. A long text is stored, and read as a resource.
 
 use std::path::Path;
 
-use cp_common::wire::{Approval, Block, ToolResult};
+use cp_common::wire::{Approval, ToolResult};
 use cp_common::{Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
@@ -15,18 +15,16 @@ const LONGEST: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     /// The text for the model.
-    pub text: String,
+    text: String,
     /// The same content as data.
-    pub data: Map<String, Value>,
+    data: Map<String, Value>,
     pub is_error: bool,
     /// True if the text is the JSON of the data.
     is_data: bool,
-    /// The requests for the client, and their token.
-    pub asks: Option<(Value, String)>,
-    /// The images of the answer.
-    images: Vec<Block>,
-    /// The link to the complete text.
-    link: Option<Value>,
+    /// The result that sends requests to the client.
+    pub asks: Option<Value>,
+    /// The images, and the link to the complete text.
+    blocks: Vec<Value>,
     /// The metadata with the receipt.
     meta: Option<Value>,
     /// The length of the complete text in bytes, and its blob, for the ledger.
@@ -44,8 +42,12 @@ impl Answer {
         let text = if result.is_error { in_our_names(&result.content) } else { result.content };
         let data = result.exit_code.map(|code| ("exit_code".to_owned(), code.into()));
         let meta = result.receipt.map(|receipt| json!({ "cp/receipt": receipt }));
-        let images = result.images;
-        Self { data: data.into_iter().collect(), meta, images, ..Self::of_text(text, result.is_error) }
+        let images = result.images.iter().filter_map(|block| serde_json::to_value(block).ok());
+        let blocks = images.map(|image| {
+            json!({ "type": "image", "data": image["source"]["data"], "mimeType": image["source"]["media_type"] })
+        });
+        let (data, blocks) = (data.into_iter().collect(), blocks.collect());
+        Self { data, blocks, meta, ..Self::of_text(text, result.is_error) }
     }
 
     /// An answer of data, whose text is the JSON.
@@ -86,8 +88,9 @@ impl Answer {
     }
 
     /// The answer that sends requests to the client.
-    pub(super) fn asking(requests: Value, token: String) -> Self {
-        Self { asks: Some((requests, token)), ..Self::default() }
+    pub(super) fn asking(requests: &Value, token: &str) -> Self {
+        let asks = json!({ "resultType": "input_required", "inputRequests": requests, "requestState": token });
+        Self { asks: Some(asks), ..Self::default() }
     }
 
     /// A preview for a client without forms: the effect, and how to confirm it.
@@ -108,7 +111,7 @@ impl Answer {
         }
         let whole = self.text.len();
         let hash = blob::store(ledger, self.text.as_bytes())?.to_string();
-        let uri = uri_of(&hash, 0);
+        let uri = format!("{SCHEME}{hash}");
         self.kept = json!({ "blob": hash, "len": whole });
         self.text.truncate(self.text.floor_char_boundary(LONGEST));
         let members = [("bytes", whole.into()), ("resource", uri.clone().into())];
@@ -117,7 +120,7 @@ impl Answer {
         }
         self.data.extend(members.map(|(name, value): (&str, Value)| (name.to_owned(), value)));
         self.data.insert("output".to_owned(), self.text.clone().into());
-        self.link = Some(json!({
+        self.blocks.push(json!({
             "type": "resource_link", "uri": uri, "name": "whole output", "mimeType": "text/plain", "size": whole,
             "description": format!("all {whole} bytes of the output, of which this is the beginning"),
         }));
@@ -126,21 +129,16 @@ impl Answer {
 
     /// The result of `tools/call`.
     pub(super) fn into_value(mut self, has_output: bool) -> Value {
-        if let Some((requests, state)) = self.asks {
-            return json!({ "resultType": "input_required", "inputRequests": requests, "requestState": state });
+        if let Some(asks) = self.asks {
+            return asks;
         }
         if has_output || self.is_error {
             self.data.entry("output").or_insert_with(|| self.text.clone().into());
         }
-        let mut content = vec![json!({ "type": "text", "text": self.text })];
-        let images = self.images.iter().filter_map(|block| serde_json::to_value(block).ok());
-        content.extend(images.map(|image| {
-            json!({ "type": "image", "data": image["source"]["data"], "mimeType": image["source"]["media_type"] })
-        }));
-        content.extend(self.link);
-        let mut value = json!({ "content": content, "structuredContent": self.data, "isError": self.is_error });
-        if let (Value::Object(members), Some(meta)) = (&mut value, self.meta) {
-            members.insert("_meta".to_owned(), meta);
+        self.blocks.insert(0, json!({ "type": "text", "text": self.text }));
+        let mut value = json!({ "content": self.blocks, "structuredContent": self.data, "isError": self.is_error });
+        if let Some(meta) = self.meta {
+            value["_meta"] = meta;
         }
         value
     }
@@ -161,68 +159,17 @@ fn in_our_names(text: &str) -> String {
 /// The scheme of a resource URI.
 const SCHEME: &str = "cp-blob:";
 
-/// The longest page, in bytes.
-const PAGE: usize = 256 << 10;
-
-/// The URI of a text from an offset.
-fn uri_of(hash: &str, offset: usize) -> String {
-    if offset == 0 { format!("{SCHEME}{hash}") } else { format!("{SCHEME}{hash}?offset={offset}") }
-}
-
-/// The result of `resources/templates/list`.
-pub(super) fn resource_templates() -> Value {
-    json!({ "resourceTemplates": [{
-        "uriTemplate": format!("{SCHEME}{{hash}}{{?offset}}"),
-        "name": "whole output",
-        "description": "The whole of an output that was too long for its call, from a byte on",
-        "mimeType": "text/plain",
-    }] })
-}
-
-/// A page of a text. If more follows, a second part has the next URI.
-pub(super) fn resource_page(uri: &str, ledger: &Path) -> Result<Value> {
+/// The result of `resources/read`: a text that was too long for its answer.
+pub(super) fn resource(uri: &str, ledger: &Path) -> Result<Value> {
     let unknown = || Error::not_found(format!("there is no resource `{uri}`"));
-    let named = uri.strip_prefix(SCHEME).ok_or_else(unknown)?;
-    let (hash, offset) = named.split_once("?offset=").unwrap_or((named, "0"));
-    let offset: usize = offset.parse().map_err(|_| unknown())?;
-    let bytes = blob::load(ledger, &Hash::parse(hash).ok_or_else(unknown)?)?;
-    let text = String::from_utf8(bytes).map_err(|_| unknown())?;
-    if offset > text.len() || !text.is_char_boundary(offset) {
-        return Err(unknown());
-    }
-    let end = text.floor_char_boundary(offset.saturating_add(PAGE));
-    let mut contents = vec![json!({ "uri": uri, "mimeType": "text/plain", "text": &text[offset..end] })];
-    if end < text.len() {
-        let next = uri_of(hash, end);
-        let more = format!("{} more bytes follow: read {next}", text.len() - end);
-        contents.push(json!({ "uri": next, "mimeType": "text/plain", "text": more }));
-    }
-    Ok(json!({ "contents": contents }))
+    let hash = uri.strip_prefix(SCHEME).and_then(Hash::parse).ok_or_else(unknown)?;
+    let text = String::from_utf8(blob::load(ledger, &hash)?).map_err(|_| unknown())?;
+    Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn answer_text_and_data_agree() {
-        let value = Answer::of_text("done", false).into_value(true);
-        assert_eq!(
-            value,
-            json!({"content": [{"type": "text", "text": "done"}], "structuredContent": {"output": "done"}, "isError": false})
-        );
-        let value = Answer::of_data(json!({"items": [1]})).into_value(false);
-        assert_eq!(
-            (&value["content"][0]["text"], &value["structuredContent"]),
-            (&json!("{\"items\":[1]}"), &json!({"items": [1]}))
-        );
-        let failed = Answer::of_error(Error::validation("no").hint("yes")).into_value(false);
-        assert_eq!(failed["structuredContent"]["output"], failed["content"][0]["text"]);
-        assert_eq!(
-            (&failed["isError"], &failed["structuredContent"]["error"]["code"]),
-            (&json!(true), &json!("E_VALIDATION"))
-        );
-    }
 
     #[test]
     fn hint_uses_names_of_this_server() {
@@ -233,45 +180,5 @@ mod tests {
         assert_eq!(in_our_names("edit_file"), "edit_file");
         let data = Answer::of_data(json!({"hint": "write_file creates it", "code": null, "index": 0})).data;
         assert_eq!(Value::Object(data), json!({"hint": "cp_write creates it"}));
-    }
-
-    #[test]
-    fn long_answer_is_stored_and_cut() {
-        let place = std::env::temp_dir().join(format!("cp-mcp-answer-{}", std::process::id()));
-        let ledger = place.join("l.jsonl");
-        let text = "é".repeat(LONGEST);
-        let answer = Answer::of_text(text.clone(), false).shortened(&ledger).unwrap();
-        let value = answer.into_value(true);
-        let shown = value["content"][0]["text"].as_str().unwrap();
-        assert!(shown.len() <= LONGEST && text.starts_with(shown) && value["structuredContent"]["output"] == shown);
-        assert_eq!(
-            (&value["content"][1]["size"], &value["structuredContent"]["bytes"]),
-            (&json!(text.len()), &json!(text.len()))
-        );
-        assert_eq!(value["content"][1]["uri"], value["structuredContent"]["resource"]);
-        std::fs::remove_dir_all(place).unwrap();
-    }
-
-    #[test]
-    fn resource_pages_are_complete_and_other_uris_are_refused() {
-        let place = std::env::temp_dir().join(format!("cp-mcp-pages-{}", std::process::id()));
-        let ledger = place.join("l.jsonl");
-        let text = "aé".repeat(PAGE / 2);
-        let hash = blob::store(&ledger, text.as_bytes()).unwrap().to_string();
-        let (mut uri, mut read) = (uri_of(&hash, 0), String::new());
-        loop {
-            let page = resource_page(&uri, &ledger).unwrap();
-            read.push_str(page["contents"][0]["text"].as_str().unwrap());
-            match page["contents"][1]["uri"].as_str() {
-                Some(next) => uri = next.to_owned(),
-                None => break,
-            }
-        }
-        assert!(read == text, "{} of {} bytes", read.len(), text.len());
-        let gone = format!("{SCHEME}sha256:{}", "0".repeat(64));
-        for bad in ["file:///etc/passwd", "cp-blob:../../x", &gone, &uri_of(&hash, 2), &uri_of(&hash, usize::MAX)] {
-            assert_eq!(resource_page(bad, &ledger).unwrap_err().code(), cp_common::Code::NotFound, "{bad}");
-        }
-        std::fs::remove_dir_all(place).unwrap();
     }
 }

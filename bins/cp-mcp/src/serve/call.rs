@@ -16,8 +16,8 @@ use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
 use super::protocol::{Client, FormAction, complete, form_action};
-use super::shared::{Allowance, Shared, Stop, Verb};
-use super::tools::ToolAction;
+use super::shared::{Allowance, Shared, Stop};
+use super::tools::Action;
 use crate::gate::raw;
 use crate::stdio::{Event, locked};
 
@@ -27,8 +27,10 @@ pub(super) struct Call {
     pub name: String,
     /// The hash of its arguments, for the ledger.
     pub input_hash: String,
-    /// The operation, or the error in its arguments.
-    pub operation: Result<ToolAction>,
+    /// The action, or the error in its arguments.
+    pub action: Result<Action>,
+    /// True if its answer is text, and not data.
+    pub has_text: bool,
     pub consent: Consent,
     pub client: Client,
     /// The token for progress notifications.
@@ -50,20 +52,19 @@ pub(super) fn work(calls: &Mutex<Receiver<Call>>, shared: &Shared) {
 fn response(call: &Call, shared: &Shared) -> Option<String> {
     // A signal must not interrupt the cleanup of started processes.
     let _effect = signals::effect();
-    let value = recorded(call, &call.stop, shared)?;
-    let value = value.into_value(call.operation.as_ref().is_ok_and(ToolAction::has_text));
+    let value = recorded(call, shared)?.into_value(call.has_text);
     result(&call.id, &complete(value, call.client.is_modern(), None)).ok()
 }
 
 /// Runs a call, and records the call and its result. The programs record their effects themselves, and sync them first.
-fn recorded(call: &Call, stop: &Stop, shared: &Shared) -> Option<Answer> {
+fn recorded(call: &Call, shared: &Shared) -> Option<Answer> {
     let began = Instant::now();
-    let Call { name, client, input_hash, .. } = call;
+    let Call { name, client, input_hash, stop, .. } = call;
     let id = call.id();
     let intent = json!({ "call_id": id, "tool": name, "input_hash": input_hash, "client": client.party, "protocol": client.version });
     let noted = shared.journal().note("mcp.call", &intent);
     let seq = noted.as_ref().ok().map(|receipt| receipt.seq);
-    let answer = noted.and_then(|_| done(call, stop, shared)).and_then(|answer| {
+    let answer = noted.and_then(|_| done(call, shared)).and_then(|answer| {
         answer.filter(|_| !stop.load(Relaxed)).map(|answer| answer.shortened(&shared.ledger)).transpose()
     });
     let answer = answer.unwrap_or_else(|error| (!stop.load(Relaxed)).then(|| Answer::of_error(error)));
@@ -84,8 +85,8 @@ fn recorded(call: &Call, stop: &Stop, shared: &Shared) -> Option<Answer> {
 }
 
 /// The answer of a call; `None` if it was cancelled.
-fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
-    let began = Instant::now();
+fn done(call: &Call, shared: &Shared) -> Result<Option<Answer>> {
+    let (began, stop) = (Instant::now(), &*call.stop);
     let mut told = None;
     let mut looked = || {
         let seconds = told.map_or(Some(0), |before| Some(began.elapsed().as_secs()).filter(|now| now > &before));
@@ -95,55 +96,51 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
         }
     };
     looked();
-    match call.operation.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
-        ToolAction::Do { tool, input } => {
+    match call.action.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
+        Action::Exec { tool, input, is_check: true } => {
+            let decision: Option<Value> = shared.exec(true, &call.made(tool, input)?, stop, &mut looked)?;
+            Ok(decision.map(Answer::of_data))
+        }
+        Action::Exec { tool, input, .. } => {
             let made = call.made(tool, input)?;
-            let mut attempt = || shared.executor.call(Verb::Do, &made, stop, &mut looked);
             let (line, mut consent) = (made.input.get(), &call.consent);
             // Each start of a command line repeats its effects, so the approval is settled before it starts again.
-            if *consent != Consent::Nothing
-                && let Some(paused) = shared.paused(line)
-            {
-                if let Some(answer) = settled(paused, consent, &call.client, shared, stop)? {
+            let paused = locked(&shared.paused).get(line).map(Error::from_value);
+            if let Some(paused) = paused.filter(|_| *consent != Consent::Nothing) {
+                if let Some(answer) = settled(paused, consent, call, shared)? {
                     return Ok(Some(answer));
                 }
-                shared.keep_paused(line, None);
+                locked(&shared.paused).remove(line);
                 consent = &Consent::Nothing;
             }
+            let mut attempt = || shared.exec(false, &made, stop, &mut looked);
             let result = match attempt() {
                 Err(error) if error.code() == Code::HumanRequired => {
-                    let kept = (*tool == "bash").then(|| error.to_value());
-                    match settled(error, consent, &call.client, shared, stop)? {
-                        Some(answer) => {
-                            if kept.is_some() {
-                                shared.keep_paused(line, kept);
-                            }
-                            return Ok(Some(answer));
+                    let kept = error.to_value();
+                    if let Some(answer) = settled(error, consent, call, shared)? {
+                        if tool == "bash" {
+                            shared.keep_paused(line, kept);
                         }
-                        None => attempt()?,
+                        return Ok(Some(answer));
                     }
+                    attempt()?
                 }
                 result => result?,
             };
             Ok(result.map(Answer::of_result))
         }
-        ToolAction::Check { tool, input } => {
-            let made = call.made(tool, input)?;
-            let decision: Option<Value> = shared.executor.call(Verb::Check, &made, stop, &mut looked)?;
-            Ok(decision.map(Answer::of_data))
-        }
-        ToolAction::Ask { program: "cp-llm", words, input, .. } => {
+        Action::Ask { program, words, input, .. } if program == "cp-llm" => {
             // Prompts run one after the other, because they share the allowance.
             let mut allowance = locked(&shared.allowance);
             let words: Vec<String> = allowance.options()?.into_iter().chain(words.iter().cloned()).collect();
-            let message = shared.executor.ask("cp-llm", &words, input, false, stop, &mut looked)?;
+            let message = shared.ask(program, &words, input, false, stop, &mut looked)?;
             if let Some(message) = &message {
                 allowance.pay(message);
             }
             Ok(message.map(Answer::of_message))
         }
-        ToolAction::Ask { program, words, input, all } => {
-            Ok(shared.executor.ask(program, words, input, *all, stop, &mut looked)?.map(Answer::of_data))
+        Action::Ask { program, words, input, all } => {
+            Ok(shared.ask(program, words, input, *all, stop, &mut looked)?.map(Answer::of_data))
         }
     }
 }
@@ -213,13 +210,8 @@ impl Consent {
 }
 
 /// Settles the approval that a call waits for. `None`: it is granted, and the same call continues with it.
-pub(super) fn settled(
-    paused: Error,
-    consent: &Consent,
-    client: &Client,
-    shared: &Shared,
-    stop: &Stop,
-) -> Result<Option<Answer>> {
+fn settled(paused: Error, consent: &Consent, call: &Call, shared: &Shared) -> Result<Option<Answer>> {
+    let client = &call.client;
     let Some(mut approval) = Approval::of(&paused).filter(|approval| approval.level == Level::Agent) else {
         return Err(paused);
     };
@@ -247,9 +239,11 @@ pub(super) fn settled(
             let mut params = form(&approval);
             params["mode"] = "form".into();
             let requests = json!({ QUESTION: { "method": "elicitation/create", "params": params } });
-            return Ok(Some(Answer::asking(requests, token)));
+            return Ok(Some(Answer::asking(&requests, &token)));
         }
-        Consent::Nothing => shared.ask("elicitation/create", &form(&approval), stop)?.unwrap_or(FormAction::Cancel),
+        Consent::Nothing => {
+            shared.ask_client("elicitation/create", &form(&approval), &call.stop)?.unwrap_or(FormAction::Cancel)
+        }
     };
     let who = &client.party.name;
     match word {
@@ -280,17 +274,6 @@ fn granted(approval: &Approval, client: &str, how: How, shared: &Shared) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn allowance_is_shared_and_exhausted() {
-        let mut allowance = Allowance { usd: Some(0.5), tokens: Some(10) };
-        assert_eq!(allowance.options().unwrap(), ["--budget-usd=0.5", "--budget-tokens=10"]);
-        allowance.pay(&json!({"usage": {"input_tokens": 3, "output_tokens": 4, "cost_usd": null}}));
-        assert_eq!(allowance, Allowance { usd: Some(0.5), tokens: Some(3) });
-        allowance.pay(&json!({"usage": {"input_tokens": 3, "output_tokens": 4, "cost_usd": 0.5}}));
-        assert_eq!(allowance.options().unwrap_err().code(), Code::BudgetExhausted);
-        assert!(Allowance::default().options().unwrap().is_empty());
-    }
 
     fn of(params: Value, arguments: Value) -> (Consent, Map<String, Value>) {
         let (Value::Object(params), Value::Object(mut arguments)) = (params, arguments) else { panic!() };

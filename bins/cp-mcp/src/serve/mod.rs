@@ -2,6 +2,7 @@
 
 mod answer;
 mod call;
+mod prompts;
 mod protocol;
 mod server;
 mod shared;

@@ -57,11 +57,6 @@ impl Client {
     /// The client in the metadata of a request; `None` if the request belongs to a handshake. A client that only looks
     /// for the versions may leave out its capabilities.
     pub(super) fn of(params: &Map<String, Value>, only_looks: bool) -> Result<Option<Self>, Failure> {
-        #[derive(Deserialize)]
-        struct Lenient {
-            #[serde(rename = "io.modelcontextprotocol/clientInfo", default)]
-            client: Party,
-        }
         let Some(meta) = params.get("_meta").filter(|meta| meta.get(Meta::VERSION).is_some()) else { return Ok(None) };
         let invalid = |message: &str| Failure::new(INVALID_PARAMS, message);
         let version = meta[Meta::VERSION].as_str().ok_or_else(|| invalid("the protocol version is not a string"))?;
@@ -74,8 +69,8 @@ impl Client {
         if capabilities.is_none() && !only_looks {
             return Err(invalid("`_meta` has no clientCapabilities"));
         }
-        let party = Lenient::deserialize(meta).map(|lenient| lenient.client);
-        let party = party.map_err(|e| invalid(&format!("clientInfo: {e}")))?;
+        let party = meta.get("io.modelcontextprotocol/clientInfo").map(Party::deserialize).transpose();
+        let party = party.map_err(|e| invalid(&format!("clientInfo: {e}")))?.unwrap_or_default();
         Ok(Some(Self::new(party, version, capabilities.unwrap_or(&Value::Null))))
     }
 
@@ -149,30 +144,5 @@ mod tests {
         assert_eq!(of(&json!({Meta::VERSION: 1})).unwrap_err().code, INVALID_PARAMS);
         let Value::Object(looks) = json!({ "_meta": {Meta::VERSION: MODERN} }) else { panic!() };
         assert!(Client::of(&looks, true).unwrap().is_some_and(|client| !client.asks));
-    }
-
-    #[test]
-    fn handshake_gets_requested_or_latest_version() {
-        for (wanted, given) in [("2024-11-05", "2024-11-05"), (MODERN, LEGACY), ("1999-01-01", LEGACY)] {
-            let Value::Object(params) = json!({"protocolVersion": wanted, "capabilities": {"elicitation": {}}}) else {
-                panic!()
-            };
-            let client = Client::greeting(&params).unwrap();
-            assert_eq!((client.version.as_str(), client.asks, client.is_modern()), (given, true, false));
-        }
-        assert_eq!(Client::greeting(&Map::new()).unwrap_err().code, INVALID_PARAMS);
-    }
-
-    #[test]
-    fn result_type_is_added_only_without_session() {
-        assert_eq!(complete(json!({"tools": []}), false, Some(true)), json!({"tools": []}));
-        let modern = complete(json!({"tools": []}), true, Some(false));
-        assert_eq!(
-            (&modern["resultType"], &modern["ttlMs"], &modern["cacheScope"]),
-            (&json!("complete"), &json!(0), &json!("private"))
-        );
-        assert_eq!(modern["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "cp-mcp");
-        let asks = complete(json!({"resultType": "input_required"}), true, None);
-        assert!(asks["resultType"] == "input_required" && asks.get("ttlMs").is_none());
     }
 }

@@ -1,6 +1,5 @@
 //! The loop of the server: it answers the client, starts calls in threads, and writes all output.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,11 +13,12 @@ use cp_mcp_wire::{
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::answer::{resource_page, resource_templates};
+use super::answer::resource;
 use super::call::{Call, Consent, work};
+use super::prompts::{listed_prompts, prompt_text};
 use super::protocol::{Client, complete, form_action, greeting, members};
 use super::shared::{Allowance, Shared, Stop};
-use super::tools::{Tools, listed_prompts, prompt_text};
+use super::tools::{Tool, tools_of};
 use crate::stdio::{self, Event, Post, spawn};
 
 /// The most calls that run at the same time. Others wait.
@@ -30,11 +30,14 @@ const LONGEST: usize = 5 << 18;
 /// How long calls may continue after the end of the client's input.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// The code of the versions with a handshake for a resource that does not exist.
+const NO_RESOURCE: i64 = -32002;
+
 type Answered<T> = std::result::Result<T, Failure>;
 
 /// Serves the client at the standard streams until it disconnects.
 pub(crate) fn serve(names: &[String], allowance: Allowance, context: &mut Context) -> Result<()> {
-    let tools = Tools::of(names)?;
+    let tools = tools_of(names)?;
     stdio::begin(context)?;
     let (post, inbox) = stdio::open(LONGEST)?;
     let (root, handshake_client, workers, active) = (context.base()?, None, None, Vec::new());
@@ -46,7 +49,7 @@ pub(crate) fn serve(names: &[String], allowance: Allowance, context: &mut Contex
 
 struct Server<'a> {
     context: &'a mut Context,
-    tools: Tools,
+    tools: Vec<Tool>,
     root: PathBuf,
     allowance: Allowance,
     post: Post,
@@ -106,7 +109,7 @@ impl Server<'_> {
             }
         }
         let Some((shared, _)) = &self.workers else { return Ok(()) };
-        let finished = shared.executor.finish();
+        let finished = shared.finish();
         shared.journal().sync()?;
         finished
     }
@@ -159,44 +162,39 @@ impl Server<'_> {
         let (value, may_be_kept) = match method {
             "server/discover" => return Ok(Some(complete(greeting(None), true, Some(true)))),
             "ping" => (json!({}), None),
-            "tools/list" => (json!({ "tools": self.tools.listed() }), Some(true)),
+            "tools/list" => {
+                (json!({ "tools": self.tools.iter().map(|tool| &tool.listed).collect::<Vec<_>>() }), Some(true))
+            }
             "tools/call" => return self.call(id, params, client).map(|()| None),
-            "resources/list" => (json!({ "resources": [] }), Some(false)),
-            "resources/templates/list" => (resource_templates(), Some(true)),
             "prompts/list" => (listed_prompts(self.context).map_err(failed)?, Some(false)),
-            "prompts/get" => (self.prompt(&params)?, None),
-            "resources/read" => (self.resource(&params, is_modern)?, Some(true)),
+            "prompts/get" => {
+                let given = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
+                let arguments = serde_json::from_value(given)
+                    .map_err(|e| Failure::new(INVALID_PARAMS, format!("the arguments are not texts: {e}")))?;
+                (prompt_text(text(&params, "name")?, &arguments, self.context).map_err(failed)?, None)
+            }
+            "resources/list" => (json!({ "resources": [] }), Some(false)),
+            "resources/templates/list" => (json!({ "resourceTemplates": [] }), Some(true)),
+            "resources/read" => {
+                let uri = text(&params, "uri")?;
+                let unknown = Error::not_found(format!("there is no resource `{uri}`"));
+                let read = self.workers.as_ref().map_or(Err(unknown), |(shared, _)| resource(uri, &shared.ledger));
+                let read = read.map_err(failed).map_err(|failure| match failure.code {
+                    INVALID_PARAMS if !is_modern => Failure { code: NO_RESOURCE, ..failure },
+                    _ => failure,
+                });
+                (read?, Some(true))
+            }
             _ => return Err(Failure::new(METHOD_NOT_FOUND, format!("there is no method `{method}`"))),
         };
         Ok(Some(complete(value, is_modern, may_be_kept)))
     }
 
-    fn prompt(&self, params: &Map<String, Value>) -> Answered<Value> {
-        let given = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
-        let arguments: BTreeMap<String, String> = serde_json::from_value(given)
-            .map_err(|e| Failure::new(INVALID_PARAMS, format!("the arguments are not texts: {e}")))?;
-        prompt_text(text(params, "name")?, &arguments, self.context).map_err(failed)
-    }
-
-    fn resource(&self, params: &Map<String, Value>, is_modern: bool) -> Answered<Value> {
-        /// The code in the versions with a handshake.
-        const NOT_FOUND: i64 = -32002;
-        let uri = text(params, "uri")?;
-        let unknown = Error::not_found(format!("there is no resource `{uri}`"));
-        let page = self.workers.as_ref().map_or(Err(unknown), |(shared, _)| resource_page(uri, &shared.ledger));
-        page.map_err(|error| {
-            let code = if is_modern { INVALID_PARAMS } else { NOT_FOUND };
-            let code = if error.code() == Code::NotFound { code } else { INTERNAL_ERROR };
-            Failure { data: json!({ "uri": uri }), ..Failure::new(code, error.without_secrets().to_string()) }
-        })
-    }
-
     /// Queues a call.
     fn call(&mut self, id: &RawValue, mut params: Map<String, Value>, client: Client) -> Answered<()> {
         let name = text(&params, "name")?.to_owned();
-        if !self.tools.has(&name) {
-            return Err(Failure::new(INVALID_PARAMS, format!("there is no tool `{name}`")));
-        }
+        let tool = self.tools.iter().find(|tool| tool.name() == name);
+        let tool = tool.ok_or_else(|| Failure::new(INVALID_PARAMS, format!("there is no tool `{name}`")))?;
         let bytes: usize = self.active.iter().map(|call| call.bytes).sum();
         if self.active.len() >= ACTIVE.0 || bytes >= ACTIVE.1 {
             return Err(Failure::new(INTERNAL_ERROR, format!("{} calls are under way already", self.active.len())));
@@ -212,11 +210,11 @@ impl Server<'_> {
         let input = Value::Object(arguments.clone()).to_string();
         let (input_hash, stop) = (keys::hash(input.as_bytes()), Arc::<Stop>::default());
         let consent = Consent::of(&params, &mut arguments);
-        let operation = self.tools.operation(&name, arguments, &self.root);
+        let (action, has_text) = (tool.action(arguments, &self.root), tool.has_text);
         let progress = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
         let queue = self.queue(&client).map_err(failed)?;
         self.active.push(Active { id: id.get().to_owned(), stop: Arc::clone(&stop), bytes: input.len() });
-        let call = Call { id: id.to_owned(), name, input_hash, operation, consent, client, progress, stop };
+        let call = Call { id: id.to_owned(), name, input_hash, action, has_text, consent, client, progress, stop };
         queue.send(call).map_err(|_| Failure::new(INTERNAL_ERROR, "no thread runs calls"))
     }
 

@@ -28,6 +28,21 @@ use crate::gate::raw;
 use crate::record::Journal;
 use crate::stdio::{Event, Post, locked};
 
+/// True if a call was cancelled.
+pub(super) type Stop = AtomicBool;
+
+/// An idle coprocess, and the policy that it has read.
+struct Warm {
+    is_check: bool,
+    policy: Stamp,
+    part: Child,
+}
+
+/// The identity of a file's content; `None` without a file.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+/// How often a wait for a program checks for a cancellation.
+const LOOK_AT_PROGRAM: Duration = Duration::from_millis(20);
 /// How often a wait for a form checks for a cancellation.
 const LOOK_AT_FORM: Duration = Duration::from_millis(50);
 
@@ -43,17 +58,22 @@ pub(crate) struct Allowance {
 
 /// The state that all calls share.
 pub(super) struct Shared {
-    pub executor: Executor,
     pub home: Home,
     /// The ledger, whose blobs store long answers.
     pub ledger: PathBuf,
     pub allowance: Mutex<Allowance>,
     pub post: Post,
+    /// The errors of command lines that wait for an approval, by their input.
+    pub paused: Mutex<BTreeMap<String, Value>>,
     journal: Mutex<Journal>,
     questions: Mutex<BTreeMap<String, SyncSender<FormAction>>>,
-    /// The errors of command lines that wait for an approval, by their input.
-    paused: Mutex<BTreeMap<String, Value>>,
     next: AtomicU64,
+    /// The idle coprocesses.
+    idle: Mutex<Vec<Warm>>,
+    /// The options of all programs.
+    flags: Vec<OsString>,
+    /// The client, for `--hosted` of cp-exec.
+    hosted: String,
 }
 
 impl Shared {
@@ -76,8 +96,14 @@ impl Shared {
             "mcp.session",
             &json!({ "host": host, "host_session": id, "client": { "name": name, "version": version }, "protocol": client.version }),
         )?;
+        let mut flags = context.handed_on();
+        if !context.options.quiet {
+            flags.push("--quiet".into());
+        }
         Ok(Self {
-            executor: Executor::new(context, format!("{host}/{id}/")),
+            idle: Mutex::default(),
+            flags,
+            hosted: format!("{host}/{id}/"),
             home: context.home.clone(),
             ledger: journal.path().to_owned(),
             allowance: Mutex::new(allowance),
@@ -89,21 +115,14 @@ impl Shared {
         })
     }
 
-    /// The error of a command line that waits for an approval.
-    pub(super) fn paused(&self, input: &str) -> Option<Error> {
-        let paused = locked(&self.paused);
-        paused.get(input).map(Error::from_value)
-    }
-
-    /// Stores the error of a command line that waits for an approval; `None` removes it.
-    pub(super) fn keep_paused(&self, input: &str, error: Option<Value>) {
+    /// Stores the error of a command line that waits for an approval.
+    pub(super) fn keep_paused(&self, input: &str, error: Value) {
         let mut paused = locked(&self.paused);
-        match error {
+        if paused.len() >= MOST_PAUSED {
             // A command line whose error is dropped here only starts once more before its approval.
-            Some(_) if paused.len() >= MOST_PAUSED => paused.clear(),
-            Some(error) => drop(paused.insert(input.to_owned(), error)),
-            None => drop(paused.remove(input)),
+            paused.clear();
         }
+        paused.insert(input.to_owned(), error);
     }
 
     /// The ledger.
@@ -119,10 +138,10 @@ impl Shared {
     }
 
     /// Sends a request to the client, and waits for the lifetime of a token; `None` without a response.
-    pub(super) fn ask(&self, method: &str, params: &Value, stop: &Stop) -> Result<Option<FormAction>> {
+    pub(super) fn ask_client(&self, method: &str, params: &Value, stop: &Stop) -> Result<Option<FormAction>> {
         let id = raw(&format!("cp-{}", self.next.fetch_add(1, Relaxed)))?;
         let (sender, answer) = sync_channel(1);
-        self.questions().insert(id.get().to_owned(), sender);
+        locked(&self.questions).insert(id.get().to_owned(), sender);
         self.tell(Some(&id), method, params);
         let until = Instant::now() + LIFETIME;
         let word = loop {
@@ -132,75 +151,26 @@ impl Shared {
                 Err(_) => break None,
             }
         };
-        self.questions().remove(id.get());
+        locked(&self.questions).remove(id.get());
         if stop.load(Relaxed) { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(word) }
     }
 
     /// Passes a response of the client to the waiting call. A response without an action decides nothing.
     pub(super) fn answered(&self, id: &str, word: Option<FormAction>) {
-        if let Some(waiting) = self.questions().remove(id) {
+        if let Some(waiting) = locked(&self.questions).remove(id) {
             let _ = waiting.send(word.unwrap_or(FormAction::Cancel));
         }
     }
 
-    fn questions(&self) -> MutexGuard<'_, BTreeMap<String, SyncSender<FormAction>>> {
-        locked(&self.questions)
-    }
-}
-
-/// How often a wait checks for a cancellation.
-const LOOK_AT_PROGRAM: Duration = Duration::from_millis(20);
-
-/// True if a call was cancelled.
-pub(super) type Stop = AtomicBool;
-
-/// The verb of a coprocess.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
-    /// Run the call.
-    Do,
-    /// Decide about the call.
-    Check,
-}
-
-/// An idle coprocess, and the policy that it has read.
-struct Warm {
-    verb: Verb,
-    policy: Stamp,
-    part: Child,
-}
-
-/// The identity of a file's content; `None` without a file.
-type Stamp = Option<(u64, u64, i64, i64)>;
-
-/// The idle coprocesses, and the options of all programs.
-pub(super) struct Executor {
-    idle: Mutex<Vec<Warm>>,
-    flags: Vec<OsString>,
-    /// The client, for `--hosted` of cp-exec.
-    hosted: String,
-    policy: PathBuf,
-}
-
-impl Executor {
-    /// An executor in this context. The first call starts the first coprocess.
-    pub(super) fn new(context: &Context, hosted: String) -> Self {
-        let mut flags = context.handed_on();
-        if !context.options.quiet {
-            flags.push("--quiet".into());
-        }
-        Self { idle: Mutex::default(), flags, hosted, policy: context.home.policy_file() }
-    }
-
     /// Runs a call by a coprocess; `None` if it was cancelled, after its processes were killed.
-    pub(super) fn call<T: DeserializeOwned>(
+    pub(super) fn exec<T: DeserializeOwned>(
         &self,
-        verb: Verb,
+        is_check: bool,
         call: &ToolCall,
         stop: &Stop,
         looked: &mut dyn FnMut(),
     ) -> Result<Option<T>> {
-        let mut warm = self.warm(verb)?;
+        let mut warm = self.warm(is_check)?;
         warm.part.send(Kind::ToolCall.name(), call)?;
         while !warm.part.wait_line(LOOK_AT_PROGRAM)? {
             looked();
@@ -217,21 +187,20 @@ impl Executor {
 
     /// An idle coprocess, or a new one. A coprocess reads the policy when it starts, so a changed policy requires a new
     /// one.
-    fn warm(&self, verb: Verb) -> Result<Warm> {
-        let meta = std::fs::metadata(&self.policy).ok();
+    fn warm(&self, is_check: bool) -> Result<Warm> {
+        let meta = std::fs::metadata(self.home.policy_file()).ok();
         let policy = meta.map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
         let mut idle = locked(&self.idle);
-        let old = idle.extract_if(.., |warm| warm.policy != policy || !warm.part.is_running());
-        old.for_each(drop);
-        if let Some(at) = idle.iter().position(|warm| warm.verb == verb) {
+        idle.retain_mut(|warm| warm.policy == policy && warm.part.is_running());
+        if let Some(at) = idle.iter().position(|warm| warm.is_check == is_check) {
             return Ok(idle.swap_remove(at));
         }
         drop(idle);
-        let verb_words = if verb == Verb::Do { vec!["--hosted", &self.hosted] } else { vec!["check"] };
-        let words = verb_words.into_iter().chain(["--closed"]).map(OsString::from).chain(self.flags.iter().cloned());
+        let verb = if is_check { &["check", "--closed"][..] } else { &["--hosted", &self.hosted, "--closed"] };
+        let words = verb.iter().map(OsString::from).chain(self.flags.iter().cloned());
         // Its standard error repeats its answers.
         let options = ChildOptions { stderr: Stderr::Kept, ..ChildOptions::DEFAULT };
-        Ok(Warm { verb, policy, part: Child::start("cp-exec", &cmd(find("cp-exec")?, words), options)? })
+        Ok(Warm { is_check, policy, part: Child::start("cp-exec", &cmd(find("cp-exec")?, words), options)? })
     }
 
     /// Runs a program and returns its answer, with the records of a stream as `items`; `None` if the call was
@@ -245,11 +214,14 @@ impl Executor {
         stop: &Stop,
         looked: &mut dyn FnMut(),
     ) -> Result<Option<Value>> {
-        let mut items = Vec::new();
-        let answer = coprocess::ask_each(program, words, input.as_bytes(), self.flags(all), &mut |line| {
+        let (mut items, mut flags) = (Vec::new(), self.flags.clone());
+        if all && let Some(at) = flags.iter().position(|flag| flag == "--session") {
+            flags.drain(at..at + 2);
+        }
+        let answer = coprocess::ask_each(program, words, input.as_bytes(), flags, &mut |line| {
             if let Some(line) = line {
                 let record = Record::parse(line)?;
-                items.push(if record.ok { data(&record)? } else { json!({ "error": record.failure().to_value() }) });
+                items.push(if record.ok { record.read()? } else { json!({ "error": record.failure().to_value() }) });
                 return Ok(());
             }
             looked();
@@ -267,23 +239,9 @@ impl Executor {
         Ok(Some(answer.into()))
     }
 
-    /// The options that pass on the context, without the session if the program reads all sessions.
-    fn flags(&self, all: bool) -> Vec<OsString> {
-        let mut flags = self.flags.clone();
-        if all && let Some(at) = flags.iter().position(|flag| flag == "--session") {
-            flags.drain(at..at + 2);
-        }
-        flags
-    }
-
     /// Ends the input of the coprocesses, and waits until they exit.
     pub(super) fn finish(&self) -> Result<()> {
         let idle = std::mem::take(&mut *locked(&self.idle));
         idle.into_iter().try_for_each(|warm| warm.part.finish())
     }
-}
-
-fn data(record: &Record<'_>) -> Result<Value> {
-    let data = record.data.ok_or_else(|| Error::validation("an answer without data"))?;
-    serde_json::from_str(data.get()).map_err(|e| Error::validation(e.to_string()))
 }

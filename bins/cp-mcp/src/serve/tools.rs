@@ -1,294 +1,218 @@
-//! The tools of this server, one for each risk, and the program and arguments of each call. And its prompts: the system
-//! texts of the home's agents, and registered prompts.
+//! The tools of this server, one for each risk: a table of their descriptions, and of the program that runs each call.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use cp_common::spelling::nearest;
-use cp_common::{Code, Context, Error, Result, coprocess, words};
-use cp_policy::prompts::Prompts;
-use cp_policy::template;
+use cp_common::{Error, Result, words};
 use cp_schema::Schema;
-use serde::de::IgnoredAny;
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
-/// The tools for `tools/list`. [`output_schema`] replaces `"$output"`.
-const TOOLS: &str = include_str!("tools.json");
-
-/// The default limit of a query.
-const ENTRIES: u64 = 50;
-
-/// The tools that are offered.
-pub(super) struct Tools(Vec<Tool>);
+/// The table.
+#[derive(Deserialize)]
+struct Table {
+    /// The output schema of tools whose answer is text.
+    text: Value,
+    tools: Vec<Tool>,
+}
 
 /// A tool.
-struct Tool {
-    name: String,
+#[derive(Deserialize)]
+pub(super) struct Tool {
+    run: Run,
     /// The tool for `tools/list`.
-    listed: Value,
+    #[serde(flatten)]
+    pub(super) listed: Map<String, Value>,
+    /// True if its answer is text, and not data.
+    #[serde(skip)]
+    pub(super) has_text: bool,
+    #[serde(skip)]
     arguments: OnceLock<std::result::Result<Schema, String>>,
+}
+
+/// What runs a call: a tool of cp-exec, or a program with the arguments as options.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Run {
+    exec: String,
+    operation: Option<String>,
+    /// True if cp-exec only decides.
+    check: bool,
+    argv: Vec<String>,
+    /// The argument that is the program's input.
+    stdin: String,
+    /// The argument that is its operand.
+    operand: String,
+    /// True if it reads all sessions, which is the default of the argument of this name.
+    all: bool,
 }
 
 /// The action of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum ToolAction {
-    /// A tool of cp-exec.
-    Do { tool: &'static str, input: Map<String, Value> },
-    /// A decision of cp-exec about a command.
-    Check { tool: &'static str, input: Map<String, Value> },
+pub(super) enum Action {
+    /// A tool of cp-exec, or its decision about a command.
+    Exec { tool: String, input: Map<String, Value>, is_check: bool },
     /// A run of a program: its arguments, its input, and whether it reads all sessions.
-    Ask { program: &'static str, words: Vec<String>, input: String, all: bool },
+    Ask { program: String, words: Vec<String>, input: String, all: bool },
 }
 
-impl ToolAction {
-    /// True if its answer is text, and not data.
-    pub(super) fn has_text(&self) -> bool {
-        match self {
-            Self::Do { .. } | Self::Ask { program: "cp-llm", .. } => true,
-            Self::Check { .. } | Self::Ask { .. } => false,
+/// The tools of these names, or all tools.
+pub(super) fn tools_of(names: &[String]) -> Result<Vec<Tool>> {
+    let table = serde_json::from_str(include_str!("tools.json"));
+    let Table { text, mut tools } = table.map_err(|e| Error::validation(format!("the tools: {e}")))?;
+    if let Some(unknown) = names.iter().find(|name| !tools.iter().any(|tool| tool.name() == *name)) {
+        let known: Vec<&str> = tools.iter().map(Tool::name).collect();
+        let near = nearest(unknown, known.iter().copied());
+        let hint = near
+            .map_or_else(|| format!("the tools are {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+        return Err(Error::usage(format!("there is no tool `{unknown}`")).hint(hint));
+    }
+    tools.retain(|tool| names.is_empty() || names.iter().any(|name| name == tool.name()));
+    for tool in &mut tools {
+        tool.has_text = tool.listed["outputSchema"] == "text";
+        if tool.has_text {
+            tool.listed["outputSchema"] = text.clone();
         }
     }
+    Ok(tools)
 }
 
-impl Tools {
-    /// The tools of these names, or all tools.
-    pub(super) fn of(names: &[String]) -> Result<Self> {
-        let text = TOOLS.replace("\"$output\"", &output_schema().to_string());
-        let all: Vec<Value> = serde_json::from_str(&text).map_err(|e| Error::validation(format!("the tools: {e}")))?;
-        let name_of = |tool: &Value| tool["name"].as_str().unwrap_or_default().to_owned();
-        let known: Vec<String> = all.iter().map(name_of).collect();
-        if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
-            let error = Error::usage(format!("there is no tool `{unknown}`"));
-            return Err(match nearest(unknown, known.iter().map(String::as_str)) {
-                Some(near) => error.hint(format!("did you mean `{near}`?")),
-                None => error.hint(format!("the tools are {}", known.join(", "))),
-            });
-        }
-        let offered = all.into_iter().map(|listed| Tool { name: name_of(&listed), listed, arguments: OnceLock::new() });
-        Ok(Self(offered.filter(|tool| names.is_empty() || names.contains(&tool.name)).collect()))
-    }
-
-    /// The tools for `tools/list`.
-    pub(super) fn listed(&self) -> Vec<&Value> {
-        self.0.iter().map(|tool| &tool.listed).collect()
-    }
-
-    /// True if a tool is offered.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|tool| tool.name == name)
+impl Tool {
+    pub(super) fn name(&self) -> &str {
+        self.listed["name"].as_str().unwrap_or_default()
     }
 
     /// The action of a call, after a check of its arguments.
-    pub(super) fn operation(&self, name: &str, arguments: Map<String, Value>, root: &Path) -> Result<ToolAction> {
-        let Some(tool) = self.0.iter().find(|tool| tool.name == name) else {
-            return Err(Error::not_found(format!("there is no tool `{name}`")));
-        };
-        let schema = tool.arguments.get_or_init(|| Schema::compile(tool.listed["inputSchema"].clone()));
-        let schema = schema.as_ref().map_err(|e| Error::validation(e.clone()))?;
+    pub(super) fn action(&self, arguments: Map<String, Value>, root: &Path) -> Result<Action> {
+        let schema = &self.listed["inputSchema"];
+        let compiled = self.arguments.get_or_init(|| Schema::compile(schema.clone()));
+        let compiled = compiled.as_ref().map_err(|e| Error::validation(e.clone()))?;
         let arguments = Value::Object(arguments);
-        if let Some(fault) = schema.faults(&arguments, 1).first() {
-            let place = if fault.pointer.is_empty() { "the arguments".to_owned() } else { fault.pointer.clone() };
+        if let Some(fault) = compiled.faults(&arguments, 1).first() {
+            let place = if fault.pointer.is_empty() { "the arguments" } else { &fault.pointer };
             return Err(Error::validation(format!("{place}: {}", fault.message)));
         }
-        let Value::Object(arguments) = arguments else { return Err(Error::validation("the arguments: not an object")) };
-        Ok(asked(name, arguments, root))
-    }
-}
-
-/// The output schema of tools whose answer is text.
-fn output_schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "output": { "type": "string" },
-            "exit_code": { "type": ["integer", "null"] },
-            "bytes": { "type": "integer", "description": "How long the whole is, where output is its beginning" },
-            "resource": { "type": "string", "description": "Where the whole is" },
-            "error": { "type": "object" },
-        },
-        "required": ["output"],
-    })
-}
-
-fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> ToolAction {
-    let files = |operation: &str, mut input: Map<String, Value>| {
-        input.insert("operation".to_owned(), operation.into());
-        ToolAction::Do { tool: "filesystem", input }
-    };
-    match name {
-        "cp_check" => ToolAction::Check { tool: checked_tool(&arguments), input: arguments },
-        "cp_read" => {
-            let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
-            let is_directory = root.join(path).is_dir();
-            files(if is_directory { "list_directory" } else { "read_file" }, arguments)
+        let Value::Object(mut arguments) = arguments else {
+            return Err(Error::validation("the arguments: not an object"));
+        };
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            if let Some(default) = property.get("default") {
+                arguments.entry(name).or_insert_with(|| default.clone());
+            }
         }
-        "cp_write" => files("write_file", arguments),
-        "cp_edit" => files("edit_file", arguments),
-        "cp_run" => ToolAction::Do { tool: command_tool(&arguments), input: arguments },
-        "cp_prompt" => {
-            let mut words = Vec::new();
+        Ok(if self.run.argv.is_empty() { self.exec(arguments, root) } else { self.program(arguments) })
+    }
+
+    fn exec(&self, mut input: Map<String, Value>, root: &Path) -> Action {
+        let Run { exec, operation, check, .. } = &self.run;
+        let text = |name: &str| input.get(name).and_then(Value::as_str);
+        let tool = match text("command") {
+            None if exec == "bash" => "shell",
+            // The program of a line with one command is known; those of other lines are decided about when they start.
+            Some(line) if *check && words::split(line).is_ok() => "shell",
+            _ => exec,
+        };
+        if let Some(operation) = operation {
+            let is_list = operation == "read_file" && text("path").is_some_and(|path| root.join(path).is_dir());
+            let operation = if is_list { "list_directory" } else { operation };
+            input.insert("operation".to_owned(), operation.into());
+        }
+        Action::Exec { tool: tool.to_owned(), input, is_check: *check }
+    }
+
+    fn program(&self, mut arguments: Map<String, Value>) -> Action {
+        let mut taken = |name: &str| arguments.remove(name).and_then(|text| text.as_str().map(ToOwned::to_owned));
+        let (input, operand) = (taken(&self.run.stdin).unwrap_or_default(), taken(&self.run.operand));
+        let all = self.run.all || arguments.remove("all") == Some(true.into());
+        let (program, verb) = (&self.run.argv[0], &self.run.argv[1..]);
+        let options = arguments.into_iter().filter_map(|(name, value)| match value {
+            Value::Bool(is_set) => is_set.then(|| format!("--{name}")),
             // A leading `@` would name a file.
-            let text = |text: String| if text.starts_with('@') { format!("@{text}") } else { text };
-            words.extend(taken(&mut arguments, "system").map(|system| format!("--system={}", text(system))));
-            words.extend(taken(&mut arguments, "model").map(|model| format!("--model={model}")));
-            words.push("--input=text".to_owned());
-            let input = taken(&mut arguments, "prompt").unwrap_or_default();
-            ToolAction::Ask { program: "cp-llm", words, input, all: false }
-        }
-        _ => {
-            let (program, verb) = match name {
-                "cp_session_search" => ("cp-session", "search"),
-                "cp_verify" => ("cp-log", "verify"),
-                _ => ("cp-log", "query"),
-            };
-            let mut words = vec![verb.to_owned()];
-            let operand = taken(&mut arguments, "query");
-            let all = arguments.remove("all") == Some(true.into()) || verb == "search";
-            if arguments.remove("newest_first") == Some(true.into()) {
-                words.push("--reverse".to_owned());
-            }
-            if verb != "verify" {
-                arguments.entry("limit").or_insert(ENTRIES.into());
-            }
-            let value = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            words.extend(arguments.into_iter().map(|(name, given)| format!("--{name}={}", value(given))));
-            words.extend(operand.into_iter().flat_map(|operand| ["--".to_owned(), operand]));
-            ToolAction::Ask { program, words, input: String::new(), all }
-        }
+            Value::String(text) if text.starts_with('@') && program == "cp-llm" => Some(format!("--{name}=@{text}")),
+            Value::String(text) => Some(format!("--{name}={text}")),
+            value => Some(format!("--{name}={value}")),
+        });
+        let operand = operand.into_iter().flat_map(|operand| ["--".to_owned(), operand]);
+        let words = verb.iter().cloned().chain(options).chain(operand).collect();
+        Action::Ask { program: program.clone(), words, input, all }
     }
-}
-
-/// The tool of cp-exec that runs a command: words start one program, a shell runs a line.
-fn command_tool(arguments: &Map<String, Value>) -> &'static str {
-    if arguments.contains_key("command") { "bash" } else { "shell" }
-}
-
-/// The tool of cp-exec that decides about a command before it runs. The program of a line with one command is known;
-/// the programs of other lines are decided about when they start.
-fn checked_tool(arguments: &Map<String, Value>) -> &'static str {
-    match arguments.get("command").and_then(Value::as_str) {
-        Some(line) if words::split(line).is_ok() => "shell",
-        _ => command_tool(arguments),
-    }
-}
-
-fn taken(arguments: &mut Map<String, Value>, name: &str) -> Option<String> {
-    match arguments.remove(name) {
-        Some(Value::String(text)) => Some(text),
-        _ => None,
-    }
-}
-
-/// The prefix of an agent's name.
-const AGENT: &str = "agent-";
-
-/// The result of `prompts/list`.
-pub(super) fn listed_prompts(context: &Context) -> Result<Value> {
-    let agents = context.home.agents::<IgnoredAny>()?;
-    let mut prompts: Vec<Value> = agents
-        .keys()
-        .map(
-            |id| json!({ "name": format!("{AGENT}{id}"), "description": format!("the system text of the agent {id}") }),
-        )
-        .collect();
-    let registered = match Prompts::load(context) {
-        Ok(registered) => registered,
-        Err(error) if error.code() == Code::NotFound => return Ok(json!({ "prompts": prompts })),
-        Err(error) => return Err(error),
-    };
-    for row in registered.table.rows() {
-        let id = row.get("prompt_id");
-        // A prompt that cannot be used is not offered.
-        let Ok(text) = registered.text(id) else { continue };
-        let argument = |name: &str| json!({ "name": name, "required": true });
-        let arguments: Vec<Value> = template::variables(&text).into_iter().map(argument).collect();
-        prompts.push(json!({ "name": id, "description": row.get("title"), "arguments": arguments }));
-    }
-    Ok(json!({ "prompts": prompts }))
-}
-
-/// The result of `prompts/get`.
-pub(super) fn prompt_text(name: &str, arguments: &BTreeMap<String, String>, context: &Context) -> Result<Value> {
-    let named = match name.strip_prefix(AGENT) {
-        Some(agent) => format!("--agent={agent}"),
-        None if name.starts_with("PRM-") => format!("--prompt={name}"),
-        None => return Err(Error::not_found(format!("there is no prompt `{name}`"))),
-    };
-    let variables = arguments.iter().map(|(name, value)| format!("--var={name}={value}"));
-    let words: Vec<String> = ["system".to_owned(), named].into_iter().chain(variables).collect();
-    let system: Value = coprocess::ask("cp-compose", &words, b"", context)?;
-    let text = system["system"].as_str().unwrap_or_default();
-    Ok(json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": text } }] }))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn operation(name: &str, arguments: Value) -> Result<ToolAction> {
+    fn action(name: &str, arguments: Value) -> Result<Action> {
         let Value::Object(arguments) = arguments else { panic!("{arguments}") };
-        Tools::of(&[]).unwrap().operation(name, arguments, Path::new("/"))
+        tools_of(&[name.to_owned()]).unwrap()[0].action(arguments, Path::new("/"))
     }
 
     #[test]
     fn tool_has_valid_schemas_and_risk() {
-        let tools = Tools::of(&[]).unwrap();
-        assert_eq!(tools.0.len(), 9);
-        for tool in &tools.0 {
+        let tools = tools_of(&[]).unwrap();
+        assert_eq!(tools.len(), 9);
+        for tool in &tools {
             for schema in ["inputSchema", "outputSchema"] {
                 Schema::compile(tool.listed[schema].clone()).unwrap();
                 // Models' providers take nothing else at the top.
                 assert!(tool.listed[schema]["type"] == "object" && tool.listed[schema].get("oneOf").is_none());
             }
             let reads = tool.listed["annotations"]["readOnlyHint"].as_bool().unwrap();
-            let changes = ["cp_run", "cp_write", "cp_edit", "cp_prompt"].contains(&tool.name.as_str());
-            assert_ne!(reads, changes, "{}", tool.name);
+            let changes = ["cp_run", "cp_write", "cp_edit", "cp_prompt"].contains(&tool.name());
+            assert!(reads != changes && !tool.listed.contains_key("run"), "{}", tool.name());
         }
     }
 
     #[test]
-    fn unknown_tool_name_is_an_error_with_suggestion() {
-        let tools = Tools::of(&["cp_read".to_owned()]).unwrap();
-        assert!(tools.has("cp_read") && !tools.has("cp_run") && tools.0.len() == 1);
-        let Err(error) = Tools::of(&["cp_rum".to_owned()]) else { panic!() };
-        assert_eq!(error.hint_text(), Some("did you mean `cp_run`?"));
-    }
-
-    #[test]
     fn arguments_become_action_or_error_with_path() {
-        let read = operation("cp_read", json!({"path": "etc/hostname", "line": 2})).unwrap();
-        let ToolAction::Do { tool: "filesystem", input } = read else { panic!("{read:?}") };
-        assert_eq!(Value::Object(input), json!({"path": "etc/hostname", "line": 2, "operation": "read_file"}));
-        let listed = operation("cp_read", json!({"path": "etc"})).unwrap();
-        assert!(matches!(listed, ToolAction::Do { input, .. } if input["operation"] == "list_directory"));
-        let query = operation("cp_ledger_query", json!({"event": "-x", "newest_first": true, "all": true})).unwrap();
-        let ToolAction::Ask { program: "cp-log", words, all: true, .. } = query else { panic!("{query:?}") };
-        assert_eq!(words, ["query", "--reverse", "--event=-x", "--limit=50"]);
-        let search = operation("cp_session_search", json!({"query": "--help", "limit": 3})).unwrap();
-        assert!(matches!(search, ToolAction::Ask { words, .. } if words == ["search", "--limit=3", "--", "--help"]));
+        let read = action("cp_read", json!({"path": "etc/hostname", "line": 2})).unwrap();
+        let Action::Exec { tool, input, is_check: false } = read else { panic!("{read:?}") };
+        let expected = json!({"path": "etc/hostname", "line": 2, "operation": "read_file"});
+        assert_eq!((tool.as_str(), Value::Object(input)), ("filesystem", expected));
+        let listed = action("cp_read", json!({"path": "etc"})).unwrap();
+        assert!(matches!(listed, Action::Exec { input, .. } if input["operation"] == "list_directory"));
+        for (name, arguments, expected, reads_all) in [
+            (
+                "cp_ledger_query",
+                json!({"event": "-x", "reverse": true, "all": true}),
+                &["query", "--event=-x", "--reverse", "--limit=50"][..],
+                true,
+            ),
+            ("cp_ledger_query", json!({"reverse": false}), &["query", "--limit=50"], false),
+            ("cp_verify", json!({}), &["verify"], false),
+            (
+                "cp_session_search",
+                json!({"query": "--help", "limit": 3}),
+                &["search", "--limit=3", "--", "--help"],
+                true,
+            ),
+            ("cp_prompt", json!({"prompt": "p", "system": "@/x"}), &["--input=text", "--system=@@/x"], false),
+        ] {
+            let Action::Ask { words, all, .. } = action(name, arguments).unwrap() else { panic!("{name}") };
+            assert_eq!(
+                (&words[..], all),
+                (&expected.iter().map(ToString::to_string).collect::<Vec<_>>()[..], reads_all)
+            );
+        }
         for (arguments, run, check) in [
             (json!({"command": "a | b"}), "bash", "bash"),
             (json!({"command": "a b"}), "bash", "shell"),
             (json!({"argv": ["a"]}), "shell", "shell"),
         ] {
             for (name, expected) in [("cp_run", run), ("cp_check", check)] {
-                let (ToolAction::Do { tool, .. } | ToolAction::Check { tool, .. }) =
-                    operation(name, arguments.clone()).unwrap()
-                else {
-                    panic!("{name}")
-                };
+                let Action::Exec { tool, .. } = action(name, arguments.clone()).unwrap() else { panic!("{name}") };
                 assert_eq!(tool, expected, "{name} {arguments}");
             }
         }
-        let prompt = operation("cp_prompt", json!({"prompt": "p", "system": "@/etc/passwd"})).unwrap();
-        assert!(matches!(prompt, ToolAction::Ask { words, .. } if words[0] == "--system=@@/etc/passwd"));
         for (name, arguments, place) in [
             ("cp_read", json!({}), "the arguments: "),
             ("cp_read", json!({"path": 1}), "/path: "),
             ("cp_run", json!({"command": "x", "shell": true}), "the arguments: "),
         ] {
-            let error = operation(name, arguments).unwrap_err();
+            let error = action(name, arguments).unwrap_err();
             assert!(error.message().starts_with(place), "{error}");
         }
     }

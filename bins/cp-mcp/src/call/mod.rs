@@ -1,6 +1,8 @@
 //! `cp-mcp call`: the executor of tool calls at servers. It takes `tool_call` records, and answers with `tool_result`
 //! records.
 
+mod server;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -11,12 +13,12 @@ use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Error, Result, signals};
 use cp_mcp_wire::{OfferingServer, Offers};
-use cp_servers::{Launcher, Spec, is_cp_mcp};
+use cp_servers::{Launcher, Spec};
 use serde::Deserialize;
 
-use crate::gate::{self, OwnGate};
-use crate::proxy::Process;
-use crate::stdio::{Item, Post};
+use self::server::Server;
+use crate::gate;
+use crate::stdio::Item;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "call",
@@ -48,8 +50,8 @@ pub(crate) struct Args {
 }
 
 /// A server that cannot be started fails its calls, and not the others.
-struct Calls<F> {
-    servers: Vec<OwnGate<Process, F>>,
+struct Calls {
+    servers: Vec<Server>,
     /// True if what they offer was printed.
     is_listed: bool,
 }
@@ -62,21 +64,15 @@ struct Run {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let launcher = Launcher::of(context)?;
-    let specs = specs(args, &launcher)?;
-    let mut servers = Vec::new();
-    for spec in &specs {
-        let (table, launcher) = (launcher.table(&spec.name), &launcher);
-        let start = move |post: Post| Process::start(spec, &table, launcher, post);
-        servers.push(OwnGate::new(&spec.name, is_cp_mcp(spec), start, context)?);
-    }
+    let specs = specs(args, &Launcher::of(context)?)?;
+    let servers = specs.into_iter().map(|spec| Server::new(spec, context)).collect::<Result<_>>()?;
     context.out.streaming()?;
     let mut calls = Calls { servers, is_listed: args.list };
     let listed = if args.list { calls.list(context) } else { Ok(()) };
     let done = listed.and_then(|()| filter::run(&mut calls, Source::Input, args.stream, context));
     // A signal must not interrupt the exit of the servers.
     let _effect = signals::effect();
-    let stopped = calls.servers.iter_mut().map(OwnGate::stop).collect::<Vec<_>>();
+    let stopped = calls.servers.iter_mut().map(Server::stop).collect::<Vec<_>>();
     done.and(stopped.into_iter().collect())
 }
 
@@ -94,12 +90,12 @@ fn specs(args: &Args, launcher: &Launcher) -> Result<Vec<Spec>> {
     Ok(specs)
 }
 
-impl<F: FnMut(Post) -> Result<Process>> Calls<F> {
+impl Calls {
     /// Prints what the servers offer, in one record.
     fn list(&mut self, context: &mut Context) -> Result<()> {
         let mut all = Offers::default();
         for server in &mut self.servers {
-            match server.offers() {
+            match server.offers(context) {
                 Ok((offering, tools)) => {
                     all.servers.push(offering);
                     all.tools.extend(tools);
@@ -115,7 +111,7 @@ impl<F: FnMut(Post) -> Result<Process>> Calls<F> {
         context.out.flush()
     }
 
-    fn take(&mut self, record: &Record<'_>) -> Result<Option<ToolResult>> {
+    fn take(&mut self, record: &Record<'_>, context: &mut Context) -> Result<Option<ToolResult>> {
         if record.kind_name.as_deref() == Some("run") {
             let Run { run, ledger } = record.read()?;
             self.servers.iter_mut().try_for_each(|server| server.follow(&run, &ledger))?;
@@ -129,11 +125,11 @@ impl<F: FnMut(Post) -> Result<Process>> Calls<F> {
             let message = format!("no server has the tool {}", call.name);
             return Err(Error::not_found(message).hint("name it SERVER/TOOL"));
         };
-        server.call(&call, tool).map(Some)
+        server.call(&call, tool, context).map(Some)
     }
 }
 
-impl<F: FnMut(Post) -> Result<Process>> Filter for Calls<F> {
+impl Filter for Calls {
     fn accepts(&self) -> &'static [Kind] {
         &[]
     }
@@ -146,7 +142,7 @@ impl<F: FnMut(Post) -> Result<Process>> Filter for Calls<F> {
         let Body::Record(record) = body else {
             return Err(Error::validation("not a record").hint("send a `tool_call` record, see cp-record(5)"));
         };
-        if let Some(result) = self.take(&record)? {
+        if let Some(result) = self.take(&record, context)? {
             context.out.record(Kind::ToolResult, &result)?;
         }
         context.out.flush()

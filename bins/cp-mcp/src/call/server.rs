@@ -1,0 +1,227 @@
+//! A server of `cp-mcp call`: the gate before it, and its client, which makes one request at a time in either version of
+//! the protocol.
+
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::time::Instant;
+
+use cp_common::program::VERSION;
+use cp_common::wire::{Block, ToolCall, ToolResult};
+use cp_common::{Code, Context, Error, Result};
+use cp_mcp_wire::{
+    CallResult, Greeting, HANDSHAKES, Hints, Initialize, LEGACY, MODERN, Meta, Offer, OfferingServer, Party, Tool,
+};
+use cp_servers::{Spec, is_cp_mcp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::gate::{Answer, Gate, Own, raw};
+use crate::proxy::Process;
+use crate::stdio::{Event, Post, WAITING};
+
+/// The image types that providers accept.
+const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// The longest image that they accept, in characters of base64.
+const LARGEST: usize = 5 << 20;
+/// The schema of a tool without one.
+const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
+fn party() -> Party {
+    Party { name: "cp-mcp".to_owned(), version: VERSION.to_owned() }
+}
+
+/// A server, which the first request starts, and the next one after its exit again.
+pub(super) struct Server {
+    gate: Gate,
+    spec: Spec,
+    post: Post,
+    /// False after a handshake.
+    is_modern: bool,
+    /// The server's description of itself.
+    greeting: Option<Greeting>,
+}
+
+impl Server {
+    pub(super) fn new(spec: Spec, context: &Context) -> Result<Self> {
+        let (post, inbox) = sync_channel(WAITING);
+        let mut gate = Gate::new(&spec.name, inbox, context)?;
+        gate.own = Some(Own { is_bridge: is_cp_mcp(&spec), ..Own::default() });
+        Ok(Self { gate, spec, post, is_modern: true, greeting: None })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// Starts the server, and returns what it offers.
+    pub(super) fn offers(&mut self, context: &mut Context) -> Result<(OfferingServer, Vec<Offer>)> {
+        self.open(context)?;
+        let params = raw(&self.params())?;
+        self.gate.need_list(Some(&params), context)?;
+        let listing = self.gate.listing.take().unwrap_or_default();
+        let tools = listing.offered(&self.gate.redactor);
+        let tools = tools.iter().map(|tool| Ok(self.offer(self.decode(tool)?))).collect::<Result<_>>()?;
+        let described = self.gate.described_server(self.greeting.as_ref());
+        let mut server: OfferingServer = serde_json::from_value(described).map_err(|e| self.invalid(&e.to_string()))?;
+        server.instructions = self.greeting.as_ref().and_then(|greeting| greeting.instructions.clone());
+        server.left_out = listing.left_out();
+        self.gate.listing = Some(listing);
+        Ok((server, tools))
+    }
+
+    fn offer(&self, Tool { name, description, input_schema, annotations }: Tool) -> Offer {
+        let hints = Hints {
+            idempotent: annotations.is_idempotent(),
+            approve: self.gate.approval_rule(&name, annotations).is_some(),
+            read_only: annotations.is_read_only(),
+            timeout: None,
+        };
+        let none = || RawValue::from_string(NO_ARGUMENTS.to_owned()).unwrap_or_default();
+        let input_schema = input_schema.unwrap_or_else(none);
+        Offer { server: self.gate.name.clone(), name, description, input_schema, hints }
+    }
+
+    /// Finds out which version of the protocol the server supports. A server that ignores the request of the version
+    /// without a handshake, or fails the handshake after it, is started again, because it may remember that request.
+    fn open(&mut self, context: &mut Context) -> Result<()> {
+        self.start()?;
+        if self.is_modern {
+            match self.ask("server/discover", &self.params(), context) {
+                Ok(Ok(found)) => {
+                    // The version is known even if the rest of the result is not valid.
+                    let greeting = self.decode::<Greeting>(&found).unwrap_or_default();
+                    return self.greeted(Greeting { protocol_version: MODERN.to_owned(), ..greeting });
+                }
+                Ok(Err(failure)) => {
+                    let versions = failure.versions().filter(|found| !found.iter().any(|one| HANDSHAKES.contains(one)));
+                    if let Some(versions) = versions {
+                        return Err(self.unsupported(&versions.join(", ")));
+                    }
+                }
+                Err(error) if error.is_fatal() => return Err(error),
+                Err(_) => self.stop()?,
+            }
+            self.is_modern = false;
+        }
+        match self.shake_hands(context) {
+            Err(error) if !error.is_fatal() && error.code() != Code::Timeout => {
+                self.stop()?;
+                self.shake_hands(context)
+            }
+            other => other,
+        }
+    }
+
+    fn shake_hands(&mut self, context: &mut Context) -> Result<()> {
+        self.start()?;
+        let (capabilities, client_info) = (json!({}), party());
+        let parameters = Initialize { protocol_version: LEGACY.to_owned(), capabilities, client_info };
+        let answer = self.ask("initialize", &parameters, context)?.map_err(|failure| {
+            Error::new(Code::Server, format!("the server {} refused initialize: {failure}", self.spec.name))
+        })?;
+        let greeting: Greeting = self.decode(&answer)?;
+        if !HANDSHAKES.contains(&greeting.protocol_version.as_str()) {
+            return Err(self.unsupported(&greeting.protocol_version));
+        }
+        self.gate.tell("notifications/initialized")?;
+        self.greeted(greeting)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        if self.gate.server.is_none() {
+            let started = Process::start(&self.spec, &self.gate.table, &self.gate.launcher, self.post.clone())?;
+            self.gate.server = Some(Box::new(started));
+        }
+        Ok(())
+    }
+
+    fn greeted(&mut self, greeting: Greeting) -> Result<()> {
+        let greeting = self.greeting.insert(greeting);
+        self.gate.note_server(Some(greeting))
+    }
+
+    /// Records what follows on the ledger of a run.
+    pub(super) fn follow(&mut self, run: &str, ledger: &Path) -> Result<()> {
+        self.gate.journal.follow(run, ledger);
+        if self.gate.server.is_none() { Ok(()) } else { self.gate.note_server(self.greeting.as_ref()) }
+    }
+
+    /// Makes a call of one of the server's tools.
+    pub(super) fn call(&mut self, call: &ToolCall, tool: &str, context: &mut Context) -> Result<ToolResult> {
+        #[derive(Serialize)]
+        struct Params<'a> {
+            name: &'a str,
+            arguments: &'a RawValue,
+            #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+            meta: Option<Meta>,
+        }
+        if self.greeting.is_none() || self.gate.server.is_none() {
+            self.open(context)?;
+        }
+        let began = Instant::now();
+        self.gate.own.iter_mut().for_each(|own| own.call = Some(call.id.clone()));
+        let params = raw(&Params { name: tool, arguments: &call.input, meta: self.meta() })?;
+        let started = self.gate.begin(Some(&params), context)?;
+        let receipt = Some(started.receipt.clone());
+        let answer = self.gate.ask("tools/call", &params, Some(started), context)?;
+        let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (id, name) = (call.id.clone(), call.name.clone());
+        let untrusted = vec!["/name".to_owned(), "/content".to_owned()];
+        let result = ToolResult { id, name, duration_ms, receipt, untrusted, ..ToolResult::default() };
+        match answer {
+            Ok(answer) => self.completed(self.decode(&answer)?, result),
+            Err(failure) => Ok(ToolResult { content: failure.to_string(), is_error: true, ..result }),
+        }
+    }
+
+    /// A result as the model gets it.
+    fn completed(&self, answer: CallResult, mut result: ToolResult) -> Result<ToolResult> {
+        if answer.is_input_required() {
+            let message = format!("the server {} asks for something that only a person can answer", self.gate.name);
+            return Err(Error::new(Code::HumanRequired, message)
+                .with("rule", "mcp.input")
+                .with("questions", answer.input_requests.unwrap_or_default()));
+        }
+        let is_shown = |media: &str, data: &str| IMAGES.contains(&media) && (1..=LARGEST).contains(&data.len());
+        let images = answer.media().filter(|media| media.is_image && is_shown(&media.media_type, &media.data));
+        result.images = images.map(|media| Block::image(&media.media_type, &media.data)).collect();
+        result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
+        Ok(ToolResult { content: answer.text(is_shown), is_error: answer.is_error, ..result })
+    }
+
+    fn ask(&mut self, method: &str, params: &impl Serialize, context: &mut Context) -> Answer {
+        self.gate.ask(method, &raw(params)?, None, context)
+    }
+
+    /// Stops the server, whose last events are dropped.
+    pub(super) fn stop(&mut self) -> Result<()> {
+        let Some(mut server) = self.gate.server.take() else { return Ok(()) };
+        server.close()?;
+        while !matches!(self.gate.inbox.recv(), Ok(Event::ServerLeft(_)) | Err(_)) {}
+        Ok(())
+    }
+
+    /// Parameters that have only the metadata. Servers refuse one that is null.
+    fn params(&self) -> Value {
+        self.meta().map_or_else(|| json!({}), |meta| json!({ "_meta": meta }))
+    }
+
+    /// The metadata of a request without a handshake.
+    fn meta(&self) -> Option<Meta> {
+        self.is_modern.then(|| Meta { version: MODERN.to_owned(), client: party(), capabilities: json!({}) })
+    }
+
+    fn decode<T: DeserializeOwned>(&self, result: &RawValue) -> Result<T> {
+        serde_json::from_str(result.get()).map_err(|e| self.invalid(&e.to_string()))
+    }
+
+    fn invalid(&self, why: &str) -> Error {
+        Error::new(Code::Server, format!("the response of the server {} is not valid: {why}", self.gate.name))
+    }
+
+    fn unsupported(&self, versions: &str) -> Error {
+        let message = format!("the server {} supports only the protocol versions {versions}", self.gate.name);
+        Error::new(Code::Server, message).hint(format!("supported here: {MODERN}, {}", HANDSHAKES.join(", ")))
+    }
+}
