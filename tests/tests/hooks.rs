@@ -237,13 +237,16 @@ fn output_is_recorded_by_its_hash_and_secrets_in_it_by_their_kind() {
         let said = format!("{}{}", ran.stdout, ran.stderr);
         assert!(said.contains("github_token: ") && !said.contains(&key), "{host}: {ran:?}");
         let result = &events(&place, "host.result")[0]["data"];
-        assert!(result["secrets"]["github_token"].as_u64() >= Some(1) && result["content"].is_null(), "{result}");
+        assert!(
+            result["secrets"]["github_token"].as_u64() >= Some(1) && result["output"]["content"].is_null(),
+            "{result}"
+        );
         assert!(result["output"]["sha256"].as_str().unwrap().starts_with("sha256:"), "{result}");
     }
     let place = place_with("");
     place.policy(&format!("{}[llm]\nlog_content = true\n", POLICY.replace("SETTINGS", "")));
     ask(&place, "codex", &question(&place, "codex", "after", "echo hi")).code(0);
-    assert_eq!(events(&place, "host.result")[0]["data"]["content"], "hi\n");
+    assert_eq!(events(&place, "host.result")[0]["data"]["output"]["content"], "hi\n");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the manual shows, this runs; what the programs take, the manual names.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use cp_testkit::{PROGRAMS, Place, repository};
@@ -52,6 +53,68 @@ fn every_example_of_every_page_runs() {
             run(&repository().join("man").join(name), &[transcript::joined(&blocks)], transcript::escaped);
         }
     }
+}
+
+/// An event as the table in cp-ledger(5) has it.
+#[derive(serde::Deserialize)]
+struct Event {
+    what: String,
+    members: BTreeMap<String, String>,
+    pair: Option<Pair>,
+    #[serde(default)]
+    because: BTreeMap<String, String>,
+}
+
+#[derive(serde::Deserialize)]
+struct Pair {
+    of: String,
+    start: bool,
+}
+
+/// Rows of the page, of which no line is longer than others in it.
+fn rows_of_events() -> String {
+    let events: BTreeMap<String, Event> = serde_json::from_str(cp_ledger::EVENTS).unwrap();
+    let mut rows = String::new();
+    for (name, Event { what, members, pair, because }) in &events {
+        let is_end = |other: &Pair| pair.as_ref().is_some_and(|pair| pair.start && !other.start && other.of == pair.of);
+        let end = events.iter().find(|(_, event)| event.pair.as_ref().is_some_and(is_end));
+        let end = end.map(|(name, _)| format!("; ends with {name}")).unwrap_or_default();
+        let causes: Vec<String> = because.iter().map(|(member, event)| format!("{event} by {member}")).collect();
+        let causes = if causes.is_empty() { String::new() } else { format!("; because of {}", causes.join(" and ")) };
+        let members = members.iter().map(|(name, types)| match types.strip_prefix("string") {
+            Some(rest) => format!("{name}{rest}"),
+            None => format!("{name} {types}"),
+        });
+        let row = format!(".It Cm {name} Ta {what}{end}{causes}: {}", members.collect::<Vec<_>>().join(", "));
+        let mut length = 0;
+        for word in row.split(' ') {
+            let gap = if length == 0 {
+                ""
+            } else if length + word.len() > 130 {
+                "\n"
+            } else {
+                " "
+            };
+            length = if gap == "\n" { 0 } else { length + gap.len() } + word.len();
+            rows.push_str(gap);
+            rows.push_str(word);
+        }
+        rows.push('\n');
+    }
+    rows
+}
+
+#[test]
+fn cp_ledger_has_the_table_of_events() {
+    let path = repository().join("man/cp-ledger.5");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(".Bl -column \"session_inbox_read\" \"text\"\n").unwrap();
+    let rest = &rest[rest.find(".El\n").unwrap()..];
+    let written = format!("{before}.Bl -column \"session_inbox_read\" \"text\"\n{}{rest}", rows_of_events());
+    if std::env::var_os("UPDATE").is_some() {
+        return std::fs::write(&path, &written).unwrap();
+    }
+    assert!(page == written, "the page has another table of events: run this test with UPDATE=1, and look at it");
 }
 
 #[test]

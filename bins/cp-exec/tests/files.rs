@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
-use cp_ledger::store::blob;
 use serde_json::{Value, json};
 
 use crate::exec::{Exec, Who, everyone};

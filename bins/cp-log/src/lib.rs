@@ -4,6 +4,7 @@ mod append;
 mod audit;
 mod bundle;
 mod checkpoint;
+mod events;
 mod follow;
 mod ledger;
 mod lifecycle;

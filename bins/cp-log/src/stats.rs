@@ -160,7 +160,9 @@ impl Sums {
     fn add(&mut self, line: Line<'_>) {
         let Data { model, usage, duration_ms: took } = line.data;
         let event = line.event.as_deref().unwrap_or_default();
-        let usage = usage.and_then(|usage| UsageTotals::of_entry(event, usage.get().as_bytes())).unwrap_or_default();
+        // Messages and ends of runs repeat it.
+        let usage = usage.filter(|_| event == "llm.response");
+        let usage = usage.and_then(|usage| UsageTotals::parse(usage.get().as_bytes())).unwrap_or_default();
         self.total.add(&usage, took);
         let has_model = model.is_some();
         for (at, name) in [line.event, line.agent, model, line.session].into_iter().enumerate() {

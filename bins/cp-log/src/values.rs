@@ -4,8 +4,8 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
+use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
-use cp_ledger::store;
 use serde::Serialize;
 
 use crate::ledger::{LedgerOption, Named as _};
@@ -65,7 +65,7 @@ impl Reply for Found {
 
 pub(crate) fn blob(args: &Args, context: &mut Context) -> Result<()> {
     let hash = Hash::parse(&args.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", args.hash)))?;
-    let bytes = store::blob::load(&args.ledger.path(context)?, &hash)?;
+    let bytes = blob::load(&args.ledger.path(context)?, &hash)?;
     let text = String::from_utf8(bytes.clone()).ok();
     let base64 = text.is_none().then(|| BASE64.encode(&bytes));
     let untrusted = [if text.is_some() { "/text" } else { "/base64" }];

@@ -42,6 +42,7 @@ fn each_line_is_an_entry_and_the_closing_line_has_the_first_and_the_last() {
 #[test]
 fn records_become_entries_by_their_type_and_summaries_do_not() {
     let place = Ledgers::new();
+    place.forged();
     let input = concat!(
         r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"id":"m1","role":"assistant","content":"hi","event":"x"}}"#,
         "\n",
@@ -189,6 +190,7 @@ fn nothing_is_appended_to_a_file_that_a_tree_holds_to_be_pristine() {
 #[test]
 fn own_secrets_are_looked_for_in_what_strings_say_and_nowhere_else() {
     let place = Ledgers::new();
+    place.forged();
     let data = r#"{"account":123456789012,"nothing12345":"a\nothing12345 session_turn","t":"123456789012"}"#;
     let arguments = ["append", "-f", "l.jsonl", "--event", "session_turn", "--data", data, "password=hunter22"];
     let ran = place.subject().args(arguments).env("MY_PASSWORD", "123456789012").env("MY_TOKEN", "session_turn");

@@ -104,6 +104,7 @@ fn audit_reports_unfinished_work_as_unknown_and_says_it_in_three_groups() {
 #[test]
 fn payloads_tokens_and_blobs_are_judged() {
     let place = Ledgers::new();
+    place.forged();
     let path = place.path("l.jsonl");
     let mut ledger = Ledger::open(&path, Sync::None).unwrap();
     let payload = json!({"b": 1, "a": [1.0, null]});
@@ -149,6 +150,7 @@ fn each_request_has_one_response_in_either_order_and_rows_of_a_batch_are_pairs_o
         (&[("response", ""), ("request", ""), ("request", ""), ("response", ""), ("response", "")], [2, 1]),
     ] {
         let place = Ledgers::new();
+        place.forged();
         let mut ledger = Ledger::open(&place.path("l.jsonl"), Sync::None).unwrap();
         for (event, row) in lines {
             let entry = Entry::new(format!("llm.{event}")).with("request_hash", "sha256:1").with("attempt", &1);

@@ -28,6 +28,7 @@ pub(crate) fn ledger(place: &Place, file: &str, entries: &[Value]) {
         let ts = format!("2026-11-01T10:{:02}:{:02}.000000Z", seq / 60 % 60, seq % 60);
         prev = compose(seq, &ts, body.as_bytes(), &prev, &mut bytes).unwrap();
     }
+    place.forged();
     place.work.write(file, bytes);
 }
 

@@ -52,6 +52,7 @@ fn every_entry_of_a_home_is_exported_and_its_tokens_are_those_of_stats() {
 #[test]
 fn a_tool_is_a_span_of_its_name_and_attributes_are_those_of_the_conventions() {
     let place = Ledgers::new();
+    place.forged();
     let rows = [
         r#"{"event":"tool_result","run":"R","data":{"id":"c1","name":"weather","is_error":true,"exit_code":3,"duration_ms":0.25}}"#,
         r#"{"event":"llm.response","agent":"a","session":"S","data":{"model":"m","backend":"b","answered_by":"m1","id":"x","stop_reason":"s","stream":true,"first_token_ms":250,"code":"E_NETWORK","usage":{"input_tokens":1,"output_tokens":2,"cache_read_tokens":3,"cache_write_tokens":4},"latency_ms":-1}}"#,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 fn filled() -> Ledgers {
     let place = Ledgers::new();
+    place.forged();
     let rows = concat!(
         r#"{"event":"turn","agent":"a","session":"S1","message":"one"}"#,
         "\n",

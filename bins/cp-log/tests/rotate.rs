@@ -137,6 +137,7 @@ fn writers_go_on_while_it_is_rotated() {
 #[test]
 fn entries_from_outside_that_look_like_the_ledgers_own_are_only_entries() {
     let place = Ledgers::new();
+    place.forged();
     place.ledger("l.jsonl", 3);
     for (event, data) in [
         ("segment.seal", r#"{"size":2}"#),

@@ -15,6 +15,7 @@ const ROWS: &str = concat!(
 #[test]
 fn sums_are_by_event_agent_model_and_session() {
     let place = Ledgers::new();
+    place.forged();
     place.lines(&["append", "-f", "l.jsonl", "--rows"], ROWS);
     let data = place.closing(&["stats", "l.jsonl"], "", 0)["data"].take();
     assert_eq!(
@@ -40,6 +41,7 @@ fn usage_counts_once_whichever_entries_repeat_it() {
     };
     for repeated in ["message", "run_end", "iteration", "agent.result", "anything"] {
         let place = Ledgers::new();
+        place.forged();
         place.lines(&["append", "-f", "l.jsonl", "--rows"], &(entry("llm.response") + &entry(repeated)));
         let data = place.closing(&["stats", "l.jsonl"], "", 0)["data"].take();
         for sum in [&data["total"], &data["by_agent"][0], &data["by_model"][0], &data["by_session"][0]] {
@@ -49,6 +51,7 @@ fn usage_counts_once_whichever_entries_repeat_it() {
     }
     // A cost that nobody knows is not zero.
     let place = Ledgers::new();
+    place.forged();
     let unknown = r#"{"event":"llm.response","data":{"usage":{"input_tokens":1}}}"#;
     place.lines(&["append", "-f", "l.jsonl", "--rows"], unknown);
     assert_eq!(place.closing(&["stats", "l.jsonl"], "", 0)["data"]["total"]["cost_usd"], json!(null));
@@ -57,6 +60,7 @@ fn usage_counts_once_whichever_entries_repeat_it() {
 #[test]
 fn each_line_of_ledgers_and_their_copies_counts_once_and_copies_are_named() {
     let place = Ledgers::new();
+    place.forged();
     std::fs::create_dir(place.path("d")).unwrap();
     place.lines(&["append", "-f", "d/l.jsonl", "--rows"], ROWS);
     place.lines(&["rotate", "d/l.jsonl"], "");

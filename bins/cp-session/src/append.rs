@@ -209,8 +209,7 @@ impl Recorder for Tee {
         };
         if !record.ok {
             self.failed += 1;
-            let error = record.error.map_or("{}", RawValue::get);
-            let entry = Entry::new("error").session(&self.session.id).data_json(error.as_bytes())?;
+            let entry = Entry::new("error").session(&self.session.id).error(&record.error);
             return self.ledger.append(entry).map(|_| ());
         }
         match (record.kind, record.data) {

@@ -152,7 +152,9 @@ fn summarise(session: &Session) -> Result<(Changed, Vec<u8>)> {
 fn write_summary(session: &Session) -> Result<Changed> {
     let (mut exported, bytes) = summarise(session)?;
     write_whole(&session.directory.join("summary.json"), &bytes)?;
-    let entry = Entry::new(EXPORT).session(&session.id).data(&exported);
+    let Changed { path, sha256, turns, redactions, .. } = &exported;
+    let entry = Entry::new(EXPORT).session(&session.id).with("path", path).with("sha256", sha256).with("turns", turns);
+    let entry = entry.with("redactions", redactions);
     exported.receipt = Some(Ledger::open_existing(&session.file(), Sync::Line)?.append(entry)?);
     Ok(exported)
 }

@@ -10,7 +10,7 @@ use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
 use cp_common::{Context, Error, Result, json};
-use cp_ledger::store::blob;
+use cp_ledger::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use cp_redact::Redactor;
 

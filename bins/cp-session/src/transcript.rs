@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use cp_common::wire::{Block, Content, Turn};
 use cp_common::{Code, Error, Result, json};
+use cp_ledger::blob;
 use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::proof::leaves::files_of;
 use cp_ledger::read::{self, End, Raw};
-use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 

@@ -174,6 +174,7 @@ impl Sums {
 /// A copy of the home with one line more, under a right chain, is found.
 fn judge_forged(place: &ToolLoop, at: &str) {
     let ledger = ledgers(place)[0].display().to_string();
+    place.forged();
     let append = ["append", "-f", &ledger, "--event", "exec.result", "--data", "{\"intent\":0}"];
     place.program("cp-log").args(append).run().success();
     place.program("cp-log").args(["verify", &ledger]).run().success();

@@ -6,12 +6,13 @@
 //! - [`append`]: the one writer: lock, stage, sync, rotate, repair
 //! - [`proof`]: the chain, the tree over it, checkpoints
 //! - [`usage`]: tokens and cost of entries, summed up
-//! - [`store`]: blobs beside a ledger
+//! - [`blob`]: values too large for a line, beside a ledger
 //! - `file`: files that several processes append to
 //! - [`read`]: lines forward and backward, segments
 //! - [`format`](mod@format): the line and the entry
 
 pub mod append;
+pub mod blob;
 mod file;
 pub mod format;
 pub mod home;
@@ -28,10 +29,6 @@ pub mod read {
     pub use self::backward::{Backward, backward};
     pub use self::forward::{End, Lines, Raw, lines, open, read_at};
 }
-/// The files beside a ledger: blobs for values too large for a line.
-pub mod store {
-    pub mod blob;
-}
 pub mod usage;
 
 pub use cp_common::wire::Receipt;
@@ -39,3 +36,7 @@ pub use cp_common::wire::Receipt;
 pub use self::append::{Ledger, Sync};
 pub use self::format::Entry;
 pub use self::home::{audit, effect_ledger, effect_path};
+
+/// The table of all events, as JSON: what each is, its members with their types, its line for a person, what it is the
+/// start or the end of, and the events that caused it by the members that name them.
+pub const EVENTS: &str = include_str!("../events.json");

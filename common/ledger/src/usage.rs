@@ -16,11 +16,6 @@ pub struct UsageTotals {
 }
 
 impl UsageTotals {
-    /// The usage of an entry. Only responses of models count, because messages and ends of runs repeat it.
-    pub fn of_entry(event: &str, usage: &[u8]) -> Option<Self> {
-        (event == "llm.response").then(|| Self::parse(usage)).flatten()
-    }
-
     /// Parses the `usage` member of an entry's data. A member that is missing or has another type counts as zero.
     pub fn parse(usage: &[u8]) -> Option<Self> {
         let Members { input, output, read, written, cost_usd } = serde_json::from_slice(usage).ok()?;

@@ -28,6 +28,7 @@ mod background;
 mod batches;
 mod counterpart;
 mod directory;
+mod events;
 mod fake;
 mod outcome;
 mod place;

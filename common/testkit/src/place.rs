@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::directory::Directory;
+use crate::events::first_fault;
 use crate::outcome::Outcome;
 use crate::program::{PROGRAMS, Program, SYSTEM_PATH, program};
 use crate::spawn::spawn;
@@ -21,7 +23,25 @@ pub struct Place {
     /// The directory in `HOME`, which is empty.
     pub user: Directory,
     subject: Option<&'static str>,
-    _removed_at_the_end: tempfile::TempDir,
+    end: End,
+}
+
+/// What happens at the end: the directory is removed, after its ledgers were compared with the table of events.
+#[derive(Debug)]
+struct End {
+    directory: tempfile::TempDir,
+    is_forged: AtomicBool,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if self.is_forged.load(Relaxed) || std::thread::panicking() {
+            return;
+        }
+        if let Some(fault) = first_fault(self.directory.path()) {
+            panic!("{fault}\nEvents and members belong into common/ledger/events.json.");
+        }
+    }
 }
 
 impl Default for Place {
@@ -42,13 +62,18 @@ impl Place {
             work,
             user,
             subject: None,
-            _removed_at_the_end: directory,
+            end: End { directory, is_forged: AtomicBool::new(false) },
         }
     }
 
     /// Makes a place for one program, which [`Place::run`] and [`Place::feed`] run.
     pub fn of(program: &'static str) -> Self {
         Self { subject: Some(program), ..Self::new() }
+    }
+
+    /// Says that the test itself writes lines here that no program writes, so that the table of events does not hold.
+    pub fn forged(&self) {
+        self.end.is_forged.store(true, Relaxed);
     }
 
     /// Makes a command line: the name of a program of the workspace, of one on the system's path, or a path. An

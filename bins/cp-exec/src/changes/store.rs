@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cp_common::Result;
 use cp_common::home::{Home, make_directory};
+use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
-use cp_ledger::store::blob;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::digest::{copy, hash_of};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
-use cp_ledger::store::blob;
+use cp_ledger::blob;
 
 use super::Policy;
 use super::bounds::Access;

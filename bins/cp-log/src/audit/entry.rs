@@ -5,10 +5,10 @@ use std::path::Path;
 
 use cp_common::program::approval::id_of;
 use cp_common::{Result, json};
+use cp_ledger::blob;
 use cp_ledger::format::canonical::{hash_normal, hash_value};
 use cp_ledger::format::claims::{ExecResult, command_hash, exec_command, exec_result};
 use cp_ledger::format::line::{Hash, Line, inside, members};
-use cp_ledger::store::blob;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 

@@ -10,19 +10,7 @@ use serde_json::Value;
 
 use super::entry::Entry;
 use super::{Claims, Place, Verdict};
-
-/// What it is, the events of its start and of its end, and the members that name it in each.
-type Pair = (&'static str, &'static str, &'static str, &'static [&'static str], &'static [&'static str]);
-
-/// The rows of a batch are under way at the same time, and two may be the same, so that they have names.
-const REQUEST: &[&str] = &["data/request_hash", "data/batch|data/attempt"];
-const CALL: &[&str] = &["run", "turn", "data/id"];
-const PAIRS: [Pair; 4] = [
-    ("command", "exec.intent", "exec.result", &["seq"], &["data/intent"]),
-    ("request", "llm.request", "llm.response", REQUEST, REQUEST),
-    ("call", "tool_call", "tool_result", CALL, CALL),
-    ("call of a server", "mcp.call", "mcp.result", &["seq"], &["data/call"]),
-];
+use crate::events::{EVENTS, Pair};
 
 /// The starts without an end so far, the ends without a start, and the last end that has one.
 #[derive(Default)]
@@ -121,19 +109,18 @@ impl Fold {
     }
 
     fn pair(&mut self, entry: &Entry, claims: &mut Claims<'_>) -> Result<()> {
-        let is_of = |(_, start, end, ..): &&Pair| entry.event == *start || entry.event == *end;
-        let Some((kind, start, _, start_name, end_name)) = PAIRS.iter().find(is_of) else { return Ok(()) };
+        let pair = EVENTS.get(&entry.event).and_then(|event| event.pair.as_ref());
+        let Some(Pair { of: kind, start: is_start, by: names }) = pair else { return Ok(()) };
         // A response from a recording has no request.
         if entry.at("data/cached") == Some(&Value::Bool(true)) {
             return Ok(());
         }
-        let (is_start, place) = (entry.event == *start, entry.place);
-        let names = if is_start { start_name } else { end_name };
+        let (is_start, place) = (*is_start, entry.place);
         let name = names.iter().map(|name| name.split('|').find_map(|path| entry.at(path)).unwrap_or(&Value::Null));
         let name = name.map(Value::to_string).collect::<Vec<_>>().join(" ");
-        let open = self.pairs.entry((place.ledger, kind, name)).or_default();
+        let open = self.pairs.entry((place.ledger, kind.as_str(), name)).or_default();
         // A call that waits for approval is begun again when its run goes on.
-        if *kind == "call" && is_start && (open.ended.is_some() || !open.starts.is_empty()) {
+        if kind == "call" && is_start && (open.ended.is_some() || !open.starts.is_empty()) {
             return Ok(());
         }
         let (own, other) =

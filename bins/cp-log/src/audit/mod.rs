@@ -10,12 +10,12 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result, json, signals};
+use cp_ledger::blob;
 use cp_ledger::proof::leaves::origin_of;
 use cp_ledger::proof::verifier::{Options, verify};
 use cp_ledger::read::End;
 use cp_ledger::read::segments::ledger_of;
 use cp_ledger::read::source::lines_of;
-use cp_ledger::store::blob;
 use serde::Serialize;
 
 use self::entry::Entry;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use cp_common::wire::{Approval, ToolResult};
 use cp_common::{Error, Result};
+use cp_ledger::blob;
 use cp_ledger::format::line::Hash;
-use cp_ledger::store::blob;
 use serde_json::{Map, Value, json};
 
 /// The longest text of an answer, in bytes. A longer one is cut, with a link to all of it.

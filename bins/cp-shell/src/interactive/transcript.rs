@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use cp_common::wire::{Content, Message, Turn};
 use cp_common::{Context, Result};
-use cp_ledger::store::blob;
+use cp_ledger::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::agent::Piece;
 use crate::interactive::hints::Hint;
@@ -150,6 +150,12 @@ impl Transcript {
         self.ledger.append(entry).map(|_| ())
     }
 
+    /// Appends the error of a turn.
+    pub(crate) fn error(&mut self, error: &Value) -> Result<()> {
+        let entry = Entry::new("error").agent(&self.agent).session(&self.session).error(error);
+        self.ledger.append(entry).map(drop)
+    }
+
     /// Records the question before it is answered, so that it is not lost if the shell is killed.
     pub(crate) fn question(&mut self, number: u64, question: &str) -> Result<()> {
         let entry = Entry::new(QUESTION).agent(&self.agent).session(&self.session).turn(number).content(question);
@@ -270,7 +276,6 @@ impl Digest {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
 
     use super::*;
 

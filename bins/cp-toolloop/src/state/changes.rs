@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use cp_common::Result;
 use cp_common::output::printable_line;
 use cp_common::wire::quoted;
+use cp_ledger::blob;
 use cp_ledger::read;
-use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

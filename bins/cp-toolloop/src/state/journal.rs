@@ -4,9 +4,9 @@ use std::path::Path;
 
 use cp_common::wire::{Message, Receipt, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
+use cp_ledger::blob;
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
-use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 

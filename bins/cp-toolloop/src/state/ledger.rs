@@ -5,10 +5,10 @@ use std::path::Path;
 
 use cp_common::wire::{Receipt, quoted};
 use cp_common::{Code, Error, Result};
+use cp_ledger::blob;
 use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::proof::leaves::origin_of;
 use cp_ledger::read;
-use cp_ledger::store::blob;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use cp_common::Result;
 
 use super::FRAME;
+use crate::blob;
 use crate::format::Entry;
 use crate::format::line::{LINE_LIMIT, inside, member};
-use crate::store::blob;
 
 /// Finishes the body that starts there: counts what was lost, keeps the original bytes, and makes it short enough for a
 /// line of the ledger at `path`.
@@ -38,21 +38,19 @@ fn count_in_data(body: &mut Vec<u8>, start: usize, name: &str, count: u64) {
 
 /// Sets a member of the data of a body, which need not have data yet.
 fn put_in_data(body: &mut Vec<u8>, start: usize, name: &str, value: &[u8]) {
-    let addition = [b"\"", name.as_bytes(), b"\":", value].concat();
     if let Some((place, old)) = data_member(&body[start..], name) {
         let (from, to) = (start + place, start + place + old.len());
         body.splice(from..to, value.iter().copied());
-    } else if member(&body[start..], "data").is_some() {
+        return;
+    }
+    if member(&body[start..], "data").is_some() {
         // Data is the last member, and never empty.
         body.pop();
         body.push(b',');
-        body.extend_from_slice(&addition);
-        body.push(b'}');
     } else {
         body.extend_from_slice(b",\"data\":{");
-        body.extend_from_slice(&addition);
-        body.push(b'}');
     }
+    body.extend_from_slice(&[b"\"", name.as_bytes(), b"\":", value, b"}"].concat());
 }
 
 /// Where a member of a body's data has its value, and the value.

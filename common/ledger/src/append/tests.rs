@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
+use crate::blob;
 use crate::format::line::Line;
 use crate::read::lines;
-use crate::store::blob;
 use cp_common::json;
 
 fn ledger() -> (tempfile::TempDir, PathBuf) {

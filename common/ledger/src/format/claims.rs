@@ -51,25 +51,8 @@ pub fn tag_of_command(value: &[u8], key: &Key) -> String {
 pub fn exec_command(argv: &[impl AsRef<str>], cwd: &str, variables: &[impl AsRef<str>]) -> Vec<u8> {
     let mut names: Vec<&str> = variables.iter().map(AsRef::as_ref).collect();
     names.sort_unstable();
-    let mut text = b"{\"argv\":".to_vec();
-    strings(argv.iter().map(AsRef::as_ref), &mut text);
-    text.extend_from_slice(b",\"cwd\":");
-    json::string(cwd, &mut text);
-    text.extend_from_slice(b",\"env\":");
-    strings(names.into_iter(), &mut text);
-    text.push(b'}');
-    text
-}
-
-fn strings<'a>(words: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
-    out.push(b'[');
-    for (at, word) in words.enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        json::string(word, out);
-    }
-    out.push(b']');
+    let argv: Vec<&str> = argv.iter().map(AsRef::as_ref).collect();
+    serde_json::json!({ "argv": argv, "cwd": cwd, "env": names }).to_string().into_bytes()
 }
 
 /// The input of the hash of a process's result.
@@ -109,5 +92,7 @@ mod tests {
         assert_eq!(hash(&["a", "b"], &["X", "Y"]), hash(&["a", "b"], &["Y", "X"]));
         assert_ne!(hash(&["a", "b"], &[]), hash(&["b", "a"], &[]));
         assert_ne!(hash(&["a b"], &[]), hash(&["a", "b"], &[]));
+        let every: String = ('\0'..='\u{2ff}').chain("\u{2028}\u{fffd}😀".chars()).collect();
+        assert!(json::is_normal(&exec_command(&[&every], &every, &[&every])));
     }
 }

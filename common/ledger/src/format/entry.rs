@@ -116,6 +116,14 @@ impl Entry {
         self
     }
 
+    /// Takes over an error: its message, and the rest as data.
+    #[must_use]
+    pub fn error(mut self, error: &(impl Serialize + ?Sized)) -> Self {
+        let text = self.normal(error).unwrap_or_default();
+        self.lift_named(inside(&text).unwrap_or_default(), &["message"]);
+        self
+    }
+
     /// Adds the members of an object that came as JSON text: strict, in any spelling.
     pub fn data_json(mut self, object: &[u8]) -> Result<Self> {
         let mut text = Vec::with_capacity(object.len());

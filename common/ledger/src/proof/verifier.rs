@@ -5,12 +5,12 @@ use std::path::Path;
 
 use cp_common::{Result, json, signals};
 
+use crate::blob;
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
 use crate::proof::leaves::origin_in;
 use crate::proof::{CHECKPOINT, FAULTS_LISTED, Fault, Kind, RECOVERED, SEAL};
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
-use crate::store::blob;
 
 /// How much of a file is proved between two reports of progress.
 const STRIDE: u64 = 4 << 20;

@@ -10,6 +10,7 @@ use cp_common::{Error, Result, signals};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::blob;
 use crate::format::line::{Hash, Line};
 use crate::proof::checkpoint::Signed;
 use crate::proof::leaves::Opening;
@@ -20,7 +21,6 @@ use crate::proof::{CHECKPOINT, Fault, Kind, NotProved, RECOVERED, SEAL};
 use crate::read::segments::{is_closed, number_in};
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
-use crate::store::blob;
 
 /// The most blobs that are remembered as verified.
 const BLOBS_REMEMBERED: usize = 1 << 16;

@@ -215,9 +215,8 @@ fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, conte
         let result = json!({
             "tool": tool.name,
             "failed": output.failed,
-            "output": { "bytes": text.len(), "sha256": hash },
+            "output": { "bytes": text.len(), "sha256": hash, "content": keeps_content(engine).then_some(&output.value) },
             "secrets": secrets,
-            "content": keeps_content(engine).then_some(&output.value),
         });
         engine.journal.host_event("host.result", &result)?;
     }

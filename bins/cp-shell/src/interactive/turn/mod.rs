@@ -193,7 +193,7 @@ fn stopped(state: &mut State<'_>, turn: Exchange, error: &Error) -> Result<Outco
         signals::forget_interrupt();
         text.push_str(&style.error("interrupted: the turn was stopped, the session continues", None));
     } else {
-        state.ledgers.transcript.note("error", &error.to_value())?;
+        state.ledgers.transcript.error(&error.to_value())?;
         let hint =
             error.hint_text().unwrap_or("send it again; `:state` shows the agent, `:agent` switches to another one");
         text.push_str(&style.error(error.message(), Some(hint)));

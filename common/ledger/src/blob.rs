@@ -76,10 +76,7 @@ pub fn digest(file: &Path) -> io::Result<Option<(Hash, u64)>> {
         file => file?,
     };
     let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Ok(None);
-    }
-    Ok(Some((hash_of(&file, 0, metadata.len())?, metadata.len())))
+    metadata.is_file().then(|| Ok((hash_of(&file, 0, metadata.len())?, metadata.len()))).transpose()
 }
 
 /// The blobs that a line in normal form refers to, at any depth.
