@@ -13,7 +13,7 @@ use cp_common::{Code, Context, Error, Result, clock, keys, signals};
 use sha2::{Digest as _, Sha256};
 
 use super::provider::Client;
-use super::state::{Batch, BatchJob, Row, Terms, line_of, path};
+use super::state::{Batch, BatchJob, Row, Terms, line_of};
 use crate::send::{RequestArgs, RequestBuilder};
 use crate::wire_api::Request;
 
@@ -45,8 +45,7 @@ pub(super) fn run(Args { request: args }: &Args, context: &mut Context) -> Resul
     let (engine, mut requests) = args.prepared(None, context)?;
     requests.table = args.table()?;
     let client = Client::of(engine, requests.endpoint()?)?;
-    let (client, model, path) = (&client, String::new(), String::new());
-    let mut submit = Submit { args, client, requests, model, path, encoded: Vec::new(), rows: Vec::new(), count: 0 };
+    let mut submit = Submit { args, client: &client, requests, model: None, encoded: Vec::new(), rows: Vec::new() };
     filter::run(&mut submit, source, args.stream_options(), context)
 }
 
@@ -55,13 +54,11 @@ struct Submit<'a> {
     args: &'a RequestArgs,
     client: &'a Client,
     requests: RequestBuilder,
-    /// The model, and the path of a single request.
-    model: String,
-    path: String,
+    /// The model of all rows.
+    model: Option<String>,
     /// The requests as the provider takes them, and the lines of the state file.
-    encoded: Vec<u8>,
+    encoded: Vec<Vec<u8>>,
     rows: Vec<u8>,
-    count: u64,
 }
 
 impl Filter for Submit<'_> {
@@ -73,25 +70,22 @@ impl Filter for Submit<'_> {
         let place = context.out.place;
         let work = self.requests.work(&body, place)?;
         let (client, model) = (self.client, work.target.name());
-        if self.count == 0 {
-            self.path = client.server().map(|server| server.api.path(&work.request)).unwrap_or_default();
-            self.model.clone_from(&model);
-        }
-        if model != self.model || work.target.endpoint.name != client.endpoint.name {
-            let first = if self.count == 0 { &client.endpoint.name } else { &self.model };
+        let is_foreign = work.target.endpoint.name != client.endpoint.name;
+        let none = || if is_foreign { client.endpoint.name.clone() } else { model.clone() };
+        let first = self.model.get_or_insert_with(none);
+        if model != *first {
             let message = format!("all prompts of a batch must use one model: {model} is not {first}");
             return Err(Error::usage(message).hint("submit the prompts of each model separately").fatal());
         }
         client.engine.note_lowered(&work)?;
         let body = client.engine.body(&work)?;
         client.engine.check_batch_budget(&work, body.len())?;
-        client.append(&mut self.encoded, self.count, &self.path, &body);
+        self.encoded.push(client.line(self.encoded.len() as u64, &body));
         let (request_hash, bytes) = (work.request_hash(&body), body.len() as u64);
         let Request { system, messages, tools, model, .. } = work.request;
         let system = Some(system).filter(|system| !system.is_empty());
         let prompt = Prompt { system, messages, tools, model: Some(model), ..work.prompt };
         self.rows.extend(line_of(&Row { index: place.index, line: place.line, request_hash, bytes, prompt })?);
-        self.count += 1;
         context.out.defer_item();
         Ok(())
     }
@@ -100,7 +94,7 @@ impl Filter for Submit<'_> {
         // An incomplete input is not submitted.
         signals::check()?;
         self.client.engine.report_lowered(context);
-        if self.count == 0 {
+        if self.encoded.is_empty() {
             return Ok(());
         }
         let mut batch = self.store(context)?;
@@ -108,7 +102,7 @@ impl Filter for Submit<'_> {
             self.submit(&mut batch)?;
         }
         context.out.record(Kind::Item, &self.client.progress(&batch)?.job)?;
-        (0..self.count).for_each(|_| context.out.item_succeeded());
+        self.encoded.iter().for_each(|_| context.out.item_succeeded());
         Ok(())
     }
 }
@@ -119,7 +113,7 @@ impl Submit<'_> {
         let Client { engine, endpoint, .. } = self.client;
         let base = self.client.base();
         let seed = format!("{}\n{}\n", endpoint.name, base.unwrap_or_default());
-        let hash = Sha256::new_with_prefix(seed).chain_update(&self.encoded).chain_update(&self.rows);
+        let hash = Sha256::new_with_prefix(seed).chain_update(self.encoded.concat()).chain_update(&self.rows);
         let input_hash = format!("sha256:{}", hex(&hash.finalize()));
         let given = self.args.request_id.as_deref();
         let named = given.map(|id| keys::hash(format!("request {id}").as_bytes()));
@@ -128,10 +122,9 @@ impl Submit<'_> {
         let job = BatchJob {
             backend: self.client.ready.backend.name().to_owned(),
             endpoint: base.map(str::to_owned),
-            count: self.count,
+            count: self.encoded.len() as u64,
             created_at: clock::now(),
             input_hash: input_hash.clone(),
-            file: path(&context.home, &id).display().to_string(),
             job_id: id.clone(),
             ..BatchJob::default()
         };
@@ -156,13 +149,14 @@ impl Submit<'_> {
         if batch.was_asked {
             return Err(self.client.interrupted(batch));
         }
-        for row in batch.rows()? {
-            let (number, name, row) = row?;
-            engine.record_enqueued(&row.work(number, endpoint), &name, &row.request_hash, row.bytes)?;
+        for row in batch.rows() {
+            let (number, row, _) = row?;
+            let work = row.work(number, endpoint);
+            engine.record_enqueued(&work, &batch.name_of(number), &row.request_hash, row.bytes)?;
         }
         // A signal waits until a batch that is paid for is recorded.
         let _effect = signals::effect();
-        let (made, is_certain) = self.client.create(batch, &self.path, &self.encoded);
+        let (made, is_certain) = self.client.create(batch, &self.encoded);
         engine.record_submitted(&batch.job, made.as_ref().err())?;
         made.or_else(|error| {
             if is_certain {
