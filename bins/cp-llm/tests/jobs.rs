@@ -189,35 +189,28 @@ fn killed(llm: &Llm, provider: &BatchProvider, conduct: Conduct) {
     provider.conduct(Conduct::default());
 }
 
+/// The provider may have the batch or not, so a person looks before it is submitted again.
 #[test]
 fn batch_submit_after_kill_requires_human() {
-    let provider = BatchProvider::new(Conduct::default());
-    let llm = Llm::asking("anthropic", &provider.server);
-    killed(&llm, &provider, Conduct { is_mute: true, ..Conduct::default() });
-    let polled = llm.run(&["batch", "status"]);
-    assert_eq!((polled.status, &polled.first_error()["details"]["reason"]), (6, &json!("unfinished")));
-    let ran = submit(&llm, &rows(&["one"]));
-    let details = ran.closing()["error"]["details"].clone();
-    assert_eq!((ran.status, provider.batches()), (9, 1), "{ran:?}");
-    assert_eq!(details["console"], "https://console.anthropic.com");
-    assert_eq!(details["resume"], format!("cp-llm batch cancel {}", details["batch"].as_str().unwrap()));
-    assert_eq!(provider.batches(), 1);
-}
-
-#[test]
-fn batch_submit_after_cancel_of_interrupted_batch_submits_again() {
-    for backend in ["anthropic", "openai"] {
+    let (mute, deaf) =
+        (|| Conduct { is_mute: true, ..Conduct::default() }, || Conduct { is_deaf: true, ..Conduct::default() });
+    for (backend, conduct, made) in
+        [("anthropic", mute(), 1), ("openai", mute(), 1), ("anthropic", deaf(), 0), ("openai", deaf(), 0)]
+    {
         let provider = BatchProvider::new(Conduct::default());
         let llm = Llm::asking(backend, &provider.server);
-        killed(&llm, &provider, Conduct { is_deaf: true, ..Conduct::default() });
-        // The request may still arrive.
+        killed(&llm, &provider, conduct);
+        let polled = llm.run(&["batch", "status"]);
+        assert_eq!((polled.status, &polled.first_error()["details"]["reason"]), (6, &json!("unfinished")));
         let early = submit(&llm, &rows(&["one"]));
         let details = early.closing()["error"]["details"].clone();
         assert_eq!((early.status, &details["action"]), (9, &json!("resolve_unfinished_batch")), "{early:?}");
         assert!(details["hint"].as_str().unwrap().contains(details["console"].as_str().unwrap()), "{details}");
-        assert_eq!(llm.run(&["batch", "cancel", details["batch"].as_str().unwrap()]).status, 0);
+        let batch = details["batch"].as_str().unwrap();
+        assert_eq!((&details["resume"], provider.batches()), (&json!(format!("cp-llm batch cancel {batch}")), made));
+        assert_eq!(llm.run(&["batch", "cancel", batch]).status, 0);
         let id = id_of(&submit(&llm, &rows(&["one"])));
-        assert_eq!(provider.batches(), 1);
+        assert_eq!(provider.batches(), made + 1);
         assert_eq!(llm.run(&["batch", "result", &id]).records()[0]["data"]["content"], "one");
     }
 }

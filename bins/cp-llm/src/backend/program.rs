@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, ChildOptions, cmd, find, grouped};
 use cp_common::wire::record::{Kind, Record, open_line};
-use cp_common::wire::{Delta, Message, Prompt, Usage};
+use cp_common::wire::{Delta, Message, Prompt, ToolCall, Usage};
 use cp_common::{Code, Error, Result};
 use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::{Backend, Exchange};
-use crate::wire_api::{Answer, Call, OnText, Request, TextKind, anthropic, bad_answer, cut};
+use crate::wire_api::{Answer, OnText, Request, TextKind, anthropic, bad_answer, cut};
 
 /// The time that a program has to exit after its input ended. A model may need some time to release its resources.
 const OPTIONS: ChildOptions = ChildOptions {
@@ -154,7 +154,7 @@ impl<'a> PromptRecord<'a> {
 }
 
 fn answer_of(message: Message) -> Result<Answer> {
-    let calls = message.tool_calls.into_iter().map(|call| Call { id: call.id, name: call.name, input: call.input });
+    let calls = message.tool_calls.into_iter().map(|call| ToolCall { timeout: None, untrusted: Vec::new(), ..call });
     Answer {
         id: Some(message.id),
         model: Some(message.model),
