@@ -96,9 +96,10 @@ impl Client {
 
     /// A request as a line of a batch.
     pub(super) fn line(&self, number: u64, body: &[u8]) -> Vec<u8> {
-        let head = match self.api.has_file {
-            true => format!(r#"{{"custom_id":"row-{number}","method":"POST","url":"/v1{}","body":"#, self.path),
-            false => format!(r#"{{"custom_id":"row-{number}","params":"#),
+        let head = if self.api.has_file {
+            format!(r#"{{"custom_id":"row-{number}","method":"POST","url":"/v1{}","body":"#, self.path)
+        } else {
+            format!(r#"{{"custom_id":"row-{number}","params":"#)
         };
         [head.as_bytes(), body, b"}\n"].concat()
     }
@@ -139,13 +140,11 @@ impl Client {
     pub(super) fn progress(&self, batch: &Batch) -> Result<Progress> {
         let path = self.path(batch)?;
         let mut job = batch.job.clone();
-        match self.server() {
-            Some(server) => Ok(progress(job, &server.resource(&path)?, &path)),
-            None => {
-                (job.status, job.done) = (State::Succeeded, job.count);
-                Ok(Progress { job, results: Vec::new(), recorded: (0, 0) })
-            }
+        if let Some(server) = self.server() {
+            return Ok(progress(job, &server.resource(&path)?, &path));
         }
+        (job.status, job.done) = (State::Succeeded, job.count);
+        Ok(Progress { job, results: Vec::new(), recorded: (0, 0) })
     }
 
     /// Cancels the batch.

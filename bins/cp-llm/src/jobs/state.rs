@@ -127,7 +127,7 @@ impl Batch {
         let mut all = Vec::new();
         for path in entries.flatten().map(|entry| entry.path()) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.starts_with(prefix) && name.ends_with(".jsonl") {
+            if name.strip_suffix(".jsonl").is_some_and(|id| id.starts_with(prefix)) {
                 let batch = Self::read(&path).map_err(|e| e.in_file(&path))?;
                 all.extend(batch.map(|batch| Self { lines: Vec::new(), ..batch }));
             }
