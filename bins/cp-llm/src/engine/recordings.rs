@@ -69,7 +69,7 @@ struct Recording<'a> {
 }
 
 impl Recordings {
-    /// Opens a file. One that answers are added to is created if it is absent. Each line of a replay must be a recording.
+    /// Opens a file, and creates one that answers are added to. Each line of a replay must be a recording.
     pub(crate) fn open(path: &Path, purpose: Use, warn: &dyn Fn(&str)) -> Result<Self> {
         let is_replay = purpose == Use::Replay;
         let file = if is_replay { given::seekable(path).map_err(Error::fatal)? } else { open_for_append(path)? };
