@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             found => found?,
         };
         models.extend(found.into_iter().map(|name| Model {
-            priced: endpoint.table.price.is_some() || prices.knows(&name),
+            priced: endpoint.table.price.is_some() || prices.price(&[&name]).is_some(),
             id: if meant.len() > 1 { format!("{}/{name}", endpoint.name) } else { name },
             backend: endpoint.api.name().to_owned(),
             endpoint: endpoint.name.clone(),

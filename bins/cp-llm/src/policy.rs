@@ -1,10 +1,7 @@
 //! The policy of a home: the table `[llm]` of `config/policy.toml`, see cp-policy(5). No option and no environment
 //! variable extends it.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use cp_common::{Code, Context, Error, Result};
 use cp_policy::prompts::Prompts;
@@ -21,15 +18,13 @@ pub(crate) struct Policy {
     pub table: Llm,
     /// The place of the registered prompts.
     prompts: PathBuf,
-    /// The text of each registered prompt that was needed so far, by its id.
-    texts: Mutex<HashMap<String, String>>,
 }
 
 impl Policy {
     /// Reads the policy. Without a file any system text may be sent.
     pub(crate) fn load(context: &Context) -> Result<Self> {
         let (table, prompts) = (Llm::load(&context.home)?, Prompts::place(context)?);
-        Ok(Self { table, prompts, texts: Mutex::default() })
+        Ok(Self { table, prompts })
     }
 
     /// The reason that permits the use of the network, for the ledger. Fails if a token is required and missing.
@@ -57,19 +52,10 @@ impl Policy {
                 .hint("compose it: cp-compose --prompt PRM-ID … | cp-llm, without -s")
         };
         let Some(id) = prompt_id else { return Err(refused("policy requires a governed prompt".to_owned())) };
-        if self.begins_with_prompt(id, system)? {
+        // Fails if the prompt is not registered, not active, or was changed after its registration.
+        if begins_with(system, Prompts::below(&self.prompts)?.text(id)?.trim_end()) {
             return Ok(());
         }
         Err(refused(format!("the system text does not begin with the prompt `{id}`")).with("prompt_id", id))
-    }
-    /// True if a system text begins with this prompt, with its variables filled in. Fails if the prompt is not
-    /// registered, not active, or was changed after its registration.
-    fn begins_with_prompt(&self, id: &str, system: &str) -> Result<bool> {
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = match texts.entry(id.to_owned()) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Prompts::below(&self.prompts)?.text(id)?),
-        };
-        Ok(begins_with(system, text.trim_end()))
     }
 }

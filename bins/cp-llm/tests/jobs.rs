@@ -48,58 +48,52 @@ fn plain(ran: &Outcome) -> Vec<Value> {
 #[test]
 fn batch_result_equals_direct_run() {
     for backend in BACKENDS {
-        for has_absolute_links in [false, true] {
-            let provider = BatchProvider::new(Conduct { rounds: 2, has_absolute_links, ..Conduct::default() });
-            let llm = Llm::asking(backend, &provider.server);
-            let input = rows(&["one", "two", "three"]) + "no row\n" + &rows(&["four"]);
-            let submitted = submit(&llm, &input);
-            let job = submitted.records().into_iter().find(|record| record["type"] == "item").unwrap()["data"].clone();
-            assert_eq!((&job["count"], &job["status"]), (&json!(4), &json!("running")), "{backend}: {job}");
-            assert_eq!(submitted.records()[0]["error"]["details"]["index"], 3, "{}", submitted.stdout);
-            let id = job["job_id"].as_str().unwrap();
+        let provider = BatchProvider::new(Conduct { rounds: 2, ..Conduct::default() });
+        let llm = Llm::asking(backend, &provider.server);
+        let input = rows(&["one", "two", "three"]) + "no row\n" + &rows(&["four"]);
+        let submitted = submit(&llm, &input);
+        let job = submitted.records().into_iter().find(|record| record["type"] == "item").unwrap()["data"].clone();
+        assert_eq!((&job["count"], &job["status"]), (&json!(4), &json!("running")), "{backend}: {job}");
+        assert_eq!(submitted.records()[0]["error"]["details"]["index"], 3, "{}", submitted.stdout);
+        let id = job["job_id"].as_str().unwrap();
 
-            let early = llm.run(&["batch", "result", id]);
-            assert_eq!(
-                (early.status, &early.first_error()["details"]["reason"]),
-                (6, &json!("not_ended")),
-                "{early:?}"
-            );
-            let ended = llm.run(&["batch", "status", "--wait", id]);
-            assert_eq!((ended.status, &ended.records()[0]["data"]["status"]), (0, &json!("succeeded")), "{ended:?}");
+        let early = llm.run(&["batch", "result", id]);
+        assert_eq!((early.status, &early.first_error()["details"]["reason"]), (6, &json!("not_ended")), "{early:?}");
+        let ended = llm.run(&["batch", "status", "--wait", id]);
+        assert_eq!((ended.status, &ended.records()[0]["data"]["status"]), (0, &json!("succeeded")), "{ended:?}");
 
-            // The same rows one by one, at a server that gives the same answers.
-            let answers: Vec<_> = ["one", "two", "three", "four"].map(|text| direct(backend, text)).into();
-            let server = Server::playing(answers);
-            let llm_now = Llm::asking(backend, &server);
-            let now = llm_now.feed(&["-m", "m", "--max-tokens", "20", "--rows"], &input);
-            let later = llm.run(&["batch", "result", id]);
-            let mut expected = plain(&now);
-            // The invalid row was reported by submit.
-            expected.remove(3);
-            *expected.last_mut().unwrap() = json!({"ok":true,"schema_version":"1.0","type":"summary","data":{"total":4,"succeeded":4,"failed":0,"skipped":0}});
-            assert_eq!(plain(&later), expected, "{backend}");
-            assert_eq!(later.records()[3]["data"]["index"], 4);
+        // The same rows one by one, at a server that gives the same answers.
+        let answers: Vec<_> = ["one", "two", "three", "four"].map(|text| direct(backend, text)).into();
+        let server = Server::playing(answers);
+        let llm_now = Llm::asking(backend, &server);
+        let now = llm_now.feed(&["-m", "m", "--max-tokens", "20", "--rows"], &input);
+        let later = llm.run(&["batch", "result", id]);
+        let mut expected = plain(&now);
+        // The invalid row was reported by submit.
+        expected.remove(3);
+        *expected.last_mut().unwrap() = json!({"ok":true,"schema_version":"1.0","type":"summary","data":{"total":4,"succeeded":4,"failed":0,"skipped":0}});
+        assert_eq!(plain(&later), expected, "{backend}");
+        assert_eq!(later.records()[3]["data"]["index"], 4);
 
-            // The request that creates the batch has its id as the idempotency key.
-            let requests = provider.server.requests();
-            let keys: Vec<_> = requests.iter().filter_map(|request| request.header("idempotency-key")).collect();
-            assert_eq!(keys, [id], "{backend}");
-            // The requests are those of the direct run, byte for byte.
-            let direct: Vec<Value> = server.requests().iter().map(server::Request::json).collect();
-            let batched: Vec<Value> = match backend {
-                "anthropic" => provider.server.requests()[0].json()["requests"].as_array().unwrap().clone(),
-                _ => provider.file(0).lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
-            };
-            let batched: Vec<Value> =
-                batched.iter().map(|row| row.get("params").or_else(|| row.get("body")).unwrap().clone()).collect();
-            assert_eq!(batched, direct, "{backend}");
+        // The request that creates the batch has its id as the idempotency key.
+        let requests = provider.server.requests();
+        let keys: Vec<_> = requests.iter().filter_map(|request| request.header("idempotency-key")).collect();
+        assert_eq!(keys, [id], "{backend}");
+        // The requests are those of the direct run, byte for byte.
+        let direct: Vec<Value> = server.requests().iter().map(server::Request::json).collect();
+        let batched: Vec<Value> = match backend {
+            "anthropic" => provider.server.requests()[0].json()["requests"].as_array().unwrap().clone(),
+            _ => provider.file(0).lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
+        };
+        let batched: Vec<Value> =
+            batched.iter().map(|row| row.get("params").or_else(|| row.get("body")).unwrap().clone()).collect();
+        assert_eq!(batched, direct, "{backend}");
 
-            // A second one reads from disk, with the same receipts.
-            let asked = provider.server.requests().len();
-            let again = llm.run(&["batch", "result", &id[..12]]);
-            assert_eq!(again.records()[..4], later.records()[..4]);
-            assert_eq!(provider.server.requests().len(), asked);
-        }
+        // A second one reads from disk, with the same receipts.
+        let asked = provider.server.requests().len();
+        let again = llm.run(&["batch", "result", &id[..12]]);
+        assert_eq!(again.records()[..4], later.records()[..4]);
+        assert_eq!(provider.server.requests().len(), asked);
     }
 }
 
@@ -195,35 +189,28 @@ fn killed(llm: &Llm, provider: &BatchProvider, conduct: Conduct) {
     provider.conduct(Conduct::default());
 }
 
+/// The provider may have the batch or not, so a person looks before it is submitted again.
 #[test]
 fn batch_submit_after_kill_requires_human() {
-    let provider = BatchProvider::new(Conduct::default());
-    let llm = Llm::asking("anthropic", &provider.server);
-    killed(&llm, &provider, Conduct { is_mute: true, ..Conduct::default() });
-    let polled = llm.run(&["batch", "status"]);
-    assert_eq!((polled.status, &polled.first_error()["details"]["reason"]), (6, &json!("unfinished")));
-    let ran = submit(&llm, &rows(&["one"]));
-    let details = ran.closing()["error"]["details"].clone();
-    assert_eq!((ran.status, provider.batches()), (9, 1), "{ran:?}");
-    assert_eq!(details["console"], "https://console.anthropic.com");
-    assert_eq!(details["resume"], format!("cp-llm batch cancel {}", details["batch"].as_str().unwrap()));
-    assert_eq!(provider.batches(), 1);
-}
-
-#[test]
-fn batch_submit_after_cancel_of_interrupted_batch_submits_again() {
-    for backend in ["anthropic", "openai"] {
+    let (mute, deaf) =
+        (|| Conduct { is_mute: true, ..Conduct::default() }, || Conduct { is_deaf: true, ..Conduct::default() });
+    for (backend, conduct, made) in
+        [("anthropic", mute(), 1), ("openai", mute(), 1), ("anthropic", deaf(), 0), ("openai", deaf(), 0)]
+    {
         let provider = BatchProvider::new(Conduct::default());
         let llm = Llm::asking(backend, &provider.server);
-        killed(&llm, &provider, Conduct { is_deaf: true, ..Conduct::default() });
-        // The request may still arrive.
+        killed(&llm, &provider, conduct);
+        let polled = llm.run(&["batch", "status"]);
+        assert_eq!((polled.status, &polled.first_error()["details"]["reason"]), (6, &json!("unfinished")));
         let early = submit(&llm, &rows(&["one"]));
         let details = early.closing()["error"]["details"].clone();
         assert_eq!((early.status, &details["action"]), (9, &json!("resolve_unfinished_batch")), "{early:?}");
         assert!(details["hint"].as_str().unwrap().contains(details["console"].as_str().unwrap()), "{details}");
-        assert_eq!(llm.run(&["batch", "cancel", details["batch"].as_str().unwrap()]).status, 0);
+        let batch = details["batch"].as_str().unwrap();
+        assert_eq!((&details["resume"], provider.batches()), (&json!(format!("cp-llm batch cancel {batch}")), made));
+        assert_eq!(llm.run(&["batch", "cancel", batch]).status, 0);
         let id = id_of(&submit(&llm, &rows(&["one"])));
-        assert_eq!(provider.batches(), 1);
+        assert_eq!(provider.batches(), made + 1);
         assert_eq!(llm.run(&["batch", "result", &id]).records()[0]["data"]["content"], "one");
     }
 }

@@ -37,6 +37,7 @@ pub struct Timeouts {
 }
 
 /// A client for one server. Connections are kept open and reused.
+#[derive(Clone)]
 pub struct Client {
     agent: ureq::Agent,
     host: String,
@@ -100,8 +101,7 @@ impl Client {
     /// keeps of the body.
     #[must_use]
     pub fn within(&self, total: Duration) -> Self {
-        let (agent, host, route) = (self.agent.clone(), self.host.clone(), self.route.clone());
-        Self { agent, host, route, timeouts: Timeouts { total, idle: None }, limit: u64::MAX }
+        Self { timeouts: Timeouts { total, idle: None }, limit: u64::MAX, ..self.clone() }
     }
 
     /// Posts a body: bytes, or a reader with its length in a header.
@@ -145,81 +145,50 @@ impl Client {
     }
 
     fn transport_error(&self, e: ureq::Error) -> Error {
-        let host = &self.place();
+        let host = match &self.route {
+            Some(route) => format!("{} through the proxy {route}", self.host),
+            None => self.host.clone(),
+        };
+        let failed = |code, why: &str| Error::new(code, format!("{host}: {why}"));
+        let late = |phase: &str, why: &str, limit: Duration| {
+            failed(Code::Timeout, &format!("{why} {} s", limit.as_secs_f64())).with("phase", phase)
+        };
+        // Nothing was sent on a connection that was not opened.
+        let unconnected = |why: &str| failed(Code::Network, why).with("phase", "connect");
         match e {
-            ureq::Error::Timeout(kind) => self.timeout_error(kind),
-            ureq::Error::ConnectProxyFailed(why) if why.contains("407") || why.contains("401") => {
-                Error::new(Code::Auth, format!("{host}: the proxy refused its user name or password"))
-                    .hint(PROXY)
-                    .fatal()
+            ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
+                late("connect", "no connection within", CONNECT)
             }
-            ureq::Error::ConnectProxyFailed(why) => connect_error(format!("{host}: {why}")),
-            ureq::Error::HostNotFound => connect_error(format!("{host}: the name does not resolve")),
+            ureq::Error::Timeout(kind) => match self.timeouts.idle.filter(|_| kind == ureq::Timeout::PerRead) {
+                Some(idle) => late("idle", "silent for", idle).hint("raise --idle-timeout to allow for longer pauses"),
+                None => late("total", "no complete answer within", self.timeouts.total)
+                    .hint("raise --timeout to allow for longer answers"),
+            },
+            ureq::Error::ConnectProxyFailed(why) if why.contains("407") || why.contains("401") => {
+                failed(Code::Auth, "the proxy refused its user name or password").hint(PROXY).fatal()
+            }
+            ureq::Error::ConnectProxyFailed(why) => unconnected(&why),
+            ureq::Error::HostNotFound => unconnected("the name does not resolve"),
             ureq::Error::Http(_) => Error::config("a header has characters that HTTP does not allow")
                 .hint("check the key for line breaks")
                 .fatal(),
             ureq::Error::BadUri(uri) => Error::config(format!("{uri} is not a valid URL")).fatal(),
-            ureq::Error::LargeResponseHeader(..) => {
-                Error::new(Code::Server, format!("{host}: the response header is too large"))
-            }
+            ureq::Error::LargeResponseHeader(..) => failed(Code::Server, "the response header is too large"),
             ureq::Error::BodyExceedsLimit(_) => {
-                Error::new(Code::Server, format!("{host}: the response is larger than {} MiB", LIMIT >> 20))
+                failed(Code::Server, &format!("the response is larger than {} MiB", LIMIT >> 20))
             }
-            e if e.to_string().contains("corrupt message") => {
-                Error::config(format!("{host}: the server does not use TLS"))
-                    .hint("if the server has no TLS, begin the base URL with http://")
-                    .fatal()
+            e if e.to_string().contains("corrupt message") => failed(Code::Config, "the server does not use TLS")
+                .hint("if the server has no TLS, begin the base URL with http://")
+                .fatal(),
+            ureq::Error::Io(e) => {
+                let kinds = [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
+                let is_unconnected = kinds.contains(&e.kind());
+                let why = Error::from(e);
+                if is_unconnected { unconnected(why.message()) } else { failed(Code::Network, why.message()) }
             }
-            ureq::Error::Io(e) if is_connect_error(e.kind()) => {
-                connect_error(format!("{host}: {}", Error::from(e).message()))
-            }
-            ureq::Error::Io(e) => Error::new(Code::Network, format!("{host}: {}", Error::from(e).message())),
-            e => Error::new(Code::Network, format!("{host}: {e}")),
+            e => failed(Code::Network, &e.to_string()),
         }
     }
-
-    /// The host and the proxy, for messages.
-    fn place(&self) -> String {
-        match &self.route {
-            Some(route) => format!("{} through the proxy {route}", self.host),
-            None => self.host.clone(),
-        }
-    }
-
-    fn timeout_error(&self, kind: ureq::Timeout) -> Error {
-        let host = &self.place();
-        match (kind, self.timeouts.idle) {
-            (ureq::Timeout::Resolve | ureq::Timeout::Connect, _) => {
-                Error::new(Code::Timeout, format!("{host}: no connection within {}", seconds(CONNECT)))
-                    .with("phase", "connect")
-            }
-            (ureq::Timeout::PerRead, Some(idle)) => {
-                Error::new(Code::Timeout, format!("{host}: silent for {}", seconds(idle)))
-                    .with("phase", "idle")
-                    .hint("raise --idle-timeout to allow for longer pauses")
-            }
-            _ => {
-                Error::new(Code::Timeout, format!("{host}: no complete answer within {}", seconds(self.timeouts.total)))
-                    .with("phase", "total")
-                    .hint("raise --timeout to allow for longer answers")
-            }
-        }
-    }
-}
-
-/// The error for a connection that was not opened, so that nothing was sent.
-fn connect_error(message: String) -> Error {
-    Error::new(Code::Network, message).with("phase", "connect")
-}
-
-/// True for errors that occur only while a connection is opened.
-fn is_connect_error(kind: ErrorKind) -> bool {
-    let kinds = [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
-    kinds.contains(&kind)
-}
-
-fn seconds(wait: Duration) -> String {
-    format!("{} s", wait.as_secs_f64())
 }
 
 /// A response: its head, and its body as it arrives.

@@ -2,13 +2,11 @@
 //! of prompts, and their templates. See cp-policy(5).
 
 mod file;
-mod llm;
 mod paths;
 pub mod prompts;
 mod registry;
 pub mod template;
 
-pub use self::file::{explain, table};
-pub use self::llm::{GovernedPrompts, Llm, Network, Redact};
+pub use self::file::{GovernedPrompts, Llm, Network, Redact, explain, table};
 pub use self::paths::{PathClass, check_writable, classify, default_roots, governed_roots};
 pub use self::registry::{Row, Table};

@@ -15,8 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::Serializer as _;
 use serde_json::value::RawValue;
 
-use crate::output::Writer;
-use crate::records::{Format, Records};
+use crate::records::{Format, Records, Writer};
 use crate::template::{Template, values};
 
 /// The options that select a table on standard input.

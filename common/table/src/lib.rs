@@ -7,11 +7,9 @@
 //! - [`Records`] reads the records of a table, and refuses damaged ones
 
 mod input;
-mod output;
 mod records;
 mod template;
 
 pub use self::input::{Table, TableOptions};
-pub use self::output::Writer;
-pub use self::records::{Format, Record, Records};
+pub use self::records::{Format, Record, Records, Writer};
 pub use self::template::{Template, values};

@@ -18,8 +18,6 @@ pub struct Conduct {
     pub is_deaf: bool,
     /// The status with which it refuses to create batches.
     pub refuses: Option<u16>,
-    /// True if links contain the server's address.
-    pub has_absolute_links: bool,
     /// The state that batches of `OpenAI` end in, if not `completed`.
     pub ends: Option<&'static str>,
     /// The body that answers each row, if not an echo of it.
@@ -105,15 +103,7 @@ impl State {
             }
             ["GET", "v1", "messages", "batches", query] if query.starts_with("limit") => self.list(Self::inline),
             ["GET", "v1", "batches", query] if query.starts_with("limit") => self.list(Self::filed),
-            ["GET", "v1", "messages", "batches", id] => self.asked(number(id), |kept, at| {
-                let host = request.header("host").unwrap_or_default();
-                let base = if kept.conduct.has_absolute_links { format!("http://{host}") } else { String::new() };
-                let mut batch = kept.inline(at);
-                if batch["processing_status"] == "ended" {
-                    batch["results_url"] = format!("{base}/v1/messages/batches/{id}/results").into();
-                }
-                batch
-            }),
+            ["GET", "v1", "messages", "batches", id] => self.asked(number(id), Self::inline),
             ["GET", "v1", "batches", id] => self.asked(number(id), Self::filed),
             ["GET", "v1", "messages", "batches", id, "results"] => self.lines(number(id), |_| true, of_anthropic),
             ["GET", "v1", "files", id, "content"] => {
@@ -176,7 +166,7 @@ impl State {
         let now = "2999-01-01T00:00:00Z";
         json!({"id": format!("msgbatch_{at}"), "type": "message_batch", "request_counts": counts, "created_at": now,
             "processing_status": if ended { "ended" } else { "in_progress" }, "expires_at": now, "ended_at": null,
-            "archived_at": null, "cancel_initiated_at": null, "results_url": null})
+            "archived_at": null, "cancel_initiated_at": null})
     }
 
     /// Formats a batch in the protocol of `OpenAI`.

@@ -14,7 +14,7 @@ use cp_http::client::address;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::endpoint::{ApiName, Endpoint, KeySource, Table, Target};
+use super::endpoint::{ApiName, Endpoint, Table, Target};
 use super::provider::{self, LocalServer, PROVIDERS, Provider};
 use super::server::header;
 
@@ -206,7 +206,7 @@ fn with_stored_key(mut endpoint: Endpoint, stored: &Path) -> Endpoint {
     let file = stored.join(if endpoint.name == "openai-responses" { "openai" } else { &endpoint.name });
     let is_foreign = row.is_some_and(|row| !row.has_key_for(endpoint.base()));
     if endpoint.api.is_server() && !is_foreign && endpoint.key_source().is_none() && file.is_file() {
-        (endpoint.key, endpoint.needs_key) = (KeySource::File(file), true);
+        (endpoint.table.key_env, endpoint.table.key_file, endpoint.needs_key) = (None, Some(file), true);
         endpoint.is_configured |= row.is_none_or(|row| !row.only_by_name);
     }
     endpoint
@@ -259,20 +259,15 @@ fn endpoint(name: &str, mut table: Table, directory: &Path) -> Result<Endpoint> 
         return Err(wrong(format!("cannot have the dialect {}", api.name())).hint("choose another name"));
     }
     let known = known.filter(|known| known.api == api);
-    let place = |file: PathBuf| directory.join(file);
-    let keys = [
-        table.key_env.take().map(KeySource::Variable),
-        table.key_file.take().map(|file| KeySource::File(place(file))),
-        table.key_command.take().map(KeySource::Command),
-    ];
-    let mut keys: Vec<KeySource> = keys.into_iter().flatten().collect();
-    if keys.len() > 1 {
+    let keys = [table.key_env.is_some(), table.key_file.is_some(), table.key_command.is_some()];
+    let keys = keys.into_iter().filter(|is_given| *is_given).count();
+    if keys > 1 {
         return Err(wrong("has more than one key".to_owned()).hint("keep one of key_env, key_file and key_command"));
     }
     let is_server = api.is_server();
     let foreign: [(&str, bool); 5] = [
         ("base_url", !is_server && table.base_url.is_some()),
-        ("key_env, key_file and key_command", !is_server && !keys.is_empty()),
+        ("key_env, key_file and key_command", !is_server && keys > 0),
         ("command", api != ApiName::Program && table.command.is_some()),
         ("arguments", !matches!(api, ApiName::Program | ApiName::Agent) && !table.arguments.is_empty()),
         ("script", api != ApiName::Stub && table.script.is_some()),
@@ -293,14 +288,14 @@ fn endpoint(name: &str, mut table: Table, directory: &Path) -> Result<Endpoint> 
     let is_own = table.base_url.is_some();
     // The key of the provider is not sent to another server unless the table names it.
     let known = known.filter(|_| !is_own);
-    let unknown = || Endpoint { needs_key: is_server && !is_own, ..Endpoint::of(name, api) };
-    let mut endpoint = known.unwrap_or_else(unknown);
-    if let Some(key) = keys.pop() {
-        (endpoint.key, endpoint.needs_key) = (key, true);
-    }
+    let needs_key = keys > 0 || known.as_ref().map_or(is_server && !is_own, |known| known.needs_key);
+    let inherited = known.map(|known| known.table).unwrap_or_default();
+    table.key_env = table.key_env.or(inherited.key_env.filter(|_| keys == 0));
     let base = table.base_url.as_ref().map(|base| base.trim_end_matches('/').to_owned());
-    let base = base.or(endpoint.base).or_else(|| provider::named(api.name()).and_then(Provider::base_url));
+    table.base_url = base.or(inherited.base_url).or_else(|| provider::named(api.name()).and_then(Provider::base_url));
+    let place = |file: PathBuf| directory.join(file);
+    table.key_file = table.key_file.map(place);
     table.command = table.command.map(|command| place(command.into()).display().to_string());
     table.script = table.script.map(place);
-    Ok(Endpoint { base, table, is_configured: true, ..endpoint })
+    Ok(Endpoint { table, needs_key, is_configured: true, ..Endpoint::of(name, api) })
 }

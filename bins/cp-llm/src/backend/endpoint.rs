@@ -61,37 +61,13 @@ impl ApiName {
     pub(super) const fn is_server(self) -> bool {
         matches!(self, Self::Anthropic | Self::Openai | Self::OpenaiResponses | Self::Gemini)
     }
-
-    /// The model of an endpoint without a configured model.
-    const fn default_model(self) -> Option<&'static str> {
-        match self {
-            Self::Stub => Some("stub"),
-            // An empty name leaves the choice to the program.
-            Self::Program | Self::Agent => Some(""),
-            Self::Anthropic | Self::Openai | Self::OpenaiResponses | Self::Gemini => None,
-        }
-    }
 }
 
 /// The server of the provider that defined Chat Completions. Others take its older parameters.
 pub(super) const OPENAI: &str = "https://api.openai.com/v1";
 
-/// The source of a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum KeySource {
-    /// No key is needed.
-    #[default]
-    None,
-    /// An environment variable, or the variable with `_FILE` or `_COMMAND` added to its name.
-    Variable(String),
-    /// A file.
-    File(PathBuf),
-    /// The output of a command.
-    Command(String),
-}
-
 /// A table `[endpoints.NAME]`, as a user or a provider's row has it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Table {
     pub(super) dialect: Option<ApiName>,
@@ -121,34 +97,23 @@ pub(crate) struct Endpoint {
     pub name: String,
     /// The wire API.
     pub api: ApiName,
-    /// The base URL of a server.
-    pub(super) base: Option<String>,
-    pub(super) key: KeySource,
     /// True if a missing key is an error.
     pub(super) needs_key: bool,
     /// True if a table, the environment or a stored key configures it.
     pub(super) is_configured: bool,
-    /// Its other settings.
+    /// Its settings.
     pub table: Table,
 }
 
 impl Endpoint {
     /// An endpoint with default settings.
     pub(crate) fn of(name: &str, api: ApiName) -> Self {
-        Self {
-            name: name.to_owned(),
-            api,
-            base: None,
-            key: KeySource::None,
-            needs_key: false,
-            is_configured: false,
-            table: Table::default(),
-        }
+        Self { name: name.to_owned(), api, needs_key: false, is_configured: false, table: Table::default() }
     }
 
     /// The base URL; `None` without a server.
     pub(crate) fn base(&self) -> Option<&str> {
-        self.base.as_deref()
+        self.table.base_url.as_deref()
     }
 
     /// The path of its program.
@@ -163,64 +128,57 @@ impl Endpoint {
 
     /// The model of requests that name none.
     pub(super) fn own_model(&self) -> Option<&str> {
-        self.table.model.as_deref().or(self.api.default_model())
+        let usual = match self.api {
+            ApiName::Stub => Some("stub"),
+            // An empty name leaves the choice to the program.
+            ApiName::Program | ApiName::Agent => Some(""),
+            _ => None,
+        };
+        self.table.model.as_deref().or(usual)
     }
 
     /// The name of the source of its key, if it has a key. A command is not run to find out.
     pub(super) fn key_source(&self) -> Option<String> {
-        match &self.key {
-            KeySource::None => None,
-            KeySource::Variable(name) => secret::source_of(name, variable),
-            KeySource::File(_) => Some("key_file".to_owned()),
-            KeySource::Command(_) => Some("key_command".to_owned()),
+        let Table { key_env, key_file, key_command, .. } = &self.table;
+        match key_env {
+            Some(name) => secret::source_of(name, variable),
+            None if key_file.is_some() => Some("key_file".to_owned()),
+            None => key_command.as_ref().map(|_| "key_command".to_owned()),
         }
     }
 
     /// Makes the backend that answers for it.
     pub(super) fn backend(&self, options: &BackendOptions) -> Result<Arc<dyn Backend>> {
-        let limit = options.timeouts.total;
-        if let Some(api) = self.protocol() {
-            return Ok(Arc::new(self.server(api, options)?));
-        }
-        Ok(match self.api {
+        let (limit, arguments) = (options.timeouts.total, &self.table.arguments);
+        let api: Box<dyn WireApi> = match self.api {
+            ApiName::Anthropic => Box::new(Anthropic),
+            ApiName::Openai => Box::new(OpenAi { original: self.base() == Some(OPENAI) }),
+            ApiName::OpenaiResponses => Box::new(Responses),
+            ApiName::Gemini => Box::new(Gemini),
+            ApiName::Program => return Ok(Arc::new(ExternalBackend::at(self.program(), arguments, limit)?)),
+            ApiName::Agent => return Ok(Arc::new(ExternalBackend::agent(&self.name, arguments, limit)?)),
             ApiName::Stub => {
                 let script = self.table.script.as_deref().or(options.stub_script.as_deref());
-                Arc::new(script.map(Stub::with_script).transpose()?.unwrap_or_default())
+                return Ok(Arc::new(script.map(Stub::with_script).transpose()?.unwrap_or_default()));
             }
-            ApiName::Agent => Arc::new(ExternalBackend::agent(&self.name, &self.table.arguments, limit)?),
-            _ => Arc::new(ExternalBackend::at(self.program(), &self.table.arguments, limit)?),
-        })
-    }
-
-    /// The wire API of its server; `None` without a server.
-    fn protocol(&self) -> Option<Box<dyn WireApi>> {
-        match self.api {
-            ApiName::Anthropic => Some(Box::new(Anthropic)),
-            ApiName::Openai => Some(Box::new(OpenAi { original: self.base() == Some(OPENAI) })),
-            ApiName::OpenaiResponses => Some(Box::new(Responses)),
-            ApiName::Gemini => Some(Box::new(Gemini)),
-            ApiName::Program | ApiName::Agent | ApiName::Stub => None,
-        }
-    }
-
-    /// Makes the client of its server.
-    fn server(&self, api: Box<dyn WireApi>, options: &BackendOptions) -> Result<Server> {
+        };
         let base = base_of(api.as_ref(), self.base().unwrap_or_default());
         let key = if options.needs_key { self.secret()? } else { None };
         let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable)?;
         let (endpoint, headers) = (self.name.clone(), self.table.headers.clone().into_iter().collect());
-        Ok(Server { endpoint, name: self.api.name(), api, base, key, headers, client })
+        Ok(Arc::new(Server { endpoint, name: self.api.name(), api, base, key, headers, client }))
     }
 
     /// Reads the key. A missing key is an error if one is required.
     fn secret(&self) -> Result<Option<Secret>> {
-        let (key, missing, hint) = match &self.key {
-            KeySource::File(file) => return secret::from_file("key_file", file).map(Some),
-            KeySource::Command(command) => return secret::from_command("key_command", command).map(Some),
-            KeySource::None => {
+        let Table { key_env, key_file, key_command, .. } = &self.table;
+        let (key, missing, hint) = match (key_env, key_file, key_command) {
+            (_, Some(file), _) => return secret::from_file("key_file", file).map(Some),
+            (.., Some(command)) => return secret::from_command("key_command", command).map(Some),
+            (None, ..) => {
                 (None, "key_env", format!("add key_env, key_file or key_command to [endpoints.{}]", self.name))
             }
-            KeySource::Variable(name) => {
+            (Some(name), ..) => {
                 let hint = format!(
                     "set {name}, or {name}_FILE to a file that holds it, or store it with `cp-ask keys set`; --backend stub needs none"
                 );

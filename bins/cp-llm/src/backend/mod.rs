@@ -58,13 +58,8 @@ pub(crate) trait Backend: Send + Sync {
     }
 }
 
-/// The URL and headers of a request.
-pub(crate) struct Destination {
-    /// The URL.
-    pub url: String,
-    /// The headers, without the key.
-    pub headers: Vec<(String, String)>,
-}
+/// The URL and the headers of a request, without the key.
+pub(crate) type Destination = (String, Vec<(String, String)>);
 
 /// The outcome of one request, and facts about it for the ledger.
 pub(crate) struct Exchange {

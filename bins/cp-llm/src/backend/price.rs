@@ -80,21 +80,15 @@ impl Prices {
         Ok(Self(table))
     }
 
-    /// True if a model has a price.
-    pub(crate) fn knows(&self, model: &str) -> bool {
-        self.price(&[model]).is_some()
-    }
-
     /// The price of the first of these models that has one. The longest matching name decides.
     pub(crate) fn price(&self, models: &[&str]) -> Option<Price> {
-        models.iter().find_map(|model| self.price_of(model))
-    }
-
-    fn price_of(&self, model: &str) -> Option<Price> {
-        let names = self.0.iter().filter(|(name, _)| {
-            model.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '@', ':']))
-        });
-        names.max_by_key(|(name, _)| name.len()).map(|(_, price)| *price)
+        models.iter().find_map(|model| {
+            let names = self.0.iter().filter(|(name, _)| {
+                let rest = model.strip_prefix(name.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '@', ':']))
+            });
+            names.max_by_key(|(name, _)| name.len()).map(|(_, price)| *price)
+        })
     }
 }
 
@@ -122,7 +116,7 @@ mod tests {
     fn missing_price_file_is_empty_and_invalid_file_is_error() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("prices.toml");
-        assert!(!Prices::load(&file).unwrap().knows("m"));
+        assert!(Prices::load(&file).unwrap().price(&["m"]).is_none());
         std::fs::write(&file, "[m]\ninptu = 1\n").unwrap();
         assert!(Prices::load(&file).unwrap_err().message().contains("inptu"));
         for amount in ["-1.0", "nan", "inf"] {

@@ -2,17 +2,16 @@
 //! servers that people run on their own machines.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use cp_http::client::{Client, Timeouts, address, is_loopback};
+use cp_http::client::{address, is_loopback};
 use serde::Deserialize;
 
-use super::endpoint::{ApiName, Endpoint, KeySource, Table};
-use super::server::Server;
-use super::{Backend as _, secret};
+use super::endpoint::{ApiName, BackendOptions, Endpoint, Table};
+use super::secret;
 use crate::variable;
-use crate::wire_api::openai::OpenAi;
 
 /// A row of `providers.toml`.
 #[derive(Deserialize)]
@@ -54,46 +53,43 @@ impl Provider {
     /// The endpoint that the environment configures.
     pub(super) fn endpoint(&self) -> Endpoint {
         let host = variable("OLLAMA_HOST").filter(|_| self.name == "ollama").map(|host| ollama(&host));
-        let base = self.base_env.as_deref().and_then(variable).or(host);
-        let key = self.endpoint.key_env.clone();
-        let has_key = key.as_ref().is_some_and(|key| secret::source_of(key, variable).is_some());
-        let has_base = self.base_env.as_deref().and_then(variable).is_some();
+        let named = self.base_env.as_deref().and_then(variable);
+        let key = self.endpoint.key_env.as_deref();
+        let is_set = named.is_some() || key.is_some_and(|key| secret::source_of(key, variable).is_some());
+        let base = named.or(host);
+        let needs_key = key.is_some() && base.is_none();
+        let base_url = base.or_else(|| self.base_url()).map(|base| base.trim_end_matches('/').to_owned());
         Endpoint {
-            is_configured: (has_key || has_base) && !self.only_by_name,
-            needs_key: key.is_some() && base.is_none(),
-            base: base.or_else(|| self.base_url()).map(|base| base.trim_end_matches('/').to_owned()),
-            key: key.map_or(KeySource::None, KeySource::Variable),
+            is_configured: is_set && !self.only_by_name,
+            needs_key,
+            table: Table { base_url, ..self.endpoint.clone() },
             ..Endpoint::of(&self.name, self.endpoint.dialect.unwrap_or(ApiName::Openai))
         }
     }
 }
 
-/// The base URL for a value of `OLLAMA_HOST`, read as Ollama reads it: the scheme, the host and the port are optional.
+/// The base URL for a value of `OLLAMA_HOST`: the scheme, the host and the port are optional, as for Ollama.
 fn ollama(host: &str) -> String {
-    let host = host.trim().trim_matches(['"', '\'']);
+    let host = host.trim().trim_matches(['"', '\'']).trim_end_matches('/');
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
     let usual = match (host.contains("://"), scheme) {
-        (true, "http") => "80",
+        (false, _) => "11434",
         (true, "https") => "443",
-        _ => "11434",
+        _ => "80",
     };
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (name, port) = match authority.rsplit_once(':') {
-        // Colons without brackets are an IPv6 address without a port.
-        Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, port),
-        _ => (authority, usual),
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let is_bare = authority.parse::<Ipv6Addr>().is_ok();
+    let authority = if is_bare { format!("[{authority}]") } else { authority.to_owned() };
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = authority.rsplit_once(':').filter(|(_, port)| is_port(port));
+    let (name, port) = parts.unwrap_or((&authority, usual));
+    // A server that listens on all addresses is asked on loopback.
+    let name = match name {
+        "" | "0.0.0.0" => "127.0.0.1",
+        "[::]" => "[::1]",
+        name => name,
     };
-    let port = if port.parse::<u16>().is_ok() { port } else { usual };
-    let name = match name.trim_matches(['[', ']']) {
-        // A server that listens on all addresses is asked on loopback.
-        "" | "0.0.0.0" => "127.0.0.1".to_owned(),
-        "::" => "[::1]".to_owned(),
-        name if name.contains(':') => format!("[{name}]"),
-        name => name.to_owned(),
-    };
-    let path = path.trim_end_matches('/');
-    let slash = if path.is_empty() { "" } else { "/" };
-    format!("{scheme}://{name}:{port}{slash}{path}/v1")
+    format!("{scheme}://{name}:{port}{path}/v1")
 }
 
 /// A server on this machine that answers.
@@ -126,12 +122,10 @@ pub(crate) fn running_servers(limit: Duration) -> Vec<LocalServer> {
 }
 
 fn probe(provider: &'static Provider, limit: Duration) -> Option<LocalServer> {
-    let (name, base) = (provider.name.as_str(), provider.endpoint().base.filter(|base| is_of_this_machine(base))?);
-    let client = Client::new("cp-llm", &base, Timeouts { total: limit, idle: None }, 1, variable).ok()?;
-    let api = Box::new(OpenAi { original: false });
-    let (endpoint, headers) = (name.to_owned(), Vec::new());
-    let server = Server { endpoint, name: "openai", api, base: base.clone(), key: None, headers, client };
-    Some(LocalServer { name, base, models: server.models()?.ok()? })
+    let endpoint = provider.endpoint();
+    let base = endpoint.base().filter(|base| is_of_this_machine(base))?.to_owned();
+    let models = endpoint.backend(&BackendOptions::new(limit, || Ok("allow"))).ok()?.models()?.ok()?;
+    Some(LocalServer { name: &provider.name, base, models })
 }
 
 /// True if a base URL has a loopback address. Other hosts are asked only if the user names them.
@@ -160,7 +154,6 @@ mod tests {
             (":9000", "http://127.0.0.1:9000/v1"),
             ("box", "http://box:11434/v1"),
             (" \"box:12\" ", "http://box:12/v1"),
-            ("box:99999", "http://box:11434/v1"),
             ("http://box", "http://box:80/v1"),
             ("https://box/models/", "https://box:443/models/v1"),
             ("::1", "http://[::1]:11434/v1"),

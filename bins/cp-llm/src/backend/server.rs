@@ -60,7 +60,7 @@ impl Backend for Server {
                 "[REDACTED]".clone_into(value);
             }
         }
-        Some(Destination { url: self.url(request), headers })
+        Some((self.url(request), headers))
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange {

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use cp_common::context::given::{self, text_of};
-use cp_common::wire::Usage;
+use cp_common::wire::{ToolCall, Usage};
 use cp_common::{Code, Error, Result, keys};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Backend, Exchange};
 use crate::pause;
-use crate::wire_api::{Answer, Call, OnText, Request, TextKind, anthropic};
+use crate::wire_api::{Answer, OnText, Request, TextKind, anthropic};
 
 /// The only model.
 const MODEL: &str = "stub";
@@ -126,10 +126,11 @@ impl Stub {
         }
         let text = line.content.unwrap_or_default();
         let usage = line.usage.unwrap_or_else(|| counted(request, &text));
-        let calls = line.tool_calls.into_iter().enumerate().map(|(n, call)| Call {
+        let calls = line.tool_calls.into_iter().enumerate().map(|(n, call)| ToolCall {
             id: call.id.unwrap_or_else(|| format!("call_{number}_{}", n + 1)),
             name: call.name,
             input: call.input.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).unwrap_or_default()),
+            ..ToolCall::default()
         });
         let answer = Answer {
             id: Some(format!("stub-{number}")),

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::budget::{Amount, Ticket};
 use super::gate::Slot;
-use super::recordings::{Found, Recordings};
+use super::recordings::Recordings;
 use super::retry::{self, is_rate_limit};
 use super::work::Attempt;
 use super::{Engine, Listener, Work};
@@ -71,10 +71,10 @@ impl Engine {
         let key = &recordings.key(&work.target.endpoint, &request);
         // A second process that needs the same answer waits here, before it takes budget or a slot.
         let _claim = match recordings.find(key)? {
-            Found::Answer(recorded) => {
-                return self.replay(recordings, *recorded, &work.request_hash(&request), work, listener);
+            Ok(recorded) => {
+                return self.replay(recordings, recorded, &work.request_hash(&request), work, listener);
             }
-            Found::Nothing(claim) => claim,
+            Err(claim) => claim,
         };
         let message = self.ask(work, listener)?;
         recordings.add(key, backend.name(), &request, &message)?;

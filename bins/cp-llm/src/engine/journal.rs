@@ -89,7 +89,7 @@ impl Journal {
                     .with("tool_calls", &answer.calls.len())
                     .with("usage", &usage);
                 if self.keeps_content {
-                    entry = entry.content(&answer.content.clone().with_calls(&answer.tool_calls()));
+                    entry = entry.content(&answer.content.clone().with_calls(&answer.calls));
                 }
             }
             Err(error) => {

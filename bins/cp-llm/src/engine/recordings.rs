@@ -26,21 +26,14 @@ pub(crate) struct Recordings {
 }
 
 /// The use of a file of recordings.
-#[derive(Clone, Copy)]
-enum Use {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
     /// Every request is sent, and its answer added.
     Record,
     /// A request without a recording is an error. Equal requests get their answers in order; the last one repeats.
     Replay,
     /// A request without a recording is sent, and its answer added. The last of several answers counts.
     Cache,
-}
-
-/// What is recorded of a request.
-pub(super) enum Found {
-    Answer(Box<Message>),
-    /// Nothing. The request may be sent while the claim is held.
-    Nothing(Option<Claim>),
 }
 
 /// The exclusive right to ask for an answer. Other threads and processes that need the same answer wait. The lock file
@@ -76,37 +69,29 @@ struct Recording<'a> {
 }
 
 impl Recordings {
-    /// Opens a file that answers are added to, and creates it if it is absent.
-    pub(crate) fn record(path: &Path) -> Result<Self> {
-        Ok(Self { path: path.to_owned(), file: open_for_append(path)?, purpose: Use::Record, index: Mutex::default() })
-    }
-
-    /// Opens a file that answers are taken from. Each of its lines must be a recording.
-    pub(crate) fn replay(path: &Path) -> Result<Self> {
-        let file = given::seekable(path).map_err(Error::fatal)?;
+    /// Opens a file, and creates one that answers are added to. Each line of a replay must be a recording.
+    pub(crate) fn open(path: &Path, purpose: Use, warn: &dyn Fn(&str)) -> Result<Self> {
+        let is_replay = purpose == Use::Replay;
+        let file = if is_replay { given::seekable(path).map_err(Error::fatal)? } else { open_for_append(path)? };
         let mut index = Index::default();
-        index.update(&file, |number, e| {
-            Err(Error::config(format!("not a recording: {e}")).at_line(number).in_file(path).fatal())
-        })?;
-        Ok(Self { path: path.to_owned(), file, purpose: Use::Replay, index: Mutex::new(index) })
-    }
-
-    /// Opens a file that answers are taken from and added to, and creates it if it is absent.
-    pub(crate) fn cache(path: &Path, warn: &dyn Fn(&str)) -> Result<Self> {
-        let (file, mut index) = (open_for_append(path)?, Index::default());
-        index.update(&file, |_, _| Ok(()))?;
+        if purpose != Use::Record {
+            index.update(&file, |number, e| {
+                let error = || Error::config(format!("not a recording: {e}")).at_line(number).in_file(path).fatal();
+                if is_replay { Err(error()) } else { Ok(()) }
+            })?;
+        }
         if index.skipped > 0 && index.offsets.is_empty() {
             return Err(Error::config("not a cache: no line of it is a recording").in_file(path).fatal());
         }
         if index.skipped > 0 {
             warn(&format!("{}: skipped lines that are not complete recordings: {}", path.display(), index.skipped));
         }
-        Ok(Self { path: path.to_owned(), file, purpose: Use::Cache, index: Mutex::new(index) })
+        Ok(Self { path: path.to_owned(), file, purpose, index: Mutex::new(index) })
     }
 
     /// True if all answers come from the file.
     pub(crate) fn is_replayed(&self) -> bool {
-        matches!(self.purpose, Use::Replay)
+        self.purpose == Use::Replay
     }
 
     /// The name of this use in the ledger.
@@ -128,27 +113,26 @@ impl Recordings {
     /// The key of a request. That of a cache includes the server, because two servers may have different models of
     /// one name.
     pub(super) fn key(&self, endpoint: &Endpoint, body: &[u8]) -> String {
-        let is_cache = matches!(self.purpose, Use::Cache);
-        let scope = if is_cache { format!("{}\n", endpoint.cache_scope()) } else { String::new() };
+        let scope = if self.purpose == Use::Cache { format!("{}\n", endpoint.cache_scope()) } else { String::new() };
         keys::hash(&[scope.as_bytes(), endpoint.api.name().as_bytes(), b"\n", body].concat())
     }
 
-    /// Finds the answer to a request. Fails if a replay has none.
-    pub(super) fn find(&self, key: &str) -> Result<Found> {
-        let claim = match (&self.purpose, self.recorded(key)?) {
-            (_, Some(answer)) => return Ok(Found::Answer(Box::new(answer))),
+    /// Finds the answer to a request, or a claim to ask for it. Fails if a replay has none.
+    pub(super) fn find(&self, key: &str) -> Result<Result<Message, Option<Claim>>> {
+        let claim = match (self.purpose, self.recorded(key)?) {
+            (_, Some(answer)) => return Ok(Ok(answer)),
             (Use::Record, None) => None,
             (Use::Replay, None) => return Err(self.miss(key)),
             (Use::Cache, None) => Some(Claim::of(&self.path, key)?),
         };
         // Another process may have got the answer during the wait for the claim.
-        Ok(self.recorded(key)?.map_or(Found::Nothing(claim), |answer| Found::Answer(Box::new(answer))))
+        Ok(self.recorded(key)?.ok_or(claim))
     }
 
     /// The recorded answer. A line that is no longer at its offset is a miss.
     fn recorded(&self, key: &str) -> Result<Option<Message>> {
         let mut index = self.index();
-        if matches!(self.purpose, Use::Cache) {
+        if self.purpose == Use::Cache {
             index.update(&self.file, |_, _| Ok(()))?;
         }
         let offset = index.offsets.get_mut(key).and_then(|all| match self.purpose {

@@ -70,11 +70,10 @@ impl Work {
 
     /// Makes the message for an answer, with the members that the prompt passes on.
     pub(super) fn message(&self, answer: Answer, usage: Usage, this: &Attempt<'_>) -> Message {
-        let tool_calls = answer.tool_calls();
         let mut message = Message {
             id: answer.id.unwrap_or_default(),
             role: "assistant".to_owned(),
-            tool_calls,
+            tool_calls: answer.calls,
             content: answer.content,
             blocks: answer.blocks,
             input: self.prompt.input().to_vec(),

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::policy::Policy;
-use crate::wire_api::{BatchApi, count_of, shortened, text_of};
+use crate::wire_api::{BatchApi, Request, count_of, shortened, text_of};
 
 /// The time limit of a request about a batch.
 const LIMIT: Duration = Duration::from_mins(10);
@@ -35,26 +35,18 @@ pub(super) struct Client {
     pub endpoint: Arc<Endpoint>,
     pub ready: Ready,
     api: BatchApi,
+    /// The path of a single request.
+    path: String,
 }
 
 /// The state of a batch at its provider.
 pub(super) struct Progress {
     pub job: BatchJob,
-    /// The number of answers, which are paid for.
-    pub answered: u64,
-    /// The number of rows that the results have, by the counts of the provider.
-    pub recorded: u64,
     /// The paths of its results.
     pub results: Vec<String>,
-}
-
-impl Progress {
-    /// The number of rows that the results must have. A provider without counts has a result for each row of a batch
-    /// that succeeded.
-    pub(super) fn recorded(&self) -> u64 {
-        let has_counts = self.job.done > 0 || self.job.status != State::Succeeded;
-        if has_counts { self.recorded } else { self.job.count }
-    }
+    /// The number of rows in the first of them, and in all, as far as the provider counts them. A provider without
+    /// counts has a result for each row of a batch that succeeded.
+    pub recorded: (u64, u64),
 }
 
 impl Client {
@@ -62,9 +54,9 @@ impl Client {
     pub(super) fn of(engine: Engine, endpoint: Arc<Endpoint>) -> Result<Self> {
         let ready = engine.backends.of(&endpoint)?;
         let name = ready.backend.name();
-        let api = match ready.backend.server() {
-            Some(server) => server.api.facts().batch_api,
-            None => (name == "stub").then_some(BatchApi { has_file: false, path: "", console: "" }),
+        let (api, path) = match ready.backend.server() {
+            Some(server) => (server.api.facts().batch_api, server.api.path(&Request::default())),
+            None => ((name == "stub").then_some(BatchApi { has_file: false, path: "", console: "" }), String::new()),
         };
         let Some(api) = api else {
             let error = Error::usage(format!("the backend {name} has no batches")).fatal();
@@ -72,7 +64,7 @@ impl Client {
                 "use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend",
             ));
         };
-        Ok(Self { engine, endpoint, ready, api })
+        Ok(Self { engine, endpoint, ready, api, path })
     }
 
     /// The client that reads the answers of a batch, with the schema of its submission.
@@ -102,60 +94,57 @@ impl Client {
         self.server().map(|server| server.base.as_str())
     }
 
-    /// Appends a request, which has this path if it is sent alone, to those of a batch.
-    pub(super) fn append(&self, requests: &mut Vec<u8>, number: u64, path: &str, body: &[u8]) {
-        let head = match (self.api.has_file, number) {
-            (true, _) => {
-                format!("{{\"custom_id\":\"row-{number}\",\"method\":\"POST\",\"url\":\"/v1{path}\",\"body\":")
-            }
-            (false, 0) => "{\"custom_id\":\"row-0\",\"params\":".to_owned(),
-            (false, _) => format!(",{{\"custom_id\":\"row-{number}\",\"params\":"),
+    /// A request as a line of a batch.
+    pub(super) fn line(&self, number: u64, body: &[u8]) -> Vec<u8> {
+        let head = if self.api.has_file {
+            format!(r#"{{"custom_id":"row-{number}","method":"POST","url":"/v1{}","body":"#, self.path)
+        } else {
+            format!(r#"{{"custom_id":"row-{number}","params":"#)
         };
-        requests.extend([head.as_bytes(), body, b"}\n"].concat());
+        [head.as_bytes(), body, b"}\n"].concat()
     }
 
-    /// Creates the batch at the provider and keeps its id. `path` is that of a single request. The provider may have
-    /// created a batch after a failure, except if the second value is true.
-    pub(super) fn create(&self, batch: &mut Batch, path: &str, requests: &[u8]) -> (Result<()>, bool) {
+    /// Creates the batch of these lines at the provider and keeps its id. The provider may have created a batch after a
+    /// failure, except if the second value is true.
+    pub(super) fn create(&self, batch: &mut Batch, requests: &[Vec<u8>]) -> (Result<()>, bool) {
         let Some(server) = self.server() else {
             return (batch.ask().and_then(|()| batch.created("stub".to_owned())), false);
         };
-        let body = if self.api.has_file {
-            let form = [FORM[0].as_bytes(), requests, FORM[1].as_bytes()].concat();
-            let file = server.post_body("/files", FORM_TYPE, &mut form.as_slice(), None).and_then(|made| id_of(&made));
-            match file {
-                Ok(file) => json!({"input_file_id": file, "endpoint": format!("/v1{path}"),
-                    "completion_window": "24h", "metadata": {"cp_batch": batch.job.job_id}})
-                .to_string()
-                .into_bytes(),
-                // A file without a batch costs nothing.
-                Err(error) => return (Err(error), true),
-            }
-        } else {
-            [b"{\"requests\":[", requests, b"]}"].concat()
+        // A file without a batch costs nothing.
+        let body = match self.body(server, batch, requests).and_then(|body| batch.ask().map(|()| body)) {
+            Ok(body) => body,
+            Err(error) => return (Err(error), true),
         };
-        if let Err(error) = batch.ask() {
-            return (Err(error), true);
-        }
         let mut rest = body.as_slice();
         let made = server.post_body(self.api.path, "application/json", &mut rest, Some(&batch.job.job_id));
         let status = made.as_ref().err().and_then(|error| error.details().get("status")?.as_u64()).unwrap_or(0);
         // An incomplete body was not a complete request.
         let is_certain = !rest.is_empty() || (400..500).contains(&status) && status != 408;
-        (made.and_then(|made| batch.created(id_of(&made)?)), is_certain)
+        (made.and_then(|made| batch.created(id_of(&made, "id")?)), is_certain)
+    }
+
+    /// The body of the request that creates a batch. Its file, if it has one, is uploaded.
+    fn body(&self, server: &Server, batch: &Batch, requests: &[Vec<u8>]) -> Result<Vec<u8>> {
+        if !self.api.has_file {
+            return Ok([b"{\"requests\":[", &*requests.join(&b','), b"]}"].concat());
+        }
+        let form = [FORM[0].as_bytes(), &requests.concat(), FORM[1].as_bytes()].concat();
+        let file = id_of(&server.post_body("/files", FORM_TYPE, &mut form.as_slice(), None)?, "id")?;
+        let (endpoint, metadata) = (format!("/v1{}", self.path), json!({"cp_batch": batch.job.job_id}));
+        let body =
+            json!({"input_file_id": file, "endpoint": endpoint, "completion_window": "24h", "metadata": metadata});
+        Ok(body.to_string().into_bytes())
     }
 
     /// The state of the batch. Fails if it was not submitted completely.
     pub(super) fn progress(&self, batch: &Batch) -> Result<Progress> {
         let path = self.path(batch)?;
         let mut job = batch.job.clone();
-        let Some(server) = self.server() else {
-            (job.status, job.done) = (State::Succeeded, job.count);
-            return Ok(Progress { job, answered: 0, recorded: 0, results: Vec::new() });
-        };
-        let found = server.resource(&path)?;
-        let progress = if self.api.has_file { openai } else { anthropic };
-        Ok(progress(job, &found, &server.base, &path))
+        if let Some(server) = self.server() {
+            return Ok(progress(job, &server.resource(&path)?, &path));
+        }
+        (job.status, job.done) = (State::Succeeded, job.count);
+        Ok(Progress { job, results: Vec::new(), recorded: (0, 0) })
     }
 
     /// Cancels the batch.
@@ -193,83 +182,55 @@ impl Client {
     }
 }
 
-/// The id of a created resource, validated for use in a path.
-fn id_of(value: &Value) -> Result<String> {
-    valid_id(value, "id").ok_or_else(|| Error::new(Code::Server, "the provider's answer has no valid id"))
-}
-
 /// A member that is an id, validated for use in a path.
-fn valid_id(value: &Value, name: &str) -> Option<String> {
-    let is_id = |id: &&str| id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    text_of(value, name).filter(|id| !id.is_empty()).filter(is_id).map(str::to_owned)
+fn id_of(value: &Value, name: &str) -> Result<String> {
+    let is_id =
+        |id: &&str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    let id = text_of(value, name).filter(is_id).map(str::to_owned);
+    id.ok_or_else(|| Error::new(Code::Server, "the provider's answer has no valid id"))
 }
 
-/// The state of a batch at Anthropic. A link to results that is not below the base URL is ignored, because the key is
-/// sent with the request.
-fn anthropic(mut job: BatchJob, found: &Value, base: &str, path: &str) -> Progress {
-    let [answered, errored, cancelled, expired] =
-        ["succeeded", "errored", "canceled", "expired"].map(|name| count_of(found, &format!("/request_counts/{name}")));
-    job.done = answered + errored + cancelled + expired;
-    job.status = match text_of(found, "processing_status") {
-        Some("ended") if cancelled > 0 => State::Cancelled,
-        Some("ended") if answered == 0 && job.done > 0 => State::Failed,
-        Some("ended") => State::Succeeded,
-        _ => State::Running,
-    };
-    let link = text_of(found, "results_url").map(|link| link.strip_prefix(base).unwrap_or(link));
-    let link = link.filter(|link| link.starts_with('/') && !link.starts_with("//")).map(str::to_owned);
-    let results = vec![link.unwrap_or_else(|| format!("{path}/results"))];
-    Progress { answered, recorded: job.done, results, job }
-}
-
-/// The state of a batch at `OpenAI`. A failed row that has no line in the error file costs nothing.
-fn openai(mut job: BatchJob, found: &Value, _: &str, _: &str) -> Progress {
-    let [answered, failed] = ["completed", "failed"].map(|name| count_of(found, &format!("/request_counts/{name}")));
-    job.done = answered + failed;
-    job.status = match text_of(found, "status").unwrap_or_default() {
+/// The state of a batch, in the members of either provider, whose names do not collide. A batch of `OpenAI` has a file
+/// of responses and a file of errors; a failed row without a line in the latter costs nothing.
+fn progress(mut job: BatchJob, found: &Value, path: &str) -> Progress {
+    let count = |names: &[&str]| names.iter().map(|name| count_of(found, &format!("/request_counts/{name}"))).sum();
+    let (completed, cancelled): (u64, u64) = (count(&["completed"]), count(&["canceled"]));
+    let answered = completed + count(&["succeeded"]);
+    job.done = answered + cancelled + count(&["failed", "errored", "expired"]);
+    let state = text_of(found, "processing_status").or_else(|| text_of(found, "status")).unwrap_or_default();
+    job.status = match state {
         "validating" => State::Pending,
-        "completed" if answered == 0 && failed > 0 => State::Failed,
-        "completed" => State::Succeeded,
         "failed" | "expired" => State::Failed,
         "cancelled" => State::Cancelled,
+        "ended" if cancelled > 0 => State::Cancelled,
+        "ended" | "completed" if answered == 0 && job.done > 0 => State::Failed,
+        "ended" | "completed" => State::Succeeded,
         _ => State::Running,
     };
     job.failure = found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened);
     job.untrusted = job.failure.iter().map(|_| "/failure".to_owned()).collect();
-    let files = ["output_file_id", "error_file_id"].into_iter().filter_map(|name| valid_id(found, name));
-    let results = files.map(|file| format!("/files/{file}/content")).collect();
-    Progress { job, answered, recorded: answered, results }
+    let files = ["output_file_id", "error_file_id"].iter().filter_map(|name| id_of(found, name).ok());
+    let (results, first) = match found.get("processing_status") {
+        Some(_) => (vec![format!("{path}/results")], job.done),
+        None => (files.map(|file| format!("/files/{file}/content")).collect(), completed),
+    };
+    let has_counts = job.done > 0 || job.status != State::Succeeded;
+    let recorded = (first, if has_counts { first } else { job.count });
+    Progress { job, results, recorded }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn job() -> BatchJob {
-        BatchJob::default()
-    }
-
-    #[test]
-    fn results_link_outside_base_url_is_ignored() {
-        let path = |link: &str| {
-            anthropic(job(), &json!({"results_url": link}), "https://api.example", "/own").results.remove(0)
-        };
-        assert_eq!(path("https://api.example/v1/r?x=1"), "/v1/r?x=1");
-        assert_eq!(path("/v1/r"), "/v1/r");
-        for elsewhere in ["https://other.example/r", "https://api.example.evil/r", "//other.example/r", "r", ""] {
-            assert_eq!(path(elsewhere), "/own/results", "{elsewhere}");
-        }
-    }
-
     #[test]
     fn provider_states_map_to_states() {
+        let state = |found: &Value| progress(BatchJob::default(), found, "").job;
         let all =
             ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"];
-        let ended = all.map(|status| openai(job(), &json!({"status": status}), "", "").job.is_ended());
+        let ended = all.map(|status| state(&json!({"status": status})).is_ended());
         assert_eq!(ended, [false, false, false, true, true, true, false, true]);
-        let ended = |counts: Value| {
-            anthropic(job(), &json!({"processing_status": "ended", "request_counts": counts}), "", "").job.status
-        };
+        let ended = |counts: Value| state(&json!({"processing_status": "ended", "request_counts": counts})).status;
         assert_eq!(ended(json!({"succeeded": 1, "errored": 2})), State::Succeeded);
         assert_eq!(ended(json!({"errored": 2, "expired": 1})), State::Failed);
         assert_eq!(ended(json!({"succeeded": 1, "canceled": 2})), State::Cancelled);

@@ -1,9 +1,11 @@
-//! The state file of a batch, which only grows: its record and terms, its rows, `null` when the provider is about to be
-//! asked to create it, its id at the provider, and the outcomes of its rows. A file without all its rows was not
-//! completed; a line without its end is not there.
+//! The file of a batch, which only grows, by a fact on each line: its record and terms, its rows, `null` when the
+//! provider is about to be asked to create it, its id at the provider, and the outcomes of its rows. A file without all
+//! its rows was not completed; a line without its end is not there.
+//!
+//! A file is read whole, because the provider limits the size of a batch, and the submission had it in memory too.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,76 +54,51 @@ impl Row {
 /// The outcome of a row: a message, or the members of an error.
 pub(super) type Outcome = std::result::Result<Message, Value>;
 
-/// Encodes a line of a state file.
+/// Encodes a line of the file.
 pub(super) fn line_of(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value).map_err(|e| Error::new(Code::Unknown, e.to_string()).fatal())?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// The complete lines of a state file.
-pub(super) struct Lines {
-    reader: BufReader<File>,
-    line: Vec<u8>,
-    /// The offset of the next line.
-    pub offset: u64,
+/// Parses a line of the file.
+pub(super) fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
+    serde_json::from_slice(line).map_err(|e| Error::config(format!("not a batch: {e}")).fatal())
 }
 
-impl Lines {
-    fn open(path: &Path, offset: u64) -> Result<Self> {
-        let opened = File::open(path).and_then(|mut file| file.seek(SeekFrom::Start(offset)).map(|_| file));
-        Ok(Self { reader: BufReader::new(opened.map_err(failed)?), line: Vec::new(), offset })
-    }
-
-    /// Reads a line. Returns false at the end.
-    fn advance(&mut self) -> Result<bool> {
-        self.line.clear();
-        let length = self.reader.read_until(b'\n', &mut self.line).map_err(failed)?;
-        let is_complete = self.line.ends_with(b"\n");
-        self.offset += if is_complete { length as u64 } else { 0 };
-        Ok(is_complete)
-    }
-
-    /// The next line.
-    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
-        if !self.advance()? {
-            return Ok(None);
-        }
-        serde_json::from_slice(&self.line).map(Some).map_err(|e| Error::config(format!("not a batch: {e}")).fatal())
-    }
-}
-
-/// A batch and its state file.
+/// A batch and its file.
 pub(super) struct Batch {
     pub job: BatchJob,
     pub terms: Terms,
-    pub path: PathBuf,
-    /// The state file. It is locked by those who add to it.
+    path: PathBuf,
+    /// The file. It is locked by those who add to it.
     file: File,
     /// True if the provider was asked to create the batch. Without its id the outcome is unknown.
     pub was_asked: bool,
-    /// The offsets of the rows and of their outcomes.
-    rows: u64,
-    outcomes: u64,
+    /// The complete lines of the file.
+    lines: Vec<Vec<u8>>,
 }
 
 impl Batch {
     /// Locks the batch with this id. If there is none, it is made of this job and its encoded rows.
     pub(super) fn locked(home: &Home, id: &str, new: Option<(BatchJob, Terms, &[u8])>) -> Result<Self> {
-        make_directory(&home.state("batches"))?;
-        let path = path(home, id);
+        let directory = home.state("batches");
+        make_directory(&directory)?;
+        let path = directory.join(format!("{id}.jsonl"));
         let mut file = locked(&path, || {
-            let opened = OpenOptions::new().read(true).append(true).create(new.is_some()).mode(0o600).open(&path);
+            let opened = OpenOptions::new().append(true).create(new.is_some()).mode(0o600).open(&path);
             opened.map_err(|e| Error::io("opening", e).in_file(&path).fatal())
         })?;
-        if let Some(batch) = Self::load(&path, file.try_clone()?)? {
-            return Ok(batch);
+        if let Some((job, terms, rows)) = new
+            && Self::read(&path)?.is_none()
+        {
+            let text = [&line_of(&(job, terms))?, rows].concat();
+            file.set_len(0).and_then(|()| file.write_all(&text)).and_then(|()| file.sync_all()).map_err(failed)?;
         }
-        let Some((job, terms, rows)) = new else { return Err(Error::not_found(format!("no batch has the id {id}"))) };
-        let head = line_of(&(job, terms))?;
-        let written = file.set_len(0).and_then(|()| file.write_all(&head)).and_then(|()| file.write_all(rows));
-        written.and_then(|()| file.sync_all()).map_err(failed)?;
-        Self::load(&path, file)?.ok_or_else(|| Error::config("the batch was not stored").in_file(&path).fatal())
+        let batch = Self::read(&path)?.ok_or_else(|| Error::not_found(format!("no batch has the id {id}")))?;
+        // The incomplete line of a killed process is removed.
+        file.set_len(batch.lines.iter().map(|line| line.len() as u64).sum()).map_err(failed)?;
+        Ok(Self { file, ..batch })
     }
 
     /// Finds a batch by its id or a unique prefix.
@@ -140,37 +117,37 @@ impl Batch {
         Self::locked(home, &Self::find(home, id)?.job.job_id, None)
     }
 
-    /// The batches whose ids begin with a text, the newest first.
+    /// The batches whose ids begin with a text, the newest first, without their lines.
     pub(super) fn all(home: &Home, prefix: &str) -> Result<Vec<Self>> {
         let directory = home.state("batches");
         let entries = match std::fs::read_dir(&directory) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory).fatal())?,
         };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let paths = names
-            .filter(|name| name.starts_with(prefix))
-            .filter_map(|name| name.strip_suffix(".jsonl").map(|id| path(home, id)));
-        let read = paths.map(|path| Self::load(&path, File::open(&path)?).map_err(|e| e.in_file(&path)));
-        let mut all: Vec<Self> = read.filter_map(Result::transpose).collect::<Result<_>>()?;
+        let mut all = Vec::new();
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.strip_suffix(".jsonl").is_some_and(|id| id.starts_with(prefix)) {
+                let batch = Self::read(&path).map_err(|e| e.in_file(&path))?;
+                all.extend(batch.map(|batch| Self { lines: Vec::new(), ..batch }));
+            }
+        }
         all.sort_by(|a, b| (&b.job.created_at, &b.job.job_id).cmp(&(&a.job.created_at, &a.job.job_id)));
         Ok(all)
     }
 
     /// Reads a batch; `None` if it was not completed.
-    fn load(path: &Path, file: File) -> Result<Option<Self>> {
-        let mut lines = Lines::open(path, 0)?;
-        let Some((mut job, terms)) = lines.next::<(BatchJob, Terms)>()? else { return Ok(None) };
-        let rows = lines.offset;
-        for _ in 0..job.count {
-            if !lines.advance()? {
-                return Ok(None);
-            }
-        }
-        let was_asked = lines.next::<()>()?.is_some();
-        job.provider_id = lines.next()?;
-        let (path, outcomes) = (path.to_owned(), lines.offset);
-        Ok(Some(Self { job, terms, path, file, was_asked, rows, outcomes }))
+    fn read(path: &Path) -> Result<Option<Self>> {
+        let (mut file, mut text) = (File::open(path).map_err(failed)?, Vec::new());
+        file.read_to_end(&mut text).map_err(failed)?;
+        let lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+        let lines: Vec<Vec<u8>> = lines.map(<[u8]>::to_vec).collect();
+        let Some(head) = lines.first() else { return Ok(None) };
+        let (mut job, terms): (BatchJob, Terms) = parse(head)?;
+        job.provider_id = lines.get(job.rows() + 2).map(|line| parse(line)).transpose()?;
+        let was_asked = lines.len() > job.rows() + 1;
+        let batch = Self { path: path.to_owned(), file, was_asked, terms, lines, job };
+        Ok(Some(batch).filter(|batch| batch.lines.len() > batch.job.rows()))
     }
 
     /// Notes that the provider is about to be asked to create the batch.
@@ -192,11 +169,6 @@ impl Batch {
         self.file.write_all(&line_of(line)?).map_err(failed)
     }
 
-    /// Removes what follows this offset: the incomplete line of a killed process.
-    pub(super) fn cut(&self, at: u64) -> Result<()> {
-        self.file.set_len(at).map_err(failed)
-    }
-
     pub(super) fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(failed)
     }
@@ -206,30 +178,24 @@ impl Batch {
         std::fs::remove_file(&self.path).map_err(failed)
     }
 
-    /// Its rows, each with its number and its name in the ledger.
-    pub(super) fn rows(&self) -> Result<impl Iterator<Item = Result<(u64, String, Row)>> + use<>> {
-        let (id, mut lines) = (self.job.job_id.clone(), Lines::open(&self.path, self.rows)?);
-        Ok((0..self.job.count).map(move |number| {
-            let row = lines.next()?.ok_or_else(|| Error::config(format!("{id} has no row {number}")).fatal())?;
-            Ok((number, format!("{id}#{number}"), row))
-        }))
+    /// The name of a row in the ledger.
+    pub(super) fn name_of(&self, number: u64) -> String {
+        format!("{}#{number}", self.job.job_id)
     }
 
-    /// The outcomes of its rows so far.
-    pub(super) fn outcomes(&self) -> Result<Lines> {
-        Lines::open(&self.path, self.outcomes)
+    /// Its rows, each with its number and its outcome if it is settled.
+    pub(super) fn rows(&mut self) -> impl Iterator<Item = Result<(u64, Row, Option<Outcome>)>> + use<> {
+        let (lines, count) = (std::mem::take(&mut self.lines), self.job.rows());
+        (0..count).map(move |number| {
+            let outcome = lines.get(count + 3 + number).map(|line| parse(line)).transpose()?;
+            Ok((number as u64, parse(&lines[number + 1])?, outcome))
+        })
     }
-}
-
-/// The state file of a batch.
-pub(super) fn path(home: &Home, id: &str) -> PathBuf {
-    home.state("batches").join(format!("{id}.jsonl"))
 }
 
 fn failed(e: std::io::Error) -> Error {
     Error::io("the state of the batch", e).fatal()
 }
-
 /// The state of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -273,8 +239,6 @@ pub(crate) struct BatchJob {
     pub created_at: String,
     /// The hash of the requests and their prompts.
     pub input_hash: String,
-    /// The file with the prompts.
-    pub file: String,
     /// The error of the whole batch, in the words of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -284,6 +248,11 @@ pub(crate) struct BatchJob {
 }
 
 impl BatchJob {
+    /// The number of requests.
+    fn rows(&self) -> usize {
+        usize::try_from(self.count).unwrap_or(usize::MAX / 2)
+    }
+
     /// True if no more answers will come.
     pub(super) fn is_ended(&self) -> bool {
         !matches!(self.status, State::Pending | State::Running)

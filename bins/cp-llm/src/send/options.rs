@@ -24,7 +24,7 @@ use crate::command_line;
 use crate::engine::Engine;
 use crate::engine::budget::{Budget, BudgetOptions};
 use crate::engine::gate::Gate;
-use crate::engine::recordings::Recordings;
+use crate::engine::recordings::{Recordings, Use};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::policy::Policy;
@@ -268,18 +268,17 @@ impl Direct {
         for file in [record, &self.resume, &self.budget_file, cache.as_ref().unwrap_or(&None)].into_iter().flatten() {
             cp_policy::check_writable(&context.home, file)?;
         }
-        match (record, replay, cache) {
-            (Some(file), ..) => Recordings::record(file).map(Some),
-            (_, Some(file), _) => Recordings::replay(file).map(Some),
-            (.., Some(named)) => {
-                let file = named.clone().unwrap_or_else(|| context.home.state("llm-cache.jsonl"));
-                if named.is_none() {
-                    make_directory(&context.home.path("state"))?;
-                }
-                Recordings::cache(&file, &|message| context.warn(message)).map(Some)
+        let (file, purpose) = match (record, replay, cache) {
+            (Some(file), ..) => (file.clone(), Use::Record),
+            (_, Some(file), _) => (file.clone(), Use::Replay),
+            (.., Some(Some(file))) => (file.clone(), Use::Cache),
+            (.., Some(None)) => {
+                make_directory(&context.home.path("state"))?;
+                (context.home.state("llm-cache.jsonl"), Use::Cache)
             }
-            _ => Ok(None),
-        }
+            _ => return Ok(None),
+        };
+        Recordings::open(&file, purpose, &|message| context.warn(message)).map(Some)
     }
 }
 

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::backend::Destination;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Endpoint, Target};
 use crate::engine::{Engine, Estimate, Work};
@@ -210,11 +209,8 @@ impl DryRun {
         let backend = engine.ready(work)?.backend;
         let body = backend.body(&work.request)?;
         let request = serde_json::from_slice(&body).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-        let (url, headers) = match backend.destination(&work.request) {
-            Some(Destination { url, headers }) => (Some(url), headers),
-            None => (None, Vec::new()),
-        };
-        let headers = headers.into_iter().map(|(name, value)| (name, value.into())).collect();
+        let (url, headers) = backend.destination(&work.request).unzip();
+        let headers = headers.unwrap_or_default().into_iter().map(|(name, value)| (name, value.into())).collect();
         let endpoint = work.target.endpoint.name.clone();
         Ok(Self { backend: backend.name().to_owned(), endpoint, url, headers, request })
     }

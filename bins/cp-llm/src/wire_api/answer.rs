@@ -26,7 +26,7 @@ pub(crate) struct Answer {
     /// The plain view: text and images.
     pub content: Content,
     /// The complete tool calls.
-    pub calls: Vec<Call>,
+    pub calls: Vec<ToolCall>,
     /// All parts of the answer, if the content and the calls are not enough to restore it.
     pub blocks: Vec<Block>,
     /// The stop reason: `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`,
@@ -34,25 +34,6 @@ pub(crate) struct Answer {
     pub stop: String,
     /// The usage without its cost, if the provider reports it.
     pub usage: Option<Usage>,
-}
-
-impl Answer {
-    /// The tool calls as a message has them.
-    pub(crate) fn tool_calls(&self) -> Vec<ToolCall> {
-        let call = |Call { id, name, input }: Call| ToolCall { id, name, input, timeout: None, untrusted: Vec::new() };
-        self.calls.iter().cloned().map(call).collect()
-    }
-}
-
-/// A complete tool call.
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    /// The id, which the result repeats.
-    pub id: String,
-    /// The name of the tool.
-    pub name: String,
-    /// The arguments in the bytes of the model; a string if they are not an object.
-    pub input: Box<RawValue>,
 }
 
 /// A part of an answer.
@@ -70,7 +51,7 @@ pub(crate) enum PartContent {
     Text(String, Vec<Value>),
     /// Reasoning, as far as the provider sends it.
     Thinking(String),
-    Call(Call),
+    Call(ToolCall),
     /// The source of an image.
     Image(Value),
     /// The use of a tool of the provider, by name.
@@ -169,7 +150,7 @@ fn content(parts: &[Part]) -> Result<Content> {
 }
 
 impl Part {
-    fn into_call(self) -> Option<Call> {
+    fn into_call(self) -> Option<ToolCall> {
         if let PartContent::Call(call) = self.content { Some(call) } else { None }
     }
 
@@ -185,7 +166,7 @@ impl Part {
             PartContent::Thinking(text) => kind(&mut body, "thinking", "thinking", text)?,
             PartContent::ServerTool(name) => kind(&mut body, "server_tool", "name", name)?,
             PartContent::Other(name) => kind(&mut body, "other", "name", name)?,
-            PartContent::Call(Call { id, name, input }) => {
+            PartContent::Call(ToolCall { id, name, input, .. }) => {
                 kind(&mut body, "tool_use", "id", id)?;
                 body.set("name", name)?;
                 body.set("input", input)?;

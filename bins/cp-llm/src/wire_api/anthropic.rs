@@ -1,8 +1,7 @@
 //! Anthropic Messages. Blocks of our records have the same shape, so they are sent unchanged.
 
 use cp_common::Result;
-use cp_common::wire::{Origin, Turn, Usage};
-use serde::Serialize;
+use cp_common::wire::{Origin, ToolCall, Turn, Usage};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -10,8 +9,8 @@ use super::answer::complete_arguments;
 use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, exact, object};
 use super::{
-    ApiFacts, BatchApi, Call, Decoder, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of,
-    list, restarted, text_of,
+    ApiFacts, BatchApi, Decoder, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list,
+    restarted, text_of,
 };
 
 /// The version of the API.
@@ -63,7 +62,7 @@ impl WireApi for Anthropic {
         let most = MAX_TOKENS.saturating_add(budget).into();
         body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&most))?;
         body.set_some("system", request.whole_system())?;
-        let messages = request.conversation_turns().map(|turn| Message::of(turn, request, there));
+        let messages = request.conversation_turns().map(|turn| message(turn, request, there));
         body.set("messages", &messages.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?)?;
         body.set_some("tools", request.tools(&request.tools)?)?;
         for (name, value) in output(request) {
@@ -106,38 +105,22 @@ fn output(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, 
     [("output_config", output), ("thinking", thinking)].into_iter().filter(|(_, members)| !members.is_empty())
 }
 
-/// A turn in this API.
-#[derive(Serialize)]
-struct Message<'a> {
-    role: &'a str,
-    content: MessageContent<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum MessageContent<'a> {
-    Text(&'a str),
-    Blocks(Vec<Box<RawValue>>),
-}
-
-impl<'a> Message<'a> {
-    /// Makes the message of a turn; `None` if no block can be sent.
-    fn of(turn: &'a Turn, request: &Request, there: &Origin) -> Result<Option<Self>> {
-        let content = match outgoing(turn, request, there)? {
-            OutgoingContent::Text(text) => MessageContent::Text(text),
-            OutgoingContent::Blocks(blocks) if blocks.is_empty() && !turn.content.is_empty() => return Ok(None),
-            OutgoingContent::Blocks(blocks) => MessageContent::Blocks(
-                blocks
-                    .into_iter()
-                    .map(|block| match block {
-                        Outgoing::Passthrough { raw, .. } => raw.to_owned(),
-                        Outgoing::Plain(block) => block.raw().to_owned(),
-                    })
-                    .collect(),
-            ),
-        };
-        Ok(Some(Self { role: &turn.role, content }))
+/// The message of a turn; `None` if no block can be sent.
+fn message(turn: &Turn, request: &Request, there: &Origin) -> Result<Option<Box<RawValue>>> {
+    let mut body = Body::default();
+    body.set("role", &turn.role)?;
+    match outgoing(turn, request, there)? {
+        OutgoingContent::Text(text) => body.set("content", text)?,
+        OutgoingContent::Blocks(blocks) if blocks.is_empty() && !turn.content.is_empty() => return Ok(None),
+        OutgoingContent::Blocks(blocks) => {
+            let raw = |block: &Outgoing<'_>| match block {
+                Outgoing::Passthrough { raw, .. } => (*raw).to_owned(),
+                Outgoing::Plain(block) => block.raw().to_owned(),
+            };
+            body.set("content", &blocks.iter().map(raw).collect::<Vec<_>>())?;
+        }
     }
+    body.into_raw().map(Some)
 }
 
 /// Updates a usage by a later report. Its counts are totals, and missing counts keep their value.
@@ -209,7 +192,7 @@ impl PartialBlock {
                 let id = text_of_member(&self.members, "id");
                 // The server would refuse arguments that are not an object.
                 let is_plain = has_only(&["type", "id", "name", "input"]) || !input.get().starts_with('{');
-                (PartContent::Call(Call { id, name, input }), is_plain)
+                (PartContent::Call(ToolCall { id, name, input, ..ToolCall::default() }), is_plain)
             }
             _ if kind.ends_with("_use") => (PartContent::ServerTool(name), false),
             _ if kind.ends_with("_result") => (PartContent::ServerTool(kind), false),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cp_common::wire::{Block, Origin, Usage, raw, record};
+use cp_common::wire::{Block, Origin, ToolCall, Usage, raw, record};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -12,8 +12,8 @@ use super::answer::{arguments, fresh_id};
 use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, exact};
 use super::{
-    ApiFacts, Call, Decoder, Media, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list,
-    media, text_of, with_cached, with_function,
+    ApiFacts, Decoder, Media, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list, media,
+    text_of, with_cached, with_function,
 };
 
 pub(crate) struct Gemini;
@@ -202,7 +202,12 @@ impl GeminiDecoder {
             let given = || call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string);
             let input = exact(&piece.bytes, &format!("{pointer}/functionCall/args"));
             let input = arguments(&input.map_or_else(given, |input| input.get().to_owned()));
-            PartContent::Call(Call { id: text_of(call, "id").map_or_else(fresh_id, str::to_owned), name, input })
+            PartContent::Call(ToolCall {
+                id: text_of(call, "id").map_or_else(fresh_id, str::to_owned),
+                name,
+                input,
+                ..ToolCall::default()
+            })
         } else if let Some(text) = text_of(part, "text") {
             text_part(text, is_thought)
         } else if let Some(media) = text_of(&part["inlineData"], "mimeType").filter(|media| media.starts_with("image/"))

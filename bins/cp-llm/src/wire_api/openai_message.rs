@@ -2,11 +2,11 @@
 //! reasoning, and Mistral's content is a list.
 
 use cp_common::Result;
-use cp_common::wire::raw;
+use cp_common::wire::{ToolCall, raw};
 use serde_json::{Map, Value, json};
 
 use super::answer::{complete_arguments, fresh_id};
-use super::{Call, Part, PartContent, Partial, text_of};
+use super::{Part, PartContent, Partial, text_of};
 
 /// Members with reasoning. They are sent back under the same name.
 const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
@@ -301,7 +301,7 @@ impl PartialToolCall {
             let function = with(json!({"name": self.name, "arguments": text}), self.more_of_function);
             with(json!({"id": self.id, "type": "function", "function": function}), self.more)
         });
-        let content = PartContent::Call(Call { id: self.id, name: self.name, input });
+        let content = PartContent::Call(ToolCall { id: self.id, name: self.name, input, ..ToolCall::default() });
         Ok(Some(Part { content, raw: own.map(|own| raw(&own)).transpose()? }))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cp_common::wire::{Origin, ToolSpec, Turn, Usage, raw, record};
+use cp_common::wire::{Origin, ToolCall, ToolSpec, Turn, Usage, raw, record};
 use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::Body;
 use super::openai::{FACTS, is_strict};
 use super::{
-    ApiFacts, Call, Decoder, Media, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
+    ApiFacts, Decoder, Media, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
     count_of, data_url, file_name, media, restarted, text_of, with_cached, with_function,
 };
 
@@ -248,7 +248,12 @@ fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
             let name = text_of(item, "name").unwrap_or_default().to_owned();
             let text = text_of(item, "arguments").unwrap_or_default();
             let Some(input) = complete_arguments(text, at_limit) else { return Ok(None) };
-            PartContent::Call(Call { id: text_of(item, "call_id").unwrap_or_default().to_owned(), name, input })
+            PartContent::Call(ToolCall {
+                id: text_of(item, "call_id").unwrap_or_default().to_owned(),
+                name,
+                input,
+                ..ToolCall::default()
+            })
         }
         "image_generation_call" if item["result"].is_string() => {
             let format = text_of(item, "output_format").unwrap_or("png");
