@@ -1,4 +1,4 @@
-//! The tables of the manual against what the probes and the matrix show.
+//! The tables of SECURITY.md and of the manual against what the probes and the matrix show.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,17 +6,16 @@ use super::bench::{Bench, all, of, policy};
 use super::matrix::ROWS;
 use crate::exec::everyone;
 
-/// The rows of a table of the manual: its cells, without the head.
-fn table(head: &str) -> Vec<Vec<String>> {
-    let page = std::fs::read_to_string(cp_testkit::repository().join("man/cp-exec.1")).unwrap();
-    let (_, rest) = page.split_once(head).unwrap_or_else(|| panic!("no table {head}"));
-    let rows = rest.lines().skip(1).take_while(|line| *line != ".El");
-    let cells = |line: &str| line.trim_start_matches(".It ").split(" Ta ").map(str::to_owned).collect();
-    rows.map(cells).collect()
+/// The rows of a table below its head: each row begins with `begin`, and `between` separates its cells.
+fn table(file: &str, head: &str, begin: &str, between: &str) -> Vec<Vec<String>> {
+    let page = std::fs::read_to_string(cp_testkit::repository().join(file)).unwrap();
+    let (_, rest) = page.split_once(head).unwrap_or_else(|| panic!("{file} has no table {head}"));
+    let rows = rest.lines().skip(1).map_while(|line| line.strip_prefix(begin));
+    rows.map(|row| row.trim_end_matches(" |").split(between).map(str::to_owned).collect()).collect()
 }
 
 #[test]
-fn manual_lists_every_attack_with_its_layers() {
+fn security_page_lists_every_attack_with_its_layers() {
     cp_testkit::needs!("python3");
     let bench = Bench::new(everyone()[0], &policy(""));
     let script = format!("{}\n{}", all(), of("resources"));
@@ -29,20 +28,21 @@ fn manual_lists_every_attack_with_its_layers() {
             .or_default()
             .extend(probe.layers.iter().map(|layer| layer.replace('+', " with ")));
     }
-    let written: BTreeMap<String, BTreeSet<String>> = table(".It Sy Attack Ta Sy Refused by")
-        .into_iter()
-        .map(|row| (row[0].clone(), row[1].split(", ").map(str::to_owned).collect()))
-        .collect();
+    let written: BTreeMap<String, BTreeSet<String>> =
+        table("SECURITY.md", "| attack | refused by |\n|---|---|", "| ", " | ")
+            .into_iter()
+            .map(|row| (row[0].clone(), row[1].split(", ").map(str::to_owned).collect()))
+            .collect();
     assert_eq!(found, written);
     assert!(probes.len() >= 280, "{}", probes.len());
 }
 
 #[test]
 fn manual_describes_run_without_each_layer() {
-    let rows = table(".It Sy Layer Ta Sy Recorded in Ta Sy Without it");
+    let rows = table("man/cp-exec.1", ".It Sy Layer Ta Sy Recorded in Ta Sy Without it", ".It ", " Ta ");
     let said = |layer: &str| {
-        let row = rows.iter().find(|row| row[0] == layer).unwrap_or_else(|| panic!("{layer} is not in the table"));
-        row[2].starts_with("nothing runs")
+        let row = rows.iter().find(|row| row[0].split(", ").any(|name| name == layer));
+        row.unwrap_or_else(|| panic!("{layer} is not in the table"))[2].starts_with("nothing runs")
     };
     for (layer, refused) in ROWS.iter().filter(|(layer, _)| *layer != "none") {
         assert_eq!(said(layer), refused.is_some(), "{layer}");
