@@ -11,19 +11,24 @@ mod store;
 mod tests;
 mod tree;
 
-use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
-use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState, FilesChanged};
+use cp_common::output::line_to_stderr;
 use cp_ledger::format::line::Hash;
 use serde::Serialize;
 
-use self::store::Session;
 pub(crate) use self::store::Store;
-use self::tree::{Entry, LARGEST, hash_of, open};
-pub(crate) use self::tree::{Tree, state_of};
+use self::store::{Last, Session};
+use self::tree::{Directory, Entry, LARGEST, each, hash_of, open};
+pub(crate) use self::tree::{Exclude, Tree, state_of};
+use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState, FilesChanged};
 use crate::file_id::FileId;
 use crate::nofollow::Node;
 
@@ -35,16 +40,20 @@ const SHOWN: usize = 1000;
 /// The most paths that are listed because their contents are not kept.
 const NAMED: usize = 20;
 
+/// The time in which a run may wait for its contents to be kept without a word, and the words after it.
+const SILENT: Duration = Duration::from_secs(2);
+const EXPLANATION: &str =
+    "cp-exec: keeping what the command may write, for `cp-exec undo`; only new and changed files take this time";
+
 /// The writable trees before a run.
 pub(crate) struct Baseline<'a> {
     trees: Vec<PathBuf>,
-    exclude: &'a dyn Fn(&Path) -> bool,
+    exclude: &'a Exclude<'a>,
     walk_limit: u64,
     tree: Tree,
     store: &'a Store,
     /// Holds what is kept until the changes are known, or the reason why nothing is kept.
     session: io::Result<Session<'a>>,
-    hashes: HashMap<FileId, Hash>,
     /// Entries that are not kept, such as ignored directories and large files.
     missing: HashSet<Node>,
 }
@@ -65,40 +74,35 @@ pub(crate) struct Changes {
 
 impl<'a> Baseline<'a> {
     /// Walks the trees and keeps the contents of their files.
-    pub(crate) fn capture(
-        trees: &[PathBuf],
-        exclude: &'a dyn Fn(&Path) -> bool,
-        store: &'a Store,
-        walk_limit: u64,
-    ) -> Self {
+    pub(crate) fn capture(trees: &[PathBuf], exclude: &'a Exclude<'a>, store: &'a Store, walk_limit: u64) -> Self {
         let mut trees = trees.to_vec();
         trees.sort();
         trees.dedup_by(|below, above| below.starts_with(above));
-        let tree = Tree::of(&trees, exclude, walk_limit, None);
-        let mut hashes = HashMap::new();
-        let session = store.session().and_then(|mut session| {
+        let mut tree = Tree::of(&trees, exclude, walk_limit, None);
+        let session = store.session().and_then(|session| {
             for root in &trees {
-                hashes.extend(capture(&mut session, root, &tree, LARGEST, false)?.1);
+                capture(&session, root, &mut tree, LARGEST, false)?;
             }
             Ok(session)
         });
-        let missing = tree.entries.values().filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
-        let missing = missing.filter(|entry| !hashes.contains_key(&entry.id)).map(|entry| entry.id.node());
+        let missing = tree.directories.values().flat_map(|directory| &directory.entries).map(|(_, entry)| entry);
+        let missing = missing.filter(|entry| entry.is_ignored || entry.kind == FileKind::File);
         // If nothing is kept, each entry is recorded as it is.
-        let missing = missing.filter(|_| session.is_ok()).collect();
-        Self { trees, exclude, walk_limit, tree, store, session, hashes, missing }
+        let missing = missing.filter(|entry| entry.kept.is_none() && session.is_ok());
+        let missing = missing.map(|entry| entry.id.node()).collect();
+        Self { trees, exclude, walk_limit, tree, store, session, missing }
     }
 
     /// Walks the trees again and lists the changes.
     pub(crate) fn compare(self) -> Changes {
         let mut after = Tree::of(&self.trees, self.exclude, self.walk_limit, Some(&self.tree));
         let mut found = Changes::default();
-        for (path, before) in &self.tree.entries {
-            let now = after.entries.remove(path);
-            self.compared(path, Some(before), now.as_ref(), &mut found);
+        for (path, before) in &self.tree.directories {
+            let now = after.directories.remove(path).unwrap_or_default();
+            self.compared_directory(path, before, &now, &mut found);
         }
-        for (path, now) in &after.entries {
-            self.compared(path, None, Some(now), &mut found);
+        for (path, now) in &after.directories {
+            self.compared_directory(path, &Directory::default(), now, &mut found);
         }
         found.files.files.sort_by(|one, other| one.path.cmp(&other.path));
         for path in after.unseen {
@@ -112,17 +116,20 @@ impl<'a> Baseline<'a> {
         found
     }
 
-    /// Adds the change of one path, if any.
-    fn compared(&self, path: &OsStr, before: Option<&Entry>, now: Option<&Entry>, found: &mut Changes) {
-        let path = Path::new(path);
-        if let (Some(before), Some(now)) = (before, now)
-            && now.kind == FileKind::File
-            && before.id == now.id
-            && self.is_settled(&now.id)
-        {
-            return;
+    /// Adds the changes of the entries of a directory.
+    fn compared_directory(&self, path: &Path, before: &Directory, now: &Directory, found: &mut Changes) {
+        let is_same =
+            |before: &Entry, now: &Entry| now.kind == FileKind::File && before.id == now.id && self.is_settled(&now.id);
+        for (name, before, now) in side_by_side(&before.entries, &now.entries) {
+            if !before.zip(now).is_some_and(|(before, now)| is_same(before, now)) {
+                self.compared(&path.join(name), before, now, found);
+            }
         }
-        let kept = before.and_then(|before| self.kept_of(before));
+    }
+
+    /// Adds the change of one path, if any.
+    fn compared(&self, path: &Path, before: Option<&Entry>, now: Option<&Entry>, found: &mut Changes) {
+        let kept = before.and_then(|before| before.kept.filter(|hash| self.store.has(hash)));
         let (change, after) = match (before, now) {
             (Some(before), Some(now)) => match Self::change(path, (before, kept), now, found) {
                 Some(changed) => changed,
@@ -194,55 +201,74 @@ impl<'a> Baseline<'a> {
         }
         is_moved
     }
-
-    fn kept_of(&self, before: &Entry) -> Option<Hash> {
-        let hash = (before.kind == FileKind::File).then(|| self.hashes.get(&before.id)).flatten()?;
-        self.store.has(hash).then_some(*hash)
-    }
 }
 
-/// Keeps the contents of the files of a tree, up to a size. Returns the name of the manifest, and the hash of each
-/// content. The manifest of a history is not replaced, because a run can be undone with it.
-fn capture(
-    session: &mut Session<'_>,
-    root: &Path,
-    tree: &Tree,
-    largest: u64,
-    is_history: bool,
-) -> io::Result<(String, HashMap<FileId, Hash>)> {
-    let (last, known) = session.last(root)?;
-    let (mut rows, mut hashes) = (Vec::new(), HashMap::new());
-    for (path, entry) in &tree.entries {
-        let path = Path::new(path);
-        let is_kept = entry.kind == FileKind::File && entry.id.size <= largest && !entry.is_ignored;
-        if !is_kept || !path.as_os_str().as_encoded_bytes().starts_with(root.as_os_str().as_encoded_bytes()) {
-            continue;
+/// Two sorted lists of entries, side by side by their names.
+fn side_by_side<'t>(
+    before: &'t [(OsString, Entry)],
+    now: &'t [(OsString, Entry)],
+) -> impl Iterator<Item = (&'t OsStr, Option<&'t Entry>, Option<&'t Entry>)> {
+    let (mut before, mut now) = (before.iter().peekable(), now.iter().peekable());
+    std::iter::from_fn(move || {
+        let order = match (before.peek(), now.peek()) {
+            (Some((one, _)), Some((other, _))) => one.cmp(other),
+            (Some(_), None) => Ordering::Less,
+            (None, _) => Ordering::Greater,
+        };
+        let before = if order == Ordering::Greater { None } else { before.next() };
+        let now = if order == Ordering::Less { None } else { now.next() };
+        let (name, _) = before.or(now)?;
+        Some((name.as_os_str(), before.map(|(_, entry)| entry), now.map(|(_, entry)| entry)))
+    })
+}
+
+/// Keeps the contents of the files of a tree, up to a size, and notes them in its entries. Returns the name of the
+/// manifest. The manifest of a history is not replaced, because a run can be undone with it.
+fn capture(session: &Session<'_>, root: &Path, tree: &mut Tree, largest: u64, is_history: bool) -> io::Result<String> {
+    let Last { name: last, known, rows } = session.last(root)?;
+    let (begun, is_said) = (Instant::now(), AtomicBool::new(false));
+    let directories =
+        tree.directories.iter_mut().filter(|(path, _)| path.starts_with(root) || root.parent() == Some(path));
+    let counted = each(directories.collect(), |(path, directory): (&PathBuf, &mut Directory)| {
+        let (is_below, mut kept, mut new) = (path.starts_with(root), 0, 0);
+        for (name, entry) in &mut directory.entries {
+            let is_meant = entry.kind == FileKind::File && entry.id.size <= largest && !entry.is_ignored;
+            if !is_meant || !is_below && path.join(&name) != root {
+                continue;
+            }
+            entry.kept = known.get(&entry.id).copied();
+            if entry.kept.is_none() {
+                entry.kept = keep(session, &path.join(&name), &entry.id).ok().flatten();
+                new += usize::from(entry.kept.is_some());
+                if begun.elapsed() > SILENT && !is_said.swap(true, Relaxed) {
+                    line_to_stderr(EXPLANATION);
+                }
+            }
+            kept += usize::from(entry.kept.is_some());
         }
-        let hash = known.get(&entry.id).copied();
-        if let Some(hash) = hash.or_else(|| keep(session, path, &entry.id).ok().flatten()) {
-            hashes.insert(entry.id, hash);
-            rows.push((entry.id, hash, path));
-        }
-    }
+        (kept, new)
+    });
+    let (kept, new) = counted.iter().fold((0, 0), |(kept, new), counted| (kept + counted.0, new + counted.1));
     // A file that is gone must not be put back.
-    if hashes == known {
-        return Ok((last, hashes));
+    if new == 0 && kept == rows {
+        return Ok(last);
     }
+    let kept = tree.entries().filter(|(path, _)| path.starts_with(root));
+    let kept = kept.filter_map(|(path, entry)| Some((entry.id, entry.kept?, path)));
     let name = if is_history { session.name(root) } else { last };
-    session.publish(&name, &rows)?;
-    Ok((name, hashes))
+    session.publish(&name, kept)?;
+    Ok(name)
 }
 
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.
-pub(crate) fn keep_history(store: &Store, repository: &Path, tree: &Tree) -> io::Result<(Option<String>, usize)> {
-    let (manifest, hashes) = capture(&mut store.session()?, repository, tree, LARGEST_OF_GIT, true)?;
-    let files = tree.entries.values().filter(|entry| entry.kind == FileKind::File);
-    let lost = files.filter(|entry| !hashes.contains_key(&entry.id)).count();
+pub(crate) fn keep_history(store: &Store, repository: &Path, tree: &mut Tree) -> io::Result<(Option<String>, usize)> {
+    let manifest = capture(&store.session()?, repository, tree, LARGEST_OF_GIT, true)?;
+    let lost = tree.entries().filter(|(_, entry)| entry.kind == FileKind::File && entry.kept.is_none()).count();
     Ok((Some(manifest), lost + tree.unseen.len()))
 }
 
 /// Keeps the content of a file, unless the file changed after the walk or during the copy.
-fn keep(session: &mut Session<'_>, path: &Path, id: &FileId) -> io::Result<Option<Hash>> {
+fn keep(session: &Session<'_>, path: &Path, id: &FileId) -> io::Result<Option<Hash>> {
     let mut file = open(path, id)?;
     let hash = session.keep(&mut file)?;
     Ok(hash.filter(|_| file.metadata().is_ok_and(|meta| FileId::from(&meta) == *id)))

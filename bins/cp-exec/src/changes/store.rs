@@ -16,7 +16,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use cp_common::Result;
 use cp_common::home::{Home, make_directory};
@@ -48,6 +49,8 @@ const SECOND: i64 = 1_000_000_000;
 const HEADER: usize = 40;
 const ROW: usize = 76;
 
+/// A file up to this size is read into memory, because many small ones take less time that way.
+const SMALL: u64 = 64 << 10;
 /// Numbers the manifests and temporary files of this process.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
@@ -104,7 +107,8 @@ impl Store {
             }
         };
         flock(&lock, FlockOperation::LockShared)?;
-        Ok(Session { store: self, _lock: lock, now, size, clones: true })
+        let (size, clones) = (AtomicU64::new(size), AtomicBool::new(true));
+        Ok(Session { store: self, _lock: lock, now, size, clones })
     }
 
     /// Removes the manifests that are not needed or do not fit into `most` bytes, and what none of the others lists.
@@ -165,29 +169,60 @@ pub(crate) struct Session<'a> {
     /// The time of the kernel when the session began, in nanoseconds.
     pub(super) now: i64,
     /// The size of all objects at the last sweep, with what this session added.
-    size: u64,
+    size: AtomicU64,
     /// True if the file system may share blocks between files.
-    clones: bool,
+    clones: AtomicBool,
+}
+
+/// The newest manifest of a tree.
+pub(super) struct Last {
+    /// Its name, or that for the first one.
+    pub name: String,
+    /// The contents that it lists, by files that still have them if their identities are the same.
+    pub known: HashMap<FileId, Hash>,
+    /// The number of files that it lists.
+    pub rows: usize,
 }
 
 impl Session<'_> {
     /// Keeps the content of a regular file. `None` if the store is full.
-    pub(crate) fn keep(&mut self, file: &mut File) -> io::Result<Option<Hash>> {
-        if self.size + file.metadata()?.len() > CAPACITY {
+    pub(crate) fn keep(&self, file: &mut File) -> io::Result<Option<Hash>> {
+        let size = file.metadata()?.len();
+        if self.size.load(Relaxed) + size > CAPACITY {
             let hash = hash_of(file)?;
             return Ok(self.store.has(&hash).then_some(hash));
         }
+        if size <= SMALL {
+            let mut bytes = Vec::new();
+            file.take(SMALL + 1).read_to_end(&mut bytes)?;
+            return self.keep_bytes(&bytes).map(Some);
+        }
         let (temporary, mut made) = self.store.create()?;
         // A file shares the blocks of another one, if the file system supports it.
-        self.clones &= rustix::fs::ioctl_ficlone(&made, &*file).is_ok();
-        let hash = if self.clones { hash_of(File::open(&temporary)?)? } else { copy(file, &mut made)? };
+        let is_clone = self.clones.load(Relaxed) && rustix::fs::ioctl_ficlone(&made, &*file).is_ok();
+        self.clones.store(is_clone, Relaxed);
+        let hash = if is_clone { hash_of(File::open(&temporary)?)? } else { copy(file, &mut made)? };
         let length = made.metadata()?.len();
         if self.store.length(&hash) == Some(length) {
             return fs::remove_file(temporary).map(|()| Some(hash));
         }
         fs::rename(temporary, self.store.object(&hash))?;
-        self.size += length;
+        self.size.fetch_add(length, Relaxed);
         Ok(Some(hash))
+    }
+
+    /// Keeps a short content. Its file appears empty, so one that a kill left short is replaced.
+    fn keep_bytes(&self, bytes: &[u8]) -> io::Result<Hash> {
+        let (hash, length) = (Hash::of(bytes), bytes.len() as u64);
+        if self.store.length(&hash) != Some(length) {
+            let path = self.store.object(&hash);
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.store.write(bytes, &path)?,
+                made => made?.write_all(bytes)?,
+            }
+            self.size.fetch_add(length, Relaxed);
+        }
+        Ok(hash)
     }
 
     /// Keeps a content that a tool is about to replace, even if the store is full. It is on disk on return.
@@ -195,15 +230,14 @@ impl Session<'_> {
         blob::store_as(&self.store.root.join(OBJECTS), hash, bytes)
     }
 
-    /// The newest manifest of a tree and the files that it lists, or the name for its first manifest.
-    pub(super) fn last(&self, tree: &Path) -> io::Result<(String, HashMap<FileId, Hash>)> {
+    pub(super) fn last(&self, tree: &Path) -> io::Result<Last> {
         let tree_hash = Hash::of(tree.as_os_str().as_bytes());
         let is_of_tree = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default();
             name.as_bytes().starts_with(tree_hash.hex().as_bytes())
         };
         let last = paths(&self.store.root.join(TREES))?.into_iter().filter(is_of_tree);
-        let Some(last) = last.max() else { return Ok((self.name(tree), HashMap::new())) };
+        let Some(last) = last.max() else { return Ok(Last { name: self.name(tree), known: HashMap::new(), rows: 0 }) };
         let mut file = File::open(&last)?;
         // A sweep removes the least recently used manifest first, so the time of use is updated.
         touch(&file)?;
@@ -211,8 +245,11 @@ impl Session<'_> {
         file.read_to_end(&mut manifest)?;
         // The identities of an earlier boot may mean other files.
         let current = if manifest.starts_with(&boot_id()) { &manifest[..] } else { &[] };
-        let known = rows(current).filter(|(id, ..)| id.ino != 0).map(|(id, hash, _)| (id, hash)).collect();
-        Ok((last.file_name().unwrap_or_default().to_string_lossy().into_owned(), known))
+        let mut count = 0;
+        let listed = rows(current).inspect(|_| count += 1);
+        let known = listed.filter(|(id, ..)| id.ino != 0).map(|(id, hash, _)| (id, hash)).collect();
+        let name = last.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Last { name, known, rows: count })
     }
 
     /// A name for a new manifest of a tree.
@@ -221,10 +258,10 @@ impl Session<'_> {
     }
 
     /// Writes a manifest of a tree.
-    pub(super) fn publish(&self, name: &str, kept: &[(FileId, Hash, &Path)]) -> io::Result<()> {
+    pub(super) fn publish(&self, name: &str, kept: impl Iterator<Item = (FileId, Hash, PathBuf)>) -> io::Result<()> {
         // An identity that another content could have is omitted from the row.
         let id = |id: FileId| if id.is_settled(self.now) { id } else { FileId { size: id.size, ..FileId::default() } };
-        self.write(TREES, name, kept.iter().flat_map(|(of, hash, path)| row(id(*of), hash, path)))
+        self.write(TREES, name, kept.map(|(of, hash, path)| row(id(of), &hash, &path)))
     }
 
     /// Ends the session. The store keeps these contents, such as those that a run overwrote or removed.
@@ -233,18 +270,19 @@ impl Session<'_> {
             return Ok(());
         }
         let id = |hash| FileId { size: self.store.length(hash).unwrap_or(0), ..FileId::default() };
-        self.write(RUNS, &unique(self.now), kept.iter().flat_map(|hash| row(id(hash), hash, Path::new(""))))
+        self.write(RUNS, &unique(self.now), kept.iter().map(|hash| row(id(hash), hash, Path::new(""))))
     }
 
-    fn write(&self, part: &str, name: &str, rows: impl Iterator<Item = u8>) -> io::Result<()> {
-        let manifest = boot_id().into_iter().chain(rows).collect::<Vec<_>>();
+    fn write(&self, part: &str, name: &str, rows: impl Iterator<Item = Vec<u8>>) -> io::Result<()> {
+        let mut manifest = boot_id().to_vec();
+        rows.for_each(|row| manifest.extend(row));
         self.store.write(&manifest, &self.store.root.join(part).join(name))
     }
 }
 
 /// A name that is used once, in order of time.
 fn unique(now: i64) -> String {
-    format!("{now:020}-{}-{:08}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
+    format!("{now:020}-{}-{:08}", std::process::id(), NUMBER.fetch_add(1, Relaxed))
 }
 
 /// Sets the times of a file to the current time of the kernel, which also stamps changed files, and returns it.

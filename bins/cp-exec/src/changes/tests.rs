@@ -32,7 +32,7 @@ impl Project {
 
     /// The changes of a simulated run.
     fn run(&self, run: impl FnOnce()) -> Changes {
-        let before = Baseline::capture(std::slice::from_ref(&self.root), &|_| false, &self.store, WALK);
+        let before = Baseline::capture(std::slice::from_ref(&self.root), &|_, _| false, &self.store, WALK);
         run();
         before.compare()
     }
@@ -120,7 +120,7 @@ fn compare_excluded_paths_and_repositories_are_skipped() {
     project.write(".git/objects/x", "x");
     let secret = project.write("secret/key", "s");
     project.write("a", "x");
-    let exclude = |path: &Path| path == secret.parent().unwrap();
+    let exclude = |directory: &Path, name: &std::ffi::OsStr| directory.join(name) == secret.parent().unwrap();
     let before = Baseline::capture(std::slice::from_ref(&project.root), &exclude, &project.store, WALK);
     for name in [".git/objects/x", "secret/key", "a"] {
         project.write(name, "other");
@@ -153,7 +153,7 @@ fn sweep_removes_unneeded_and_oldest_objects() {
     let other = project.place.path().join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("o"), "other tree").unwrap();
-    drop(Baseline::capture(std::slice::from_ref(&other), &|_| false, &project.store, WALK).compare());
+    drop(Baseline::capture(std::slice::from_ref(&other), &|_, _| false, &project.store, WALK).compare());
     std::thread::sleep(std::time::Duration::from_millis(20));
     project.run(|| fs::write(&path, "two").unwrap());
     project.run(|| fs::write(&path, "three").unwrap());
@@ -176,7 +176,7 @@ fn sweep_removes_unneeded_and_oldest_objects() {
 fn open_run_keeps_what_it_needs_from_captures_and_sweeps() {
     let project = Project::new();
     let path = project.write("a", "one");
-    let capture = || Baseline::capture(std::slice::from_ref(&project.root), &|_| false, &project.store, WALK);
+    let capture = || Baseline::capture(std::slice::from_ref(&project.root), &|_, _| false, &project.store, WALK);
     let run = capture();
     fs::write(&path, "two").unwrap();
     drop(capture().compare());

@@ -1,15 +1,19 @@
 //! The walk through writable trees. Links are not followed; `.git`, other file systems and entries that git ignores are
 //! not entered.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use crate::exec_result::{FileKind, FileState};
 use cp_ledger::format::line::Hash;
@@ -34,6 +38,8 @@ pub(super) struct Entry {
     pub target: Option<OsString>,
     /// True if git ignores the entry.
     pub is_ignored: bool,
+    /// The hash of the content, if it is kept.
+    pub kept: Option<Hash>,
 }
 
 impl Entry {
@@ -69,130 +75,189 @@ impl Entry {
             FileType::Symlink => FileKind::Link,
             _ => FileKind::Other,
         };
-        Self { kind, id: FileId::from(stat), mode: stat.st_mode & 0o7777, target: None, is_ignored: false }
+        Self { kind, id: FileId::from(stat), mode: stat.st_mode & 0o7777, target: None, is_ignored: false, kept: None }
     }
 }
 
-/// The entries of some trees.
+/// The directories of some trees.
 #[derive(Default)]
 pub(crate) struct Tree {
-    /// Entries by path in byte order, so a directory comes before its content.
-    pub(super) entries: BTreeMap<OsString, Entry>,
-    /// The ignore rules of each directory.
-    ignored: HashMap<PathBuf, Ignored>,
+    /// Those that were read, by path, so that a directory comes before those in it.
+    pub(super) directories: BTreeMap<PathBuf, Directory>,
     /// Directories that were not entered, although a run may have changed something in them.
     pub(super) unseen: Vec<PathBuf>,
+}
+
+/// A directory that was read.
+#[derive(Default)]
+pub(super) struct Directory {
+    /// The entries by name, in byte order.
+    pub entries: Vec<(OsString, Entry)>,
+    ignored: Ignored,
 }
 
 impl Tree {
     /// Walks some trees, up to `most` entries. If `before` is given, its ignore rules apply, because a run may change
     /// the patterns.
-    pub(super) fn of(trees: &[PathBuf], exclude: &dyn Fn(&Path) -> bool, most: u64, before: Option<&Self>) -> Self {
-        let (tree, waiting) = (Self::default(), Vec::new());
-        let mut walk = Walk { exclude, left: most, ignores: true, before, tree, waiting };
+    pub(super) fn of(trees: &[PathBuf], exclude: &Exclude<'_>, most: u64, before: Option<&Self>) -> Self {
+        let walk = Walk { exclude, left: AtomicU64::new(most), ignores: true, before };
+        let mut tree = Self::default();
         for root in trees {
-            walk.root(root);
+            walk.root(root, &mut tree);
         }
-        walk.tree
+        tree
     }
 
     /// Walks a repository, where no pattern holds.
-    pub(crate) fn of_git(repository: &Path, exclude: &dyn Fn(&Path) -> bool) -> Self {
-        let (tree, waiting) = (Self::default(), Vec::new());
-        let mut walk = Walk { exclude, left: u64::MAX, ignores: false, before: None, tree, waiting };
-        walk.root(repository);
-        walk.tree
+    pub(crate) fn of_git(repository: &Path, exclude: &Exclude<'_>) -> Self {
+        let walk = Walk { exclude, left: AtomicU64::new(u64::MAX), ignores: false, before: None };
+        let mut tree = Self::default();
+        walk.root(repository, &mut tree);
+        tree
+    }
+
+    /// The entries with their paths.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (PathBuf, &Entry)> {
+        self.directories
+            .iter()
+            .flat_map(|(path, directory)| directory.entries.iter().map(move |(name, entry)| (path.join(name), entry)))
     }
 
     /// The paths of the entries of some kinds.
     pub(crate) fn paths_of(&self, kinds: &[FileKind]) -> impl Iterator<Item = PathBuf> {
-        self.entries.iter().filter(|(_, entry)| kinds.contains(&entry.kind)).map(|(path, _)| path.into())
+        self.entries().filter(|(_, entry)| kinds.contains(&entry.kind)).map(|(path, _)| path)
     }
 
     /// Leaves out the entries whose path is not meant.
     pub(crate) fn retain(&mut self, is_meant: impl Fn(&Path) -> bool) {
-        self.entries.retain(|path, _| is_meant(Path::new(path)));
+        for (path, directory) in &mut self.directories {
+            directory.entries.retain(|(name, _)| is_meant(&path.join(name)));
+        }
     }
 }
 
+/// True for an entry of a directory that a walk leaves out.
+pub(crate) type Exclude<'a> = dyn Fn(&Path, &OsStr) -> bool + Sync + 'a;
+
 struct Walk<'a> {
-    exclude: &'a dyn Fn(&Path) -> bool,
-    left: u64,
+    exclude: &'a Exclude<'a>,
+    /// The number of entries that may still be read.
+    left: AtomicU64,
     /// True if patterns of ignored names hold.
     ignores: bool,
     before: Option<&'a Tree>,
-    tree: Tree,
-    /// Directories that are still to be read, with the ignore rules of the directories above them.
-    waiting: Vec<(PathBuf, Ignored)>,
 }
 
+/// A directory that is still to be read, and the ignore rules of the directories above it.
+type Waiting = (PathBuf, Ignored);
+
 impl Walk<'_> {
-    fn root(&mut self, root: &Path) {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let device = match nofollow::open_with(root, flags) {
+    /// Walks one tree, one level after the other.
+    fn root(&self, root: &Path, tree: &mut Tree) {
+        let device = match nofollow::open_with(root, READ) {
             Ok(directory) => nofollow::node(&directory).map_or(0, |(device, _)| device),
-            Err(Errno::NOTDIR) => return self.file(root),
+            Err(Errno::NOTDIR) => return file(root, tree),
             Err(Errno::NOENT) => return,
-            Err(_) => return self.tree.unseen.push(root.to_owned()),
+            Err(_) => return tree.unseen.push(root.to_owned()),
         };
         let above = if self.ignores { Ignored::above(root) } else { Ignored::default() };
-        self.waiting.push((root.to_owned(), above));
-        let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
-        while let Some((path, above)) = self.waiting.pop() {
-            let read = nofollow::open_with(&path, flags)
-                .map_err(io::Error::from)
-                .and_then(|directory| self.read(&path, &directory, &above, device, &mut buffer));
-            if read.is_err() {
-                self.tree.unseen.push(path);
+        let mut waiting = vec![(root.to_owned(), above)];
+        while !waiting.is_empty() {
+            let read = each(waiting, |(path, above)| (self.read(&path, &above), path));
+            waiting = Vec::new();
+            for (read, path) in read {
+                match read {
+                    Ok(directory) => {
+                        waiting.extend(directory.below(&path, device, &mut tree.unseen));
+                        tree.directories.insert(path, directory);
+                    }
+                    Err(_) => tree.unseen.push(path),
+                }
             }
         }
     }
 
-    /// Adds a root that is a file.
-    fn file(&mut self, root: &Path) {
-        if let Ok(entry) = Entry::of_path(root) {
-            self.tree.entries.insert(root.as_os_str().to_owned(), entry);
-        }
-    }
-
-    fn read(
-        &mut self,
-        path: &Path,
-        directory: &OwnedFd,
-        above: &Ignored,
-        device: u64,
-        buffer: &mut [MaybeUninit<u8>],
-    ) -> io::Result<()> {
-        let known = self.before.and_then(|before| before.ignored.get(path));
-        let ignored = known.cloned().or_else(|| self.ignores.then(|| above.within(path))).unwrap_or_default();
-        let mut entries = RawDir::new(directory, buffer);
+    fn read(&self, path: &Path, above: &Ignored) -> io::Result<Directory> {
+        let directory = nofollow::open_with(path, READ)?;
+        let before = self.before.and_then(|before| before.directories.get(path));
+        let ignored = before.map(|before| before.ignored.clone());
+        let ignored = ignored.or_else(|| self.ignores.then(|| above.within(path))).unwrap_or_default();
+        let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
+        let (mut entries, mut found) = (RawDir::new(&directory, &mut buffer), Vec::new());
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." || name == ".git" && self.ignores {
                 continue;
             }
-            let below = path.join(name);
-            if (self.exclude)(&below) {
+            if (self.exclude)(path, name) {
                 continue;
             }
-            self.left = self.left.checked_sub(1).ok_or(io::ErrorKind::QuotaExceeded)?;
             // The entry was removed in the meantime.
-            let Ok(mut entry) = Entry::at(directory, name) else { continue };
-            let is_directory = entry.kind == FileKind::Directory;
-            entry.is_ignored = ignored.contains(&below, is_directory);
-            if is_directory && !entry.is_ignored {
-                if entry.id.dev == device {
-                    self.waiting.push((below.clone(), ignored.clone()));
-                } else {
-                    self.tree.unseen.push(below.clone());
-                }
-            }
-            self.tree.entries.insert(below.into_os_string(), entry);
+            let Ok(mut entry) = Entry::at(&directory, name) else { continue };
+            let same = before.and_then(|before| before.entry(name)).filter(|same| same.kind == entry.kind);
+            entry.is_ignored = match same {
+                Some(same) => same.is_ignored,
+                None => ignored.contains(path, name, entry.kind == FileKind::Directory),
+            };
+            found.push((name.to_owned(), entry));
         }
-        self.tree.ignored.insert(path.to_owned(), ignored);
-        Ok(())
+        let count = found.len() as u64;
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count));
+        left.map_err(|_| io::ErrorKind::QuotaExceeded)?;
+        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        Ok(Directory { entries: found, ignored })
     }
+}
+
+impl Directory {
+    fn entry(&self, name: &OsStr) -> Option<&Entry> {
+        let at = self.entries.binary_search_by(|(known, _)| known.as_os_str().cmp(name)).ok()?;
+        Some(&self.entries[at].1)
+    }
+
+    /// The directories in it that are entered; those of other file systems are not.
+    fn below(&self, path: &Path, device: u64, unseen: &mut Vec<PathBuf>) -> Vec<Waiting> {
+        let directories =
+            self.entries.iter().filter(|(_, entry)| entry.kind == FileKind::Directory && !entry.is_ignored);
+        let (own, other): (Vec<_>, Vec<_>) = directories.partition(|(_, entry)| entry.id.dev == device);
+        unseen.extend(other.into_iter().map(|(name, _)| path.join(name)));
+        own.into_iter().map(|(name, _)| (path.join(name), self.ignored.clone())).collect()
+    }
+}
+
+const READ: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
+
+/// Adds a root that is a file.
+fn file(root: &Path, tree: &mut Tree) {
+    if let (Ok(entry), Some(parent), Some(name)) = (Entry::of_path(root), root.parent(), root.file_name()) {
+        let entries = &mut tree.directories.entry(parent.to_owned()).or_default().entries;
+        entries.push((name.to_owned(), entry));
+        entries.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    }
+}
+
+/// The fewest items for which threads are worth their start.
+const FEWEST: usize = 64;
+
+/// Does the same with each item, on all processors. The results are in the order of the items.
+pub(super) fn each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    if items.len() < FEWEST || threads == 1 {
+        return items.into_iter().map(work).collect();
+    }
+    let size = items.len().div_ceil(threads);
+    let mut items = items.into_iter();
+    let parts =
+        std::iter::from_fn(|| Some(items.by_ref().take(size).collect::<Vec<_>>()).filter(|part| !part.is_empty()));
+    let parts: Vec<Vec<T>> = parts.collect();
+    let work = &work;
+    thread::scope(|scope| {
+        let started = parts.into_iter().map(|part| scope.spawn(move || part.into_iter().map(work).collect::<Vec<R>>()));
+        let started: Vec<_> = started.collect();
+        let ended = started.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        ended.flatten().collect()
+    })
 }
 
 /// Opens a regular file for reading, unless its identity changed.
@@ -263,10 +328,14 @@ impl Ignored {
     }
 
     /// True if git ignores an entry of the directory.
-    pub(crate) fn contains(&self, path: &Path, is_directory: bool) -> bool {
+    fn contains(&self, directory: &Path, name: &OsStr, is_directory: bool) -> bool {
         let mut level = &self.0;
+        if level.is_none() {
+            return false;
+        }
+        let path = directory.join(name);
         while let Some(Level { patterns, above }) = level.as_deref() {
-            match patterns.matched(path, is_directory) {
+            match patterns.matched(&path, is_directory) {
                 Match::None => level = &above.0,
                 Match::Ignore(_) => return true,
                 Match::Whitelist(_) => return false,

@@ -14,6 +14,7 @@ mod settings;
 mod unchanged;
 mod watch;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
@@ -143,7 +144,7 @@ impl Repository {
         self.known.there.extend(lock_files(&tree).chain(states));
         tree.retain(|path| history::is_history(self, path));
         self.known.references = odd_references(&self.path, &tree);
-        let kept = keep_history(store, &self.path, &tree);
+        let kept = keep_history(store, &self.path, &mut tree);
         let failed = kept.as_ref().err().map(|e| format!("its history is not kept: {e}"));
         let (manifest, lost) = kept.unwrap_or_default();
         self.known.snapshot = manifest.map(|manifest| Snapshot { repository: self.path.clone(), manifest });
@@ -227,12 +228,9 @@ pub(crate) fn is_harmless_link(file: &Path, repositories: &[Repository]) -> bool
 
 /// Walks a repository. Without `objects`, the many fan-out directories of objects are not entered.
 fn walked(repository: &Path, objects: bool) -> Tree {
-    let is_fan_out = |path: &Path| {
-        path.parent().is_some_and(|parent| parent.ends_with("objects"))
-            && path.file_name().is_some_and(|name| name.len() == 2)
-    };
-    let own = repository.join(KEEP);
-    Tree::of_git(repository, &|path| path == own || !objects && is_fan_out(path))
+    let is_own = |directory: &Path, name: &OsStr| name == KEEP && directory == repository;
+    let is_fan_out = |directory: &Path, name: &OsStr| name.len() == 2 && directory.ends_with("objects");
+    Tree::of_git(repository, &|directory, name| is_own(directory, name) || !objects && is_fan_out(directory, name))
 }
 
 /// Links, pipes and other special files.

@@ -17,6 +17,7 @@ mod supervise;
 mod terminal;
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -123,7 +124,8 @@ impl Prepared {
         let view = &self.ruling.plan.view;
         let hidden: HashSet<&Path> = view.of(Operation::Hidden).map(PathBuf::as_path).collect();
         let walk = policy.loaded.settings.paths.walk;
-        let exclude = |path: &Path| hidden.contains(path);
+        let names: HashSet<&OsStr> = hidden.iter().filter_map(|path| path.file_name()).collect();
+        let exclude = |directory: &Path, name: &OsStr| names.contains(name) && hidden.contains(&*directory.join(name));
         let recorded: Vec<PathBuf> =
             view.of(Operation::Write).filter(|path| !view.state.contains(path)).cloned().collect();
         let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, &exclude, &store, walk));

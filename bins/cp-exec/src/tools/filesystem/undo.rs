@@ -186,7 +186,7 @@ impl Undo {
     /// Keeps the contents that this undo removes in the store.
     fn keep(&self) -> Result<()> {
         let failed = |e: std::io::Error| Error::io("cannot keep what the run wrote", e);
-        let mut session = self.store.session().map_err(failed)?;
+        let session = self.store.session().map_err(failed)?;
         let mut kept = Vec::new();
         for step in &self.steps {
             let [before, after] = [&step.before, &step.after].map(|state| hash_of(state.as_ref()));
