@@ -165,13 +165,7 @@ impl Engine {
         // This process stops a late tool; the limit of cp-exec applies if this process is killed.
         let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
         let renamed = ToolCall { name: tool.name_in_executor(), timeout, untrusted: Vec::new(), ..call.clone() };
-        let executor = self.parts.executor(&tool.origin);
-        match tool.origin {
-            Origin::Mcp { .. } => executor.start(&renamed, None, context)?,
-            Origin::Builtin | Origin::Executable { .. } => {
-                self.run.steps.shared(|lock| executor.start(&renamed, lock, context))?;
-            }
-        }
+        self.parts.executor(&tool.origin).start(&renamed, &self.run.steps, context)?;
         let limit = tool.hints.timeout.map(Duration::from_secs_f64);
         let limit = [limit, self.run.time_left()?].into_iter().flatten().min();
         let executor = self.parts.executor(&tool.origin);

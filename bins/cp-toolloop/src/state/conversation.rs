@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use cp_common::wire::{Approval, Content, Grant, Message, Prompt, Scope, ToolCall, ToolResult, Turn};
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, json};
+use cp_ledger::format::line::Hash;
 
 use crate::state::plan::{Limits, Plan, RunFiles};
-use crate::state::repeats::Repeats;
 use crate::state::step::{Decision, Step};
 use crate::state::step_log;
 use crate::state::tally::Tally;
@@ -60,7 +60,7 @@ impl Call {
 }
 
 /// The state of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Conversation {
     /// The next prompt: all turns so far. Its history has the turns that an earlier message has had as its input or
     /// was.
@@ -83,17 +83,7 @@ pub(crate) struct Conversation {
 impl Conversation {
     /// A new conversation.
     pub(crate) fn new(plan: &Plan) -> Self {
-        Self {
-            prompt: plan.prompt.clone(),
-            limits: plan.limits,
-            tally: Tally::default(),
-            calls: Vec::new(),
-            returned: Vec::new(),
-            answer: None,
-            always: Vec::new(),
-            unshown: Vec::new(),
-            repeats: Repeats::default(),
-        }
+        Self { prompt: plan.prompt.clone(), limits: plan.limits, ..Self::default() }
     }
 
     /// The conversation after these steps, and its plan.
@@ -224,4 +214,72 @@ pub(crate) fn with_unique_ids(mut message: Message) -> Message {
     }
     message.content = message.turn().content;
     message
+}
+
+/// The failed call that was made last, and how many times in a row.
+///
+/// Only failures count, because a successful call may be repeated to wait for a change. A failed call may also be
+/// repeated after another call, which may have removed the cause.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repeats {
+    last: Option<Hash>,
+    times: u64,
+}
+
+impl Repeats {
+    /// Counts a call and its result. Returns a warning for the model if the same call failed with the same exit status
+    /// before; its output may differ in a time or the name of a file.
+    pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> Option<String> {
+        let mut arguments = Vec::new();
+        if json::normalize(call.input.get().as_bytes(), &mut arguments).is_err() {
+            arguments = call.input.get().as_bytes().to_vec();
+        }
+        let head = format!("{}\n{:?}\n", call.name, result.exit_code);
+        let failure = result.is_error.then(|| Hash::of(&[head.as_bytes(), &arguments].concat()));
+        if failure.is_none() || failure != self.last {
+            *self = Self { last: failure, times: 1 };
+            return None;
+        }
+        self.times += 1;
+        Some(format!(
+            "\n\n[This same call was made {} times in a row and failed each time. Do something else.]",
+            self.times
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    fn call(input: &str) -> ToolCall {
+        let input = RawValue::from_string(input.to_owned()).unwrap();
+        ToolCall { id: "1".into(), name: "t".into(), input, timeout: None, untrusted: Vec::new() }
+    }
+
+    fn result(content: &str, exit_code: i32) -> ToolResult {
+        ToolResult {
+            content: content.into(),
+            is_error: exit_code != 0,
+            exit_code: Some(exit_code),
+            ..ToolResult::default()
+        }
+    }
+
+    #[test]
+    fn repeated_failure_is_detected_and_other_calls_are_not() {
+        let mut repeats = Repeats::default();
+        let (one, two) = (call(r#"{"a":1}"#), call(r#"{"a":2}"#));
+        assert!(repeats.note(&one, &result("no", 1)).is_none());
+        assert!(repeats.note(&two, &result("no", 1)).is_none());
+        assert!(repeats.note(&one, &result("no", 1)).is_none(), "another call was between them");
+        assert!(repeats.note(&call(r#"{ "a": 1 }"#), &result("no", 1)).unwrap().contains("2 times in a row"));
+        assert!(repeats.note(&one, &result("no, at 12:01", 1)).unwrap().contains("3 times in a row"));
+        assert!(repeats.note(&one, &result("no", 2)).is_none(), "another exit status");
+        for _ in 0..5 {
+            assert!(repeats.note(&one, &result("yes", 0)).is_none());
+        }
+        assert!(repeats.note(&one, &result("no", 2)).is_none(), "a good answer was between them");
+    }
 }

@@ -115,7 +115,7 @@ fn name_of(program: &str) -> &str {
 }
 
 /// The limits of a run, as options and in its plan.
-#[derive(Clone, Copy, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Limits {
     /// The most turns of the model (default: 20)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
