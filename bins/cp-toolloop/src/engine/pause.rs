@@ -28,7 +28,7 @@ impl Engine {
         let plan = &self.run.plan;
         let (action, program) = match &tool.origin {
             Origin::Builtin => (Action::Tool, None),
-            Origin::Executable { sha256, .. } => (Action::Tool, Some(sha256.clone())),
+            Origin::Executable(file) => (Action::Tool, Some(file.sha256.clone())),
             Origin::Mcp { .. } => (Action::Server, None),
         };
         let shown = Shown {

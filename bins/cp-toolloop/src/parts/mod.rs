@@ -38,7 +38,7 @@ impl Parts {
     pub(crate) fn executor(&mut self, origin: &Origin) -> &mut Executor {
         match origin {
             Origin::Mcp { .. } => &mut self.servers,
-            Origin::Builtin | Origin::Executable { .. } => &mut self.tools,
+            Origin::Builtin | Origin::Executable(_) => &mut self.tools,
         }
     }
 

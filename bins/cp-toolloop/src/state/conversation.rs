@@ -7,9 +7,8 @@ use cp_common::wire::{Approval, Content, Grant, Message, Prompt, Scope, ToolCall
 use cp_common::{Code, Error, Result, json};
 use cp_ledger::format::line::Hash;
 
-use crate::state::plan::{Limits, Plan, RunFiles};
+use crate::state::plan::{Limits, Plan};
 use crate::state::step::{Decision, Step};
-use crate::state::step_log;
 use crate::state::tally::Tally;
 
 /// A call of the last message.
@@ -35,11 +34,6 @@ pub(crate) const OURS: &str = "cp-toolloop";
 pub(crate) const UNFINISHED: &str = "unfinished";
 
 impl Call {
-    /// True if a request by this rule waits for an answer.
-    pub(crate) fn is_asked_about(&self, rule: &str) -> bool {
-        self.is_asked && self.approval.as_ref().is_some_and(|approval| approval.shown.rule == rule)
-    }
-
     /// True if this program requests an approval, and not the executor of the call.
     pub(crate) fn is_asked_here(approval: &Approval) -> bool {
         approval.asked_by.program == OURS || approval.shown.rule == UNFINISHED
@@ -52,10 +46,6 @@ impl Call {
             Some(Decision::Approved(grant)) => Some((grant, approval)),
             _ => None,
         }
-    }
-
-    fn of(asked: &ToolCall) -> Self {
-        Self { asked: asked.clone(), ..Self::default() }
     }
 }
 
@@ -81,27 +71,17 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// A new conversation.
-    pub(crate) fn new(plan: &Plan) -> Self {
-        Self { prompt: plan.prompt.clone(), limits: plan.limits, ..Self::default() }
-    }
-
     /// The conversation after these steps, and its plan.
     pub(crate) fn of_steps(steps: Vec<Step>) -> Result<(Plan, Self)> {
         let mut steps = steps.into_iter();
         let Some(Step::Plan(plan, _)) = steps.next() else {
             return Err(Error::new(Code::Integrity, "the run's state does not begin with its plan"));
         };
-        let mut conversation = Self::new(&plan);
+        let mut conversation = Self { prompt: plan.prompt.clone(), limits: plan.limits, ..Self::default() };
         for step in steps {
             conversation.take(step)?;
         }
         Ok((*plan, conversation))
-    }
-
-    /// The conversation of a stored run, which may be active.
-    pub(crate) fn stored(files: &RunFiles) -> Result<Self> {
-        Self::of_steps(step_log::peek(files)?).map(|(_, conversation)| conversation)
     }
 
     /// Applies a step.
@@ -141,7 +121,8 @@ impl Conversation {
             }
             Step::Shown => self.unshown.clear(),
             Step::Finished(at, result) => {
-                self.tally.returned(result.is_error);
+                self.tally.tool_calls += 1;
+                self.tally.tool_errors += u64::from(result.is_error);
                 let call = self.call(at)?;
                 call.result = Some((*result).clone());
                 let asked = call.asked.clone();
@@ -178,7 +159,7 @@ impl Conversation {
         self.tally.answered(&message.usage);
         self.prompt.messages.push(message.turn());
         self.prompt.history = self.prompt.messages.len();
-        self.calls = message.tool_calls.iter().map(Call::of).collect();
+        self.calls = message.tool_calls.iter().map(|asked| Call { asked: asked.clone(), ..Call::default() }).collect();
         self.answer = self.calls.is_empty().then(|| (*message).clone());
         self.unshown.push(Step::Message(message));
     }

@@ -84,13 +84,7 @@ impl ModelCommand {
     /// The program that gets prompts: the command itself, or the command in the arguments of a loop backend.
     pub(crate) fn asking(&self) -> Option<&str> {
         let (first, rest) = self.argv.split_first()?;
-        let asking = if !self.drives {
-            Some(first)
-        } else if takes_command(first) {
-            rest.first()
-        } else {
-            None
-        };
+        let asking = if self.drives { rest.first().filter(|_| takes_command(first)) } else { Some(first) };
         asking.map(String::as_str)
     }
 }

@@ -34,12 +34,6 @@ impl Tally {
         self.usage += usage;
     }
 
-    /// Adds a result.
-    pub(crate) fn returned(&mut self, is_error: bool) {
-        self.tool_calls += 1;
-        self.tool_errors += u64::from(is_error);
-    }
-
     /// All tokens, of every kind.
     pub(crate) fn tokens(&self) -> u64 {
         self.usage.tokens()

@@ -45,19 +45,15 @@ fn own_name<'a>(names: &'a Names, name: &str) -> Option<&'a str> {
 /// Brings a call into the form of the built-in tool that it means. A call of another tool of the run stays as it is.
 pub(crate) fn canonicalize(call: &mut ToolCall, tools: &[Tool]) {
     let is_builtin = |name: &str| tools.iter().any(|tool| tool.name == name && tool.origin == Origin::Builtin);
-    let is_own = tools.iter().any(|tool| tool.name == call.name);
     let Ok(input) = serde_json::from_str::<Value>(call.input.get()) else { return };
     let patch = run_patch(&input).filter(|_| is_builtin(FILESYSTEM));
-    let (tool, operation) = if patch.is_some() {
-        (FILESYSTEM, Some("edit_file"))
-    } else if is_own {
-        (call.name.as_str(), None)
-    } else if let Some(tool) = own_name(&TABLE.tools, &call.name) {
-        (tool, None)
-    } else if let Some(operation) = own_name(&TABLE.operations, &call.name) {
-        (FILESYSTEM, Some(operation))
-    } else {
-        return;
+    let name = if patch.is_some() { "apply_patch" } else { &*call.name };
+    let is_own = patch.is_none() && tools.iter().any(|tool| tool.name == name);
+    let (tool, operation) = match (own_name(&TABLE.tools, name), own_name(&TABLE.operations, name)) {
+        _ if is_own => (name, None),
+        (Some(tool), _) => (tool, None),
+        (None, Some(operation)) => (FILESYSTEM, Some(operation)),
+        (None, None) => return,
     };
     if !is_builtin(tool) || ![FILESYSTEM, SHELL, BASH].contains(&tool) {
         return;

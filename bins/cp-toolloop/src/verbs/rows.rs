@@ -45,6 +45,7 @@ struct Task {
 /// The active runs, with their outcomes.
 pub(super) struct Rows {
     jobs: Jobs<Task, (Task, Result<()>)>,
+    options: StreamOptions,
     /// True if recordings are kept, because of `--record`.
     keeps: bool,
     /// Each process is stopped before this process exits.
@@ -53,8 +54,8 @@ pub(super) struct Rows {
 
 impl Rows {
     /// A queue with this number of parallel runs.
-    pub(super) fn new(most: usize, keeps: bool) -> Result<Self> {
-        Ok(Self { jobs: Jobs::new(most, work)?, keeps, _effect: signals::effect() })
+    pub(super) fn new(most: usize, keeps: bool, options: StreamOptions) -> Result<Self> {
+        Ok(Self { jobs: Jobs::new(most, work)?, options, keeps, _effect: signals::effect() })
     }
 
     /// A descriptor that becomes readable when a run may have ended.
@@ -86,27 +87,23 @@ impl Rows {
         self.jobs.give(Task { place: context.out.place, files, arguments })
     }
 
-    /// Prints the next run if it has ended; false otherwise.
-    pub(super) fn advance(&mut self, options: StreamOptions, total: &mut Total, context: &mut Context) -> Result<bool> {
-        let Some(worked) = self.jobs.take() else { return Ok(false) };
-        self.settle(worked, options, total, context).map(|()| true)
-    }
-
-    /// Waits for the next run, and prints it; false if there is none.
-    pub(super) fn wait(&mut self, options: StreamOptions, total: &mut Total, context: &mut Context) -> Result<bool> {
-        context.out.flush()?;
-        let Some(worked) = self.jobs.wait()? else { return Ok(false) };
-        self.settle(worked, options, total, context).map(|()| true)
+    /// Prints the next run if it has ended, or if `waits`, when it ends; false if there is none.
+    pub(super) fn next(&mut self, waits: bool, total: &mut Total, context: &mut Context) -> Result<bool> {
+        if waits {
+            context.out.flush()?;
+        }
+        let ended = if waits { self.jobs.wait()? } else { self.jobs.take() };
+        ended.map_or(Ok(false), |ended| self.settle(ended, total, context).map(|()| true))
     }
 
     /// Prints the active runs after an error of the stream: complete, or up to the stop by a signal.
-    pub(super) fn remaining(&mut self, end: &Error, options: StreamOptions, total: &mut Total, context: &mut Context) {
+    pub(super) fn remaining(&mut self, end: &Error, total: &mut Total, context: &mut Context) {
         self.jobs.take_back();
         let rest = self.jobs.drain(if signals::interrupted() { STOP_TIME } else { Duration::MAX });
-        let options = options.without_stop();
+        self.options = self.options.without_stop();
         // A reader that has exited gets no more output.
         for worked in rest.into_iter().filter(|_| !end.is_reader_gone()) {
-            if self.settle(worked, options, total, context).is_err() {
+            if self.settle(worked, total, context).is_err() {
                 return;
             }
         }
@@ -115,7 +112,6 @@ impl Rows {
     fn settle(
         &self,
         (Task { place, files, .. }, outcome): (Task, Result<()>),
-        options: StreamOptions,
         total: &mut Total,
         context: &mut Context,
     ) -> Result<()> {
@@ -128,7 +124,7 @@ impl Rows {
             context.out.place = here;
             return Ok(());
         }
-        filter::settle(place, options, context, |context| {
+        filter::settle(place, self.options, context, |context| {
             show(&files, total, context)?;
             failure.map_or(Ok(()), Err)?;
             context.out.flush()?;

@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::state::conversation::{Call, Conversation};
 use crate::state::ledger::whole;
 use crate::state::plan::RunFiles;
+use crate::state::step_log;
 use crate::state::summary::{Status, Summary, summary};
 
 /// The entry of `runs` in `reference`.
@@ -173,7 +174,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// The calls that wait for approval, without their arguments, which are not redacted in the state file.
 fn pending(files: &RunFiles) -> Result<Vec<Pending>> {
-    let waiting = Conversation::stored(files)?.calls.into_iter().filter(|call| call.result.is_none());
+    let (_, conversation) = Conversation::of_steps(step_log::peek(files)?)?;
+    let waiting = conversation.calls.into_iter().filter(|call| call.result.is_none());
     let pending = |call: Call| Pending { id: call.asked.id, name: call.asked.name, started: call.started };
     Ok(waiting.map(pending).collect())
 }
