@@ -156,7 +156,8 @@ impl Conversation {
     }
 
     fn answered(&mut self, message: Box<Message>) {
-        self.tally.answered(&message.usage);
+        self.tally.billed(&message.usage);
+        self.tally.iterations += 1;
         self.prompt.messages.push(message.turn());
         self.prompt.history = self.prompt.messages.len();
         self.calls = message.tool_calls.iter().map(|asked| Call { asked: asked.clone(), ..Call::default() }).collect();

@@ -94,17 +94,13 @@ pub(crate) fn is_ours(program: &str) -> bool {
     name_of(program).starts_with("cp-")
 }
 
-/// True if a program supports budget files.
-pub(crate) fn keeps_budgets(program: &str) -> bool {
-    name_of(program) == "cp-llm"
-}
-
 /// True if a loop backend takes the model command as its arguments.
 pub(crate) fn takes_command(program: &str) -> bool {
     name_of(program) == "cp-loop-elixir"
 }
 
-fn name_of(program: &str) -> &str {
+/// The name of a program without its directory.
+pub(crate) fn name_of(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 

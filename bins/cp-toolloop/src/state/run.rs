@@ -160,7 +160,7 @@ impl Run {
 
     /// Adds the command that resumes this run to an error.
     pub(crate) fn resumable(&self, error: Error) -> Error {
-        let mut error = error.with("run_id", self.plan.run.as_str());
+        let error = error.with("run_id", self.plan.run.as_str());
         let (code, details) = (error.code(), error.details());
         let line = |name: &str| details.get(name).and_then(|line| line.as_str());
         match (line("resume").filter(|line| line.starts_with("cp-toolloop ")), line("otherwise")) {
@@ -178,14 +178,13 @@ impl Run {
             let (limit, spent) = (amount(&format!("budget_{unit}"))?, amount(&format!("spent_{unit}"))?);
             Some(format!(" --budget-{unit} {}", limit.max(spent) * 2.0))
         });
-        error = error.with("resume", self.resume_line(&raised.into_iter().flatten().collect::<String>()));
-        error
+        error.with("resume", self.resume_line(&raised.into_iter().flatten().collect::<String>()))
     }
 
     /// Fails if a limit is reached, with the command that resumes with a higher limit.
     pub(crate) fn check_limits(&self) -> Result<()> {
         let (tally, limits) = (&self.conversation.tally, &self.conversation.limits);
-        let (turns, tokens, cost) = (tally.iterations, tally.tokens(), tally.usage.cost_usd);
+        let (turns, tokens, cost) = (tally.iterations, tally.usage.tokens(), tally.usage.cost_usd);
         if let Some(limit) = limits.max_iterations.filter(|limit| turns >= *limit) {
             let times = if turns == 1 { "once".to_owned() } else { format!("{turns} times") };
             let next = format!(" --max-iterations {}", limit.saturating_mul(2));
@@ -214,11 +213,8 @@ impl Run {
 
     /// The remaining time of the run; `None` without a deadline.
     pub(crate) fn time_left(&self) -> Result<Option<Duration>> {
-        let Some(deadline) = self.deadline else { return Ok(None) };
-        match deadline.checked_duration_since(Instant::now()) {
-            Some(left) if !left.is_zero() => Ok(Some(left)),
-            _ => Err(self.out_of_time()),
-        }
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) { Err(self.out_of_time()) } else { Ok(left) }
     }
 
     /// The error of a run whose deadline has passed.

@@ -95,9 +95,7 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
         members.retain(|name, _| name != "arguments" && name != "tool");
         members.extend(nested);
     }
-    if operation.is_none() && !members.contains_key("operation") {
-        members.remove("command").map(|command| members.insert("operation".to_owned(), command));
-    }
+    rename(&mut members, "file");
     let given = members.get("operation").and_then(Value::as_str).map(str::to_owned);
     let known = operation.or_else(|| own_name(&TABLE.operations, given.as_deref()?)).unwrap_or_default();
     if !known.is_empty() {
@@ -113,9 +111,12 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
     }
     // Other programs count lines where this one counts bytes.
     let group = if is_foreign && known == "read_file" { "read_file of others" } else { known };
-    rename(&mut members, &[group, "file"]);
+    rename(&mut members, group);
     let edits = members.get_mut("edits").and_then(Value::as_array_mut).into_iter().flatten();
-    edits.filter_map(Value::as_object_mut).for_each(|edit| rename(edit, &["edit_file", "file"]));
+    for edit in edits.filter_map(Value::as_object_mut) {
+        rename(edit, "file");
+        rename(edit, "edit_file");
+    }
     if is_foreign && known == "write_file" && given.is_none() {
         members.entry("mode").or_insert("overwrite".into());
     }
@@ -128,7 +129,7 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
 
 /// The arguments of `shell` and `bash`.
 fn command_members(mut members: Map<String, Value>) -> Map<String, Value> {
-    rename(&mut members, &["command"]);
+    rename(&mut members, "command");
     if let Some(words @ Value::Array(_)) = members.get("command").cloned() {
         members.remove("command");
         members.insert("argv".to_owned(), words);
@@ -139,13 +140,12 @@ fn command_members(mut members: Map<String, Value>) -> Map<String, Value> {
     members
 }
 
-/// Renames the arguments of these groups, unless the argument exists, and removes those without effect.
-fn rename(members: &mut Map<String, Value>, groups: &[&str]) {
+/// Renames the arguments of this group, unless the argument exists, and removes those without effect.
+fn rename(members: &mut Map<String, Value>, group: &str) {
     members.retain(|name, _| !TABLE.ignored.contains(name));
+    let Some(names) = TABLE.arguments.get(group) else { return };
     for name in members.keys().cloned().collect::<Vec<_>>() {
-        let own =
-            groups.iter().filter_map(|group| TABLE.arguments.get(*group)).find_map(|names| own_name(names, &name));
-        if let Some(own) = own.filter(|own| !members.contains_key(*own))
+        if let Some(own) = own_name(names, &name).filter(|own| !members.contains_key(*own))
             && let Some(value) = members.remove(&name)
         {
             members.insert(own.to_owned(), value);

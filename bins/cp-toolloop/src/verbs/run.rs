@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::engine::print::{Event, play};
 use crate::parts::executor::Executor;
 use crate::parts::{Approver, Parts};
-use crate::state::plan::{self, Limits, ModelCommand, Plan, RunFiles, keeps_budgets};
+use crate::state::plan::{self, Limits, ModelCommand, Plan, RunFiles, name_of};
 use crate::state::run::Run;
 use crate::state::step::Step;
 use crate::state::step_log;
@@ -242,7 +242,7 @@ impl Runs<'_> {
 impl Ready {
     fn of(args: &Args, context: &Context) -> Result<Self> {
         let model = args.model.command(context)?;
-        if args.budget_file.is_some() && !model.asking().is_some_and(keeps_budgets) {
+        if args.budget_file.is_some() && !model.asking().is_some_and(|program| name_of(program) == "cp-llm") {
             return Err(
                 Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
             );
