@@ -8,14 +8,6 @@ fn names(page: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn built_in_tools_are_listed_with_bash_last() {
-    let ran = ToolLoop::new().run(&["tools"]);
-    assert_eq!(names(&ran.closing()), ["filesystem", "system", "shell", "bash"]);
-    let shell = &ran.closing()["data"]["items"][0]["description"];
-    assert!(shell.as_str().unwrap().contains("prefer"));
-}
-
-#[test]
 fn tool_is_listed_with_schema_and_origin() {
     let place = ToolLoop::new();
     place.tool("good", r#","parameters":{"type":"object"},"idempotent":true"#, "true");

@@ -174,128 +174,15 @@ mod tests {
         (call.name, serde_json::from_str(call.input.get()).unwrap())
     }
 
-    /// Checks what calls become: their names and inputs, and those of built-in tools.
-    fn check<const N: usize>(rows: [(&str, Value, &str, Value); N]) {
-        let tools = [FILESYSTEM, SHELL, BASH].map(|name| tool(name, Origin::Builtin));
-        for (name, input, expected, members) in rows {
-            assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
-        }
-    }
-
-    #[test]
-    fn foreign_edit_becomes_edit_of_builtin_tool() {
-        let patch = "*** Begin Patch\n*** End Patch";
-        let edit = |more: Value| {
-            let mut edit = json!({"operation": "edit_file"});
-            edit.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            edit
-        };
-        check([
-            ("apply_patch", json!({"input": patch}), FILESYSTEM, edit(json!({"patch": patch}))),
-            ("apply_patch", json!(patch), FILESYSTEM, edit(json!({"patch": patch}))),
-            ("shell", json!({"command": ["apply_patch", patch]}), FILESYSTEM, edit(json!({"patch": patch}))),
-            (
-                "Edit",
-                json!({"file_path": "a", "old_string": "x", "new_string": "y", "replace_all": true}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "old": "x", "new": "y", "all": true})),
-            ),
-            (
-                "MultiEdit",
-                json!({"file_path": "a", "edits": [{"old_string": "x", "new_string": "y"}]}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "edits": [{"old": "x", "new": "y"}]})),
-            ),
-            (
-                "filesystem",
-                json!({"operation": "edit_file", "file_path": "a", "edits": "[{\"oldText\":\"x\",\"newText\":\"y\"}]"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "edits": [{"old": "x", "new": "y"}]})),
-            ),
-            (
-                "str_replace_based_edit_tool",
-                json!({"command": "str_replace", "path": "a", "old_str": "x"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "old": "x", "new": ""})),
-            ),
-            (
-                "edit",
-                json!({"filePath": "a", "oldString": "1", "newString": "2"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "old": "1", "new": "2"})),
-            ),
-            (
-                "replace",
-                json!({"file_path": "a", "instruction": "i", "old_string": "1", "new_string": "2"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "old": "1", "new": "2"})),
-            ),
-        ]);
-    }
-
+    /// Each row has the name and the input of a call, and those that it becomes.
     #[test]
     fn foreign_call_becomes_call_of_builtin_tool() {
-        check([
-            (
-                "str_replace_based_edit_tool",
-                json!({"command": "view", "path": "a", "view_range": [3, 5]}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a", "line": 3, "lines": 3}),
-            ),
-            (
-                "str_replace_based_edit_tool",
-                json!({"command": "create", "path": "a", "file_text": "x"}),
-                FILESYSTEM,
-                json!({"operation": "write_file", "path": "a", "content": "x"}),
-            ),
-            (
-                "Write",
-                json!({"file_path": "a", "content": "x"}),
-                FILESYSTEM,
-                json!({"operation": "write_file", "path": "a", "content": "x", "mode": "overwrite"}),
-            ),
-            (
-                "Read",
-                json!({"file_path": "a", "offset": 10, "limit": 5}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a", "line": 10, "lines": 5}),
-            ),
-            (
-                "filesystem",
-                json!({"operation": "read_file", "path": "a", "offset": 10, "limit": 5}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a", "offset": 10, "limit": 5}),
-            ),
-            (
-                "filesystem",
-                json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": "a"}}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a"}),
-            ),
-            (
-                "Bash",
-                json!({"command": "ls", "description": "list", "timeout": 120_000}),
-                BASH,
-                json!({"command": "ls", "timeout": 120.0}),
-            ),
-            ("bash", json!({"command": "ls", "timeout": 90}), BASH, json!({"command": "ls", "timeout": 90})),
-            ("shell", json!({"command": ["ls", "-l"]}), SHELL, json!({"argv": ["ls", "-l"]})),
-            // A member in a JSON text is read before it is renamed.
-            (
-                "str_replace_based_edit_tool",
-                json!({"command": "view", "path": "a", "view_range": "[3, 5]"}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a", "line": 3, "lines": 3}),
-            ),
-            (
-                "filesystem",
-                json!({"operation": "read_file", "arguments": "{\"path\": \"a\"}"}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a"}),
-            ),
-            ("bash", json!({"command": "ls", "timeout": "120000"}), BASH, json!({"command": "ls", "timeout": 120.0})),
-            ("weather", json!({"file_path": "a"}), "weather", json!({"file_path": "a"})),
-        ]);
+        let tools = [FILESYSTEM, SHELL, BASH].map(|name| tool(name, Origin::Builtin));
+        let rows: Vec<(String, Value, String, Value)> =
+            serde_json::from_str(include_str!("aliases_cases.json")).unwrap();
+        for (name, input, expected, members) in rows {
+            assert_eq!(canonical(&name, &input, &tools), (expected, members), "{name} {input}");
+        }
     }
 
     #[test]
