@@ -171,7 +171,6 @@ impl Args {
 struct Data {
     /// The sequence number of the intent of a command.
     intent: Option<u64>,
-    tools: Value,
     name: String,
     /// The id of a call.
     id: Option<String>,
@@ -186,7 +185,7 @@ fn unknown(files: &RunFiles, call: Option<&str>) -> Result<Vec<Effect>> {
     while let Some(raw) = lines.next()? {
         let Some(line) = raw.stored() else { continue };
         if line.is_event("run_start") {
-            let tools = whole(&files.ledger, &data_of::<Data>(&line).tools)?;
+            let tools = whole(&files.ledger, &data_of::<Value>(&line)["tools"])?;
             served = tools.as_array().cloned().unwrap_or_default();
             served.retain(|tool| tool["kind"] == "mcp" && tool["read_only"] != true);
         } else if line.is_event("tool_call") {
