@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::mcp::{server, tool};
 use crate::toolloop::{Results, ToolLoop};
 
 #[test]
@@ -18,26 +19,15 @@ fn descriptions_name_allowed_commands_and_directories() {
     assert!(described("filesystem").contains("below the working directory, /data."));
 }
 
-const SERVER: &str = r#"#!/usr/bin/python3
-import json, sys
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m: continue
-    answer = {"jsonrpc": "2.0", "id": m["id"]}
-    tool = lambda name, **more: {"name": name, "inputSchema": {"type": "object"}, **more}
-    if m["method"] == "initialize": answer["result"] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
-    elif m["method"] == "tools/list": answer["result"] = {"tools": [tool("look", annotations={"readOnlyHint": True}), tool("change", annotations={"readOnlyHint": False}), tool("unsaid")]}
-    else: answer["error"] = {"code": -32601, "message": "no"}
-    print(json.dumps(answer), flush=True)
-"#;
-
 #[test]
 fn read_only_run_offers_no_writes() {
     cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     place.tool("reads", r#","read_only":true"#, "echo x >by_tool 2>/dev/null && echo wrote || echo not");
     place.tool("writes", "", "echo x >by_tool && echo wrote");
-    let server = format!("s={}", place.root.executable("server", SERVER).display());
+    let [may_read, may_write] = [true, false].map(|reads| json!({ "readOnlyHint": reads }));
+    let offered = json!([tool("look", &may_read), tool("change", &may_write), tool("unsaid", &json!({}))]);
+    let server = format!("s={}", server(&place, &offered, "    return name"));
     place.policy("[exec]\nallowed_commands = [\"touch\", \"sh\"]\n");
     let names = |options: &[&str]| {
         let listed = place.with_tools(&[&["tools", "--mcp", &server], options].concat()).closing();

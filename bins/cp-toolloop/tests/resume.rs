@@ -113,6 +113,7 @@ fn run_has_one_owner() {
     let run = running.record()["data"]["run_id"].as_str().unwrap().to_owned();
     let second = place.run(&["resume", &run]);
     assert_eq!((second.status, &second.error()["code"]), (6, &json!("E_CONFLICT")), "{second:?}");
+    place.run(&["undo", &run, "--dry-run"]).failed(6, "E_CONFLICT");
     let shown = place.run(&["runs"]);
     assert_eq!(shown.closing()["data"]["items"][0]["status"], "running");
     let cancelled = place.run(&["cancel", &run]);
