@@ -242,7 +242,7 @@ impl Runs<'_> {
 impl Ready {
     fn of(args: &Args, context: &Context) -> Result<Self> {
         let model = args.model.command(context)?;
-        if args.budget_file.is_some() && !model.asking().is_some_and(|program| name_of(program) == "cp-llm") {
+        if args.budget_file.is_some() && model.asking().is_none_or(|program| name_of(program) != "cp-llm") {
             return Err(
                 Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
             );
