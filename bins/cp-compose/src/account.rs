@@ -137,20 +137,13 @@ impl Explained {
 
 impl Reply for Explained {
     fn text(&self) -> String {
-        let mut lines: Vec<String> = self
-            .parts
-            .iter()
-            .map(|part| {
-                let source = part.source.as_deref().unwrap_or("-");
-                format!("{:<10} {:>8} bytes  {}  {source}", part.kind, part.bytes, &part.sha256[..19])
-            })
-            .collect();
-        lines.extend(
-            self.dropped
-                .iter()
-                .map(|dropped| format!("left out: {} {} ({})", dropped.count, dropped.what, dropped.why)),
-        );
-        lines.join("\n")
+        let part = |part: &Part| {
+            let source = part.source.as_deref().unwrap_or("-");
+            format!("{:<10} {:>8} bytes  {}  {source}", part.kind, part.bytes, &part.sha256[..19])
+        };
+        let dropped = |left: &Dropped| format!("left out: {} {} ({})", left.count, left.what, left.why);
+        let lines = self.parts.iter().map(part).chain(self.dropped.iter().map(dropped));
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 

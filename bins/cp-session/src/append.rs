@@ -74,9 +74,7 @@ struct Given {
 impl Appender<'_> {
     fn turn(&self, body: &Body<'_>) -> Result<Turn> {
         let data = match body {
-            Body::Text(bytes) => {
-                return Ok(Turn::text(&self.args.role, text_given(bytes)?));
-            }
+            Body::Text(bytes) => return Ok(Turn::text(&self.args.role, text_given(bytes)?)),
             Body::Record(record) => record.data.ok_or_else(|| Error::validation("the record has no `data`"))?,
             Body::Row(row) => row,
         };

@@ -100,20 +100,11 @@ impl Filter for Remember<'_> {
             Added { session_id, role: None, kind, redactions, receipt }
         };
         let request = ("remember", kind, text, session.clone());
-        idempotency::answer(
-            &self.args.append,
-            &request,
-            context,
-            || Ok(added(None)),
-            |context| {
-                let mut entry = Entry::new("memory").message(text).with("kind", kind);
-                if let Some(session) = &session {
-                    entry = entry.session(session);
-                }
-                let file = file_of(kind, context)?;
-                Ok(added(Some(Ledger::open(&file, Sync::Line)?.append(entry)?)))
-            },
-        )
+        let preview = || Ok(added(None));
+        idempotency::answer(&self.args.append, &request, context, preview, |context| {
+            let entry = session.iter().fold(Entry::new("memory").message(text).with("kind", kind), Entry::session);
+            Ok(added(Some(Ledger::open(&file_of(kind, context)?, Sync::Line)?.append(entry)?)))
+        })
     }
 }
 

@@ -70,11 +70,8 @@ impl Message {
             must_be_open(&file)?;
             let place = |at: usize| first + at as u64;
             let mut entries: Vec<Entry> = self.input.iter().map(|turn| turn_entry(session, turn)).collect();
-            let mut entry = turn_entry(session, &answer).data(&self.origin);
-            if let Some(agent) = &self.agent {
-                entry = entry.agent(agent);
-            }
-            entries.push(entry);
+            let entry = turn_entry(session, &answer).data(&self.origin);
+            entries.push(self.agent.iter().fold(entry, Entry::agent));
             entries.push(
                 Entry::new(TURN)
                     .session(session)

@@ -69,18 +69,16 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let limited = QueryOptions { limit: Some(args.page.limit.unwrap_or(LIMIT)), ..args.page.clone() };
     let pages = Pages::<(String, u64)>::of("cp-session search", &(&query, context.session()), &limited)?;
     let limit = pages.limit();
-    let sessions = sessions(context)?;
+    let sessions = match context.session() {
+        Some(_) => vec![session::find(None, context)?],
+        None => Session::all(&context.home)?,
+    };
     let mut found: Vec<((String, u64), Found)> = Vec::new();
     for session in sessions {
-        if pages.after().is_some_and(|(id, _)| session.id < *id) {
-            continue;
-        }
-        // One more than the page holds shows that there is a next page.
-        if found.len() > limit {
-            break;
-        }
         let file = session.file();
-        if !file.is_file() {
+        let is_passed = pages.after().is_some_and(|(id, _)| session.id < *id);
+        // One more than the page holds shows that there is a next page.
+        if is_passed || found.len() > limit || !file.is_file() {
             continue;
         }
         transcript::each_turn(&file, &mut |line| {
@@ -98,14 +96,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         })?;
     }
     context.out.answer(&pages.page(found)?.untrusted())
-}
-
-/// The session of `--session` or `CP_SESSION`, else all sessions.
-fn sessions(context: &Context) -> Result<Vec<Session>> {
-    match context.session() {
-        Some(_) => Ok(vec![session::find(None, context)?]),
-        None => Session::all(&context.home),
-    }
 }
 
 /// Folds the case of a text, with one character for each character of the text, so that positions in both are equal.

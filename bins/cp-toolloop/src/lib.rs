@@ -10,12 +10,10 @@ mod parts;
 mod schemas;
 /// The state of a run: its plan, its steps, its ledger, and their files.
 mod state {
-    pub(crate) mod changes;
     pub(crate) mod conversation;
     pub(crate) mod journal;
     pub(crate) mod ledger;
     pub(crate) mod plan;
-    pub(crate) mod repeats;
     pub(crate) mod run;
     pub(crate) mod step;
     pub(crate) mod step_log;
@@ -40,7 +38,6 @@ mod verbs {
     pub(crate) mod resume;
     mod rows;
     pub(crate) mod run;
-    pub(crate) mod runs;
     pub(crate) mod show;
     pub(crate) mod tools;
     pub(crate) mod undo;
@@ -49,14 +46,14 @@ mod verbs {
 use cp_common::program::{Check, Credentials, Program, Status};
 use cp_common::{Context, Result};
 
-use crate::verbs::{cancel, resume, run, runs, show, undo};
+use crate::verbs::{cancel, resume, run, show, undo};
 
 /// The description of the program for `reference`, `doctor` and the audit.
 pub static PROGRAM: Program = Program {
     name: "cp-toolloop",
     about: "let a model use tools until it is done, within budgets",
     risk_tier: "T2",
-    verbs: &[run::DOC, verbs::tools::DOC, runs::DOC, show::DOC, resume::DOC, undo::DOC, cancel::DOC],
+    verbs: &[run::DOC, verbs::tools::DOC, show::RUNS_DOC, show::DOC, resume::DOC, undo::DOC, cancel::DOC],
     groups: &[],
     environment: &[
         ("CP_TOOLS_DIR", "A directory of tools for cp-toolloop"),
@@ -89,7 +86,7 @@ pub struct Cli {
 enum Verb {
     Resume(resume::Args),
     Tools(verbs::tools::Args),
-    Runs(runs::Args),
+    Runs(show::RunsArgs),
     Show(show::Args),
     Undo(undo::Args),
     Cancel(cancel::Args),
@@ -101,7 +98,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         None => run::run(&cli.args, context),
         Some(Verb::Resume(args)) => resume::run(&args, context),
         Some(Verb::Tools(args)) => verbs::tools::run(&args, context),
-        Some(Verb::Runs(args)) => runs::run(&args, context),
+        Some(Verb::Runs(args)) => show::list(&args, context),
         Some(Verb::Show(args)) => show::run(&args, context),
         Some(Verb::Undo(args)) => undo::run(&args, context),
         Some(Verb::Cancel(args)) => cancel::run(&args, context),

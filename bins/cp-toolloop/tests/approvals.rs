@@ -21,13 +21,17 @@ fn overwrites() -> ToolLoop {
     place
 }
 
+/// A policy that asks about `tee`.
+fn asking(level: &str) -> String {
+    let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\nreason = \"it writes\"\n";
+    let commands = "allowed_commands = [\"tee\", \"touch\"]";
+    format!("[exec]\n{commands}\nconfirm = \"{level}\"\n{rule}[paths]\nwrite = [\".\"]\n")
+}
+
 /// A place whose model runs `touch`-like commands that the policy asks about.
 fn asks(level: &str, calls: &[Value]) -> ToolLoop {
     let place = ToolLoop::new();
-    let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\nreason = \"it writes\"\n";
-    place.policy(&format!(
-        "[exec]\nallowed_commands = [\"tee\"]\nconfirm = \"{level}\"\n{rule}[paths]\nwrite = [\".\"]\n"
-    ));
+    place.policy(&asking(level));
     let calls: Vec<String> = calls
         .iter()
         .map(|argv| json!({"tool_calls": [{"name": "shell", "input": {"argv": argv}}]}).to_string())
@@ -82,8 +86,7 @@ fn overwrite_requires_approval_of_this_call() {
 fn approver_answers_requests_of_cp_exec() {
     for (script, status, content) in [("cat >asked", 0, "two\n"), ("echo not this; exit 1", 0, "one\n")] {
         let place = overwrites();
-        place.root.executable("approver", format!("#!/bin/sh\n{script}\n"));
-        let approver = place.root.join("approver").display().to_string();
+        let approver = place.root.executable("approver", format!("#!/bin/sh\n{script}\n")).display().to_string();
         let ran = place.run(&["--approver", &approver, "x"]);
         assert_eq!((ran.status, place.written("../beside/f").as_str()), (status, content), "{ran:?}");
         assert_eq!(ran.of("tool_call").len(), 1, "the call is shown once: {ran:?}");
@@ -96,8 +99,7 @@ fn approver_answers_requests_of_cp_exec() {
 fn run_pauses_if_approver_gives_no_answer() {
     for script in ["kill -9 $$", "exit 127"] {
         let place = deploys("echo x >>effects");
-        place.root.executable("approver", format!("#!/bin/sh\n{script}\n"));
-        let approver = place.root.join("approver").display().to_string();
+        let approver = place.root.executable("approver", format!("#!/bin/sh\n{script}\n")).display().to_string();
         let asked = place.with_tools(&["--approver", &approver, "x"]);
         assert_eq!(asked.status, 9, "{script}: {asked:?}");
         assert!(asked.detail("approver").contains("approver"), "{asked:?}");
@@ -226,8 +228,7 @@ fn kill_at(delay: u64) {
 #[test]
 fn owner_approval_is_answered_only_by_cp_exec_approve() {
     let place = asks("owner", &[json!(["tee", "made"])]);
-    place.root.executable("yes", "#!/bin/sh\necho x >>asked\n");
-    let yes = place.root.join("yes").display().to_string();
+    let yes = place.root.executable("yes", "#!/bin/sh\necho x >>asked\n").display().to_string();
     let asked = place.run(&["--approver", &yes, "x"]);
     assert_eq!((asked.status, place.written("asked").as_str()), (9, ""), "{asked:?}");
     let (run, call) = (asked.detail("run_id"), call_of(&asked));
@@ -331,10 +332,7 @@ fn pause_in_text_format_names_resume_commands() {
 #[test]
 fn line_that_awaits_approval_names_what_ran_and_starts_again_after_it() {
     let place = ToolLoop::new();
-    let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\nreason = \"it writes\"\n";
-    place.policy(&format!(
-        "[exec]\nallowed_commands = [\"tee\", \"touch\"]\nconfirm = \"agent\"\n{rule}[paths]\nwrite = [\".\"]\n"
-    ));
+    place.policy(&asking("agent"));
     let line = json!({"command": "touch a; for f in b c; do echo x >>$f; done; echo y | tee d"});
     let call = json!({"tool_calls": [{"name": "bash", "input": line}]}).to_string();
     place.script(&[&call, r#"{"content":"done"}"#, &call, r#"{"content":"done"}"#]);
@@ -362,13 +360,11 @@ fn line_that_awaits_approval_names_what_ran_and_starts_again_after_it() {
 
 #[test]
 fn line_with_several_approvals_ends_with_as_many_answers() {
-    let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\nreason = \"it writes\"\n";
-    let policy = format!("[exec]\nallowed_commands = [\"tee\"]\nconfirm = \"agent\"\n{rule}[paths]\nwrite = [\".\"]\n");
     for steps in 1..=3 {
         let words: Vec<String> = (0..steps).map(|step| format!("echo x | tee -a f{step}")).collect();
         let line = words.join("; ");
         let place = ToolLoop::new();
-        place.policy(&policy);
+        place.policy(&asking("agent"));
         let call = json!({"tool_calls": [{"name": "bash", "input": {"command": line}}]}).to_string();
         place.script(&[&call, r#"{"content":"done"}"#, &call, r#"{"content":"done"}"#]);
         let mut ran = place.run(&["x"]);

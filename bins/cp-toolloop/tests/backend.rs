@@ -27,8 +27,7 @@ sys.stdin.read()
 fn place() -> (ToolLoop, String) {
     let place = ToolLoop::new();
     place.tool("word", "", "echo word >>words; cat; echo");
-    place.root.executable("backend", BACKEND);
-    let backend = place.root.join("backend").display().to_string();
+    let backend = place.root.executable("backend", BACKEND).display().to_string();
     (place, backend)
 }
 

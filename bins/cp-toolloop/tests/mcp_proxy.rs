@@ -63,35 +63,6 @@ fn server_without_handshake_gets_version_with_each_request() {
 }
 
 #[test]
-fn server_with_handshake_is_called_and_restarted_after_its_exit() {
-    cp_testkit::needs!("python3");
-    let place = ToolLoop::new();
-    let server = server(
-        &place,
-        "
-    if method == 'initialize': return {'protocolVersion': '2025-11-25', 'capabilities': {'tools': {}}, 'serverInfo': {'name': 's', 'version': '1'}}
-    if method == 'tools/list': return {'tools': [{'name': 'echo', 'inputSchema': {'type': 'object'}}]}
-    if method != 'tools/call': raise KeyError(-32601)
-    print('a banner, no JSON')
-    say({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': {}})
-    say({'jsonrpc': '2.0', 'id': 'q1', 'method': 'ping'})
-    say({'jsonrpc': '2.0', 'id': 99999, 'result': {'content': [{'type': 'text', 'text': 'not yours'}]}})
-    if params['arguments'].get('crash'): os._exit(3)
-    time.sleep(params['arguments'].get('sleep', 0))
-    return {'content': [{'type': 'text', 'text': 'hi'}, {'type': 'image', 'mimeType': 'image/png', 'data': ''}], 'isError': params['arguments'].get('fail', False)}",
-    );
-    place.policy("[mcp.s]\ntimeout = 1.5\n");
-    let inputs = ["{}", r#"{"fail":true}"#, r#"{"sleep":2.5}"#, r#"{"crash":true}"#, r#"{"again":1}"#];
-    let ran = call(&place, &server, &inputs.map(|input| ("echo", input)));
-    let (results, text) = (ran.results(), "hi\n[image, image/png: not shown]");
-    assert_eq!([&results[0], &results[1], &results[4]], [text; 3], "{ran:?}");
-    assert!(results[2].contains("did not answer within 1.5 s"), "{ran:?}");
-    assert!(results[3].contains("ended before it answered"), "{ran:?}");
-    let failed: Vec<bool> = ran.of("tool_result").iter().map(|result| result["is_error"] == true).collect();
-    assert_eq!(failed, [false, true, true, true, false]);
-}
-
-#[test]
 fn server_that_exits_at_an_unknown_method_is_started_again_for_the_handshake() {
     cp_testkit::needs!("python3");
     let place = ToolLoop::new();
@@ -104,15 +75,6 @@ fn server_that_exits_at_an_unknown_method_is_started_again_for_the_handshake() {
     return {'content': [{'type': 'text', 'text': 'hi'}]}",
     );
     assert_eq!(call(&place, &server, &[("one", "{}")]).results(), ["hi"]);
-}
-
-#[test]
-fn program_that_is_not_a_server_is_an_error() {
-    let place = ToolLoop::new();
-    for (program, code) in [("/bin/true", "E_SERVER"), ("/nowhere/at/all", "E_NOT_FOUND")] {
-        let ran = place.run(&["--mcp", &format!("s={program}"), "x"]);
-        assert_eq!(ran.error()["code"], code, "{ran:?}");
-    }
 }
 
 #[test]

@@ -1,44 +1,9 @@
-//! A project that a model works on: from the policy that is written for it to a test that passes; and a run that may
-//! only look.
+//! What the policy of a project permits, in the descriptions of the tools; and a run that may only look.
 
-use cp_testkit::pytest_environment;
 use serde_json::json;
 
+use crate::mcp::{server, tool};
 use crate::toolloop::{Results, ToolLoop};
-
-/// The call that mends the project.
-const FIX: &str =
-    r#"{"name":"filesystem","input":{"operation":"write_file","path":"rates.py","content":"RATE = 2\n"}}"#;
-
-#[test]
-fn failing_test_is_fixed_under_project_policy() {
-    let Some(environment) = pytest_environment() else { return };
-    let place = ToolLoop::new();
-    place.work.write("prices.py", "from rates import RATE\n\ndef price(n):\n    return n * RATE\n");
-    place.work.write("test_prices.py", "from prices import price\n\ndef test_price():\n    assert price(21) == 42\n");
-    let call = |name: &str, input: &str| format!(r#"{{"tool_calls":[{{"name":"{name}","input":{input}}}]}}"#);
-    let script = [
-        call("shell", r#"{"command":"pytest -q"}"#),
-        call("filesystem", r#"{"operation":"read_file","path":"test_prices.py"}"#),
-        call("filesystem", r#"{"operation":"read_file","path":"prices.py"}"#),
-        format!(r#"{{"tool_calls":[{FIX}]}}"#),
-        call("shell", r#"{"command":"pytest -q"}"#),
-        call("shell", r#"{"command":"git status --short"}"#),
-        r#"{"content":"rates.py was missing; the test passes now."}"#.to_owned(),
-    ];
-    place.work.write(".git/info/exclude", "*.jsonl\n__pycache__\n.pytest_cache\n");
-    place.work.write("fix.jsonl", script.join("\n"));
-    let line = "git init -q . && cp-exec policy init --for . >/dev/null && \
-                cp-toolloop --format FORMAT --backend stub --stub-script fix.jsonl 'Fix the failing test'";
-    let ran = |format: &str| place.shell("sh", &line.replace("FORMAT", format)).env("VIRTUAL_ENV", &environment).run();
-    let worked = ran("json").success();
-    let results = worked.results();
-    assert!(results[0].contains("No module named 'rates'") && results[4].contains("1 passed"), "{results:#?}");
-    assert!(results[1].contains("price(21)") && results[5].contains("?? rates.py"), "{results:#?}");
-    assert_eq!(place.written("rates.py"), "RATE = 2\n");
-    std::fs::remove_file(place.work.join("rates.py")).unwrap();
-    assert_eq!(ran("text").success().stdout, "rates.py was missing; the test passes now.\n");
-}
 
 #[test]
 fn descriptions_name_allowed_commands_and_directories() {
@@ -54,26 +19,15 @@ fn descriptions_name_allowed_commands_and_directories() {
     assert!(described("filesystem").contains("below the working directory, /data."));
 }
 
-const SERVER: &str = r#"#!/usr/bin/python3
-import json, sys
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m: continue
-    answer = {"jsonrpc": "2.0", "id": m["id"]}
-    tool = lambda name, **more: {"name": name, "inputSchema": {"type": "object"}, **more}
-    if m["method"] == "initialize": answer["result"] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
-    elif m["method"] == "tools/list": answer["result"] = {"tools": [tool("look", annotations={"readOnlyHint": True}), tool("change", annotations={"readOnlyHint": False}), tool("unsaid")]}
-    else: answer["error"] = {"code": -32601, "message": "no"}
-    print(json.dumps(answer), flush=True)
-"#;
-
 #[test]
 fn read_only_run_offers_no_writes() {
     cp_testkit::needs!("python3");
     let place = ToolLoop::new();
     place.tool("reads", r#","read_only":true"#, "echo x >by_tool 2>/dev/null && echo wrote || echo not");
     place.tool("writes", "", "echo x >by_tool && echo wrote");
-    let server = format!("s={}", place.root.executable("server", SERVER).display());
+    let [may_read, may_write] = [true, false].map(|reads| json!({ "readOnlyHint": reads }));
+    let offered = json!([tool("look", &may_read), tool("change", &may_write), tool("unsaid", &json!({}))]);
+    let server = format!("s={}", server(&place, &offered, "    return name"));
     place.policy("[exec]\nallowed_commands = [\"touch\", \"sh\"]\n");
     let names = |options: &[&str]| {
         let listed = place.with_tools(&[&["tools", "--mcp", &server], options].concat()).closing();

@@ -1,6 +1,6 @@
 //! Runs that are killed, stopped, approved, denied, cancelled, and go on without repeating what was done.
 
-use cp_testkit::{Outcome, Signal, until};
+use cp_testkit::{Outcome, until};
 
 use std::time::{Duration, Instant};
 
@@ -78,34 +78,20 @@ fn kill_at_every_line_has_each_effect_once() {
 }
 
 #[test]
-fn killed_run_is_locked_while_its_tool_runs() {
-    let place = ToolLoop::new();
-    place.tool("step", "", "echo x >begun; sleep 2; echo x >>effects");
-    place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
-    let run = killed_when(&place, 4, || place.until_written("begun"));
-    assert_eq!(place.written("effects"), "");
-    // Its result came after the kill, and is used: nobody is asked, and nothing runs twice.
-    let ran = place.run(&["resume", &run]);
-    assert_eq!((ran.status, place.written("effects").as_str()), (0, "x\n"), "{ran:?}");
-    assert!(ran.results()[0].contains("ended with exit status 0"), "{ran:?}");
-}
-
-#[test]
 fn output_of_command_that_ended_after_kill_reaches_model() {
     let place = ToolLoop::new();
     place.policy("[exec]\nallowed_commands = [\"sh\", \"sleep\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
-    let command = "echo begun >begun; sleep 1; echo the output; echo the error >&2";
+    let command = "echo begun >>begun; sleep 2; echo the output; echo the error >&2";
     let call = json!({"tool_calls": [{"name": "bash", "input": {"command": command}}]}).to_string();
     place.script(&[&call, r#"{"content":"done"}"#]);
     let run = killed_when(&place, 4, || place.until_written("begun"));
-    let ledger = format!("planes/ho1/runs/{run}.jsonl");
-    until("the end of the command", || place.home.read_if_there(&ledger).contains("exec.result"));
+    // The run is locked until its command has ended: nobody is asked, and nothing runs twice.
     let ran = place.run(&["resume", &run]).success();
     let result = &ran.results()[0];
-    assert!(
-        result.contains("standard output: the output\n") && result.contains("standard error: the error\n"),
-        "{result}"
-    );
+    for part in ["ended with exit status 0", "standard output: the output\n", "standard error: the error\n"] {
+        assert!(result.contains(part), "{part}: {result}");
+    }
+    assert_eq!(place.written("begun"), "begun\n");
 }
 
 #[test]
@@ -127,6 +113,7 @@ fn run_has_one_owner() {
     let run = running.record()["data"]["run_id"].as_str().unwrap().to_owned();
     let second = place.run(&["resume", &run]);
     assert_eq!((second.status, &second.error()["code"]), (6, &json!("E_CONFLICT")), "{second:?}");
+    place.run(&["undo", &run, "--dry-run"]).failed(6, "E_CONFLICT");
     let shown = place.run(&["runs"]);
     assert_eq!(shown.closing()["data"]["items"][0]["status"], "running");
     let cancelled = place.run(&["cancel", &run]);
@@ -286,27 +273,13 @@ fn tool_is_stopped_at_its_time_limit() {
 }
 
 #[test]
-fn interrupt_writes_closing_record_and_resumable_run() {
-    let place = five_steps(true);
-    place.tool("step", r#","idempotent":true"#, "echo x >begun; [ -e quick ] || sleep 30; echo did");
-    let child = place.command(&["--tools", &place.tools(), "go"]).start();
-    place.until_written("begun");
-    child.signal(Signal::INT);
-    let ran = child.wait();
-    assert_eq!((ran.status, &ran.error()["code"]), (130, &json!("E_INTERRUPTED")), "{ran:?}");
-    place.work.write("quick", "");
-    assert_eq!(place.run(&words_of(&ran.detail("resume"))).status, 0);
-}
-
-#[test]
 fn model_exit_is_an_error() {
     let place = ToolLoop::new();
-    place.root.executable("dies", "#!/bin/sh\nread -r line\nexit 3\n");
-    let dies = place.root.join("dies").display().to_string();
+    let dies = place.root.executable("dies", "#!/bin/sh\nread -r line\nexit 3\n").display().to_string();
     let ran = place.run(&["--llm", &dies, "x"]);
     assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_IO")), "{ran:?}");
-    place.root.executable("babbles", "#!/bin/sh\nread -r line\necho hello\nsleep 5\n");
-    let babbles = place.root.join("babbles").display().to_string();
+    let babbles =
+        place.root.executable("babbles", "#!/bin/sh\nread -r line\necho hello\nsleep 5\n").display().to_string();
     let ran = place.run(&["--llm", &babbles, "x"]);
     assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_IO")), "{ran:?}");
 }
@@ -372,22 +345,6 @@ fn calls_with_same_id_get_unique_ids() {
     assert_eq!(answered, [&json!("c"), &json!("c_2")]);
     let ledger = place.home.read(format!("planes/ho1/runs/{run}.jsonl"));
     assert!(ledger.contains(r#""data":{"id":"c_2""#), "{ledger}");
-}
-
-#[test]
-fn deadline_and_hangup_write_closing_record() {
-    let place = ToolLoop::new();
-    place.tool("slow", "", "echo x >begun; sleep 30");
-    place.script(&[r#"{"tool_calls":[{"name":"slow"}]}"#]);
-    let late = place.with_tools(&["--deadline", "1.5", "x"]);
-    assert_eq!((late.status, late.stderr.as_str()), (9, "cp-toolloop: the deadline of 1.5 seconds has passed\n"));
-    place.work.write("begun", "");
-    let child = place.command(&["--tools", &place.tools(), "x"]).start();
-    place.until_written("begun");
-    child.signal(Signal::HUP);
-    let ran = child.wait();
-    assert_eq!((ran.status, ran.stderr.as_str()), (130, "cp-toolloop: interrupted by a signal\n"), "{ran:?}");
-    assert_eq!(ran.error()["code"], "E_INTERRUPTED");
 }
 
 #[test]

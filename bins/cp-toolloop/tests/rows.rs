@@ -225,22 +225,6 @@ fn empty_rows_succeed() {
 }
 
 #[test]
-fn shards_have_same_results_as_whole() {
-    let place = place(8, STEP);
-    for shards in [1, 3, 8] {
-        let (mut said, mut tokens) = (Vec::new(), 0);
-        for shard in 0..shards {
-            let mine = (0..8).filter(|n| n % shards == shard);
-            let ran = over_rows(&place, &rows(mine), &["--jobs", "4"]).success();
-            said.extend(answers(&ran.records()).into_iter().map(|(_, text)| text));
-            tokens += ran.closing()["data"]["usage"]["input_tokens"].as_u64().unwrap();
-        }
-        said.sort();
-        assert_eq!((said, tokens), ((0..8).map(|n| format!("done {n}")).collect(), 48));
-    }
-}
-
-#[test]
 fn rows_share_budget_file() {
     let place = place(4, STEP);
     let spent = || {

@@ -155,16 +155,3 @@ fn policy_writable_by_others_is_refused() {
     assert_eq!((ran.status, &ran.error()["code"]), (4, &json!("E_CONFIG")), "{ran:?}");
     assert!(ran.detail("hint").starts_with("chmod go-w"), "{ran:?}");
 }
-
-#[test]
-fn server_refused_by_sandbox_has_reason() {
-    cp_testkit::needs!("python3");
-    let place = ToolLoop::new();
-    let server = server(&place, "'ok'");
-    place.policy("[exec]\nrestricted_commands = [\"server\"]\n");
-    let ran = place.run(&["tools", "--mcp", &format!("s={server}")]);
-    let closing = ran.closing();
-    let broken = closing["data"]["items"].as_array().unwrap().last().unwrap();
-    assert_eq!(broken["status"], "broken", "{ran:?}");
-    assert!(broken["why"].as_str().unwrap().contains("restricted"), "{broken}");
-}

@@ -1,18 +1,11 @@
 //! Tools: how they are found and described, and the tools that are left out.
 
+use crate::mcp::server;
 use crate::toolloop::{Results, ToolLoop, words_of};
 use serde_json::{Value, json};
 
 fn names(page: &Value) -> Vec<&str> {
     page["data"]["items"].as_array().unwrap().iter().filter_map(|item| item["name"].as_str()).collect()
-}
-
-#[test]
-fn built_in_tools_are_listed_with_bash_last() {
-    let ran = ToolLoop::new().run(&["tools"]);
-    assert_eq!(names(&ran.closing()), ["filesystem", "system", "shell", "bash"]);
-    let shell = &ran.closing()["data"]["items"][0]["description"];
-    assert!(shell.as_str().unwrap().contains("prefer"));
 }
 
 #[test]
@@ -144,24 +137,10 @@ fn changed_executable_is_not_started() {
 fn tools_of_server_are_offered_and_called() {
     cp_testkit::needs!("python3");
     let place = ToolLoop::new();
-    place.root.executable(
-        "server",
-        r#"#!/usr/bin/python3
-import json, os, sys
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m: continue
-    method, params = m["method"], m.get("params", {})
-    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-    answer = {"jsonrpc": "2.0", "id": m["id"]}
-    if method == "initialize": answer["result"] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
-    elif method == "tools/list": answer["result"] = {"tools": [{"name": name, "inputSchema": schema} for name in ("say", "system", "../x")]}
-    elif method == "tools/call": answer["result"] = {"content": [{"type": "text", "text": params["arguments"]["text"] + " " + str("OPENAI_API_KEY" in os.environ)}]}
-    else: answer["error"] = {"code": -32601, "message": "no"}
-    print(json.dumps(answer), flush=True)
-"#,
-    );
-    let server = format!("s={}", place.root.join("server").display());
+    let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+    let tools = ["say", "system", "../x"].map(|name| json!({"name": name, "inputSchema": schema}));
+    let calls = "    return arguments['text'] + ' ' + str('OPENAI_API_KEY' in os.environ)";
+    let server = format!("s={}", server(&place, &json!(tools), calls));
     let listed = place.run(&["tools", "--mcp", &server]);
     let expected = ["s_system", "say", "filesystem", "system", "shell", "bash"];
     assert_eq!(names(&listed.closing()), expected, "{listed:?}");

@@ -232,18 +232,6 @@ fn undo_works_from_other_directory_and_on_paused_run() {
 }
 
 #[test]
-fn undo_refuses_active_run() {
-    let place = ToolLoop::new();
-    place.tool("step", "", "echo begun >begun; sleep 4");
-    place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
-    let mut running = place.command(&["--tools", &place.tools(), "go"]).start();
-    let run = running.record()["data"]["run_id"].as_str().unwrap().to_owned();
-    place.until_written("begun");
-    place.run(&["undo", &run, "--dry-run"]).failed(6, "E_CONFLICT");
-    running.kill();
-}
-
-#[test]
 fn show_prints_differences_and_commands_without_secrets() {
     let place = ToolLoop::new();
     place.policy("[exec]\nallowed_commands = [\"echo\"]\n");

@@ -143,10 +143,7 @@ fn leave_out_patterns(schema: &mut Value, unchecked: &mut Vec<String>) {
 }
 
 fn collect(error: &ValidationError<'_, '_>, most: usize, faults: &mut Vec<Fault>) {
-    if faults.len() >= most {
-        return;
-    }
-    if error.causes.is_empty() {
+    if error.causes.is_empty() && faults.len() < most {
         let message = shortened(&error.kind.to_string());
         faults.push(Fault { pointer: error.instance_location.to_string(), message });
     }

@@ -1,7 +1,7 @@
 //! The calls of a message: each is screened, decided, started and completed, in the order of the calls.
 
 use std::ops::ControlFlow::{self, Break, Continue};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cp_common::program::approval;
@@ -17,7 +17,7 @@ use crate::state::conversation::{Call, UNFINISHED};
 use crate::state::ledger::{Found, find_call_end, started_programs};
 use crate::state::step::{Decision, Step};
 use crate::tools::find;
-use crate::tools::tool::{BASH, Origin, Tool};
+use crate::tools::tool::{BASH, Executable, Origin, Tool};
 
 /// The seconds by which the time limit of cp-exec exceeds that of a tool.
 const BEHIND: f64 = 5.0;
@@ -32,7 +32,6 @@ impl Engine {
             let call = self.run.conversation.calls[at].asked.clone();
             let pending = Pending { at, call, began: Instant::now() };
             let result = self.carry_out(&pending, context)?;
-            let result = self.readable(&pending.call, result, context)?;
             self.finish_call(&pending, result, context)?;
         }
         Ok(())
@@ -79,9 +78,10 @@ impl Engine {
         }
         let approved = matches!(waiting.decision, Some(Decision::Approved(_)));
         let repeats = waiting.started && !tool.hints.idempotent;
+        let is_asked = waiting.is_asked && waiting.approval.is_some_and(|approval| approval.shown.rule == UNFINISHED);
         let found = if approved || !repeats {
             Found::NotBegun
-        } else if waiting.is_asked_about(UNFINISHED) {
+        } else if is_asked {
             // An earlier resume has asked about the call, and its end is still not known.
             Found::Unknown
         } else {
@@ -165,13 +165,7 @@ impl Engine {
         // This process stops a late tool; the limit of cp-exec applies if this process is killed.
         let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
         let renamed = ToolCall { name: tool.name_in_executor(), timeout, untrusted: Vec::new(), ..call.clone() };
-        let executor = self.parts.executor(&tool.origin);
-        match tool.origin {
-            Origin::Mcp { .. } => executor.start(&renamed, None, context)?,
-            Origin::Builtin | Origin::Executable { .. } => {
-                self.run.steps.shared(|lock| executor.start(&renamed, lock, context))?;
-            }
-        }
+        self.parts.executor(&tool.origin).start(&renamed, &self.run.steps, context)?;
         let limit = tool.hints.timeout.map(Duration::from_secs_f64);
         let limit = [limit, self.run.time_left()?].into_iter().flatten().min();
         let executor = self.parts.executor(&tool.origin);
@@ -214,20 +208,16 @@ impl Engine {
             .hint("answer the server in its own way, then --approve repeats the call"))
     }
 
-    /// A result as the model reads it: with the path of a link, a warning about a repeated failure, and without its
-    /// middle if it is too long.
-    fn readable(&mut self, call: &ToolCall, mut result: ToolResult, context: &Context) -> Result<ToolResult> {
-        if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name) {
+    /// Records a result as the model reads it: with the path of a link, a warning about a repeated failure, and without
+    /// its middle if it is too long.
+    fn finish_call(&mut self, pending: &Pending, mut result: ToolResult, context: &mut Context) -> Result<()> {
+        if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
             result.content = find::restore_link_path(result.content, tool, context);
         }
-        result.content.extend(self.run.conversation.repeats.clone().note(call, &result));
+        result.content.extend(self.run.conversation.repeats.clone().note(&pending.call, &result));
         if let Some(shorter) = self.run.shortened(&result.content)? {
             result.content = shorter;
         }
-        Ok(result)
-    }
-
-    fn finish_call(&mut self, pending: &Pending, mut result: ToolResult, context: &mut Context) -> Result<()> {
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
         result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
         self.run.record(Step::Finished(pending.at, Box::new(result)))?;
@@ -237,11 +227,8 @@ impl Engine {
 
 /// True if a tool has the same bytes, and the same link, as when it was described.
 fn is_unchanged(origin: &Origin) -> bool {
-    let Origin::Executable { path, link, sha256 } = origin else { return true };
-    let hash = std::fs::read(path).ok().map(|bytes| Hash::of(&bytes).to_string());
-    hash.as_ref() == Some(sha256) && link.as_ref().is_none_or(|link| resolves_to(link, path))
-}
-
-fn resolves_to(link: &Path, path: &Path) -> bool {
-    link.canonicalize().is_ok_and(|there| there == *path)
+    let Origin::Executable(Executable { path, link, sha256 }) = origin else { return true };
+    let leads_there = |link: &PathBuf| link.canonicalize().is_ok_and(|there| there == *path);
+    let is_same = std::fs::read(path).is_ok_and(|bytes| Hash::of(&bytes).to_string() == *sha256);
+    is_same && link.as_ref().is_none_or(leads_there)
 }

@@ -125,7 +125,7 @@ impl Engine {
         }
         message.input = self.run.conversation.prompt.input().to_vec();
         message.mark();
-        let deltas = self.parts.model.take_deltas();
+        let deltas = std::mem::take(&mut self.parts.model.deltas);
         if self.run.plan.record.is_some() && !deltas.is_empty() {
             self.run.record(Step::Deltas(deltas))?;
         }

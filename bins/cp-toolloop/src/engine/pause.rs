@@ -28,7 +28,7 @@ impl Engine {
         let plan = &self.run.plan;
         let (action, program) = match &tool.origin {
             Origin::Builtin => (Action::Tool, None),
-            Origin::Executable { sha256, .. } => (Action::Tool, Some(sha256.clone())),
+            Origin::Executable(file) => (Action::Tool, Some(file.sha256.clone())),
             Origin::Mcp { .. } => (Action::Server, None),
         };
         let shown = Shown {
@@ -148,13 +148,9 @@ impl Engine {
             }
             (Level::Agent, false) => paused.hint("--approve runs it, --deny refuses it and tells the model so"),
         };
-        for name in ["id", "approver"] {
-            paused = match details.get(name) {
-                Some(value) => paused.with(name, value.clone()),
-                None => paused,
-            };
-        }
-        paused
+        let known = ["id", "approver"].into_iter().filter_map(|name| Some((name, details.get(name)?.clone())));
+        known
+            .fold(paused, |paused, (name, value)| paused.with(name, value))
             .with("approval", serde_json::to_value(approval).unwrap_or_default())
             .with("_untrusted", json!(["/call", "/approval/shown"]))
     }

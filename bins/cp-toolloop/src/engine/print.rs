@@ -5,7 +5,7 @@ use std::path::Path;
 use cp_common::output::Format;
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Reply, ToolCall};
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::parts::model;
@@ -38,15 +38,11 @@ pub(super) fn print_call(call: &ToolCall, context: &mut Context) -> Result<()> {
 
 /// Prints what the run of these steps has printed from the step `from` on, without a model, tools, processes or a
 /// network. Returns its state.
-pub(crate) fn play(steps: Vec<Step>, from: usize, context: &mut Context) -> Result<Conversation> {
-    let mut steps = steps.into_iter();
-    let Some(Step::Plan(plan, _)) = steps.next() else { return Err(Error::validation("not the recording of a run")) };
-    let (mut played, mut turn) = (Conversation::new(&plan), 0);
-    for (at, step) in (1..).zip(steps) {
-        if at < from {
-            played.take(step)?;
-            continue;
-        }
+pub(crate) fn play(mut steps: Vec<Step>, from: usize, context: &mut Context) -> Result<Conversation> {
+    let rest = steps.split_off(from.max(1).min(steps.len()));
+    let (plan, mut played) = Conversation::of_steps(steps)?;
+    let mut turn = 0;
+    for step in rest {
         let next = played.tally.iterations + 1;
         if matches!(step, Step::Deltas(_) | Step::Message(_)) && turn < next {
             turn = next;

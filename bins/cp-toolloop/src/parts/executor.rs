@@ -12,6 +12,7 @@ use cp_mcp_wire::Offers;
 use serde_json::json;
 
 use crate::state::plan::ServerOptions;
+use crate::state::step_log::StepLog;
 
 /// cp-mcp stops its servers before it exits.
 const OF_SERVERS: ChildOptions =
@@ -21,6 +22,7 @@ const OF_SERVERS: ChildOptions =
 pub(crate) struct Executor {
     program: &'static str,
     words: Vec<OsString>,
+    options: ChildOptions,
     part: Option<Child>,
     /// True if the coprocess was started before its run.
     is_early: bool,
@@ -29,27 +31,26 @@ pub(crate) struct Executor {
 impl Executor {
     /// cp-exec for the tools in these directories.
     pub(crate) fn of_tools(directories: &[PathBuf], read_only: bool) -> Self {
-        let mut words: Vec<OsString> = read_only.then(|| "--read-only".into()).into_iter().collect();
+        let mut words: Vec<OsString> = vec!["--closed".into()];
+        words.extend(read_only.then(|| "--read-only".into()));
         // The script directory of a removed link may have been deleted since the run started.
         for directory in directories.iter().filter(|directory| directory.is_dir()) {
             words.extend(["--tools".into(), directory.into()]);
         }
-        Self { program: "cp-exec", words, part: None, is_early: false }
+        Self { program: "cp-exec", words, options: ChildOptions::DEFAULT, part: None, is_early: false }
     }
 
     /// cp-mcp for these servers.
-    pub(crate) fn of_servers(options: &ServerOptions) -> Self {
-        let servers = options.mcp.iter().map(|server| format!("--mcp={server}").into());
-        let files = options.files.iter().flat_map(|file| ["--mcp-config".into(), file.into()]);
-        Self { program: "cp-mcp", words: servers.chain(files).collect(), part: None, is_early: false }
+    pub(crate) fn of_servers(servers: &ServerOptions) -> Self {
+        let mut words: Vec<OsString> = ["call", "--closed", "--format", "json"].map(OsString::from).into();
+        words.extend(servers.mcp.iter().map(|server| format!("--mcp={server}").into()));
+        words.extend(servers.files.iter().flat_map(|file| ["--mcp-config".into(), file.into()]));
+        Self { program: "cp-mcp", words, options: OF_SERVERS, part: None, is_early: false }
     }
 
     /// Starts the servers, and returns what they offer within a time limit.
     pub(crate) fn offers(&mut self, limit: Option<Duration>, context: &Context) -> Result<Offers> {
-        if self.words.is_empty() {
-            return Ok(Offers::default());
-        }
-        let mut part = self.start_servers(&["--list"], context)?;
+        let mut part = self.spawn(Some("--list".into()), context)?;
         if let Some(limit) = limit
             && !part.wait_line(limit)?
         {
@@ -63,13 +64,13 @@ impl Executor {
         Ok(offers)
     }
 
-    /// Starts a call. A new coprocess inherits the descriptor of the run's lock, which stays locked while its commands
+    /// Starts a call. A new cp-exec inherits the descriptor of the run's lock, which stays locked while its commands
     /// exist.
-    pub(crate) fn start(&mut self, call: &ToolCall, lock: Option<i32>, context: &Context) -> Result<()> {
+    pub(crate) fn start(&mut self, call: &ToolCall, steps: &StepLog, context: &Context) -> Result<()> {
         let mut part = match self.part.take() {
             Some(part) => part,
-            None if self.program == "cp-mcp" => self.start_servers(&[], context)?,
-            None => self.start_tools(lock, context)?,
+            None if self.program == "cp-mcp" => self.spawn(None, context)?,
+            None => steps.shared(|lock| self.spawn(Some(format!("--lock={lock}").into()), context))?,
         };
         if std::mem::take(&mut self.is_early) {
             part.send("run", &json!({ "run": context.options.run, "ledger": context.options.ledger }))?;
@@ -103,15 +104,8 @@ impl Executor {
         self.part.take().map_or(Ok(()), Child::finish)
     }
 
-    fn start_tools(&self, lock: Option<i32>, context: &Context) -> Result<Child> {
-        let words = [OsString::from("--closed")].into_iter().chain(context.handed_on());
-        let words = words.chain(lock.map(|lock| format!("--lock={lock}").into())).chain(self.words.iter().cloned());
-        Child::start(self.program, &cmd(find(self.program)?, words), ChildOptions::DEFAULT)
-    }
-
-    fn start_servers(&self, more: &[&str], context: &Context) -> Result<Child> {
-        let words = ["call", "--closed", "--format", "json"].iter().chain(more).map(OsString::from);
-        let words = words.chain(context.handed_on()).chain(self.words.iter().cloned());
-        Child::start(self.program, &cmd(find(self.program)?, words), OF_SERVERS)
+    fn spawn(&self, more: Option<OsString>, context: &Context) -> Result<Child> {
+        let words = self.words.iter().cloned().chain(more).chain(context.handed_on());
+        Child::start(self.program, &cmd(find(self.program)?, words), self.options)
     }
 }

@@ -17,7 +17,8 @@ pub(crate) struct Model {
     /// The options that share a budget.
     budget: Vec<String>,
     part: Option<Child>,
-    deltas: Vec<Delta>,
+    /// The deltas of the last answer.
+    pub(crate) deltas: Vec<Delta>,
 }
 
 impl Model {
@@ -72,11 +73,6 @@ impl Model {
                 return Ok(answer);
             }
         }
-    }
-
-    /// The deltas of the last answer.
-    pub(crate) fn take_deltas(&mut self) -> Vec<Delta> {
-        std::mem::take(&mut self.deltas)
     }
 
     /// Stops an idle model.

@@ -4,12 +4,11 @@
 use std::collections::BTreeSet;
 
 use cp_common::wire::{Approval, Content, Grant, Message, Prompt, Scope, ToolCall, ToolResult, Turn};
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, json};
+use cp_ledger::format::line::Hash;
 
-use crate::state::plan::{Limits, Plan, RunFiles};
-use crate::state::repeats::Repeats;
+use crate::state::plan::{Limits, Plan};
 use crate::state::step::{Decision, Step};
-use crate::state::step_log;
 use crate::state::tally::Tally;
 
 /// A call of the last message.
@@ -35,11 +34,6 @@ pub(crate) const OURS: &str = "cp-toolloop";
 pub(crate) const UNFINISHED: &str = "unfinished";
 
 impl Call {
-    /// True if a request by this rule waits for an answer.
-    pub(crate) fn is_asked_about(&self, rule: &str) -> bool {
-        self.is_asked && self.approval.as_ref().is_some_and(|approval| approval.shown.rule == rule)
-    }
-
     /// True if this program requests an approval, and not the executor of the call.
     pub(crate) fn is_asked_here(approval: &Approval) -> bool {
         approval.asked_by.program == OURS || approval.shown.rule == UNFINISHED
@@ -53,14 +47,10 @@ impl Call {
             _ => None,
         }
     }
-
-    fn of(asked: &ToolCall) -> Self {
-        Self { asked: asked.clone(), ..Self::default() }
-    }
 }
 
 /// The state of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Conversation {
     /// The next prompt: all turns so far. Its history has the turns that an earlier message has had as its input or
     /// was.
@@ -81,37 +71,17 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// A new conversation.
-    pub(crate) fn new(plan: &Plan) -> Self {
-        Self {
-            prompt: plan.prompt.clone(),
-            limits: plan.limits,
-            tally: Tally::default(),
-            calls: Vec::new(),
-            returned: Vec::new(),
-            answer: None,
-            always: Vec::new(),
-            unshown: Vec::new(),
-            repeats: Repeats::default(),
-        }
-    }
-
     /// The conversation after these steps, and its plan.
     pub(crate) fn of_steps(steps: Vec<Step>) -> Result<(Plan, Self)> {
         let mut steps = steps.into_iter();
         let Some(Step::Plan(plan, _)) = steps.next() else {
             return Err(Error::new(Code::Integrity, "the run's state does not begin with its plan"));
         };
-        let mut conversation = Self::new(&plan);
+        let mut conversation = Self { prompt: plan.prompt.clone(), limits: plan.limits, ..Self::default() };
         for step in steps {
             conversation.take(step)?;
         }
         Ok((*plan, conversation))
-    }
-
-    /// The conversation of a stored run, which may be active.
-    pub(crate) fn stored(files: &RunFiles) -> Result<Self> {
-        Self::of_steps(step_log::peek(files)?).map(|(_, conversation)| conversation)
     }
 
     /// Applies a step.
@@ -151,7 +121,8 @@ impl Conversation {
             }
             Step::Shown => self.unshown.clear(),
             Step::Finished(at, result) => {
-                self.tally.returned(result.is_error);
+                self.tally.tool_calls += 1;
+                self.tally.tool_errors += u64::from(result.is_error);
                 let call = self.call(at)?;
                 call.result = Some((*result).clone());
                 let asked = call.asked.clone();
@@ -185,10 +156,11 @@ impl Conversation {
     }
 
     fn answered(&mut self, message: Box<Message>) {
-        self.tally.answered(&message.usage);
+        self.tally.billed(&message.usage);
+        self.tally.iterations += 1;
         self.prompt.messages.push(message.turn());
         self.prompt.history = self.prompt.messages.len();
-        self.calls = message.tool_calls.iter().map(Call::of).collect();
+        self.calls = message.tool_calls.iter().map(|asked| Call { asked: asked.clone(), ..Call::default() }).collect();
         self.answer = self.calls.is_empty().then(|| (*message).clone());
         self.unshown.push(Step::Message(message));
     }
@@ -224,4 +196,72 @@ pub(crate) fn with_unique_ids(mut message: Message) -> Message {
     }
     message.content = message.turn().content;
     message
+}
+
+/// The failed call that was made last, and how many times in a row.
+///
+/// Only failures count, because a successful call may be repeated to wait for a change. A failed call may also be
+/// repeated after another call, which may have removed the cause.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repeats {
+    last: Option<Hash>,
+    times: u64,
+}
+
+impl Repeats {
+    /// Counts a call and its result. Returns a warning for the model if the same call failed with the same exit status
+    /// before; its output may differ in a time or the name of a file.
+    pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> Option<String> {
+        let mut arguments = Vec::new();
+        if json::normalize(call.input.get().as_bytes(), &mut arguments).is_err() {
+            arguments = call.input.get().as_bytes().to_vec();
+        }
+        let head = format!("{}\n{:?}\n", call.name, result.exit_code);
+        let failure = result.is_error.then(|| Hash::of(&[head.as_bytes(), &arguments].concat()));
+        if failure.is_none() || failure != self.last {
+            *self = Self { last: failure, times: 1 };
+            return None;
+        }
+        self.times += 1;
+        Some(format!(
+            "\n\n[This same call was made {} times in a row and failed each time. Do something else.]",
+            self.times
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    fn call(input: &str) -> ToolCall {
+        let input = RawValue::from_string(input.to_owned()).unwrap();
+        ToolCall { id: "1".into(), name: "t".into(), input, timeout: None, untrusted: Vec::new() }
+    }
+
+    fn result(content: &str, exit_code: i32) -> ToolResult {
+        ToolResult {
+            content: content.into(),
+            is_error: exit_code != 0,
+            exit_code: Some(exit_code),
+            ..ToolResult::default()
+        }
+    }
+
+    #[test]
+    fn repeated_failure_is_detected_and_other_calls_are_not() {
+        let mut repeats = Repeats::default();
+        let (one, two) = (call(r#"{"a":1}"#), call(r#"{"a":2}"#));
+        assert!(repeats.note(&one, &result("no", 1)).is_none());
+        assert!(repeats.note(&two, &result("no", 1)).is_none());
+        assert!(repeats.note(&one, &result("no", 1)).is_none(), "another call was between them");
+        assert!(repeats.note(&call(r#"{ "a": 1 }"#), &result("no", 1)).unwrap().contains("2 times in a row"));
+        assert!(repeats.note(&one, &result("no, at 12:01", 1)).unwrap().contains("3 times in a row"));
+        assert!(repeats.note(&one, &result("no", 2)).is_none(), "another exit status");
+        for _ in 0..5 {
+            assert!(repeats.note(&one, &result("yes", 0)).is_none());
+        }
+        assert!(repeats.note(&one, &result("no", 2)).is_none(), "a good answer was between them");
+    }
 }

@@ -19,7 +19,7 @@ use crate::tools::tool::Origin;
 
 /// Writes the lines of a run to its ledger.
 pub(crate) struct Journal {
-    ledger: Ledger,
+    pub(crate) ledger: Ledger,
     run: String,
     agent: String,
     session: Option<String>,
@@ -46,11 +46,6 @@ impl Journal {
         let ledger = Ledger::open(path, Sync::Batch)?;
         let agent = context.agent(plan.prompt.agent.as_deref());
         Ok(Self { ledger, run: plan.run.clone(), agent, session: plan.prompt.session_id.clone() })
-    }
-
-    /// The path of the ledger.
-    pub(crate) fn path(&self) -> &Path {
-        self.ledger.path()
     }
 
     /// The lines of a step in this state of the run, which is the state before the step.
@@ -91,7 +86,7 @@ impl Journal {
             // A call whose start is not on the ledger did not start.
             _ => return Ok(Vec::new()),
         };
-        Ok(if has_since(self.path(), known, event)? { Vec::new() } else { self.lines(step, state) })
+        Ok(if has_since(self.ledger.path(), known, event)? { Vec::new() } else { self.lines(step, state) })
     }
 
     /// Records that the run has stopped and can be resumed.
@@ -101,19 +96,8 @@ impl Journal {
     }
 
     /// Records the end of the run.
-    pub(crate) fn end(&mut self, status: &str, tally: &Tally) -> Result<()> {
-        self.append(self.entry("run_end").with("status", status).with("tally", tally))?;
-        self.sync()
-    }
-
-    /// Writes a line.
-    pub(crate) fn append(&mut self, entry: Entry) -> Result<Receipt> {
-        self.ledger.append(entry).map_err(Error::fatal)
-    }
-
-    /// Syncs all lines to the disk.
-    pub(crate) fn sync(&mut self) -> Result<()> {
-        self.ledger.sync()
+    pub(crate) fn ended(&self, status: &str, tally: &Tally) -> Entry {
+        self.entry("run_end").with("status", status).with("tally", tally)
     }
 
     /// The beginning and the end of a text that is longer than the limit, and the hash under which the whole text is
@@ -122,13 +106,13 @@ impl Journal {
         let tail = most / 4;
         let Some(cut) = self.ledger.redactor().cut(text, most - tail, tail) else { return Ok(None) };
         let Some((missing, tail)) = cut.tail else { return Ok(Some(cut.head)) };
-        let hash = blob::store(self.path(), self.ledger.redactor().redact_text(text).0.as_bytes())?;
+        let hash = blob::store(self.ledger.path(), self.ledger.redactor().redact_text(text).0.as_bytes())?;
         Ok(Some(format!("{}\n[… {missing} bytes are left out here, the whole is {hash} …]\n{tail}", cut.head)))
     }
 
     /// True if an answer is on this ledger already, because cp-llm has written it there.
     pub(crate) fn has(&self, receipt: Option<&Receipt>) -> bool {
-        receipt.is_some_and(|receipt| Path::new(&receipt.ledger) == self.path())
+        receipt.is_some_and(|receipt| Path::new(&receipt.ledger) == self.ledger.path())
     }
 
     /// The start of a run: the prompt, the model, the tools and the limits.

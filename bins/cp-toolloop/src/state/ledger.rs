@@ -57,6 +57,12 @@ pub(crate) fn data_of<T: Default + serde::de::DeserializeOwned>(line: &Line<'_>)
     serde_json::from_slice(line.member("data").unwrap_or_default()).unwrap_or_default()
 }
 
+/// A value of an entry, which may be stored as a blob.
+pub(crate) fn whole(ledger: &Path, value: &Value) -> Result<Value> {
+    let stored = blob::resolve(ledger, value.to_string().as_bytes())?;
+    Ok(stored.and_then(|stored| serde_json::from_slice(&stored).ok()).unwrap_or_else(|| value.clone()))
+}
+
 /// Refuses the state of a run whose ledger has steps after `known`, the newest entry of the state: an earlier state was
 /// restored, and a resume would repeat later steps. A power failure may lose at most one step that is on the ledger.
 pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, is_started: impl Fn(&str) -> bool) -> Result<()> {

@@ -84,13 +84,7 @@ impl ModelCommand {
     /// The program that gets prompts: the command itself, or the command in the arguments of a loop backend.
     pub(crate) fn asking(&self) -> Option<&str> {
         let (first, rest) = self.argv.split_first()?;
-        let asking = if !self.drives {
-            Some(first)
-        } else if takes_command(first) {
-            rest.first()
-        } else {
-            None
-        };
+        let asking = if self.drives { rest.first().filter(|_| takes_command(first)) } else { Some(first) };
         asking.map(String::as_str)
     }
 }
@@ -100,22 +94,18 @@ pub(crate) fn is_ours(program: &str) -> bool {
     name_of(program).starts_with("cp-")
 }
 
-/// True if a program supports budget files.
-pub(crate) fn keeps_budgets(program: &str) -> bool {
-    name_of(program) == "cp-llm"
-}
-
 /// True if a loop backend takes the model command as its arguments.
 pub(crate) fn takes_command(program: &str) -> bool {
     name_of(program) == "cp-loop-elixir"
 }
 
-fn name_of(program: &str) -> &str {
+/// The name of a program without its directory.
+pub(crate) fn name_of(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
 /// The limits of a run, as options and in its plan.
-#[derive(Clone, Copy, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Limits {
     /// The most turns of the model (default: 20)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]

@@ -38,10 +38,9 @@ impl Run {
     /// Begins a run. Its steps are written first, so that a run that is killed here can be resumed.
     pub(crate) fn begin(plan: Plan, context: &Context) -> Result<Self> {
         let files = RunFiles::of(&plan.run, context);
-        let steps = StepLog::create(&files, &context.home, &plan)?;
-        let first = Step::Plan(Box::new(plan.clone()), Owner::this());
-        let conversation = Conversation::new(&plan);
-        let mut run = Self::of(&files, steps, &first, plan, conversation, context)?;
+        let first = Step::Plan(Box::new(plan), Owner::this());
+        let steps = StepLog::create(&files, &context.home, &first)?;
+        let mut run = Self::of(&files, steps, vec![first], context)?;
         run.limit(context)?;
         Ok(run)
     }
@@ -49,22 +48,15 @@ impl Run {
     /// Acquires a stopped run.
     pub(crate) fn open(files: &RunFiles, context: &Context) -> Result<Self> {
         let (steps, log) = StepLog::open(files, &context.home)?;
-        let last = log.last().cloned();
-        let (plan, conversation) = Conversation::of_steps(log)?;
-        Self::of(files, steps, &last.unwrap_or(Step::Shown), plan, conversation, context)
+        Self::of(files, steps, log, context)
     }
 
-    /// A run after its step `last`, whose line a killed process may not have written.
-    fn of(
-        files: &RunFiles,
-        steps: StepLog,
-        last: &Step,
-        plan: Plan,
-        conversation: Conversation,
-        context: &Context,
-    ) -> Result<Self> {
+    /// A run after the steps of its log, the line of whose last step a killed process may not have written.
+    fn of(files: &RunFiles, steps: StepLog, log: Vec<Step>, context: &Context) -> Result<Self> {
+        let last = log.last().cloned().unwrap_or(Step::Shown);
+        let (plan, conversation) = Conversation::of_steps(log)?;
         let journal = Journal::open(&files.ledger, &plan, context)?;
-        let missing = journal.missing(last, &conversation, steps.seq())?;
+        let missing = journal.missing(&last, &conversation, steps.seq())?;
         let home = context.home.root().to_owned();
         let mut run = Self { plan, conversation, deadline: None, policy_usd: None, home, steps, journal };
         missing.into_iter().try_for_each(|line| run.note(line).map(drop))?;
@@ -101,7 +93,7 @@ impl Run {
             && let Some(receipt) = message.receipt.as_ref().filter(|receipt| self.journal.has(Some(receipt)))
         {
             // A false receipt would leave the answer without a line.
-            if is_answer_since(self.journal.path(), self.steps.seq(), receipt)? {
+            if is_answer_since(self.journal.ledger.path(), self.steps.seq(), receipt)? {
                 self.steps.noted(receipt.seq);
             } else {
                 message.receipt = None;
@@ -124,7 +116,7 @@ impl Run {
 
     /// Writes a line to the ledger.
     fn note(&mut self, line: Entry) -> Result<Receipt> {
-        let receipt = self.journal.append(line)?;
+        let receipt = self.journal.ledger.append(line).map_err(Error::fatal)?;
         self.steps.noted(receipt.seq);
         Ok(receipt)
     }
@@ -138,14 +130,15 @@ impl Run {
 
     /// Ends the run, and removes its state, unless it is recorded.
     pub(crate) fn end(&mut self, status: &str, record: Option<&Path>) -> Result<()> {
-        self.journal.end(status, &self.conversation.tally)?;
+        self.note(self.journal.ended(status, &self.conversation.tally))?;
+        self.journal.ledger.sync()?;
         self.steps.close(record)
     }
 
     /// Syncs the log and the ledger to the disk, before an effect that cannot be undone.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.steps.sync()?;
-        self.journal.sync()
+        self.journal.ledger.sync()
     }
 
     /// A result that is too long for the conversation: its beginning and its end, with secrets redacted. The ledger
@@ -156,7 +149,7 @@ impl Run {
 
     /// The ledger.
     pub(crate) fn ledger(&self) -> &Path {
-        self.journal.path()
+        self.journal.ledger.path()
     }
 
     /// The command that resumes this run.
@@ -167,7 +160,7 @@ impl Run {
 
     /// Adds the command that resumes this run to an error.
     pub(crate) fn resumable(&self, error: Error) -> Error {
-        let mut error = error.with("run_id", self.plan.run.as_str());
+        let error = error.with("run_id", self.plan.run.as_str());
         let (code, details) = (error.code(), error.details());
         let line = |name: &str| details.get(name).and_then(|line| line.as_str());
         match (line("resume").filter(|line| line.starts_with("cp-toolloop ")), line("otherwise")) {
@@ -185,14 +178,13 @@ impl Run {
             let (limit, spent) = (amount(&format!("budget_{unit}"))?, amount(&format!("spent_{unit}"))?);
             Some(format!(" --budget-{unit} {}", limit.max(spent) * 2.0))
         });
-        error = error.with("resume", self.resume_line(&raised.into_iter().flatten().collect::<String>()));
-        error
+        error.with("resume", self.resume_line(&raised.into_iter().flatten().collect::<String>()))
     }
 
     /// Fails if a limit is reached, with the command that resumes with a higher limit.
     pub(crate) fn check_limits(&self) -> Result<()> {
         let (tally, limits) = (&self.conversation.tally, &self.conversation.limits);
-        let (turns, tokens, cost) = (tally.iterations, tally.tokens(), tally.usage.cost_usd);
+        let (turns, tokens, cost) = (tally.iterations, tally.usage.tokens(), tally.usage.cost_usd);
         if let Some(limit) = limits.max_iterations.filter(|limit| turns >= *limit) {
             let times = if turns == 1 { "once".to_owned() } else { format!("{turns} times") };
             let next = format!(" --max-iterations {}", limit.saturating_mul(2));
@@ -221,11 +213,8 @@ impl Run {
 
     /// The remaining time of the run; `None` without a deadline.
     pub(crate) fn time_left(&self) -> Result<Option<Duration>> {
-        let Some(deadline) = self.deadline else { return Ok(None) };
-        match deadline.checked_duration_since(Instant::now()) {
-            Some(left) if !left.is_zero() => Ok(Some(left)),
-            _ => Err(self.out_of_time()),
-        }
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) { Err(self.out_of_time()) } else { Ok(left) }
     }
 
     /// The error of a run whose deadline has passed.

@@ -21,8 +21,8 @@ use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::state::plan::{Plan, RunFiles};
-use crate::state::step::{Owner, Step};
+use crate::state::plan::RunFiles;
+use crate::state::step::Step;
 
 /// How long a resume waits until the coprocesses of a killed run have exited.
 const TAKEOVER: Duration = Duration::from_secs(3);
@@ -58,7 +58,7 @@ pub(crate) struct StepLog {
 
 impl StepLog {
     /// Creates the log of a new run. The file appears locked and with its plan, or not at all.
-    pub(crate) fn create(files: &RunFiles, home: &Home, plan: &Plan) -> Result<Self> {
+    pub(crate) fn create(files: &RunFiles, home: &Home, first: &Step) -> Result<Self> {
         let path = files.state();
         let failed = |e: std::io::Error| Error::io("creating the run's state", e).in_file(&path).fatal();
         make_directory(path.parent().unwrap_or(&path))?;
@@ -79,7 +79,7 @@ impl StepLog {
         if !log.try_lock()? {
             return Err(log.taken());
         }
-        log.append(&Step::Plan(Box::new(plan.clone()), Owner::this()))?;
+        log.append(first)?;
         log.sync()?;
         if !is_named {
             let open = format!("/proc/self/fd/{}", log.file.as_raw_fd());
@@ -113,15 +113,8 @@ impl StepLog {
     }
 
     fn of(file: File, files: &RunFiles, home: &Home) -> Result<Self> {
-        let effect = signals::effect();
-        Ok(Self {
-            _effect: effect,
-            file,
-            path: files.state(),
-            recording: files.recording(),
-            key: key(home)?,
-            end: End::default(),
-        })
+        let (path, recording, effect) = (files.state(), files.recording(), signals::effect());
+        Ok(Self { file, path, recording, key: key(home)?, end: End::default(), _effect: effect })
     }
 
     /// Writes one step to the kernel, so that killing this process cannot undo it.
@@ -148,10 +141,10 @@ impl StepLog {
 
     /// Lets a process that `start` starts inherit the descriptor of the lock, because its tool may still run after this
     /// process has ended.
-    pub(crate) fn shared<T>(&self, start: impl FnOnce(Option<i32>) -> Result<T>) -> Result<T> {
+    pub(crate) fn shared<T>(&self, start: impl FnOnce(i32) -> Result<T>) -> Result<T> {
         let failed = |e| Error::io("sharing the run's lock", e).in_file(&self.path).fatal();
         fcntl_setfd(&self.file, FdFlags::empty()).map_err(failed)?;
-        let started = start(Some(self.file.as_raw_fd()));
+        let started = start(self.file.as_raw_fd());
         fcntl_setfd(&self.file, FdFlags::CLOEXEC).map_err(failed)?;
         started
     }

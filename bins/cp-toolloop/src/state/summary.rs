@@ -122,11 +122,11 @@ impl RunFiles {
         if let Some(exact) = all.iter().find(|files| files.run == named) {
             return Ok(exact.clone());
         }
-        let mut found: Vec<&Self> = all.iter().filter(|files| files.run.starts_with(named)).collect();
+        let mut found: Vec<&Self> =
+            all.iter().filter(|files| !named.is_empty() && files.run.starts_with(named)).collect();
         match found.len() {
             0 => Self::of_name(named, all).ok_or_else(missing),
-            1 if !named.is_empty() => Ok(found.remove(0).clone()),
-            1 => Err(missing()),
+            1 => Ok(found.remove(0).clone()),
             many => Err(Error::usage(format!("`{named}` matches {many} runs")).hint("give more of the id")),
         }
     }

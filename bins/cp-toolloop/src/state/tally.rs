@@ -20,29 +20,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds the usage of an answer.
-    pub(crate) fn answered(&mut self, usage: &Usage) {
-        self.billed(usage);
-        self.iterations += 1;
-    }
-
-    /// Adds the usage of a failed answer.
+    /// Adds the usage of an answer, which may have failed.
     pub(crate) fn billed(&mut self, usage: &Usage) {
-        if self.tokens() == 0 && self.iterations == 0 {
+        if self.usage.tokens() == 0 && self.iterations == 0 {
             self.usage.cost_usd = Some(0.0);
         }
         self.usage += usage;
-    }
-
-    /// Adds a result.
-    pub(crate) fn returned(&mut self, is_error: bool) {
-        self.tool_calls += 1;
-        self.tool_errors += u64::from(is_error);
-    }
-
-    /// All tokens, of every kind.
-    pub(crate) fn tokens(&self) -> u64 {
-        self.usage.tokens()
     }
 }
 
@@ -93,11 +76,11 @@ mod tests {
     #[test]
     fn cost_is_unknown_if_one_answer_has_no_price() {
         let mut tally = Tally::default();
-        tally.answered(&Usage { input_tokens: 3, cost_usd: Some(0.5), ..Usage::default() });
-        assert_eq!((tally.tokens(), tally.usage.cost_usd), (3, Some(0.5)));
-        tally.answered(&Usage { output_tokens: 4, cost_usd: None, ..Usage::default() });
-        assert_eq!((tally.tokens(), tally.usage.cost_usd), (7, None));
-        tally.answered(&Usage { cost_usd: Some(1.0), ..Usage::default() });
+        tally.billed(&Usage { input_tokens: 3, cost_usd: Some(0.5), ..Usage::default() });
+        assert_eq!((tally.usage.tokens(), tally.usage.cost_usd), (3, Some(0.5)));
+        tally.billed(&Usage { output_tokens: 4, cost_usd: None, ..Usage::default() });
+        assert_eq!((tally.usage.tokens(), tally.usage.cost_usd), (7, None));
+        tally.billed(&Usage { cost_usd: Some(1.0), ..Usage::default() });
         assert_eq!(tally.usage.cost_usd, None);
     }
 }

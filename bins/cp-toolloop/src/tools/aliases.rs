@@ -45,19 +45,15 @@ fn own_name<'a>(names: &'a Names, name: &str) -> Option<&'a str> {
 /// Brings a call into the form of the built-in tool that it means. A call of another tool of the run stays as it is.
 pub(crate) fn canonicalize(call: &mut ToolCall, tools: &[Tool]) {
     let is_builtin = |name: &str| tools.iter().any(|tool| tool.name == name && tool.origin == Origin::Builtin);
-    let is_own = tools.iter().any(|tool| tool.name == call.name);
     let Ok(input) = serde_json::from_str::<Value>(call.input.get()) else { return };
     let patch = run_patch(&input).filter(|_| is_builtin(FILESYSTEM));
-    let (tool, operation) = if patch.is_some() {
-        (FILESYSTEM, Some("edit_file"))
-    } else if is_own {
-        (call.name.as_str(), None)
-    } else if let Some(tool) = own_name(&TABLE.tools, &call.name) {
-        (tool, None)
-    } else if let Some(operation) = own_name(&TABLE.operations, &call.name) {
-        (FILESYSTEM, Some(operation))
-    } else {
-        return;
+    let name = if patch.is_some() { "apply_patch" } else { &*call.name };
+    let is_own = patch.is_none() && tools.iter().any(|tool| tool.name == name);
+    let (tool, operation) = match (own_name(&TABLE.tools, name), own_name(&TABLE.operations, name)) {
+        _ if is_own => (name, None),
+        (Some(tool), _) => (tool, None),
+        (None, Some(operation)) => (FILESYSTEM, Some(operation)),
+        (None, None) => return,
     };
     if !is_builtin(tool) || ![FILESYSTEM, SHELL, BASH].contains(&tool) {
         return;
@@ -99,9 +95,7 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
         members.retain(|name, _| name != "arguments" && name != "tool");
         members.extend(nested);
     }
-    if operation.is_none() && !members.contains_key("operation") {
-        members.remove("command").map(|command| members.insert("operation".to_owned(), command));
-    }
+    rename(&mut members, "file");
     let given = members.get("operation").and_then(Value::as_str).map(str::to_owned);
     let known = operation.or_else(|| own_name(&TABLE.operations, given.as_deref()?)).unwrap_or_default();
     if !known.is_empty() {
@@ -117,9 +111,12 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
     }
     // Other programs count lines where this one counts bytes.
     let group = if is_foreign && known == "read_file" { "read_file of others" } else { known };
-    rename(&mut members, &[group, "file"]);
+    rename(&mut members, group);
     let edits = members.get_mut("edits").and_then(Value::as_array_mut).into_iter().flatten();
-    edits.filter_map(Value::as_object_mut).for_each(|edit| rename(edit, &["edit_file", "file"]));
+    for edit in edits.filter_map(Value::as_object_mut) {
+        rename(edit, "file");
+        rename(edit, "edit_file");
+    }
     if is_foreign && known == "write_file" && given.is_none() {
         members.entry("mode").or_insert("overwrite".into());
     }
@@ -132,7 +129,7 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
 
 /// The arguments of `shell` and `bash`.
 fn command_members(mut members: Map<String, Value>) -> Map<String, Value> {
-    rename(&mut members, &["command"]);
+    rename(&mut members, "command");
     if let Some(words @ Value::Array(_)) = members.get("command").cloned() {
         members.remove("command");
         members.insert("argv".to_owned(), words);
@@ -143,13 +140,12 @@ fn command_members(mut members: Map<String, Value>) -> Map<String, Value> {
     members
 }
 
-/// Renames the arguments of these groups, unless the argument exists, and removes those without effect.
-fn rename(members: &mut Map<String, Value>, groups: &[&str]) {
+/// Renames the arguments of this group, unless the argument exists, and removes those without effect.
+fn rename(members: &mut Map<String, Value>, group: &str) {
     members.retain(|name, _| !TABLE.ignored.contains(name));
+    let Some(names) = TABLE.arguments.get(group) else { return };
     for name in members.keys().cloned().collect::<Vec<_>>() {
-        let own =
-            groups.iter().filter_map(|group| TABLE.arguments.get(*group)).find_map(|names| own_name(names, &name));
-        if let Some(own) = own.filter(|own| !members.contains_key(*own))
+        if let Some(own) = own_name(names, &name).filter(|own| !members.contains_key(*own))
             && let Some(value) = members.remove(&name)
         {
             members.insert(own.to_owned(), value);
@@ -178,128 +174,15 @@ mod tests {
         (call.name, serde_json::from_str(call.input.get()).unwrap())
     }
 
-    /// Checks what calls become: their names and inputs, and those of built-in tools.
-    fn check<const N: usize>(rows: [(&str, Value, &str, Value); N]) {
-        let tools = [FILESYSTEM, SHELL, BASH].map(|name| tool(name, Origin::Builtin));
-        for (name, input, expected, members) in rows {
-            assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
-        }
-    }
-
-    #[test]
-    fn foreign_edit_becomes_edit_of_builtin_tool() {
-        let patch = "*** Begin Patch\n*** End Patch";
-        let edit = |more: Value| {
-            let mut edit = json!({"operation": "edit_file"});
-            edit.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            edit
-        };
-        check([
-            ("apply_patch", json!({"input": patch}), FILESYSTEM, edit(json!({"patch": patch}))),
-            ("apply_patch", json!(patch), FILESYSTEM, edit(json!({"patch": patch}))),
-            ("shell", json!({"command": ["apply_patch", patch]}), FILESYSTEM, edit(json!({"patch": patch}))),
-            (
-                "Edit",
-                json!({"file_path": "a", "old_string": "x", "new_string": "y", "replace_all": true}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "old": "x", "new": "y", "all": true})),
-            ),
-            (
-                "MultiEdit",
-                json!({"file_path": "a", "edits": [{"old_string": "x", "new_string": "y"}]}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "edits": [{"old": "x", "new": "y"}]})),
-            ),
-            (
-                "filesystem",
-                json!({"operation": "edit_file", "file_path": "a", "edits": "[{\"oldText\":\"x\",\"newText\":\"y\"}]"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "edits": [{"old": "x", "new": "y"}]})),
-            ),
-            (
-                "str_replace_based_edit_tool",
-                json!({"command": "str_replace", "path": "a", "old_str": "x"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "old": "x", "new": ""})),
-            ),
-            (
-                "edit",
-                json!({"filePath": "a", "oldString": "1", "newString": "2"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "old": "1", "new": "2"})),
-            ),
-            (
-                "replace",
-                json!({"file_path": "a", "instruction": "i", "old_string": "1", "new_string": "2"}),
-                FILESYSTEM,
-                edit(json!({"path": "a", "old": "1", "new": "2"})),
-            ),
-        ]);
-    }
-
+    /// Each row has the name and the input of a call, and those that it becomes.
     #[test]
     fn foreign_call_becomes_call_of_builtin_tool() {
-        check([
-            (
-                "str_replace_based_edit_tool",
-                json!({"command": "view", "path": "a", "view_range": [3, 5]}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a", "line": 3, "lines": 3}),
-            ),
-            (
-                "str_replace_based_edit_tool",
-                json!({"command": "create", "path": "a", "file_text": "x"}),
-                FILESYSTEM,
-                json!({"operation": "write_file", "path": "a", "content": "x"}),
-            ),
-            (
-                "Write",
-                json!({"file_path": "a", "content": "x"}),
-                FILESYSTEM,
-                json!({"operation": "write_file", "path": "a", "content": "x", "mode": "overwrite"}),
-            ),
-            (
-                "Read",
-                json!({"file_path": "a", "offset": 10, "limit": 5}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a", "line": 10, "lines": 5}),
-            ),
-            (
-                "filesystem",
-                json!({"operation": "read_file", "path": "a", "offset": 10, "limit": 5}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a", "offset": 10, "limit": 5}),
-            ),
-            (
-                "filesystem",
-                json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": "a"}}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a"}),
-            ),
-            (
-                "Bash",
-                json!({"command": "ls", "description": "list", "timeout": 120_000}),
-                BASH,
-                json!({"command": "ls", "timeout": 120.0}),
-            ),
-            ("bash", json!({"command": "ls", "timeout": 90}), BASH, json!({"command": "ls", "timeout": 90})),
-            ("shell", json!({"command": ["ls", "-l"]}), SHELL, json!({"argv": ["ls", "-l"]})),
-            // A member in a JSON text is read before it is renamed.
-            (
-                "str_replace_based_edit_tool",
-                json!({"command": "view", "path": "a", "view_range": "[3, 5]"}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a", "line": 3, "lines": 3}),
-            ),
-            (
-                "filesystem",
-                json!({"operation": "read_file", "arguments": "{\"path\": \"a\"}"}),
-                FILESYSTEM,
-                json!({"operation": "read_file", "path": "a"}),
-            ),
-            ("bash", json!({"command": "ls", "timeout": "120000"}), BASH, json!({"command": "ls", "timeout": 120.0})),
-            ("weather", json!({"file_path": "a"}), "weather", json!({"file_path": "a"})),
-        ]);
+        let tools = [FILESYSTEM, SHELL, BASH].map(|name| tool(name, Origin::Builtin));
+        let rows: Vec<(String, Value, String, Value)> =
+            serde_json::from_str(include_str!("aliases_cases.json")).unwrap();
+        for (name, input, expected, members) in rows {
+            assert_eq!(canonical(&name, &input, &tools), (expected, members), "{name} {input}");
+        }
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Catalogue {
         let is_tool = |name: &String| {
             let there = |tool: &Tool| match &tool.origin {
                 Origin::Mcp { tool: own, .. } => tool.name == *name || own == name,
-                Origin::Builtin | Origin::Executable { .. } => tool.name == *name,
+                Origin::Builtin | Origin::Executable(_) => tool.name == *name,
             };
             name.is_empty() || builtin::NAMES.contains(&name.as_str()) || self.tools.iter().any(there)
         };

@@ -1,5 +1,7 @@
 //! Descriptions of tools, by the tool itself, a sidecar, a JSON catalogue or a server, and the instructions of servers.
 
+use std::path::Path;
+
 use cp_common::json;
 use cp_ledger::format::line::Hash;
 use cp_schema::Schema;
@@ -8,8 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::tools::tool::Candidate;
-use crate::tools::tool::{Origin, Tool};
+use crate::tools::tool::{Executable, Origin, Tool};
 use crate::tools::{arguments, builtin};
 use cp_mcp_wire::{Hints, Offer};
 
@@ -38,8 +39,8 @@ pub(super) fn name_of(text: &str) -> Option<String> {
     serde_json::from_str::<Described>(text).ok()?.name
 }
 
-/// The tool of a candidate and its description.
-pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, String> {
+/// The tool of an executable and its description.
+pub(super) fn of_file(text: &str, file: &Executable) -> Result<Tool, String> {
     json::check(text.as_bytes()).map_err(|fault| format!("its description is not JSON: {fault}"))?;
     let wrong = |why: &str| format!("its description is not {{name, description, parameters}}: {why}");
     let faults = faults(text)?;
@@ -47,18 +48,17 @@ pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, St
         return Err(wrong(&faults.join("; ")));
     }
     let described: Described = serde_json::from_str(text).map_err(|e| wrong(&e.to_string()))?;
-    let stem =
-        candidate.link.as_ref().unwrap_or(&candidate.path).file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let name = described.name.or(stem).unwrap_or_default();
+    let file_name = file.name();
+    let stem = || Path::new(&file_name).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let name = described.name.or_else(stem).unwrap_or_default();
     if !is_name(&name) {
         return Err(format!("`{name}` is not a valid name for a tool: 1 to 64 letters, digits, _ and -"));
     }
-    if builtin::NAMES.contains(&name.as_str()) || builtin::NAMES.contains(&candidate.file_name().as_str()) {
+    if builtin::NAMES.contains(&name.as_str()) || builtin::NAMES.contains(&file_name.as_str()) {
         return Err("its name is that of a built-in tool".to_owned());
     }
     let input_schema = on_one_line(described.parameters.as_deref().map_or(NO_ARGUMENTS, RawValue::get))?;
-    let Candidate { path, link, sha256, .. } = candidate;
-    let origin = Origin::Executable { path: path.clone(), link: link.clone(), sha256: sha256.clone() };
+    let origin = Origin::Executable(file.clone());
     let timeout =
         described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
     let Described { idempotent, approve, read_only, .. } = described;

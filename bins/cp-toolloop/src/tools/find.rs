@@ -17,8 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::tools::catalogue::Catalogue;
-use crate::tools::tool::Allowed;
-use crate::tools::tool::{Candidate, Origin, Tool};
+use crate::tools::tool::{Allowed, Candidate, Executable, Origin, Tool};
 use crate::tools::{builtin, description};
 
 /// The text that a file must contain to be started with `--describe`.
@@ -39,11 +38,11 @@ impl Catalogue {
         }
         refuse_same_files(&candidates)?;
         // If a name is in several directories, the first directory is used.
-        for link in candidates.iter().filter_map(|candidate| candidate.link.as_ref()) {
+        for link in candidates.iter().filter_map(|candidate| candidate.file.link.as_ref()) {
             found.directories.insert(0, write_link_script(link, context)?);
         }
-        for candidate in &candidates {
-            let files = candidate.link.iter().chain([&candidate.path]);
+        for Candidate { file, .. } in &candidates {
+            let files = file.link.iter().chain([&file.path]);
             files.filter_map(|file| file.parent()).for_each(|directory| found.add_directory(directory));
         }
         found.add_executables(&candidates, context);
@@ -54,11 +53,12 @@ impl Catalogue {
 
     /// Adds the candidates that have a valid description.
     fn add_executables(&mut self, candidates: &[Candidate], context: &Context) {
-        let asked = candidates.iter().filter(|candidate| candidate.described.is_none()).map(Candidate::file_name);
+        let asked =
+            candidates.iter().filter(|candidate| candidate.described.is_none()).map(|candidate| candidate.file.name());
         let mut answers = describe_files(&asked.collect::<Vec<_>>(), &self.directories, context).into_iter();
-        for candidate in candidates {
-            let described = candidate.described.clone().map(Ok).or_else(|| answers.next());
-            let tool = described.map(|text| text.and_then(|text| description::of_candidate(&text, candidate)));
+        for Candidate { file, described } in candidates {
+            let described = described.clone().map(Ok).or_else(|| answers.next());
+            let tool = described.map(|text| text.and_then(|text| description::of_file(&text, file)));
             match tool {
                 Some(Ok(tool)) => {
                     let is_silent = tool.description.trim().is_empty();
@@ -66,7 +66,7 @@ impl Catalogue {
                     self.notices.extend(is_silent.then(notice));
                     self.add(tool);
                 }
-                Some(Err(why)) => self.leave_out(candidate.path.display().to_string(), why),
+                Some(Err(why)) => self.leave_out(file.path.display().to_string(), why),
                 None => {}
             }
         }
@@ -123,7 +123,7 @@ fn examined(file: &Path) -> Result<Option<Candidate>> {
     if described.is_none() && memmem::find(&bytes, MARK).is_none() {
         return Ok(None);
     }
-    Ok(Some(Candidate { link: link_of(file, &path), path, sha256: Hash::of(&bytes).to_string(), described }))
+    Ok(Some(Candidate { file: executable(file, path, &bytes), described }))
 }
 
 /// True if the name of the file, with or without its extension, is allowed.
@@ -157,18 +157,19 @@ fn listed(file: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
             found.leave_out(name, "the catalogue's executable is missing");
             continue;
         };
-        let sha256 = Hash::of(&read_small(&path)?).to_string();
-        let link = link_of(file, &path);
-        candidates.push(Candidate { path, link, sha256, described: Some(described.get().to_owned()) });
+        let bytes = read_small(&path)?;
+        let described = Some(described.get().to_owned());
+        candidates.push(Candidate { file: executable(file, path, &bytes), described });
     }
     // The executables may use other files of that directory.
     found.add_directory(beside);
     Ok(candidates)
 }
 
-/// The path of a link, if the file has another name.
-fn link_of(file: &Path, path: &Path) -> Option<PathBuf> {
-    (file.file_name() != path.file_name()).then(|| file.to_owned())
+/// The executable that was found as `file`, with its path without links, and its bytes.
+fn executable(file: &Path, path: PathBuf, bytes: &[u8]) -> Executable {
+    let link = (file.file_name() != path.file_name()).then(|| file.to_owned());
+    Executable { path, link, sha256: Hash::of(bytes).to_string() }
 }
 
 /// The sidecar of a file: `NAME.json`, with or without the extension of the file.
@@ -236,7 +237,7 @@ pub(crate) fn write_link_script(link: &Path, context: &Context) -> Result<PathBu
 
 /// The output of a tool, with the path of the link in place of the path of its script.
 pub(crate) fn restore_link_path(answer: String, tool: &Tool, context: &Context) -> String {
-    let Origin::Executable { link: Some(link), .. } = &tool.origin else { return answer };
+    let Origin::Executable(Executable { link: Some(link), .. }) = &tool.origin else { return answer };
     let Ok(script) = script_of(link, context) else { return answer };
     answer.replace(&*script.to_string_lossy(), &link.to_string_lossy())
 }
@@ -250,12 +251,10 @@ fn script_of(link: &Path, context: &Context) -> Result<PathBuf> {
 /// Refuses two files of one name, because cp-exec finds a tool by the name of its file.
 fn refuse_same_files(candidates: &[Candidate]) -> Result<()> {
     let mut seen: BTreeMap<String, &Path> = BTreeMap::new();
-    for candidate in candidates {
-        if let Some(other) = seen.insert(candidate.file_name(), &candidate.path).filter(|path| *path != candidate.path)
-        {
-            let name = candidate.file_name();
-            return Err(Error::validation(format!("two tools are called {name}"))
-                .with("files", vec![other.display().to_string(), candidate.path.display().to_string()])
+    for Candidate { file, .. } in candidates {
+        if let Some(other) = seen.insert(file.name(), &file.path).filter(|path| *path != file.path) {
+            return Err(Error::validation(format!("two tools are called {}", file.name()))
+                .with("files", vec![other.display().to_string(), file.path.display().to_string()])
                 .hint("give --tools only one of the files, or rename one"));
         }
     }

@@ -1,6 +1,6 @@
 //! A tool: its description for the model, its origin, and the hints for its calls.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cp_common::output::printable_line;
 use cp_common::wire::{Reply, ToolSpec};
@@ -36,15 +36,7 @@ pub(crate) enum Origin {
     /// Part of these programs.
     Builtin,
     /// An executable file.
-    Executable {
-        /// Its path, absolute and without links.
-        path: PathBuf,
-        /// The link by which it was found, if the link has another name.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        link: Option<PathBuf>,
-        /// The hash of its bytes when it was described.
-        sha256: String,
-    },
+    Executable(Executable),
     /// A tool of an MCP server.
     Mcp {
         /// The name of the server.
@@ -52,6 +44,27 @@ pub(crate) enum Origin {
         /// The name of the tool at the server.
         tool: String,
     },
+}
+
+/// An executable file that is a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(inline))]
+pub(crate) struct Executable {
+    /// Its path, absolute and without links.
+    pub(crate) path: PathBuf,
+    /// The link by which it was found, if the link has another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link: Option<PathBuf>,
+    /// The hash of its bytes when it was described.
+    pub(crate) sha256: String,
+}
+
+impl Executable {
+    /// The name by which cp-exec finds it: that of the link, if there is one.
+    pub(crate) fn name(&self) -> String {
+        let file = self.link.as_ref().unwrap_or(&self.path);
+        file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    }
 }
 
 impl Tool {
@@ -67,7 +80,7 @@ impl Tool {
     /// The name by which its executor finds it.
     pub(crate) fn name_in_executor(&self) -> String {
         match &self.origin {
-            Origin::Executable { path, link, .. } => name_in_exec(path, link.as_deref()),
+            Origin::Executable(file) => file.name(),
             Origin::Mcp { server, tool } => format!("{server}/{tool}"),
             Origin::Builtin => self.name.clone(),
         }
@@ -96,23 +109,8 @@ impl Allowed {
     }
 }
 
-/// The name by which cp-exec finds a file: that of the link, if there is one.
-fn name_in_exec(path: &Path, link: Option<&Path>) -> String {
-    link.unwrap_or(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
-}
-
-/// A file that may be a tool.
+/// A file that may be a tool, and its description, if that is not asked from the file.
 pub(super) struct Candidate {
-    pub(super) path: PathBuf,
-    /// The link by which it was found, if the link has another name.
-    pub(super) link: Option<PathBuf>,
-    pub(super) sha256: String,
+    pub(super) file: Executable,
     pub(super) described: Option<String>,
-}
-
-impl Candidate {
-    /// The name that cp-exec finds it by.
-    pub(super) fn file_name(&self) -> String {
-        name_in_exec(&self.path, self.link.as_deref())
-    }
 }

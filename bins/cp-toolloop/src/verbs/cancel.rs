@@ -53,17 +53,16 @@ fn stop(files: &RunFiles) -> Result<()> {
         Step::Plan(_, owner) | Step::Resumed(owner, _) => Some(owner),
         _ => None,
     });
-    let unnamed = || Error::new(Code::Integrity, "the run's state does not name its process").in_file(&files.state());
-    let owner = owner.ok_or_else(unnamed)?;
-    if owner.is_alive()
-        && let Some(pid) = i32::try_from(owner.pid).ok().and_then(Pid::from_raw)
-    {
+    let alive = owner.filter(|owner| owner.is_alive());
+    if let Some(pid) = alive.and_then(|owner| i32::try_from(owner.pid).ok()).and_then(Pid::from_raw) {
         kill_process(pid, Signal::TERM).map_err(|e| Error::io("stopping the run", e))?;
     }
     let asked = Instant::now();
     while step_log::is_running(&files.state()) {
         if asked.elapsed() > GRACE {
-            return Err(Error::new(Code::Timeout, "the run did not stop in time").with("pid", owner.pid));
+            return Err(
+                Error::new(Code::Timeout, "the run did not stop in time").with("pid", owner.map(|owner| owner.pid))
+            );
         }
         signals::check()?;
         std::thread::sleep(Duration::from_millis(10));

@@ -1,10 +1,13 @@
 //! Options that several verbs have.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cp_common::context::options::Shared;
 use cp_common::program::require_text;
 use cp_common::{Context, Error, Result, coprocess};
+use cp_mcp_wire::Offers;
 
 use crate::parts::executor::Executor;
 use crate::state::plan::{ModelCommand, ServerOptions, is_ours, takes_command};
@@ -57,7 +60,8 @@ impl ToolOptions {
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
         let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
         let mut servers = Executor::of_servers(&self.servers()?);
-        let offers = servers.offers(limit, context)?;
+        let has_none = self.mcp.is_empty() && self.mcp_config.is_empty();
+        let offers = if has_none { Offers::default() } else { servers.offers(limit, context)? };
         Ok((Catalogue::of(&places, &allowed, offers, context)?, servers))
     }
 }
@@ -137,6 +141,15 @@ impl ModelOptions {
 
 fn add(argv: &mut Vec<String>, flag: &str, value: Option<String>) {
     argv.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
+}
+
+/// The options that pass the context on to another program, with these changes.
+pub(super) fn passed_on(context: &mut Context, change: impl FnOnce(&mut Shared)) -> Vec<OsString> {
+    let outside = context.options.clone();
+    change(&mut context.options);
+    let flags = context.handed_on();
+    context.options = outside;
+    flags
 }
 
 /// The events of a run.

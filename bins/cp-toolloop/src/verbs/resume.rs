@@ -4,13 +4,12 @@ use cp_common::program::approval::approve_line;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::options::EVENTS;
 use crate::engine::Engine;
 use crate::engine::print::Event;
-use crate::parts::Parts;
-use crate::parts::approver::Approver;
-use crate::parts::child::stop_with_parent;
+use crate::parts::{Approver, Parts};
 use crate::state::conversation::{Call, Conversation};
 use crate::state::plan::{Limits, RunFiles};
 use crate::state::run::Run;
@@ -62,7 +61,9 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if args.row {
-        stop_with_parent()?;
+        // Another run over the same rows resumes this one.
+        set_parent_process_death_signal(Some(Signal::TERM))
+            .map_err(|e| Error::io("watching the parent process", e).fatal())?;
     }
     let files = RunFiles::find(&args.run, context)?;
     let mut run = Run::open(&files, context)?;

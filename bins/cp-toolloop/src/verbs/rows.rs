@@ -7,18 +7,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::context::options::StreamOptions;
+use cp_common::coprocess::{Child, ChildOptions, cmd, find};
 use cp_common::output::Place;
 use cp_common::stream::jobs::Jobs;
 use cp_common::stream::{earlier, filter};
+use cp_common::wire::record::Record;
 use cp_common::{Code, Context, Error, Result, signals};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::options::passed_on;
 use crate::engine::print::{Event, play};
-use crate::parts::child;
 use crate::state::plan::{Plan, RunFiles};
-use crate::state::step::Step;
+use crate::state::step::{Owner, Step};
 use crate::state::step_log::{self, StepLog};
 use crate::state::tally::Total;
 
@@ -28,6 +30,10 @@ const STOP_TIME: Duration = Duration::from_secs(6);
 const COUNTS: [&str; 8] =
     ["total", "succeeded", "failed", "skipped", "iterations", "tool_calls", "tool_errors", "usage"];
 
+/// A run is stopped by SIGTERM, and stops its own coprocesses first.
+const OPTIONS: ChildOptions =
+    ChildOptions { after_input: Duration::ZERO, after_term: Duration::from_secs(5), ..ChildOptions::DEFAULT };
+
 /// A run in the queue.
 struct Task {
     place: Place,
@@ -36,16 +42,10 @@ struct Task {
     arguments: Option<Vec<OsString>>,
 }
 
-/// Its outcome.
-struct Worked {
-    place: Place,
-    files: RunFiles,
-    outcome: Result<()>,
-}
-
-/// The active runs.
+/// The active runs, with their outcomes.
 pub(super) struct Rows {
-    jobs: Jobs<Task, Worked>,
+    jobs: Jobs<Task, (Task, Result<()>)>,
+    options: StreamOptions,
     /// True if recordings are kept, because of `--record`.
     keeps: bool,
     /// Each process is stopped before this process exits.
@@ -54,8 +54,8 @@ pub(super) struct Rows {
 
 impl Rows {
     /// A queue with this number of parallel runs.
-    pub(super) fn new(most: usize, keeps: bool) -> Result<Self> {
-        Ok(Self { jobs: Jobs::new(most, worked)?, keeps, _effect: signals::effect() })
+    pub(super) fn new(most: usize, keeps: bool, options: StreamOptions) -> Result<Self> {
+        Ok(Self { jobs: Jobs::new(most, work)?, options, keeps, _effect: signals::effect() })
     }
 
     /// A descriptor that becomes readable when a run may have ended.
@@ -75,39 +75,35 @@ impl Rows {
         if earlier.is_none() {
             // The start is printed before the run has an effect, so that a resume finds the run.
             Event::start(plan, &files.ledger).show(context)?;
-            StepLog::create(&files, &context.home, plan)?;
+            StepLog::create(&files, &context.home, &Step::Plan(Box::new(plan.clone()), Owner::this()))?;
         } else if !files.state().exists() && !files.recording().exists() {
             let message = format!("the run of the row has ended, and its answer is not stored ({})", files.run);
             return Err(Error::new(Code::Conflict, message)
                 .with("run_id", files.run.as_str())
                 .hint("it was cancelled: without its lines in the earlier output the row is begun again"));
         }
-        let arguments = files.state().exists().then(|| child::arguments(plan, &files.run, context));
+        let arguments = files.state().exists().then(|| arguments(plan, &files.run, context));
         context.out.defer_item();
         self.jobs.give(Task { place: context.out.place, files, arguments })
     }
 
-    /// Prints the next run if it has ended; false otherwise.
-    pub(super) fn advance(&mut self, options: StreamOptions, total: &mut Total, context: &mut Context) -> Result<bool> {
-        let Some(worked) = self.jobs.take() else { return Ok(false) };
-        self.settle(worked, options, total, context).map(|()| true)
-    }
-
-    /// Waits for the next run, and prints it; false if there is none.
-    pub(super) fn wait(&mut self, options: StreamOptions, total: &mut Total, context: &mut Context) -> Result<bool> {
-        context.out.flush()?;
-        let Some(worked) = self.jobs.wait()? else { return Ok(false) };
-        self.settle(worked, options, total, context).map(|()| true)
+    /// Prints the next run if it has ended, or if `waits`, when it ends; false if there is none.
+    pub(super) fn next(&mut self, waits: bool, total: &mut Total, context: &mut Context) -> Result<bool> {
+        if waits {
+            context.out.flush()?;
+        }
+        let ended = if waits { self.jobs.wait()? } else { self.jobs.take() };
+        ended.map_or(Ok(false), |ended| self.settle(ended, total, context).map(|()| true))
     }
 
     /// Prints the active runs after an error of the stream: complete, or up to the stop by a signal.
-    pub(super) fn remaining(&mut self, end: &Error, options: StreamOptions, total: &mut Total, context: &mut Context) {
+    pub(super) fn remaining(&mut self, end: &Error, total: &mut Total, context: &mut Context) {
         self.jobs.take_back();
         let rest = self.jobs.drain(if signals::interrupted() { STOP_TIME } else { Duration::MAX });
-        let options = options.without_stop();
+        self.options = self.options.without_stop();
         // A reader that has exited gets no more output.
         for worked in rest.into_iter().filter(|_| !end.is_reader_gone()) {
-            if self.settle(worked, options, total, context).is_err() {
+            if self.settle(worked, total, context).is_err() {
                 return;
             }
         }
@@ -115,8 +111,7 @@ impl Rows {
 
     fn settle(
         &self,
-        Worked { place, files, outcome }: Worked,
-        options: StreamOptions,
+        (Task { place, files, .. }, outcome): (Task, Result<()>),
         total: &mut Total,
         context: &mut Context,
     ) -> Result<()> {
@@ -129,7 +124,7 @@ impl Rows {
             context.out.place = here;
             return Ok(());
         }
-        filter::settle(place, options, context, |context| {
+        filter::settle(place, self.options, context, |context| {
             show(&files, total, context)?;
             failure.map_or(Ok(()), Err)?;
             context.out.flush()?;
@@ -142,10 +137,38 @@ impl Rows {
     }
 }
 
-/// Waits until a process exits.
-fn worked(Task { place, files, arguments }: Task) -> Worked {
-    let outcome = arguments.map_or(Ok(()), |arguments| child::run(&arguments));
-    Worked { place, files, outcome }
+/// Waits until the process of a run exits.
+fn work(task: Task) -> (Task, Result<()>) {
+    let outcome = task.arguments.as_ref().map_or(Ok(()), |arguments| resume(arguments));
+    (task, outcome)
+}
+
+/// Starts this program with these arguments, and waits until the run ends. Its records are in its steps, and the
+/// errors are in its last record, so that the standard error is discarded.
+fn resume(arguments: &[OsString]) -> Result<()> {
+    let mut child = Child::start("cp-toolloop", &cmd(find("cp-toolloop")?, arguments).stderr_null(), OPTIONS)?;
+    child.close_input();
+    let mut failed = None;
+    loop {
+        let Some(line) = child.next_line()? else { return Err(child.gone()) };
+        let record = Record::parse(line).map_err(Error::fatal)?;
+        if !record.ok {
+            failed.get_or_insert_with(|| record.failure());
+        }
+        if record.closed {
+            return failed.map_or(Ok(()), Err);
+        }
+    }
+}
+
+/// The arguments that resume a run with the limits of this plan.
+fn arguments(plan: &Plan, run: &str, context: &mut Context) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = ["resume", run, "--row", "--format", "json"].map(OsString::from).into();
+    // The run has its own ledger.
+    arguments.extend(passed_on(context, |options| (options.ledger, options.run) = (None, None)));
+    arguments.extend(plan.approver.iter().flat_map(|program| ["--approver", program]).map(OsString::from));
+    arguments.extend(plan.limits.words().map(OsString::from));
+    arguments
 }
 
 /// Prints what a run printed in its own process, from its steps.

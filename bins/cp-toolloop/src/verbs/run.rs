@@ -20,10 +20,9 @@ use super::options::{EVENTS, ModelOptions, ToolOptions};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::Engine;
 use crate::engine::print::{Event, play};
-use crate::parts::Parts;
-use crate::parts::approver::Approver;
 use crate::parts::executor::Executor;
-use crate::state::plan::{self, Limits, ModelCommand, Plan, RunFiles, keeps_budgets};
+use crate::parts::{Approver, Parts};
+use crate::state::plan::{self, Limits, ModelCommand, Plan, RunFiles, name_of};
 use crate::state::run::Run;
 use crate::state::step::Step;
 use crate::state::step_log;
@@ -99,11 +98,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         hold_stdout();
     }
     let in_parallel = source == Source::Input && (args.jobs > 1 || earlier.is_some());
-    let rows = in_parallel.then(|| Rows::new(args.jobs.into(), args.record.is_some())).transpose()?;
+    let rows = || Rows::new(args.jobs.into(), args.record.is_some(), args.stream_options);
+    let rows = in_parallel.then(rows).transpose()?;
     let mut runs = Runs { args, system, ready: None, earlier, rows, total: Total::default() };
     let outcome = filter::run(&mut runs, source, args.stream_options, context);
     if let (Err(error), Some(rows)) = (&outcome, &mut runs.rows) {
-        rows.remaining(error, args.stream_options, &mut runs.total, context);
+        rows.remaining(error, &mut runs.total, context);
     }
     runs.total.close(&mut context.out);
     outcome
@@ -210,7 +210,7 @@ impl Filter for Runs<'_> {
             context.out.item_skipped();
             return Ok(());
         }
-        while !rows.has_room() && rows.wait(self.args.stream_options, &mut self.total, context)? {}
+        while !rows.has_room() && rows.next(true, &mut self.total, context)? {}
         rows.give(&plan, earlier.map(|earlier| earlier.run.as_str()), context)
     }
 
@@ -219,26 +219,30 @@ impl Filter for Runs<'_> {
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
-        let Some(rows) = &mut self.rows else { return Ok(()) };
-        while rows.advance(self.args.stream_options, &mut self.total, context)? {}
-        Ok(())
+        self.print(false, context)
     }
 
     fn catch_up(&mut self, context: &mut Context) -> Result<()> {
-        let Some(rows) = &mut self.rows else { return Ok(()) };
-        while rows.wait(self.args.stream_options, &mut self.total, context)? {}
-        Ok(())
+        self.print(true, context)
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
-        self.catch_up(context)
+        self.print(true, context)
+    }
+}
+
+impl Runs<'_> {
+    fn print(&mut self, waits: bool, context: &mut Context) -> Result<()> {
+        let Some(rows) = &mut self.rows else { return Ok(()) };
+        while rows.next(waits, &mut self.total, context)? {}
+        Ok(())
     }
 }
 
 impl Ready {
     fn of(args: &Args, context: &Context) -> Result<Self> {
         let model = args.model.command(context)?;
-        if args.budget_file.is_some() && !model.asking().is_some_and(keeps_budgets) {
+        if args.budget_file.is_some() && model.asking().is_none_or(|program| name_of(program) != "cp-llm") {
             return Err(
                 Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
             );
@@ -255,12 +259,16 @@ impl Ready {
 
     fn plan(&self, args: &Args, prompt: Prompt, context: &Context) -> Result<Plan> {
         let catalogue = &self.catalogue;
+        let (base, root) = (context.base()?, context.root()?);
+        // The state of a run is JSON.
+        require_text("--base", [&*base])?;
+        require_text("--root", root.as_deref())?;
         Ok(Plan {
             run: plan::new_id()?,
             name: args.name.clone(),
             started: clock::now(),
-            base: text_only("--base", context.base()?)?,
-            root: context.root()?.map(|root| text_only("--root", root)).transpose()?,
+            base,
+            root,
             prompt: Prompt {
                 tools: catalogue.tools.iter().map(Tool::spec).collect(),
                 system: description::with_instructions(prompt.system, &catalogue.instructions),
@@ -300,13 +308,4 @@ fn start(plan: Plan, servers: Option<Executor>, total: &mut Total, context: &mut
     let run = Run::begin(plan, context)?;
     Event::start(&run.plan, run.ledger()).show(context)?;
     Engine::new(run, parts).drive(total, context)
-}
-
-/// Fails if a directory is not UTF-8, because the state of a run is JSON.
-fn text_only(option: &str, directory: PathBuf) -> Result<PathBuf> {
-    if directory.to_str().is_some() {
-        return Ok(directory);
-    }
-    Err(Error::validation(format!("{option}: {} is not UTF-8", directory.display()))
-        .hint(format!("work in a directory whose name is text, or give one with {option}")))
 }

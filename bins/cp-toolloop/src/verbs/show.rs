@@ -1,7 +1,11 @@
-//! `cp-toolloop show`: the steps of a run; commands as command lines, and changes of files as unified differences.
+//! `cp-toolloop runs`: the runs of this home, the newest first. And `show`: the steps of a run; commands as command
+//! lines, and changes of files as unified differences.
 
-use std::path::Path;
+use std::cmp::Reverse;
 
+use cp_common::clock::in_seconds;
+use cp_common::context::options::QueryOptions;
+use cp_common::context::pages::Pages;
 use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Approval, Reply, quoted};
@@ -11,12 +15,58 @@ use cp_ledger::read;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::state::changes::command_line;
 use crate::state::conversation::{Call, Conversation};
+use crate::state::ledger::whole;
 use crate::state::plan::RunFiles;
-use crate::state::summary::{Summary, summary};
+use crate::state::step_log;
+use crate::state::summary::{Status, Summary, summary};
 
-/// The verb's entry in `reference`.
+/// The entry of `runs` in `reference`.
+pub(crate) const RUNS_DOC: VerbDoc = VerbDoc {
+    path: "runs",
+    class: Class::Query,
+    output: "runs",
+    examples: &["cp-toolloop --backend stub -- hello && cp-toolloop runs --limit 1"],
+    sort: Some("started_at, descending"),
+    ..VerbDoc::EMPTY
+};
+
+/// List the runs, the newest first
+#[derive(clap::Args, Debug)]
+pub(crate) struct RunsArgs {
+    #[command(flatten)]
+    query: QueryOptions,
+}
+
+impl Reply for Summary {
+    fn text(&self) -> String {
+        let started_at = in_seconds(&self.started_at);
+        let words = [&self.id, &started_at, &name_of(self.status), self.code.as_deref().unwrap_or_default()];
+        let name = self.name.iter().map(String::as_str);
+        words.into_iter().filter(|word| !word.is_empty()).chain(name).collect::<Vec<_>>().join("  ")
+    }
+}
+
+fn name_of(status: Status) -> String {
+    serde_json::to_value(status).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Runs `runs`.
+pub(crate) fn list(args: &RunsArgs, context: &mut Context) -> Result<()> {
+    let pages = Pages::of("cp-toolloop runs", &(), &args.query)?;
+    let mut runs: Vec<Summary> = Vec::new();
+    for files in RunFiles::all(context) {
+        match summary(&files) {
+            Ok(summary) => runs.push(summary),
+            Err(e) => context.warn(e.message()),
+        }
+    }
+    let key = |run: &Summary| Reverse((run.started_at.clone(), run.id.clone()));
+    runs.sort_by_key(key);
+    context.out.answer(&pages.page(runs.into_iter().map(|run| (key(&run), run)))?)
+}
+
+/// The entry of `show` in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "show",
     class: Class::Query,
@@ -65,12 +115,11 @@ struct Pending {
 impl Reply for Shown {
     fn text(&self) -> String {
         let summary = &self.summary;
-        let status = serde_json::to_value(summary.status).unwrap_or_default();
-        let mut lines = vec![format!("{}  {}", summary.id, status.as_str().unwrap_or_default())];
+        let mut lines = vec![format!("{}  {}", summary.id, name_of(summary.status))];
         for step in &self.steps {
             lines.push(printable_line(&step_line(step)));
             let is_command = step["event"] == "exec.intent";
-            lines.extend(is_command.then(|| format!("$ {}", command_line(step["data"].to_string().as_bytes()))));
+            lines.extend(is_command.then(|| format!("$ {}", command(&step["data"]))));
             lines.extend(step["difference"].as_str().into_iter().flat_map(str::lines).map(str::to_owned));
         }
         lines.extend(self.pending.iter().map(|call| format!("waits: {} {}", call.id, call.name)));
@@ -96,17 +145,17 @@ fn step_line(step: &Value) -> String {
     [ts, event, of("name"), &about].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// A call in one line: the words of a command, or its arguments.
-fn command(input: &Value) -> String {
-    let words = input.get("argv").and_then(Value::as_array);
-    match (words, input.get("command").and_then(Value::as_str)) {
-        (Some(words), _) => words.iter().filter_map(Value::as_str).map(quoted).collect::<Vec<_>>().join(" "),
-        (None, Some(command)) => command.to_owned(),
+/// A call or a command in one line: the line or the words of a command, or the arguments.
+pub(super) fn command(input: &Value) -> String {
+    let line = ["line", "command"].iter().find_map(|name| input[*name].as_str());
+    match (line, input["argv"].as_array()) {
+        (Some(line), _) => line.to_owned(),
+        (None, Some(words)) => words.iter().filter_map(Value::as_str).map(quoted).collect::<Vec<_>>().join(" "),
         (None, None) => input.to_string(),
     }
 }
 
-/// Runs the verb.
+/// Runs `show`.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let files = RunFiles::find(&args.run, context)?;
     let summary = summary(&files)?;
@@ -115,7 +164,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
         if let Ok(mut step) = serde_json::from_slice::<Value>(raw.bytes) {
             if step["event"] == "exec.changes" {
-                step["difference"] = difference(&files.ledger, &step["data"]["difference"])?;
+                step["difference"] = whole(&files.ledger, &step["data"]["difference"])?;
             }
             steps.push(step);
         }
@@ -124,15 +173,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&Shown { summary, pending, steps, untrusted: ["/steps", "/pending"] })
 }
 
-/// The difference in an entry, which may be a blob.
-fn difference(ledger: &Path, difference: &Value) -> Result<Value> {
-    let whole = blob::resolve(ledger, difference.to_string().as_bytes())?;
-    Ok(whole.and_then(|whole| serde_json::from_slice(&whole).ok()).unwrap_or_else(|| difference.clone()))
-}
-
 /// The calls that wait for approval, without their arguments, which are not redacted in the state file.
 fn pending(files: &RunFiles) -> Result<Vec<Pending>> {
-    let waiting = Conversation::stored(files)?.calls.into_iter().filter(|call| call.result.is_none());
+    let (_, conversation) = Conversation::of_steps(step_log::peek(files)?)?;
+    let waiting = conversation.calls.into_iter().filter(|call| call.result.is_none());
     let pending = |call: Call| Pending { id: call.asked.id, name: call.asked.name, started: call.started };
     Ok(waiting.map(pending).collect())
 }

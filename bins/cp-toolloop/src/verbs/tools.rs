@@ -86,14 +86,11 @@ impl Item {
 
 /// The sort key of an item: tools of files and servers by name, then built-in tools, servers, and tools that are left
 /// out.
-fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
+fn key(item: &Item) -> (usize, String) {
     match (&item.tool, &item.server) {
-        (Some(tool), _) => {
-            let built_in = NAMES.iter().position(|name| *name == tool.name);
-            (built_in.map_or(0, |at| at + 1), Some(tool.name.clone()), None)
-        }
-        (None, Some(server)) => (NAMES.len() + 1, Some(server.name.clone()), None),
-        (None, None) => (NAMES.len() + 2, item.left_out.clone(), item.why.clone()),
+        (Some(tool), _) => (NAMES.iter().position(|name| *name == tool.name).map_or(0, |at| at + 1), tool.name.clone()),
+        (None, Some(server)) => (NAMES.len() + 1, server.name.clone()),
+        (None, None) => (NAMES.len() + 2, item.text()),
     }
 }
 

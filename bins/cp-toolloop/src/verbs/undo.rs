@@ -1,17 +1,22 @@
 //! `cp-toolloop undo`: lets `cp-exec undo` restore every file that a run changed, or none of them.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use cp_common::context::options::AppendOptions;
 use cp_common::coprocess::ask_with;
+use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::read;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::state::changes::{Effect, unknown};
-use crate::state::ledger::start_of;
+use super::options::passed_on;
+use super::show::command;
+use crate::state::ledger::{data_of, start_of, whole};
 use crate::state::plan::RunFiles;
 use crate::state::step_log::{self, StepLog};
 
@@ -81,77 +86,121 @@ struct LeftOut {
     reason: String,
 }
 
+/// A killed command, or a call of a server's tool, whose changes are not known.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Effect {
+    /// The call of the run that made it.
+    call: Option<String>,
+    /// The command line, or the tool of a server.
+    command: String,
+}
+
 impl Reply for Undone {
     fn text(&self) -> String {
         let lines = self.files.iter().map(|file| format!("{} {}", file.action, file.path));
         let left_out = self.left_out.iter().map(|left| format!("left out {} ({})", left.path, left.reason));
         let is = if self.is_shown { "would be undone; paths to put back" } else { "is undone; paths put back" };
         let last = format!("{} {is}: {}", self.run_id, self.files.len());
-        let effects = self.effects.iter().map(Effect::text);
+        let effects = self.effects.iter().map(|effect| {
+            let call = effect.call.as_ref().map(|call| format!("{call}: ")).unwrap_or_default();
+            printable_line(&format!("not undone: {call}{}, whose changes are not known", effect.command))
+        });
         lines.chain(left_out).chain(effects).chain([last]).collect::<Vec<_>>().join("\n")
     }
 }
 
 /// Runs the verb. No confirmation is required, because cp-exec keeps what it replaces, and the undo can be undone.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    // The path is made absolute, because the directory changes.
-    let path = args.run.contains('/').then(|| std::path::absolute(&args.run)).transpose()?;
-    let run = path.map_or_else(|| args.run.clone(), |path| path.display().to_string());
-    let AppendOptions { dry_run, request_id } = &args.append;
-    let undone = if *dry_run {
-        undo(args, context)?
-    } else {
-        let asked = ("undo", run, &args.call, args.except_changed);
-        idempotency::once(request_id.as_deref(), &asked, context, |context| undo(args, context))?
-    };
-    context.out.answer(&undone)
-}
-
-/// Asks cp-exec for the plan, and to carry it out.
-fn undo(args: &Args, context: &mut Context) -> Result<Undone> {
     let files = RunFiles::find(&args.run, context)?;
     if step_log::is_running(&files.state()) {
         return Err(Error::new(Code::Conflict, format!("{} is under way", files.run))
             .hint("wait for it, or end it with `cp-toolloop cancel`"));
     }
-    let is_shown = args.append.dry_run;
-    // The lock prevents a resume during the undo.
-    let is_locked = !is_shown && files.state().exists();
-    let _lock = is_locked.then(|| StepLog::open(&files, &context.home)).transpose()?;
-    let plan = cp_exec_undo(&files, args, &["--dry-run"], context)?;
-    let list = |at: &str| plan.pointer(at).and_then(Value::as_array).cloned().unwrap_or_default().into_iter();
-    let text = |value: &Value, at: &str| value.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let restored =
-        list("/preview/changes").map(|file| File { path: text(&file, "/id"), action: text(&file, "/action") });
-    let failed = list("/preview/failed").map(|left| (text(&left, "/target"), text(&left, "/error/message")));
-    let left = list("/left_out").map(|left| (text(&left, "/path"), text(&left, "/reason")));
-    let undone = Undone {
-        run_id: files.run.clone(),
-        files: restored.collect(),
-        left_out: failed.chain(left).map(|(path, reason)| LeftOut { path, reason }).collect(),
-        effects: unknown(&files, args.call.as_deref())?,
-        ledger: files.ledger.display().to_string(),
-        is_shown,
-    };
-    if let Some(token) = plan["confirm_token"].as_str().filter(|_| !is_shown) {
-        cp_exec_undo(&files, args, &["--confirm", token], context)?;
-    }
-    Ok(undone)
+    // `.` in the policy is the directory of the run, and its governed tree is the tree of the run.
+    let (_, start) = start_of(&files.ledger)?.unwrap_or_default();
+    let flags = passed_on(context, |options| {
+        (options.ledger, options.run, options.session) = (Some(files.ledger.clone()), Some(files.run.clone()), None);
+        [options.base, options.root] = ["base", "root"].map(|name| start[name].as_str().map(PathBuf::from));
+    });
+    // The path is made absolute, because the directory changes.
+    let request = ("undo", std::path::absolute(&files.ledger)?, &args.call, args.except_changed);
+    let preview = || Ok(Undone { is_shown: true, ..args.planned(&files, &flags)?.0 });
+    idempotency::answer(&args.append, &request, context, preview, |context| {
+        // The lock prevents a resume during the undo.
+        let _lock = files.state().exists().then(|| StepLog::open(&files, &context.home)).transpose()?;
+        let (undone, token) = args.planned(&files, &flags)?;
+        token.map_or(Ok(()), |token| args.ask(&["--confirm", &token], &flags).map(drop))?;
+        Ok(undone)
+    })
 }
 
-/// Runs `cp-exec undo` under the policy and on the ledger of the run.
-fn cp_exec_undo(files: &RunFiles, args: &Args, more: &[&str], context: &mut Context) -> Result<Value> {
-    // `.` in the policy is the directory of the run, and its governed tree is the tree of the run.
-    let outside = context.options.clone();
-    let (_, start) = start_of(&files.ledger)?.unwrap_or_default();
-    let [base, root] = ["base", "root"].map(|name| start[name].as_str().map(PathBuf::from));
-    let options = &mut context.options;
-    (options.ledger, options.run, options.session) = (Some(files.ledger.clone()), Some(files.run.clone()), None);
-    (options.base, options.root) = (base, root);
-    let flags = context.handed_on();
-    context.options = outside;
-    let except = args.except_changed.then_some("--except-changed");
-    let named = args.call.as_deref().unwrap_or("all");
-    let words: Vec<&str> = ["undo", named].into_iter().chain(except).chain(more.iter().copied()).collect();
-    ask_with("cp-exec", &words, b"", flags)
+impl Args {
+    /// What an undo does now, and the token that carries it out, if there is anything to do.
+    fn planned(&self, files: &RunFiles, flags: &[OsString]) -> Result<(Undone, Option<String>)> {
+        let plan = self.ask(&["--dry-run"], flags)?;
+        let list = |at: &str| plan.pointer(at).and_then(Value::as_array).into_iter().flatten();
+        let text = |value: &Value, at: &str| value.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let restored =
+            list("/preview/changes").map(|file| File { path: text(file, "/id"), action: text(file, "/action") });
+        let failed = list("/preview/failed").map(|left| (text(left, "/target"), text(left, "/error/message")));
+        let left = list("/left_out").map(|left| (text(left, "/path"), text(left, "/reason")));
+        let undone = Undone {
+            run_id: files.run.clone(),
+            files: restored.collect(),
+            left_out: failed.chain(left).map(|(path, reason)| LeftOut { path, reason }).collect(),
+            effects: unknown(files, self.call.as_deref())?,
+            ledger: files.ledger.display().to_string(),
+            is_shown: false,
+        };
+        Ok((undone, plan["confirm_token"].as_str().map(str::to_owned)))
+    }
+
+    /// Runs `cp-exec undo` under the policy and on the ledger of the run.
+    fn ask(&self, more: &[&str], flags: &[OsString]) -> Result<Value> {
+        let except = self.except_changed.then_some("--except-changed");
+        let named = self.call.as_deref().unwrap_or("all");
+        let words: Vec<&str> = ["undo", named].into_iter().chain(except).chain(more.iter().copied()).collect();
+        ask_with("cp-exec", &words, b"", flags.iter().cloned())
+    }
+}
+
+/// The members of an entry that are read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Data {
+    /// The sequence number of the intent of a command.
+    intent: Option<u64>,
+    name: String,
+    /// The id of a call.
+    id: Option<String>,
+    /// The call that a command belongs to.
+    call: Option<String>,
+}
+
+/// The effects of a run, or of one of its calls, whose changes are not known.
+fn unknown(files: &RunFiles, call: Option<&str>) -> Result<Vec<Effect>> {
+    let mut lines = read::lines(&files.ledger)?;
+    let (mut effects, mut served, mut running) = (Vec::new(), Vec::new(), BTreeMap::new());
+    while let Some(raw) = lines.next()? {
+        let Some(line) = raw.stored() else { continue };
+        if line.is_event("run_start") {
+            let tools = whole(&files.ledger, &data_of::<Value>(&line)["tools"])?;
+            served = tools.as_array().cloned().unwrap_or_default();
+            served.retain(|tool| tool["kind"] == "mcp" && tool["read_only"] != true);
+        } else if line.is_event("tool_call") {
+            let Data { name, id, .. } = data_of(&line);
+            let is_served = served.iter().any(|tool| tool["name"] == *name);
+            effects.extend(is_served.then_some(Effect { call: id, command: name }));
+        } else if line.is_event("exec.intent") {
+            let call = data_of::<Data>(&line).call;
+            running.insert(line.seq(), Effect { call, command: command(&data_of(&line)) });
+        } else if line.is_event("exec.result") {
+            data_of::<Data>(&line).intent.and_then(|intent| running.remove(&intent));
+        }
+    }
+    // These commands were killed with their cp-exec.
+    effects.extend(running.into_values());
+    effects.retain(|effect| call.is_none() || effect.call.as_deref() == call);
+    Ok(effects)
 }

@@ -23,12 +23,8 @@ pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
         return None;
     }
     let forms = [assigned, element, paired, declared, called, listed, stated, quoted, typed, fallback];
-    let value = forms
-        .iter()
-        .find_map(|form| form(text, &name))
-        .map(|value| (value, "assignment"))
-        .or_else(|| command::operand(text, &name).map(|value| (value, "flag")));
-    match value {
+    let value = forms.iter().find_map(|form| form(text, &name)).map(|value| (value, "assignment"));
+    match value.or_else(|| command::operand(text, &name).map(|value| (value, "flag"))) {
         // The kind of a key is more informative than its context.
         Some((at, rule)) => match key::any_at(text, at.start) {
             Some(key) if key.at == at => Some(key),
@@ -161,8 +157,7 @@ fn element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if !(opened || quote.is_some()) || text.get(at) != Some(&b'>') {
         return None;
     }
-    at += 1;
-    at += white(text, at);
+    at += 1 + white(text, at + 1);
     at += if text[at..].starts_with(DATA) { DATA.len() } else { 0 };
     // The content of `<label for="password">` is usually a word.
     secret_before_tag(text, at, name.kind).filter(|value| opened || !is_wordy(&text[value.clone()]))
@@ -270,8 +265,7 @@ fn listed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if before.last() != Some(&b'(') || text.get(at) != Some(&b',') {
         return None;
     }
-    at += 1;
-    at += white(text, at);
+    at += 1 + white(text, at + 1);
     let drawn = |value: &[u8]| match name.kind {
         Kind::Password | Kind::Token => !is_wordy(value),
         _ => is_random(value),
@@ -307,10 +301,7 @@ fn stated(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let letters = secret.iter().any(u8::is_ascii_alphabetic) && secret.iter().any(u8::is_ascii_digit);
     let enough = match name.kind {
         Kind::Password => secret.len() >= 5 && !is_wordy(secret) && letters,
-        _ => {
-            secret.len() >= 8 && letters && is_random(secret)
-                || secret.len() >= 12 && letters && name.kind == Kind::Secret
-        }
+        _ => letters && (secret.len() >= 8 && is_random(secret) || secret.len() >= 12 && name.kind == Kind::Secret),
     };
     (enough && is_bare_secret(secret, name.kind, text.get(value.end).copied())).then_some(value)
 }
@@ -338,9 +329,7 @@ fn typed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if length < 2 || text.get(at) != Some(&b'=') || is_placeholder(&text[at..=at]) && text.get(at + 1) == Some(&b'=') {
         return None;
     }
-    at += 1;
-    at += blanks(text, at);
-    in_quotes(text, at, name)
+    in_quotes(text, at + 1 + blanks(text, at + 1), name)
 }
 
 /// `password: env.PASSWORD || "value"`: the fallback value.

@@ -57,8 +57,7 @@ fn next_element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if text.get(at) != Some(&b',') {
         return None;
     }
-    at += 1;
-    at += white(text, at);
+    at += 1 + white(text, at + 1);
     let value = in_quotes(text, at, name)?;
     // In an object the next string is the name of a member.
     let after = value.end + Quote::at(text, at).map_or(0, Quote::length);

@@ -75,29 +75,23 @@ fn on_the_next_line(text: &[u8], end: usize, clause: &[u8]) -> Option<Range<usiz
         return None;
     }
     let start = end + white(text, end);
-    let value = start
-        ..start + run(&text[..text.len().min(start + 64)], start, |byte| byte > b' ' && !matches!(byte, b'"' | b'\\'));
+    let is_part = |byte| byte > b' ' && !matches!(byte, b'"' | b'\\');
+    let value = start..start + run(&text[..text.len().min(start + 64)], start, is_part);
     let begins = text.get(start).is_some_and(u8::is_ascii_alphanumeric);
     (begins && start > end && is_line_end(text, value.end) && is_chosen(&text[value.clone()])).then_some(value)
 }
 
 /// True if this can only be a password: not an option, a setting or an address.
 fn is_chosen(value: &[u8]) -> bool {
-    is_strong(value)
-        && value.is_ascii()
-        && value[0] != b'-'
-        && !value.contains(&b'=')
-        && !(value.contains(&b'@') && value.contains(&b'.'))
+    let is_address = value.contains(&b'@') && value.contains(&b'.');
+    is_strong(value) && value.is_ascii() && value[0] != b'-' && !value.contains(&b'=') && !is_address
 }
 
 /// True if this has letters, digits and a sign that does not occur in identifiers.
 fn is_strong(value: &[u8]) -> bool {
     let signs = value.iter().any(|byte| b"!@#$%^&*?~+=".contains(byte));
-    value.len() >= 8
-        && signs
-        && value.iter().any(u8::is_ascii_digit)
-        && value.iter().any(u8::is_ascii_alphabetic)
-        && !value.iter().any(|byte| matches!(byte, b'(' | b'[' | b'{' | b'<' | b'/'))
+    let is_mixed = value.iter().any(u8::is_ascii_digit) && value.iter().any(u8::is_ascii_alphabetic);
+    value.len() >= 8 && signs && is_mixed && !value.iter().any(|byte| b"([{</".contains(byte))
 }
 
 /// Returns the value here, with or without quotes.

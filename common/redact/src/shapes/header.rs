@@ -79,11 +79,8 @@ pub(crate) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
     let scheme = run(text, at, |byte| byte.is_ascii_alphabetic() || byte == b'-');
     let mut rule = "authorization";
     if text.get(at + scheme) == Some(&b' ') {
-        if is_word(text, at, b"bearer ") {
-            rule = "bearer";
-        } else if is_word(text, at, b"basic ") {
-            rule = "basic";
-        }
+        let named = |known: &&str| text[at..at + scheme].eq_ignore_ascii_case(known.as_bytes());
+        rule = ["bearer", "basic"].into_iter().find(named).unwrap_or(rule);
         at += scheme + 1;
     }
     // `Token token="…"`.

@@ -80,26 +80,19 @@ fn ends_in_word(name: &[u8], words: &[&str]) -> bool {
 
 /// True if this is a typical prefix of `pass` without a separator.
 fn is_account(head: &[u8]) -> bool {
-    ["user", "db", "smtp", "my", "root", "admin", "ftp", "mail", "auth", "key", "store", "ssh", "ldap", "pg"]
-        .iter()
-        .any(|account| {
-            head.len() >= account.len() && head[head.len() - account.len()..].eq_ignore_ascii_case(account.as_bytes())
-        })
+    let head = head.to_ascii_lowercase();
+    tables::ACCOUNTS.iter().any(|account| head.ends_with(account.as_bytes()))
 }
 
 /// True if a value is only the word for a secret: a label, or the name of a variable.
 pub(crate) fn is_the_word(value: &[u8]) -> bool {
-    const WORDS: [&str; 10] =
-        ["password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "apikey", "key", "auth"];
     if value.len() > 96 {
         return false;
     }
     let text = &plain(value)[..];
-    let text = ["my", "your", "the", "new", "old", "user", "db"]
-        .iter()
-        .find_map(|head| text.strip_prefix(head.as_bytes()).filter(|rest| !rest.is_empty()))
-        .unwrap_or(text);
-    WORDS.iter().any(|word| text == word.as_bytes())
+    let rest = |head: &&str| text.strip_prefix(head.as_bytes()).filter(|rest| !rest.is_empty());
+    let text = ["my", "your", "the", "new", "old", "user", "db"].iter().find_map(rest).unwrap_or(text);
+    tables::WORDS_FOR_SECRETS.iter().any(|word| text == word.as_bytes())
 }
 
 impl Name {

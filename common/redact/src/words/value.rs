@@ -26,11 +26,8 @@ fn is_reference(value: &[u8]) -> bool {
         !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
     };
     let is_word = |name: &[u8]| !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
-    let is_phrase = |phrase: &[u8]| {
-        phrase
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"_.-: |/'()[]{}$,?!#\\\"".contains(byte) || *byte >= 128)
-    };
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-: |/'()[]{}$,?!#\\\"".contains(byte) || *byte >= 128;
+    let is_phrase = |phrase: &[u8]| phrase.iter().all(is_part);
     match value {
         [b'$', b'(' | b'{', ..]
         | [b'#' | b'%', b'{', ..]
@@ -73,11 +70,8 @@ fn is_path(value: &[u8]) -> bool {
 
 /// True if a value without quotes is a piece of code: a call, an index, a member, a type.
 pub(crate) fn is_code(value: &[u8], next: Option<u8>) -> bool {
-    if matches!(value[0], b'&' | b'(' | b'[')
-        || value.starts_with(b"__")
-        || memchr::memmem::find(value, b"::").is_some()
-        || memchr::memmem::find(value, b"->").is_some()
-    {
+    let has_sign = [&b"::"[..], b"->"].iter().any(|sign| memchr::memmem::find(value, sign).is_some());
+    if matches!(value[0], b'&' | b'(' | b'[') || value.starts_with(b"__") || has_sign {
         return true;
     }
     let name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$' | b'?' | b'!');
@@ -132,12 +126,8 @@ pub(crate) fn is_quoted_secret(value: &[u8], kind: Kind) -> bool {
     }
     match kind {
         Kind::Password => value.len() >= 4 && !is_path(value),
-        Kind::Secret if is_wordy(value) => {
-            value.len() >= 8 && !value.iter().any(|byte| matches!(byte, b'-' | b'_' | b'.'))
-        }
-        Kind::Secret => {
-            value.len() >= 6 && !is_path(value) && (!value.contains(&b' ') || value.iter().any(u8::is_ascii_digit))
-        }
+        Kind::Secret if is_wordy(value) => value.len() >= 8 && !value.iter().any(|byte| b"-_.".contains(byte)),
+        Kind::Secret => value.len() >= 6 && !is_path(value) && (!value.contains(&b' ') || has_digit(value)),
         Kind::Token => is_token(value),
         Kind::Basic | Kind::Key => is_key(value),
     }
@@ -152,9 +142,7 @@ pub(crate) fn is_bare_secret(value: &[u8], kind: Kind, next: Option<u8>) -> bool
     let is_type = value.iter().any(u8::is_ascii_uppercase) && matches!(next, Some(b',' | b';')) && !is_random(value);
     match kind {
         Kind::Password => value.len() >= 4,
-        Kind::Secret => {
-            value.len() >= 8 && value.iter().any(u8::is_ascii_digit) && !is_type || plain && is_random(value)
-        }
+        Kind::Secret => value.len() >= 8 && has_digit(value) && !is_type || plain && is_random(value),
         Kind::Token => plain && !is_type && is_token(value),
         Kind::Basic | Kind::Key => is_key(value),
     }
@@ -164,10 +152,12 @@ pub(crate) fn is_bare_secret(value: &[u8], kind: Kind, next: Option<u8>) -> bool
 fn is_token(value: &[u8]) -> bool {
     let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
     let numeric = value.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b':' | b'%'));
-    value.len() >= 8
-        && !value.contains(&b' ')
-        && !is_path(value)
-        && (digits > 0 && !(numeric && value.len() < 20) || is_random(value))
+    let is_varied = digits > 0 && !(numeric && value.len() < 20) || is_random(value);
+    value.len() >= 8 && !value.contains(&b' ') && !is_path(value) && is_varied
+}
+
+fn has_digit(value: &[u8]) -> bool {
+    value.iter().any(u8::is_ascii_digit)
 }
 
 fn is_key(value: &[u8]) -> bool {
