@@ -10,7 +10,6 @@ use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Approval, Reply, quoted};
 use cp_common::{Context, Result};
-use cp_ledger::blob;
 use cp_ledger::read;
 use serde::Serialize;
 use serde_json::Value;
