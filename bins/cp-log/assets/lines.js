@@ -142,11 +142,11 @@ function input(value) {
 // What events are called. `{x}` is a member of the entry or of its data, `{end}` how a program ended.
 const TITLES = {
   run_start: "The run begins", run_resumed: "The run goes on", run_paused: "The run pauses: {code}",
-  run_end: "The run ends: {status}", iteration: "Turn {turn}", message: "{role}", tool_call: "Call of {name}",
+  run_end: "The run ends: {status}", message: "{role}", tool_call: "Call of {name}",
   tool_result: "Result of {name}", "llm.request": "The model is asked: {model}", log: "A note",
   "llm.response": "The model answers: {model}", "mcp.call": "The client calls {tool}", "mcp.result": "Result of {tool}",
   "mcp.refused": "Refused: {rule}", "exec.intent": "A command starts", "exec.step": "Starts a program: {decision}",
-  "exec.connection": "Connection to {name}: {decision}", "exec.part": "Part {part} ends: {end}",
+  "exec.connection": "Connection to {name}: {decision}",
   "exec.result": "The command ends: {end}", "exec.refused": "Refused: {rule}", "exec.operation": "{operation}",
   "exec.changes": "Files created: {created}, changed: {changed}, removed: {removed}",
   "host.intent": "{host} asks about {tool}: {decision}", "host.result": "{host} has the result of {tool}",
@@ -156,7 +156,7 @@ const TITLES = {
 };
 const GROUP_OF = [[/^(message|session_question|memory)$/, "message"], [/^(llm\.|agent_turn)/, "model"],
   [/^(tool_|mcp\.|host\.)/, "tool"], [/^exec\./, "command"], [/^approval\./, "person"],
-  [/^(run_|session_|iteration)/, "session"], [/^(command|error)$/, "program"], [/^(ledger|segment)\./, "ledger"]];
+  [/^(run_|session_)/, "session"], [/^(command|error)$/, "program"], [/^(ledger|segment)\./, "ledger"]];
 const GROUPS = [...GROUP_OF.map(([, group]) => group), "other"];
 const groupOf = (event) => GROUP_OF.find(([pattern]) => pattern.test(event))?.[1] ?? "other";
 const titleOf = (entry) => {
@@ -164,7 +164,6 @@ const titleOf = (entry) => {
   const member = (_, name) => (name === "end" ? endOf(entry.data) : textOf(entry, name) || textOf(entry.data, name));
   return title.replace(/\{(\w+)\}/g, member).replace(/[ :]+$/, "") || "An entry";
 };
-const RAN = /^exec\.(result|part)$/;
 function toneOf({ event, data }) {
   const isDenied = /^exec\.(step|connection)$/.test(event) && get(data, "decision") === "deny";
   if (isDenied || event === "approval.denied" || /\.refused$/.test(event)) return "refused";
@@ -172,7 +171,7 @@ function toneOf({ event, data }) {
   if (event === "llm.response" && get(data, "code") !== undefined) return "failed";
   if (event === "run_end" && get(data, "status") !== "completed" || get(data, "is_error") === true) return "failed";
   const isBad = get(data, "return_code") !== 0 || get(data, "signal") !== undefined || get(data, "ended") !== undefined;
-  return RAN.test(event) && isBad ? "failed" : "";
+  return event === "exec.result" && isBad ? "failed" : "";
 }
 
 // The facts of an entry: its short values, but hashes and what the title says; all others are parts.

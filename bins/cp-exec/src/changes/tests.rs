@@ -146,6 +146,35 @@ fn capture_reads_only_changed_files() {
 }
 
 #[test]
+fn compare_many_directories_finds_each_change_once() {
+    let project = Project::new();
+    let name = |directory: usize, file: usize| format!("{:03}/{}/{directory}-{file}", directory % 40, directory);
+    for directory in 0..200 {
+        (0..3).for_each(|file| drop(project.write(&name(directory, file), format!("{directory} {file}"))));
+    }
+    assert!(project.run(|| ()).is_empty(), "the control");
+    let changes = project.run(|| {
+        for directory in (0..200).step_by(7) {
+            project.write(&name(directory, 0), "other");
+            fs::remove_file(project.root.join(name(directory, 1))).unwrap();
+            project.write(&name(directory, 9), "new");
+        }
+        fs::remove_dir_all(project.root.join("001/41")).unwrap();
+    });
+    let mut expected: Vec<(String, ChangeKind)> = (0..200)
+        .step_by(7)
+        .flat_map(|at| [(at, 0, ChangeKind::Changed), (at, 1, ChangeKind::Removed), (at, 9, ChangeKind::Created)])
+        .map(|(directory, file, change)| (format!("{directory}-{file}"), change))
+        .collect();
+    expected.extend(["41", "41-0", "41-1", "41-2"].map(|gone| (gone.to_owned(), ChangeKind::Removed)));
+    let mut found = listed(&changes);
+    expected.sort_by(|one, other| one.0.cmp(&other.0));
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(found, expected);
+    assert!(changes.missing().is_none(), "{changes:?}");
+}
+
+#[test]
 fn sweep_removes_unneeded_and_oldest_objects() {
     let project = Project::new();
     let path = project.write("a", "one");
