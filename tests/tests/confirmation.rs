@@ -86,7 +86,8 @@ fn files(place: &Place) -> BTreeMap<String, Vec<u8>> {
 fn effects(place: &Place) -> Vec<Value> {
     let ledgers = place.home.at("ledger");
     let entries = ledgers.names().into_iter().flat_map(|name| ledgers.records(name)).collect::<Vec<_>>();
-    let audits = |entry: &Value| entry["data"]["argv"].is_array() || entry["event"] == "ledger.open";
+    let of_ledger = |entry: &Value| entry["event"] == "ledger.open" || entry["event"] == "ledger.made";
+    let audits = |entry: &Value| entry["data"]["argv"].is_array() || of_ledger(entry);
     entries.into_iter().filter(|entry| !audits(entry)).collect()
 }
 
