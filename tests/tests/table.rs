@@ -89,7 +89,7 @@ fn a_page_has_the_variables_that_its_program_reads() {
 }
 
 /// The events of a ledger that any program may write: its own life, and the audit.
-const OF_EVERY_LEDGER: [&str; 4] = ["ledger.open", "ledger.recovered", "command", "error"];
+const OF_EVERY_LEDGER: [&str; 5] = ["ledger.open", "ledger.made", "ledger.recovered", "command", "error"];
 
 fn events_below(directory: &Path, into: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {

@@ -11,7 +11,7 @@ use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::append::Birth;
-use cp_ledger::home::{missing, remove};
+use cp_ledger::append::register::{missing, remove};
 use cp_ledger::proof::note::{Verifier, is_key_name};
 use cp_ledger::read::segments::name_of;
 use cp_ledger::{Ledger, Sync};

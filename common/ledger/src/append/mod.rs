@@ -3,6 +3,7 @@
 mod body;
 mod durable;
 mod ready;
+pub mod register;
 mod segment;
 
 use std::cell::OnceCell;

@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Error, Result, clock, signals};
 
-use super::{FORMAT, Known, Ledger, segment};
+use super::{FORMAT, Known, Ledger, register, segment};
 use crate::file::sync_directory;
 use crate::format::line::{Hash, Line};
 use crate::format::{Entry, line};
-use crate::home;
 use crate::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use crate::read::read_at;
 use crate::read::segments::is_closed;
@@ -99,7 +98,7 @@ impl Ledger {
         self.sync_now()?;
         if is_new {
             sync_directory(&self.path)?;
-            home::name(&self.path)?;
+            register::name(&self.path)?;
         }
         Ok(known)
     }
