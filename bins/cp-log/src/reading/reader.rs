@@ -94,8 +94,8 @@ impl Reader {
             Source::Stream(_) if direction == Direction::Backward => {
                 return Err(Error::usage("a stream has no end to begin with").in_file(path).hint("name a file"));
             }
-            Source::Stream(stream) => {
-                return Ok(reader(Input::Forward(Lines::of_stream(stream, path)), false, 0, None));
+            stream @ Source::Stream(_) => {
+                return Ok(reader(Input::Forward(Lines::of(stream, path)), false, 0, None));
             }
         };
         let is_passed_over = at.is_none() && !is_ledger_or_empty(&file, size, target)?;

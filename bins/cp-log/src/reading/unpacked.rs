@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::{Component, Path, PathBuf};
 
 use cp_common::{Code, Error, Result, signals};
-use cp_ledger::read::source::{Source, beginning_of, open_source};
+use cp_ledger::read::source::{beginning_of, open_source};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -61,11 +61,8 @@ impl Unpacked {
         }
         let directory =
             TempDir::with_prefix("cp-log-").map_err(|e| Error::io("cannot unpack the bundle", e).in_file(path))?;
-        let reader: Box<dyn Read + Send> = match open_source(path)? {
-            Source::File(file, _) => Box::new(file),
-            Source::Stream(stream) => stream,
-        };
-        let mut input = Input { reader: BufReader::with_capacity(256 << 10, reader), bundle: path, offset: 0 };
+        let reader = BufReader::with_capacity(256 << 10, open_source(path)?.reader());
+        let mut input = Input { reader, bundle: path, offset: 0 };
         let head: Start = input.line()?;
         for _ in 0..head.files {
             let part: Part = input.line()?;

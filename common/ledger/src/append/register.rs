@@ -15,27 +15,24 @@ use crate::read::segments::segments_of;
 
 /// The home's own ledger.
 const OWN: &str = "ledger/cp-log.jsonl";
-const MADE: &str = "ledger.made";
-const REMOVED: &str = "ledger.removed";
-const FILE: &str = "file";
 
 /// Names a new ledger of the home of this process.
 pub(crate) fn name(ledger: &Path) -> Result<()> {
     let Some(home) = OF_PROCESS.get().and_then(|home| home.canonicalize().ok()) else { return Ok(()) };
     match ledger.strip_prefix(&home).ok().and_then(Path::to_str) {
         // A name that a power failure takes accuses nobody.
-        Some(file) if file != OWN => record(&home, MADE, file, Sync::None).map(drop),
+        Some(file) if file != OWN => record(&home, "ledger.made", file, Sync::None).map(drop),
         _ => Ok(()),
     }
 }
 
 /// Records that a ledger of a home, or a directory of ledgers, was removed on purpose.
 pub fn remove(home: &Path, file: &Path) -> Result<Receipt> {
-    record(home, REMOVED, &file.to_string_lossy(), Sync::Line)
+    record(home, "ledger.removed", &file.to_string_lossy(), Sync::Line)
 }
 
 fn record(home: &Path, event: &str, file: &str, sync: Sync) -> Result<Receipt> {
-    Ledger::open(&home.join(OWN), sync)?.append(Entry::new(event).with(FILE, file))
+    Ledger::open(&home.join(OWN), sync)?.append(Entry::new(event).with("file", file))
 }
 
 /// The ledgers below a home that its own ledger names, that are not there, and that nobody removed on record.
@@ -48,10 +45,10 @@ pub fn missing(home: &Path) -> Result<BTreeSet<PathBuf>> {
         while let Some(raw) = lines.next()? {
             let Some(line) = raw.stored() else { continue };
             let text = |json: Option<&[u8]>| serde_json::from_slice::<String>(json.unwrap_or_default()).ok();
-            let file = || text(line.data_member(FILE)).filter(|file| !file.is_empty());
-            if line.is_event(MADE) {
+            let file = || text(line.data_member("file")).filter(|file| !file.is_empty());
+            if line.is_event("ledger.made") {
                 named.extend(file().map(PathBuf::from));
-            } else if let Some(removed) = file().filter(|_| line.is_event(REMOVED)) {
+            } else if let Some(removed) = file().filter(|_| line.is_event("ledger.removed")) {
                 named.retain(|file| !file.starts_with(&removed));
             } else if let Some(session) = text(line.member("session")).filter(|_| line.is_event("session_delete")) {
                 named.retain(|file| !file.iter().any(|part| part == session.as_str()));

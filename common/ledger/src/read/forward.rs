@@ -1,6 +1,5 @@
 //! The streaming reader of stored lines from the first to the last, in bounded memory.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
@@ -72,26 +71,16 @@ pub fn lines(path: &Path) -> Result<Lines> {
 }
 
 /// Where lines come from.
-enum Input {
-    /// A file, read at offsets: others may append to it meanwhile.
-    File(File),
+pub enum Source {
+    /// A file with its size, read at offsets: others may append to it meanwhile.
+    File(File, u64),
     /// A stream, which can be read only once, from its beginning.
     Stream(Box<dyn Read + Send>),
 }
 
-impl fmt::Debug for Input {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(file) => file.fmt(f),
-            Self::Stream(_) => f.write_str("a stream"),
-        }
-    }
-}
-
 /// The forward reader; see [`lines`].
-#[derive(Debug)]
 pub struct Lines {
-    input: Input,
+    source: Source,
     path: PathBuf,
     buffer: Vec<u8>,
     /// The unread part of the buffer.
@@ -100,7 +89,6 @@ pub struct Lines {
     /// Where `buffer[from]` is in the file.
     offset: u64,
     number: u64,
-    size: u64,
     /// True if the rest of a line that is too long comes next.
     is_within: bool,
 }
@@ -108,26 +96,13 @@ pub struct Lines {
 impl Lines {
     /// Reads the lines that start at `offset` and end before `size`.
     pub fn new(file: File, path: &Path, offset: u64, size: u64) -> Self {
-        Self::over(Input::File(file), path, offset, size)
+        Self { offset, ..Self::of(Source::File(file, size), path) }
     }
 
-    /// Reads the lines of a stream; `path` names it in errors.
-    pub fn of_stream(reader: Box<dyn Read + Send>, path: &Path) -> Self {
-        Self::over(Input::Stream(reader), path, 0, u64::MAX)
-    }
-
-    fn over(input: Input, path: &Path, offset: u64, size: u64) -> Self {
-        Self {
-            input,
-            path: path.to_owned(),
-            buffer: Vec::new(),
-            from: 0,
-            to: 0,
-            offset,
-            number: 0,
-            size,
-            is_within: false,
-        }
+    /// Reads the lines of a source; `path` names it in errors.
+    pub fn of(source: Source, path: &Path) -> Self {
+        let (buffer, path) = (Vec::new(), path.to_owned());
+        Self { source, path, buffer, from: 0, to: 0, offset: 0, number: 0, is_within: false }
     }
 
     /// How many bytes were given out.
@@ -137,7 +112,7 @@ impl Lines {
 
     /// True if this reads a stream, which can be read only once.
     pub fn is_stream(&self) -> bool {
-        matches!(self.input, Input::Stream(_))
+        matches!(self.source, Source::Stream(_))
     }
 
     /// True if reading the next line may block, so that output should be flushed first.
@@ -147,7 +122,7 @@ impl Lines {
 
     /// The size of the file when reading began.
     pub fn size(&self) -> u64 {
-        self.size
+        if let Source::File(_, size) = self.source { size } else { u64::MAX }
     }
 
     /// The next line.
@@ -216,7 +191,7 @@ impl Lines {
             self.from = 0;
         }
         let at = self.offset + self.to as u64;
-        let left = usize::try_from(self.size.saturating_sub(at)).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.size().saturating_sub(at)).unwrap_or(usize::MAX);
         let want = left.min(BLOCK.max(self.to));
         if want == 0 {
             return Ok(false);
@@ -224,7 +199,7 @@ impl Lines {
         if self.buffer.len() < self.to + want {
             self.buffer.resize(self.to + want, 0);
         }
-        let read = self.input.read(&mut self.buffer[self.to..self.to + want], at, &self.path)?;
+        let read = self.source.read(&mut self.buffer[self.to..self.to + want], at, &self.path)?;
         self.to += read;
         Ok(read > 0)
     }
@@ -243,11 +218,19 @@ impl Lines {
     }
 }
 
-impl Input {
+impl Source {
+    /// Reads the source from its beginning.
+    pub fn reader(self) -> Box<dyn Read + Send> {
+        match self {
+            Self::File(file, _) => Box::new(file),
+            Self::Stream(reader) => reader,
+        }
+    }
+
     /// Reads at an offset, which for a stream is where it stands.
     fn read(&mut self, into: &mut [u8], at: u64, path: &Path) -> Result<usize> {
         match self {
-            Self::File(file) => read_at(file, into, at).map_err(|e| Error::io("cannot read", e).in_file(path)),
+            Self::File(file, _) => read_at(file, into, at).map_err(|e| Error::io("cannot read", e).in_file(path)),
             Self::Stream(reader) => read_stream(reader, into, path),
         }
     }
@@ -362,7 +345,7 @@ mod tests {
     #[test]
     fn missing_file_and_directory_are_errors() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(lines(&dir.path().join("none")).unwrap_err().code(), Code::NotFound);
-        assert_eq!(lines(dir.path()).unwrap_err().code(), Code::Validation);
+        assert_eq!(lines(&dir.path().join("none")).err().unwrap().code(), Code::NotFound);
+        assert_eq!(lines(dir.path()).err().unwrap().code(), Code::Validation);
     }
 }

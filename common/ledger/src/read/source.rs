@@ -9,19 +9,12 @@ use std::sync::{Mutex, PoisonError};
 use cp_common::{Error, Result, signals};
 use rustix::fs::{Mode, OFlags};
 
+pub use super::forward::Source;
 use super::forward::{Lines, cannot_open, read_stream};
 
 /// True if an operand means standard input. Its other names may not be opened again: a socket cannot be.
 pub fn is_stdin(path: &Path) -> bool {
     ["-", "/dev/stdin", "/dev/fd/0"].iter().any(|name| path.as_os_str() == *name)
-}
-
-/// A source that was opened.
-pub enum Source {
-    /// A plain file, with its size when it was opened.
-    File(File, u64),
-    /// A stream, which can be read only once.
-    Stream(Box<dyn Read + Send>),
 }
 
 /// Opens a source. What cannot hold lines at all, such as a directory, is refused.
@@ -50,10 +43,7 @@ pub fn beginning_of(path: &Path, most: usize) -> Result<Vec<u8>> {
     if !is_file && !is_stdin(path) {
         return Ok(Vec::new());
     }
-    let mut reader: Box<dyn Read> = match open_source(path)? {
-        Source::File(file, _) => Box::new(file),
-        Source::Stream(stream) => stream,
-    };
+    let mut reader = open_source(path)?.reader();
     let (mut bytes, mut done) = (vec![0; most], 0);
     while done < most {
         match read_stream(&mut reader, &mut bytes[done..], path)? {
@@ -95,10 +85,7 @@ impl Read for Pipe {
 
 /// Reads the lines of a source from the first to the last.
 pub fn lines_of(path: &Path) -> Result<Lines> {
-    Ok(match open_source(path)? {
-        Source::File(file, size) => Lines::new(file, path, 0, size),
-        Source::Stream(reader) => Lines::of_stream(reader, path),
-    })
+    Ok(Lines::of(open_source(path)?, path))
 }
 
 #[cfg(test)]
@@ -115,7 +102,7 @@ mod tests {
         let file = place.path().join("f");
         std::fs::write(&file, &bytes).unwrap();
         let mut whole = super::super::lines(&file).unwrap();
-        let mut stream = Lines::of_stream(Box::new(Cursor::new(bytes)), &file);
+        let mut stream = Lines::of(Source::Stream(Box::new(Cursor::new(bytes))), &file);
         loop {
             let (expected, found) = (whole.next().unwrap(), stream.next().unwrap());
             let parts = |raw: &super::super::Raw<'_>| (raw.offset, raw.number, raw.end, raw.bytes.len());
