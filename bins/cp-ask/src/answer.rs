@@ -20,9 +20,7 @@ pub(crate) struct Printer<'a> {
     is_inside: bool,
     /// The first failure of the output.
     failure: Option<Error>,
-    pub hints: Vec<String>,
-    /// The code of the last failure.
-    pub failed: Option<Code>,
+    hints: Vec<String>,
     /// The tools that the last message calls.
     called: Vec<String>,
     /// What all messages used.
@@ -34,7 +32,7 @@ impl<'a> Printer<'a> {
         out.outlive_reader();
         let (last, hints, called, used) = Default::default();
         let is_terminal = isatty(stdout());
-        Self { out, is_terminal, streams, last, is_inside: false, failure: None, hints, failed: None, called, used }
+        Self { out, is_terminal, streams, last, is_inside: false, failure: None, hints, called, used }
     }
 
     /// Prints a record. A failure of the output is kept, because the turn is stored first.
@@ -74,7 +72,6 @@ impl<'a> Printer<'a> {
     /// Keeps the hints of a failure. Its program prints the message.
     fn fail(&mut self, record: &Record<'_>) {
         let error = record.failure();
-        self.failed = Some(error.code());
         // The text of an answer that was cut is printed, and the exit status says that it is not whole.
         if let Some(Value::String(text)) = error.details().remove("partial").filter(|_| error.code() == Code::Partial)
             && !self.is_inside

@@ -10,7 +10,7 @@ use cp_common::spelling::nearest;
 use cp_common::wire::quoted;
 use cp_common::{Error, Result};
 
-use crate::arguments::{Question, Request};
+use crate::arguments::{OF_REQUEST, Question, request_of};
 
 /// The templates that `init` creates.
 const STARTERS: [(&str, &str); 3] = [
@@ -60,10 +60,9 @@ impl Template {
         options.map_or(("", self.whole.as_str()), |(options, text)| (options, text.trim_start()))
     }
 
-    /// Parses the options.
-    pub(crate) fn request(&self) -> Result<Request> {
-        let words = command_words(&format!("cp-ask {}", self.parts().0));
-        words.and_then(|words| Request::parse(&words)).map_err(|e| e.in_file(&self.file))
+    /// Returns the words of the options, of which the first is the name of this program.
+    pub(crate) fn words(&self) -> Result<Vec<String>> {
+        command_words(&format!("cp-ask {}", self.parts().0)).map_err(|e| e.in_file(&self.file))
     }
 
     /// Returns the text that precedes the question; `None` if `cp-compose` renders the template, which knows its
@@ -89,11 +88,7 @@ pub(crate) fn save(name: &str, question: &Question, home: &Home) -> Result<Strin
             Error::usage(format!("`{name}` cannot be the name of a template")).hint("use letters, digits, _ and -")
         );
     }
-    let Request { system, model, extract, .. } = &question.request;
-    let named = [("system", system), ("model", model)].into_iter();
-    let named = named.filter_map(|(name, value)| Some((name, value.as_deref()?))).chain(question.request.options());
-    let named = named.map(|(name, value)| format!(" --{name}={}", quoted(value)));
-    let options = named.chain(extract.then(|| " --extract".to_owned())).collect::<Vec<_>>().concat();
+    let options: String = question.passed(OF_REQUEST).map(|word| format!(" {}", quoted(&word))).collect();
     if options.contains(OPTIONS.1) {
         return Err(Error::usage(format!("an option of a template cannot contain {}", OPTIONS.1)));
     }
@@ -101,7 +96,7 @@ pub(crate) fn save(name: &str, question: &Question, home: &Home) -> Result<Strin
     let head = if options.is_empty() { String::new() } else { format!("{}{options} {}\n", OPTIONS.0, OPTIONS.1) };
     let file = directory(home).join(format!("{name}.md"));
     let template = Template { file, whole: format!("{head}{text}\n") };
-    template.request()?;
+    request_of(&template.words()?)?;
     write_whole(&template.file, template.whole.as_bytes())?;
     Ok(format!("cp-ask -t {name} uses {}\n", template.file.display()))
 }
