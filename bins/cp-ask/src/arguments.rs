@@ -8,7 +8,8 @@ use cp_common::program::VERSION;
 use cp_common::spelling::misspelt_verb;
 use cp_common::{Error, Result};
 
-use crate::{Rest, logs, providers};
+use crate::Rest;
+use crate::providers::{Keys, Models};
 
 /// An option: its name, its letter, the name of its value, the options that it excludes, and its help.
 type Row = (&'static str, Option<char>, Option<&'static str>, &'static str, &'static str);
@@ -83,17 +84,26 @@ impl Question {
         self.template.iter().chain([&self.given]).any(is_given)
     }
 
-    /// Those of these options that are given, as words for a program with options of the same names.
+    /// Those of these options that are given, as words for a program with options of the same names. The last value is
+    /// in force; each file is passed, and each key of a parameter.
     pub(crate) fn passed<'a>(&'a self, names: &'a str) -> impl Iterator<Item = String> + 'a {
         names.split(' ').flat_map(|name| {
-            let values = self.all(name).map(move |value| format!("--{name}={value}"));
-            values.chain(self.has(name).then(|| format!("--{name}")))
+            let key = |value: &'a str| match name {
+                "attach" => Some(value),
+                "option" => value.split('=').next(),
+                _ => None,
+            };
+            let values: Vec<&str> = self.all(name).collect();
+            let is_last = |at: usize| values[at + 1..].iter().all(|later| key(later) != key(values[at]));
+            let given = (0..values.len()).filter(|at| is_last(*at)).map(|at| format!("--{name}={}", values[at]));
+            given.chain(self.has(name).then(|| format!("--{name}"))).collect::<Vec<_>>()
         })
     }
 
     /// Adds the options of a template, whose first word is the name of this program.
     pub(crate) fn complete(&mut self, words: &[String]) -> Result<()> {
-        self.template = Some(request_of(words)?);
+        let parser = with(clap::Command::new("cp-ask").disable_help_flag(true), &REQUEST);
+        self.template = Some(parser.try_get_matches_from(words).map_err(|e| Error::usage(message_of(&e)))?);
         Ok(())
     }
 
@@ -108,12 +118,6 @@ impl Question {
     }
 }
 
-/// Parses the options of a template.
-pub(crate) fn request_of(words: &[String]) -> Result<ArgMatches> {
-    let parser = with(clap::Command::new("cp-ask").disable_help_flag(true), &REQUEST);
-    parser.try_get_matches_from(words).map_err(|e| Error::usage(message_of(&e)))
-}
-
 /// A command.
 #[derive(Subcommand)]
 pub(crate) enum Verb {
@@ -124,9 +128,18 @@ pub(crate) enum Verb {
     /// Check the installation, the settings and the backend
     Doctor(Rest),
     /// List the models, or print or set the default model
-    Models(providers::ModelsArgs),
+    #[command(args_conflicts_with_subcommands = true, disable_help_flag = true)]
+    Models {
+        #[command(subcommand)]
+        action: Option<Models>,
+        #[command(flatten)]
+        rest: Rest,
+    },
     /// Store the key of a provider, or list the names
-    Keys(providers::KeysArgs),
+    Keys {
+        #[command(subcommand)]
+        action: Option<Keys>,
+    },
     /// List the templates, or print one
     Templates {
         /// The template to print
@@ -139,7 +152,14 @@ pub(crate) enum Verb {
     /// Start a new conversation; the old one is kept
     Reset,
     /// List the last questions of all conversations
-    Logs(logs::Args),
+    Logs {
+        /// The number of questions
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+        limit: usize,
+        /// Only questions and answers that contain this text, in any case
+        #[arg(long, value_name = "TEXT")]
+        search: Option<String>,
+    },
     /// Print the trace of the conversation as JSON lines
     Log(Rest),
     /// Print the completions of a shell
@@ -227,7 +247,13 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
     }
     let given = match command().try_get_matches_from(if is_verb { &arguments[skipped..] } else { options }) {
         Ok(given) => given,
-        Err(e) => return text_or_error(&e),
+        Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            return Ok(Arguments::Print(e.to_string()));
+        }
+        Err(e) => {
+            let hint = "see cp-ask help, or write -- before a text that starts with a hyphen";
+            return Err(Error::usage(message_of(&e)).hint(hint));
+        }
     };
     if is_verb {
         let agent = options[..skipped].last().map(|word| word.to_string_lossy());
@@ -256,15 +282,6 @@ fn check_word(word: &str) -> Result<()> {
     }
     let meant = near.map_or("see cp-ask help.".to_owned(), |near| format!("did you mean `{near}`?"));
     Err(Error::usage(format!("unknown command {word}")).hint(format!("{meant} To send the word: cp-ask -- {word}")))
-}
-
-/// Converts what the parser stopped with.
-fn text_or_error(e: &clap::Error) -> Result<Arguments> {
-    if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        let own = e.to_string();
-        return Ok(Arguments::Print(if own.contains("cp-ask [") { usage() } else { own }));
-    }
-    Err(Error::usage(message_of(e)).hint("see cp-ask help, or write -- before a text that starts with a hyphen"))
 }
 
 /// Returns what the parser says in one line.

@@ -37,20 +37,11 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     question.one("system").map(system_text).transpose()?.iter().for_each(|text| option("system", text));
     files::of(question.all("file"), scratch.path())?.iter().for_each(|file| option("context", file));
     question.all("param").for_each(|variable| option("var", variable));
-    let input = if question.attaches_input() { String::new() } else { read_text(question)? };
-    let mut texts: Vec<&str> = question.text.iter().map(String::as_str).collect();
-    if !input.trim().is_empty() {
-        texts.push(&input);
-    }
     if let Some(template) = &template {
-        match template.instruction(!texts.is_empty(), question.one("param").is_some())? {
-            Some("") => {}
-            Some(instruction) => texts.insert(0, instruction),
-            None => option("template", &template.file.display().to_string()),
-        }
+        option("template", &template.file.display().to_string());
     }
-    let is_empty = texts.is_empty() && template.is_none();
-    let text = texts.join("\n\n");
+    let (text, is_typed) = read_text(question)?;
+    let is_typed = is_typed && (!text.is_empty() || template.is_some());
     let named = question.one("session").map(reopened).transpose()?;
     let agent_id = named.as_ref().map(|(_, agent)| agent.as_str());
     let agent = Agent::of(question.one("agent").or(agent_id), home)?;
@@ -72,7 +63,7 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
     }
     option("mode", if goes_on { "persistent" } else { "isolated" });
     words.extend(session.iter().map(|session| format!("--session={session}")));
-    let prompt = compose(words, text, if is_empty || !input.is_empty() { None } else { Some(question) })?;
+    let prompt = compose(words, text, is_typed.then_some(question))?;
     if is_dry || leaves_nothing {
         return answer(question, session.as_deref(), scratch.path(), &prompt, out);
     }
@@ -98,18 +89,13 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
 /// Returns the argument of `-s` in the form of `cp-compose`. An argument that names a file is read from the file.
 fn system_text(given: &str) -> Result<String> {
     let file = Path::new(given);
-    let is_word = !given.contains(char::is_whitespace);
-    if given.starts_with('@') || file.is_dir() || !is_word && !file.is_file() {
+    let is_name = given.contains('/') || [".md", ".txt"].iter().any(|end| given.ends_with(end));
+    let is_absent = !file.exists() && is_name && !given.contains(char::is_whitespace);
+    if given.starts_with('@') || file.is_dir() || !file.exists() && !is_absent {
         return Ok(given.to_owned());
     }
-    if file.exists() {
-        return Ok(format!("@{given}"));
-    }
-    if given.contains('/') || [".md", ".txt"].iter().any(|end| given.ends_with(end)) {
-        let error = Error::not_found(format!("{given}: no such file"));
-        return Err(error.hint(format!("write @@{given} to send it as text")));
-    }
-    Ok(given.to_owned())
+    let error = || Error::not_found(format!("{given}: no such file"));
+    if is_absent { Err(error().hint(format!("write @@{given} to send it as text"))) } else { Ok(format!("@{given}")) }
 }
 
 /// Time without input after which a notice explains the wait.
@@ -133,17 +119,20 @@ fn read_input(question: &Question) -> Result<Vec<u8>> {
     given::bytes(Path::new("-"), LONGEST)
 }
 
-/// Reads standard input as text. An explicit `-` with nothing behind it is refused.
-pub(crate) fn read_text(question: &Question) -> Result<String> {
-    let input = read_input(question)?;
-    let text = text_of(&input).map_err(|error| {
+/// Returns the text of the command line, joined to standard input, and true if nothing is on standard input. An explicit
+/// `-` with nothing behind it is refused.
+pub(crate) fn read_text(question: &Question) -> Result<(String, bool)> {
+    let input = if question.attaches_input() { Vec::new() } else { read_input(question)? };
+    let input = text_of(&input).map_err(|error| {
         let error = error.in_file(Path::new("standard input"));
         error.hint("attach an image or a PDF with -a -, and convert a text, for example with iconv")
     })?;
-    if question.reads_input && text.trim().is_empty() {
+    if question.reads_input && input.trim().is_empty() {
         return Err(Error::validation("the input is empty").hint("leave - out if there is none"));
     }
-    Ok(text.to_owned())
+    let typed = question.text.join(" ");
+    let texts = [typed.as_str(), input].into_iter().filter(|text| !text.trim().is_empty());
+    Ok((texts.collect::<Vec<_>>().join("\n\n"), input.is_empty()))
 }
 
 /// Composes the prompt. The text of a person is an argument, so that it is not marked as untrusted; other text is
@@ -192,8 +181,7 @@ fn answer(question: &Question, session: Option<&str>, scratch: &Path, prompt: &[
     };
     // The ledger is removed with its directory.
     words.extend(leaves_nothing.then(|| format!("--ledger={}", scratch.join("ledger.jsonl").display())));
-    let command = cmd(find(program)?, words);
-    let command = if leaves_nothing { command.env_remove("CP_SESSION") } else { command };
+    let command = cmd(find(program)?, words).env_remove("CP_SESSION");
     let mut model = Child::start(program, &command, ChildOptions::DEFAULT)?;
     model.feed(prompt)?;
     let mut records = Vec::new();

@@ -21,9 +21,7 @@ const INSTRUCTION: &str = "Answer with one command line for a POSIX shell on Lin
 
 /// Asks the model for a command line, outside of any conversation and without the secrets of the text.
 pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
-    let text = [question.text.join(" "), read_text(question)?];
-    let text: Vec<&str> = text.iter().map(String::as_str).filter(|text| !text.trim().is_empty()).collect();
-    let (text, _) = Redactor::from_environment().redact_text(&text.join("\n\n"));
+    let (text, _) = Redactor::from_environment().redact_text(&read_text(question)?.0);
     let mut words = vec![format!("--system={INSTRUCTION}"), "--input=text".to_owned()];
     words.extend(question.passed("model backend option retries timeout"));
     let message: Message = ask_with("cp-llm", &words, text.as_bytes(), [])?;

@@ -38,14 +38,11 @@ pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
     if let Some(found) = completion::candidates(arguments::command, arguments) {
         return out.raw(&found).map(|()| 0);
     }
+    settle()?;
     match arguments::parse(arguments)? {
         Arguments::Print(text) => out.raw(text.as_bytes()).map(|()| 0),
-        Arguments::Command(verb, agent) => {
-            settle()?;
-            run_verb(verb, agent.as_deref(), out)
-        }
+        Arguments::Command(verb, agent) => run_verb(verb, agent.as_deref(), out),
         Arguments::Ask(question) => {
-            settle()?;
             if question.text.is_empty() && question.takes_no_input() && isatty(stdin()) {
                 to_stderr(&arguments::usage());
                 return Ok(Code::Usage.row().exit);
@@ -79,9 +76,9 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
             return execute("cp-log", &["query", "--session", &session, "--format", "raw"], rest);
         }
         Verb::Reset => reset(agent, &home)?,
-        Verb::Logs(args) => logs::list(&args)?,
-        Verb::Models(args) => return providers::models(args, &home, out),
-        Verb::Keys(args) => providers::keys(&args, &home)?,
+        Verb::Logs { limit, search } => logs::list(limit, search.as_deref())?,
+        Verb::Models { action, rest } => return providers::models(action, rest, &home, out),
+        Verb::Keys { action } => providers::keys(action.as_ref(), &home)?,
         Verb::Templates { name } => templates::show(name.as_deref(), &home)?,
         Verb::Completions { shell, .. } => completion::script("cp-ask", &shell).script,
         Verb::Help => arguments::usage(),

@@ -9,8 +9,7 @@ use cp_common::coprocess::{ask_with, cmd};
 use cp_common::home::config::Config;
 use cp_common::home::{Home, is_id, write_whole};
 use cp_common::output::{Output, to_stderr};
-use cp_common::signals::wait_readable;
-use cp_common::{Error, Result};
+use cp_common::{Error, Result, signals};
 use rustix::stdio::stdin;
 use rustix::termios::isatty;
 use serde_json::Value;
@@ -18,15 +17,8 @@ use toml_edit::{DocumentMut, value};
 
 use crate::{Rest, execute};
 
-/// The arguments of `keys`.
-#[derive(clap::Args)]
-pub(crate) struct KeysArgs {
-    #[command(subcommand)]
-    action: Option<KeysAction>,
-}
-
 #[derive(Subcommand)]
-enum KeysAction {
+pub(crate) enum Keys {
     /// Store the key of a provider or an endpoint, from standard input
     Set {
         /// The provider or the endpoint
@@ -37,8 +29,8 @@ enum KeysAction {
 }
 
 /// Runs `keys` and returns the text to print.
-pub(crate) fn keys(args: &KeysArgs, home: &Home) -> Result<String> {
-    let Some(KeysAction::Set { name }) = &args.action else {
+pub(crate) fn keys(action: Option<&Keys>, home: &Home) -> Result<String> {
+    let Some(Keys::Set { name }) = action else {
         let lines = sources()?.into_iter().map(|(name, source)| format!("{name:<16}{source}\n"));
         return Ok(lines.collect::<Vec<_>>().concat());
     };
@@ -70,12 +62,12 @@ fn sources() -> Result<Vec<(String, String)>> {
 /// Reads a key from standard input, on a terminal without echo.
 fn read_key(name: &str) -> Result<String> {
     let text = if isatty(stdin()) {
-        let _silent = Silence::begin(name)?;
-        wait_readable(stdin(), None)?;
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).map_err(|e| Error::io("reading the key", e))?;
+        let silent =
+            "trap 'stty echo' EXIT INT; stty -echo; printf 'Key of %s: ' \"$1\" >&2; read -r key; printf %s \"$key\"";
+        let key = cmd("sh", ["-c", silent, "sh", name]).unchecked().read().map_err(|e| Error::io("starting sh", e))?;
+        signals::check()?;
         to_stderr("\n");
-        line
+        key
     } else {
         text_of(&given::bytes(Path::new("-"), 64 << 10)?)?.to_owned()
     };
@@ -86,35 +78,8 @@ fn read_key(name: &str) -> Result<String> {
     Ok(key.to_owned())
 }
 
-/// Turns the echo of the terminal off until it is dropped.
-struct Silence;
-
-impl Silence {
-    fn begin(name: &str) -> Result<Self> {
-        cmd("stty", ["-echo"]).run().map_err(|e| Error::io("starting stty", e))?;
-        to_stderr(&format!("Key of {name}: "));
-        Ok(Self)
-    }
-}
-
-impl Drop for Silence {
-    fn drop(&mut self) {
-        let _ = cmd("stty", ["echo"]).run();
-    }
-}
-
-/// The arguments of `models`.
-#[derive(clap::Args)]
-#[command(args_conflicts_with_subcommands = true, disable_help_flag = true)]
-pub(crate) struct ModelsArgs {
-    #[command(subcommand)]
-    action: Option<ModelsAction>,
-    #[command(flatten)]
-    rest: Rest,
-}
-
 #[derive(Subcommand)]
-enum ModelsAction {
+pub(crate) enum Models {
     /// Print or set the default model
     Default {
         /// The model, as -m takes it
@@ -123,13 +88,13 @@ enum ModelsAction {
 }
 
 /// Lists the models with `cp-llm`, or prints or sets the default one.
-pub(crate) fn models(args: ModelsArgs, home: &Home, out: &mut Output) -> Result<u8> {
+pub(crate) fn models(action: Option<Models>, rest: Rest, home: &Home, out: &mut Output) -> Result<u8> {
     let file = home.config_file();
-    let Some(ModelsAction::Default { model }) = args.action else {
+    let Some(Models::Default { model }) = action else {
         if let Ok(model) = default_model(&file) {
             to_stderr(&format!("cp-ask: {model} is the default; cp-ask models default MODEL sets another\n"));
         }
-        return execute("cp-llm", &["models", "--format", "text"], args.rest);
+        return execute("cp-llm", &["models", "--format", "text"], rest);
     };
     if let Some(model) = &model {
         // The file is valid or absent.
