@@ -36,8 +36,7 @@ pub(crate) fn list(limit: usize, sought: Option<&str>) -> Result<String> {
         let Some(answer) = answers.get_mut(&request).and_then(Option::take) else { continue };
         let question = question_of(&entry["content"]);
         let is_sought = |text: &str| sought.as_deref().is_none_or(|sought| text.to_lowercase().contains(sought));
-        let said = Content::deserialize(&answer["content"]).unwrap_or_default();
-        if is_sought(&question) || is_sought(&said.text()) {
+        if is_sought(&question) || is_sought(&Content::deserialize(&answer["content"]).unwrap_or_default().text()) {
             lines.push(line_of(&answer, &question));
         }
     }
