@@ -192,7 +192,7 @@ const FOREIGN: &str = "agent allow append approve audit batch blob bundle call c
 
 /// Returns the tree of options and commands.
 pub(crate) fn command() -> clap::Command {
-    let command = with(with(clap::Command::new("cp-ask"), &REQUEST), &OTHERS);
+    let command = Verb::augment_subcommands(with(with(clap::Command::new("cp-ask"), &REQUEST), &OTHERS));
     let command = command
         .about("Send a text to a model and print the answer")
         .version(VERSION)
@@ -207,7 +207,7 @@ pub(crate) fn command() -> clap::Command {
             names.",
         );
     let command = command.mut_arg("param", |param| param.requires("template"));
-    Verb::augment_subcommands(command.mut_arg("tool-backend", |backend| backend.requires("tools")))
+    command.mut_arg("tool-backend", |backend| backend.requires("tools"))
 }
 
 /// Adds options.

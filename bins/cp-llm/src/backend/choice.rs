@@ -182,7 +182,8 @@ impl Endpoints {
 }
 
 fn own_model(endpoint: Arc<Endpoint>) -> Result<Target> {
-    match endpoint.own_model().map(str::to_owned) {
+    let usual = provider::named(&endpoint.name).and_then(|row| row.default_model(endpoint.base()));
+    match endpoint.own_model().or(usual).map(str::to_owned) {
         Some(model) => Ok(Target { endpoint, model }),
         None => Err(Error::config("no model is named")
             .with("endpoint", endpoint.name.as_str())

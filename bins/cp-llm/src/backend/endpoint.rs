@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 use super::Backend;
 use super::price::Price;
 use super::program::ExternalBackend;
-use super::provider;
 use super::secret::{self, Secret};
 use super::server::{Server, base_of};
 use super::stub::Stub;
@@ -133,7 +132,7 @@ impl Endpoint {
             ApiName::Stub => Some("stub"),
             // An empty name leaves the choice to the program.
             ApiName::Program | ApiName::Agent => Some(""),
-            _ => provider::named(&self.name).and_then(|row| row.default_model(self.base())),
+            _ => None,
         };
         self.table.model.as_deref().or(usual)
     }
