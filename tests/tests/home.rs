@@ -62,7 +62,7 @@ fn the_first_answer_without_a_key_is_three_lines_that_say_what_to_do() {
     let near = answers();
     let said = first_words(near.url().trim_start_matches("http://"));
     assert_eq!(said.len(), 3, "{said:?}");
-    assert!(said[1].contains("-m ollama/near:1b") && said[1].contains("ANTHROPIC_API_KEY"), "{said:?}");
+    assert!(said[1].contains("-m ollama/near:1b") && said[1].contains("cp-ask keys set openai"), "{said:?}");
     // Where the address is none of this machine's as it is written, nobody is asked.
     let far = answers();
     assert!(first_words(&far.url().replace("127.0.0.1", "127.1")).iter().all(|line| !line.contains("near")));
@@ -78,7 +78,7 @@ fn the_checklist_has_a_mark_before_each_check_and_the_cure_below() {
     assert_eq!(counts.len(), 2, "{}", ran.stdout);
     assert!(lines.iter().all(|line| is_check(line) || line.starts_with("  ") || counts.contains(&line)), "{lines:?}");
     let at = lines.iter().position(|line| line.starts_with("! backend: ")).unwrap();
-    assert!(lines[at + 1].starts_with("  Hint: set ANTHROPIC_API_KEY") && lines[at + 2].starts_with("  without"));
+    assert!(lines[at + 1].starts_with("  Hint: cp-ask keys set openai") && lines[at + 2].starts_with("  or anthropic"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use cp_common::output::{Output, printable_line, to_stderr};
 use cp_common::wire::record::{Kind, Record};
-use cp_common::wire::{Message, Reply as _, Usage};
+use cp_common::wire::{Delta, Message, Reply as _, Usage};
 use cp_common::{Code, Error, Result};
 use rustix::stdio::{stderr, stdout};
 use rustix::termios::isatty;
@@ -11,7 +11,6 @@ use serde_json::Value;
 /// The printer of an answer.
 pub(crate) struct Printer<'a> {
     out: &'a mut Output,
-    is_terminal: bool,
     /// True if text is printed as it arrives.
     streams: bool,
     /// The text of the last message, printed at the end.
@@ -20,9 +19,7 @@ pub(crate) struct Printer<'a> {
     is_inside: bool,
     /// The first failure of the output.
     failure: Option<Error>,
-    pub hints: Vec<String>,
-    /// The code of the last failure.
-    pub failed: Option<Code>,
+    hints: Vec<String>,
     /// The tools that the last message calls.
     called: Vec<String>,
     /// What all messages used.
@@ -33,8 +30,7 @@ impl<'a> Printer<'a> {
     pub(crate) fn new(out: &'a mut Output, streams: bool) -> Self {
         out.outlive_reader();
         let (last, hints, called, used) = Default::default();
-        let is_terminal = isatty(stdout());
-        Self { out, is_terminal, streams, last, is_inside: false, failure: None, hints, failed: None, called, used }
+        Self { out, streams, last, is_inside: false, failure: None, hints, called, used }
     }
 
     /// Prints a record. A failure of the output is kept, because the turn is stored first.
@@ -43,10 +39,9 @@ impl<'a> Printer<'a> {
         match record.kind {
             _ if !record.ok => self.fail(&record),
             Some(Kind::Delta) if self.streams => {
-                let data: Value = record.read()?;
-                let piece = data["text"].as_str().unwrap_or_default();
-                self.is_inside |= !piece.is_empty();
-                self.write(piece);
+                let Delta { text, .. } = record.read()?;
+                self.is_inside |= !text.is_empty();
+                self.write(&text);
             }
             Some(Kind::Message) => {
                 let message: Message = record.read()?;
@@ -74,7 +69,6 @@ impl<'a> Printer<'a> {
     /// Keeps the hints of a failure. Its program prints the message.
     fn fail(&mut self, record: &Record<'_>) {
         let error = record.failure();
-        self.failed = Some(error.code());
         // The text of an answer that was cut is printed, and the exit status says that it is not whole.
         if let Some(Value::String(text)) = error.details().remove("partial").filter(|_| error.code() == Code::Partial)
             && !self.is_inside
@@ -125,19 +119,13 @@ impl<'a> Printer<'a> {
 
     /// Writes text, to a terminal without the control characters of a model.
     fn write(&mut self, text: &str) {
-        let is_shown = |c: &char| !self.is_terminal || matches!(c, '\n' | '\t') || !c.is_control();
+        let is_terminal = isatty(stdout());
+        let is_shown = |c: &char| !is_terminal || matches!(c, '\n' | '\t') || !c.is_control();
         let shown: String = text.chars().filter(is_shown).collect();
         if let Err(error) = self.out.raw(shown.as_bytes()).and_then(|()| self.out.flush()) {
             self.failure.get_or_insert(error);
         }
     }
-}
-
-/// Returns the text of a content: a string, or blocks.
-pub(crate) fn words_of(content: &Value) -> String {
-    let blocks = content.as_array().into_iter().flatten().filter(|block| block["type"] == "text");
-    let text: String = blocks.filter_map(|block| block["text"].as_str()).collect();
-    content.as_str().map_or(text, str::to_owned)
 }
 
 fn line_of(text: String) -> String {

@@ -3,173 +3,118 @@
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, FromArgMatches as _, Subcommand};
 use cp_common::program::VERSION;
 use cp_common::spelling::misspelt_verb;
 use cp_common::{Error, Result};
 
-use crate::environment::Rest;
-use crate::{keys, logs, models};
+use crate::Rest;
+use crate::providers::{Keys, Models};
 
-/// The options of a question that is sent in a conversation.
-const SENT: &str = "goes_on session name no_log attach file no_redact template stream usage dry_run agent prompt tools";
+/// An option: its name, its letter, the name of its value, the options that it excludes, and its help.
+type Row = (&'static str, Option<char>, Option<&'static str>, &'static str, &'static str);
 
-/// Send a text to a model and print the answer.
-#[derive(Parser)]
-#[command(
-    name = "cp-ask",
-    disable_help_subcommand = true,
-    no_binary_name = true,
-    args_conflicts_with_subcommands = true,
-    version = VERSION,
-    args_override_self = true,
-    override_usage = "cp-ask [OPTIONS] [TEXT] [-]\n       cp-ask COMMAND [OPTIONS]",
-    help_template = "{usage-heading} {usage}\n\n{about}\n\n{all-args}{after-help}\n",
-    after_help = "Text on standard input from a pipe or a file is joined to TEXT; write </dev/null\nin a loop that \
-        reads. Everything after -- is text. The current conversation is\nthe agent's, or the one that CP_SESSION names."
-)]
-struct Cli {
-    #[command(flatten)]
-    question: Question,
-    #[command(subcommand)]
-    verb: Option<Verb>,
-}
+/// The options of the request, which a template can have too.
+const REQUEST: [Row; 7] = [
+    ("system", Some('s'), Some("TEXT|FILE"), "", "More system text"),
+    ("model", Some('m'), Some("MODEL"), "", "The model"),
+    ("option", Some('o'), Some("KEY=VALUE"), "", "A parameter of the request (repeatable)"),
+    ("schema", None, Some("SCHEMA|FILE"), "", "Answer as JSON with this schema"),
+    ("extract", Some('x'), None, "", "Print the first fenced code block of the answer"),
+    ("retries", None, Some("N"), "", "How often a request that failed is repeated"),
+    ("timeout", None, Some("SECONDS"), "", "The longest time for a request, in seconds"),
+];
+
+/// The names of all of them.
+pub(crate) const OF_REQUEST: &str = "system model option schema extract retries timeout";
+
+/// The other options. `SENT` stands for those of a question that is sent in a conversation.
+const OTHERS: [Row; 20] = [
+    ("continue", Some('c'), None, "", "Continue the conversation that was used last"),
+    ("session", None, Some("SESSION"), "", "Continue this one: an id, a prefix or a name"),
+    ("name", None, Some("NAME"), "session", "Name the conversation"),
+    ("no-log", Some('n'), None, "continue session name tools", "Keep neither the conversation nor a record of it"),
+    ("attach", Some('a'), Some("URL|FILE"), "", "Attach an image, a PDF or a text (repeatable)"),
+    ("file", Some('f'), Some("FILE"), "", "A text: file, directory, glob or URL (repeatable)"),
+    ("no-redact", None, None, "", "Send files without removing secrets"),
+    ("template", Some('t'), Some("NAME"), "", "Begin the text with a template"),
+    ("param", Some('p'), Some("NAME=VALUE"), "", "A variable of the template (repeatable)"),
+    ("save", None, Some("TEMPLATE"), "SENT backend", "Write this line as a template, and send nothing"),
+    ("command", Some('C'), None, "SENT save system schema extract", "Propose a command line, and run it if confirmed"),
+    ("stream", None, None, "", "Print the answer as it comes, as at a terminal"),
+    ("usage", Some('u'), None, "", "Print the tokens and the cost on standard error"),
+    ("dry-run", None, None, "tools", "Print the request instead of sending it"),
+    ("agent", None, Some("ID"), "", "The agent, with its soul.md and model"),
+    ("prompt", None, Some("ID"), "", "Begin the system text with a governed prompt"),
+    ("tools", None, Some("DIR|FILE"), "extract", "Let the model use these tools"),
+    ("tool-backend", None, Some("LOOP"), "", "native, bash, llm, elixir or a program"),
+    ("backend", None, Some("NAME"), "", "A provider, an endpoint, stub or a program"),
+    ("text", None, Some("TEXT"), "", "The text to send; - adds standard input"),
+];
+
+const SENT: &str =
+    "continue session name no-log attach file no-redact template stream usage dry-run agent prompt tools";
 
 /// A question and its options.
-#[derive(clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct Question {
-    #[command(flatten)]
-    pub request: Request,
-    /// Continue the conversation that was used last
-    #[arg(short = 'c', long = "continue")]
-    pub goes_on: bool,
-    /// Continue this one: an id, a prefix or a name
-    #[arg(long, allow_hyphen_values = true)]
-    pub session: Option<String>,
-    /// Name the conversation
-    #[arg(long, allow_hyphen_values = true, conflicts_with = "session")]
-    pub name: Option<String>,
-    /// Keep neither the conversation nor a record of it
-    #[arg(short, long, conflicts_with_all = ["goes_on", "session", "name", "tools"])]
-    pub no_log: bool,
-    /// Attach an image, a PDF or a text (repeatable)
-    #[arg(short, long, value_name = "URL|FILE", allow_hyphen_values = true)]
-    pub attach: Vec<String>,
-    /// A text: file, directory, glob or URL (repeatable)
-    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true)]
-    pub file: Vec<String>,
-    /// Send files without removing secrets
-    #[arg(long)]
-    pub no_redact: bool,
-    /// Begin the text with a template
-    #[arg(short, long, value_name = "NAME", allow_hyphen_values = true)]
-    pub template: Option<String>,
-    /// A variable of the template (repeatable)
-    #[arg(short, long, value_name = "NAME=VALUE", requires = "template", allow_hyphen_values = true)]
-    pub param: Vec<String>,
-    /// Write this line as a template, and send nothing
-    #[arg(long, value_name = "TEMPLATE", conflicts_with_all = SENT.split(' '), conflicts_with = "backend")]
-    pub save: Option<String>,
-    /// Propose a command line, and run it if confirmed
-    #[arg(short = 'C', long, conflicts_with_all = SENT.split(' '))]
-    #[arg(conflicts_with_all = ["save", "system", "schema", "extract"])]
-    pub command: bool,
-    /// Print the answer as it comes, as at a terminal
-    #[arg(long)]
-    pub stream: bool,
-    /// Print the tokens and the cost on standard error
-    #[arg(short, long)]
-    pub usage: bool,
-    /// Print the request instead of sending it
-    #[arg(long, conflicts_with = "tools")]
-    pub dry_run: bool,
-    /// The agent, with its soul.md and model
-    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
-    pub agent: Option<String>,
-    /// Begin the system text with a governed prompt
-    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
-    pub prompt: Option<String>,
-    /// Let the model use these tools
-    #[arg(long, value_name = "DIR|FILE", conflicts_with = "extract", allow_hyphen_values = true)]
-    pub tools: Option<String>,
-    /// native, bash, llm, elixir or a program
-    #[arg(long, value_name = "LOOP", requires = "tools", allow_hyphen_values = true)]
-    pub tool_backend: Option<String>,
-    /// A provider, an endpoint, stub or a program
-    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
-    pub backend: Option<String>,
-    /// The text to send; - adds standard input
+    given: ArgMatches,
+    /// The options of the template.
+    template: Option<ArgMatches>,
+    /// The text to send.
     pub text: Vec<String>,
     /// True if `-` follows or replaces the text.
-    #[arg(skip)]
     pub reads_input: bool,
 }
 
-/// The options of the request, which a template can have too.
-#[derive(clap::Args)]
-pub(crate) struct Request {
-    /// More system text
-    #[arg(short, long, value_name = "TEXT|FILE", allow_hyphen_values = true)]
-    pub system: Option<String>,
-    /// The model
-    #[arg(short, long, allow_hyphen_values = true)]
-    pub model: Option<String>,
-    /// A parameter of the request (repeatable)
-    #[arg(short, long, value_name = "KEY=VALUE", allow_hyphen_values = true)]
-    pub option: Vec<String>,
-    /// Answer as JSON with this schema
-    #[arg(long, value_name = "SCHEMA|FILE", allow_hyphen_values = true)]
-    pub schema: Option<String>,
-    /// Print the first fenced code block of the answer
-    #[arg(short = 'x', long)]
-    pub extract: bool,
-    /// How often a request that failed is repeated
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    pub retries: Option<String>,
-    /// The longest time for a request, in seconds
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
-    pub timeout: Option<String>,
-}
-
-impl Request {
-    /// Parses the words of a template, of which the first is the name of this program.
-    pub(crate) fn parse(words: &[String]) -> Result<Self> {
-        let parser = Self::augment_args(clap::Command::new("cp-ask").disable_help_flag(true)).args_override_self(true);
-        let parsed = parser.try_get_matches_from(words).and_then(|matches| Self::from_arg_matches(&matches));
-        parsed.map_err(|e| Error::usage(message_of(&e)))
-    }
-
-    /// Adds those of a template that are not given here.
-    pub(crate) fn complete(&mut self, template: Self) {
-        let key = |option: &str| option.split('=').next().map(str::to_owned);
-        let given: Vec<_> = self.option.iter().map(|option| key(option)).collect();
-        self.option.extend(template.option.into_iter().filter(|option| !given.contains(&key(option))));
-        self.system = self.system.take().or(template.system);
-        self.model = self.model.take().or(template.model);
-        self.schema = self.schema.take().or(template.schema);
-        self.retries = self.retries.take().or(template.retries);
-        self.timeout = self.timeout.take().or(template.timeout);
-        self.extract |= template.extract;
-    }
-
-    /// The options for `cp-llm`, each with its value. The system text and the model are not among them.
-    pub(crate) fn options(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let single = [("schema", &self.schema), ("retries", &self.retries), ("timeout", &self.timeout)];
-        let single = single.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
-        self.option.iter().map(|option| ("option", option.as_str())).chain(single)
-    }
-}
-
 impl Question {
+    /// The values of an option. Those of the command line follow those of the template, because the last is in force.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let of = |matches: &'a ArgMatches| matches.try_get_many::<String>(name).ok().flatten().into_iter().flatten();
+        self.template.iter().chain([&self.given]).flat_map(of).map(String::as_str)
+    }
+
+    /// The value of an option.
+    pub(crate) fn one<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        self.all(name).last()
+    }
+
+    /// True if a flag is given.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        let is_given = |matches: &ArgMatches| matches!(matches.try_get_one(flag), Ok(Some(true)));
+        self.template.iter().chain([&self.given]).any(is_given)
+    }
+
+    /// Those of these options that are given, as words for a program with options of the same names. The last value is
+    /// in force; each file is passed, and each key of a parameter.
+    pub(crate) fn passed<'a>(&'a self, names: &'a str) -> impl Iterator<Item = String> + 'a {
+        names.split(' ').flat_map(|name| {
+            let key = |value: &'a str| match name {
+                "attach" => Some(value),
+                "option" => value.split('=').next(),
+                _ => None,
+            };
+            let values: Vec<&str> = self.all(name).collect();
+            let is_last = |at: usize| values[at + 1..].iter().all(|later| key(later) != key(values[at]));
+            let given = (0..values.len()).filter(|at| is_last(*at)).map(|at| format!("--{name}={}", values[at]));
+            given.chain(self.has(name).then(|| format!("--{name}"))).collect::<Vec<_>>()
+        })
+    }
+
+    /// Adds the options of a template, whose first word is the name of this program.
+    pub(crate) fn complete(&mut self, words: &[String]) -> Result<()> {
+        let parser = with(clap::Command::new("cp-ask").disable_help_flag(true), &REQUEST);
+        self.template = Some(parser.try_get_matches_from(words).map_err(|e| Error::usage(message_of(&e)))?);
+        Ok(())
+    }
+
     /// True if an empty text is a complete question, because a template needs none.
     pub(crate) fn takes_no_input(&self) -> bool {
-        self.template.is_none() && !self.reads_input && !self.attaches_input()
+        self.one("template").is_none() && !self.reads_input && !self.attaches_input()
     }
 
     /// True if standard input is an attachment or a context file.
     pub(crate) fn attaches_input(&self) -> bool {
-        self.attach.iter().chain(&self.file).any(|file| file == "-")
+        self.all("attach").chain(self.all("file")).any(|file| file == "-")
     }
 }
 
@@ -183,9 +128,18 @@ pub(crate) enum Verb {
     /// Check the installation, the settings and the backend
     Doctor(Rest),
     /// List the models, or print or set the default model
-    Models(models::Args),
+    #[command(args_conflicts_with_subcommands = true, disable_help_flag = true)]
+    Models {
+        #[command(subcommand)]
+        action: Option<Models>,
+        #[command(flatten)]
+        rest: Rest,
+    },
     /// Store the key of a provider, or list the names
-    Keys(keys::Args),
+    Keys {
+        #[command(subcommand)]
+        action: Option<Keys>,
+    },
     /// List the templates, or print one
     Templates {
         /// The template to print
@@ -198,7 +152,14 @@ pub(crate) enum Verb {
     /// Start a new conversation; the old one is kept
     Reset,
     /// List the last questions of all conversations
-    Logs(logs::Args),
+    Logs {
+        /// The number of questions
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+        limit: usize,
+        /// Only questions and answers that contain this text, in any case
+        #[arg(long, value_name = "TEXT")]
+        search: Option<String>,
+    },
     /// Print the trace of the conversation as JSON lines
     Log(Rest),
     /// Print the completions of a shell
@@ -231,7 +192,36 @@ const FOREIGN: &str = "agent allow append approve audit batch blob bundle call c
 
 /// Returns the tree of options and commands.
 pub(crate) fn command() -> clap::Command {
-    Cli::command()
+    let command = Verb::augment_subcommands(with(with(clap::Command::new("cp-ask"), &REQUEST), &OTHERS));
+    let command = command
+        .about("Send a text to a model and print the answer")
+        .version(VERSION)
+        .disable_help_subcommand(true)
+        .no_binary_name(true)
+        .args_conflicts_with_subcommands(true)
+        .override_usage("cp-ask [OPTIONS] [TEXT] [-]\n       cp-ask COMMAND [OPTIONS]")
+        .help_template("{usage-heading} {usage}\n\n{about}\n\n{all-args}{after-help}\n")
+        .after_help(
+            "Text on standard input from a pipe or a file is joined to TEXT; write </dev/null\nin a loop that \
+            reads. Everything after -- is text. The current conversation is\nthe agent's, or the one that CP_SESSION \
+            names.",
+        );
+    let command = command.mut_arg("param", |param| param.requires("template"));
+    command.mut_arg("tool-backend", |backend| backend.requires("tools"))
+}
+
+/// Adds options.
+fn with(command: clap::Command, rows: &[Row]) -> clap::Command {
+    rows.iter().fold(command.args_override_self(true), |command, (name, letter, value, excluded, help)| {
+        let excluded = excluded.split(' ').flat_map(|name| if name == "SENT" { SENT } else { name }.split(' '));
+        let option = Arg::new(*name).short(*letter).help(*help);
+        let option = option.conflicts_with_all(excluded.filter(|name| !name.is_empty()));
+        let option = if *name == "text" { option.num_args(0..) } else { option.long(*name) };
+        command.arg(match value {
+            Some(_) => option.value_name(*value).action(ArgAction::Append).allow_hyphen_values(*name != "text"),
+            None => option.action(ArgAction::SetTrue),
+        })
+    })
 }
 
 /// Returns the help.
@@ -243,43 +233,44 @@ pub(crate) fn usage() -> String {
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     let (options, texts) = (&arguments[..end], arguments.get(end + 1..).unwrap_or_default());
-    let (agent, words) = agent_before(options);
+    // The agent is the only option that can be given before a command.
+    let skipped = match options.first().and_then(|word| word.to_str()) {
+        Some("--agent") => options.len().min(2),
+        Some(word) => usize::from(word.starts_with("--agent=")),
+        None => 0,
+    };
+    let words = &options[skipped..];
     let first = words.first().and_then(|word| word.to_str()).unwrap_or_default();
     let is_verb = command().find_subcommand(first).is_some();
     if words.len() == 1 && texts.is_empty() && !is_verb {
         check_word(first)?;
     }
-    let whole = [words, &arguments[end..]].concat();
-    let cli = match Cli::try_parse_from(if is_verb { whole.as_slice() } else { options }) {
-        Ok(cli) => cli,
-        Err(e) => return text_or_error(&e),
+    let given = match command().try_get_matches_from(if is_verb { &arguments[skipped..] } else { options }) {
+        Ok(given) => given,
+        Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            return Ok(Arguments::Print(e.to_string()));
+        }
+        Err(e) => {
+            let hint = "see cp-ask help, or write -- before a text that starts with a hyphen";
+            return Err(Error::usage(message_of(&e)).hint(hint));
+        }
     };
-    if let Some(verb) = cli.verb {
+    if is_verb {
+        let agent = options[..skipped].last().map(|word| word.to_string_lossy());
+        let agent = agent.map(|word| word.trim_start_matches("--agent=").to_owned());
+        let verb = Verb::from_arg_matches(&given).map_err(|e| Error::usage(message_of(&e)))?;
         return Ok(Arguments::Command(verb, agent));
     }
-    let mut question = cli.question;
-    question.reads_input = question.text.iter().any(|word| word == "-");
-    question.text.retain(|word| word != "-");
+    let mut question = Question { given, template: None, text: Vec::new(), reads_input: false };
+    let (inputs, mut words): (Vec<_>, Vec<_>) = question.all("text").map(str::to_owned).partition(|word| word == "-");
     for text in texts {
-        let text = text.to_str().ok_or_else(|| Error::usage("the text is not UTF-8"))?;
-        question.text.push(text.to_owned());
+        words.push(text.to_str().ok_or_else(|| Error::usage("the text is not UTF-8"))?.to_owned());
     }
-    if let (Some(second), false) = (question.text.get(1), question.command) {
+    (question.text, question.reads_input) = (words, !inputs.is_empty());
+    if let (Some(second), false) = (question.text.get(1), question.has("command")) {
         return Err(Error::usage(format!("more than one text: {second}")).hint("quote it: one argument is one text"));
     }
     Ok(Arguments::Ask(Box::new(question)))
-}
-
-/// Splits `--agent ID` off: the only option that can be given before a command.
-fn agent_before(words: &[OsString]) -> (Option<String>, &[OsString]) {
-    match words {
-        [flag, id, rest @ ..] if flag == "--agent" => (Some(id.to_string_lossy().into_owned()), rest),
-        [flag, rest @ ..] => match flag.to_str().and_then(|flag| flag.strip_prefix("--agent=")) {
-            Some(id) => (Some(id.to_owned()), rest),
-            None => (None, words),
-        },
-        [] => (None, words),
-    }
 }
 
 /// Fails if the only word is a mistyped command, or a command of a similar program, because a text costs money.
@@ -291,15 +282,6 @@ fn check_word(word: &str) -> Result<()> {
     }
     let meant = near.map_or("see cp-ask help.".to_owned(), |near| format!("did you mean `{near}`?"));
     Err(Error::usage(format!("unknown command {word}")).hint(format!("{meant} To send the word: cp-ask -- {word}")))
-}
-
-/// Converts what the parser stopped with.
-fn text_or_error(e: &clap::Error) -> Result<Arguments> {
-    if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        let own = e.to_string();
-        return Ok(Arguments::Print(if own.contains("cp-ask [") { usage() } else { own }));
-    }
-    Err(Error::usage(message_of(e)).hint("see cp-ask help, or write -- before a text that starts with a hyphen"))
 }
 
 /// Returns what the parser says in one line.

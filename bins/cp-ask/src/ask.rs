@@ -20,66 +20,55 @@ use tempfile::TempDir;
 use crate::answer::Printer;
 use crate::arguments::Question;
 use crate::conversation::{Agent, query, reopened};
-use crate::environment::variable;
 use crate::templates::Template;
-use crate::{files, models, tools};
+use crate::{files, variable};
 
 /// Sends a question and prints the answer. Returns the exit status of the first program that failed.
 pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Result<u8> {
-    let template = question.template.as_deref().map(|name| Template::find(name, home)).transpose()?;
+    let template = question.one("template").map(|name| Template::find(name, home)).transpose()?;
     if let Some(template) = &template {
-        question.request.complete(template.request()?);
+        question.complete(&template.words()?).map_err(|e| e.in_file(&template.file))?;
     }
     let question = &question;
     let scratch = TempDir::with_prefix("cp-ask-").map_err(|e| Error::io("making a directory", e))?;
-    let mut words: Vec<String> = ["--input=text".to_owned()].into();
-    let mut option = |name: &str, value: &str| words.push(format!("{name}={value}"));
-    question.request.system.as_deref().map(system_text).transpose()?.iter().for_each(|text| option("--system", text));
-    question.prompt.iter().for_each(|prompt| option("--prompt", prompt));
-    files::of(&question.file, scratch.path())?.iter().for_each(|file| option("--context", file));
-    question.attach.iter().for_each(|file| option("--attach", file));
-    question.param.iter().for_each(|variable| option("--var", variable));
-    let input = if question.attaches_input() { String::new() } else { read_text(question)? };
-    let mut texts: Vec<&str> = question.text.iter().map(String::as_str).collect();
-    if !input.trim().is_empty() {
-        texts.push(&input);
-    }
+    let mut words = vec!["--input=text".to_owned()];
+    words.extend(question.passed("prompt attach no-redact"));
+    let mut option = |name: &str, value: &str| words.push(format!("--{name}={value}"));
+    question.one("system").map(system_text).transpose()?.iter().for_each(|text| option("system", text));
+    files::of(question.all("file"), scratch.path())?.iter().for_each(|file| option("context", file));
+    question.all("param").for_each(|variable| option("var", variable));
     if let Some(template) = &template {
-        match template.instruction(!texts.is_empty(), !question.param.is_empty())? {
-            Some("") => {}
-            Some(instruction) => texts.insert(0, instruction),
-            None => option("--template", &template.file.display().to_string()),
-        }
+        option("template", &template.file.display().to_string());
     }
-    let is_empty = texts.is_empty() && template.is_none();
-    let text = texts.join("\n\n");
-    let named = question.session.as_deref().map(reopened).transpose()?;
+    let (text, is_typed) = read_text(question)?;
+    let is_typed = is_typed && (!text.is_empty() || template.is_some());
+    let named = question.one("session").map(reopened).transpose()?;
     let agent_id = named.as_ref().map(|(_, agent)| agent.as_str());
-    let agent = Agent::of(question.agent.as_deref().or(agent_id), home)?;
-    let given = variable("CP_SESSION").filter(|_| !question.no_log && named.is_none());
-    let goes_on = question.goes_on || named.is_some();
+    let agent = Agent::of(question.one("agent").or(agent_id), home)?;
+    let (is_dry, leaves_nothing) = (question.has("dry-run"), question.has("no-log"));
+    let given = variable("CP_SESSION").filter(|_| !leaves_nothing && named.is_none());
+    let goes_on = question.has("continue") || named.is_some();
     // A signal is reported by the steps, and does not interrupt the cleaning.
     let _effect = signals::effect();
     let session = match (&given, &named) {
         (Some(session), _) | (_, Some((session, _))) => Some(session.clone()),
-        _ if question.no_log => None,
-        _ if question.dry_run => agent.current().filter(|_| goes_on),
+        _ if leaves_nothing => None,
+        _ if is_dry => agent.current().filter(|_| goes_on),
         _ if goes_on => Some(agent.continued()?),
         _ => None,
     };
     // A session that is given has its own agent.
-    if given.is_none() || question.agent.is_some() {
-        option("--agent", &agent.id);
+    if given.is_none() || question.one("agent").is_some() {
+        option("agent", &agent.id);
     }
-    option("--mode", if goes_on { "persistent" } else { "isolated" });
+    option("mode", if goes_on { "persistent" } else { "isolated" });
     words.extend(session.iter().map(|session| format!("--session={session}")));
-    words.extend(question.no_redact.then(|| "--no-redact".to_owned()));
-    let prompt = compose(words, text, if is_empty || !input.is_empty() { None } else { Some(question) })?;
-    if question.dry_run || question.no_log {
+    let prompt = compose(words, text, is_typed.then_some(question))?;
+    if is_dry || leaves_nothing {
         return answer(question, session.as_deref(), scratch.path(), &prompt, out);
     }
-    let session = session.map_or_else(|| agent.start(question.name.as_deref()), Ok)?;
-    if let Some(name) = question.name.as_ref().filter(|_| goes_on || given.is_some()) {
+    let session = session.map_or_else(|| agent.start(question.one("name")), Ok)?;
+    if let Some(name) = question.one("name").filter(|_| goes_on || given.is_some()) {
         query(&["rename", &session, name])?;
     }
     let outcome = answer(question, Some(&session), scratch.path(), &prompt, out);
@@ -100,18 +89,13 @@ pub(crate) fn ask(mut question: Question, home: &Home, out: &mut Output) -> Resu
 /// Returns the argument of `-s` in the form of `cp-compose`. An argument that names a file is read from the file.
 fn system_text(given: &str) -> Result<String> {
     let file = Path::new(given);
-    let is_word = !given.contains(char::is_whitespace);
-    if given.starts_with('@') || file.is_dir() || !is_word && !file.is_file() {
+    let is_name = given.contains('/') || [".md", ".txt"].iter().any(|end| given.ends_with(end));
+    let is_absent = !file.exists() && is_name && !given.contains(char::is_whitespace);
+    if given.starts_with('@') || file.is_dir() || !file.exists() && !is_absent {
         return Ok(given.to_owned());
     }
-    if file.exists() {
-        return Ok(format!("@{given}"));
-    }
-    if given.contains('/') || [".md", ".txt"].iter().any(|end| given.ends_with(end)) {
-        let error = Error::not_found(format!("{given}: no such file"));
-        return Err(error.hint(format!("write @@{given} to send it as text")));
-    }
-    Ok(given.to_owned())
+    let error = || Error::not_found(format!("{given}: no such file"));
+    if is_absent { Err(error().hint(format!("write @@{given} to send it as text"))) } else { Ok(format!("@{given}")) }
 }
 
 /// Time without input after which a notice explains the wait.
@@ -125,7 +109,7 @@ const LONGEST_ARGUMENT: usize = 100 << 10;
 fn read_input(question: &Question) -> Result<Vec<u8>> {
     let kind = fstat(stdin()).map(|stat| FileType::from_raw_mode(stat.st_mode));
     let is_data = matches!(kind, Ok(FileType::Fifo | FileType::RegularFile | FileType::Socket));
-    let is_needed = question.text.is_empty() && question.template.is_none() || question.reads_input;
+    let is_needed = question.text.is_empty() && question.one("template").is_none() || question.reads_input;
     if !is_data && !is_needed {
         return Ok(Vec::new());
     }
@@ -135,17 +119,20 @@ fn read_input(question: &Question) -> Result<Vec<u8>> {
     given::bytes(Path::new("-"), LONGEST)
 }
 
-/// Reads standard input as text. An explicit `-` with nothing behind it is refused.
-pub(crate) fn read_text(question: &Question) -> Result<String> {
-    let input = read_input(question)?;
-    let text = text_of(&input).map_err(|error| {
+/// Returns the text of the command line, joined to standard input, and true if nothing is on standard input. An explicit
+/// `-` with nothing behind it is refused.
+pub(crate) fn read_text(question: &Question) -> Result<(String, bool)> {
+    let input = if question.attaches_input() { Vec::new() } else { read_input(question)? };
+    let input = text_of(&input).map_err(|error| {
         let error = error.in_file(Path::new("standard input"));
         error.hint("attach an image or a PDF with -a -, and convert a text, for example with iconv")
     })?;
-    if question.reads_input && text.trim().is_empty() {
+    if question.reads_input && input.trim().is_empty() {
         return Err(Error::validation("the input is empty").hint("leave - out if there is none"));
     }
-    Ok(text.to_owned())
+    let typed = question.text.join(" ");
+    let texts = [typed.as_str(), input].into_iter().filter(|text| !text.trim().is_empty());
+    Ok((texts.collect::<Vec<_>>().join("\n\n"), input.is_empty()))
 }
 
 /// Composes the prompt. The text of a person is an argument, so that it is not marked as untrusted; other text is
@@ -171,46 +158,30 @@ fn say_redacted(part: &Value) {
     to_stderr(&format!("{}\n", printable_line(&line)));
 }
 
-/// Returns the arguments of the program that answers.
-fn command(question: &Question, scratch: &Path) -> Result<Vec<String>> {
-    let request = question.request.options().map(|(name, value)| format!("--{name}={value}"));
-    let mut words = vec!["--format=json".to_owned()];
-    words.extend(question.backend.iter().map(|backend| format!("--backend={backend}")));
-    if let Some(given) = &question.tools {
-        words.extend(tools::words(Path::new(given), scratch)?);
-        words.extend(question.tool_backend.iter().map(|backend| format!("--tool-backend={backend}")));
-        let options: Vec<String> = request.map(|word| quoted(&word)).collect();
-        words.extend((!options.is_empty()).then(|| format!("--llm=cp-llm {}", options.join(" "))));
-    } else {
-        let flags = [("--extract", question.request.extract), ("--dry-run", question.dry_run)];
-        words.extend(
-            request.chain(flags.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag.to_owned())),
-        );
-    }
-    if question.no_log {
-        // The ledger is removed with its directory.
-        words.push(format!("--ledger={}", scratch.join("ledger.jsonl").display()));
-    }
-    Ok(words)
-}
-
 /// Lets the model answer, stores the turn and prints the answer. Returns the exit status.
 fn answer(question: &Question, session: Option<&str>, scratch: &Path, prompt: &[u8], out: &mut Output) -> Result<u8> {
+    let (is_dry, leaves_nothing) = (question.has("dry-run"), question.has("no-log"));
     // A block and JSON are printed when they are complete.
-    let is_whole = question.request.extract || question.request.schema.is_some() || question.dry_run;
-    let streams = (question.stream || isatty(stdout())) && !is_whole;
+    let is_whole = question.has("extract") || question.one("schema").is_some() || is_dry;
+    let streams = (question.has("stream") || isatty(stdout())) && !is_whole;
     let mut printer = Printer::new(out, streams);
-    let mut words = command(question, scratch)?;
-    let composed: Value = serde_json::from_slice(prompt).unwrap_or_default();
-    let model =
-        models::of(question.request.model.as_ref(), question.backend.as_deref(), composed["data"]["model"].as_str());
-    words.extend(
-        model.map(|model| format!("--model={model}")).into_iter().chain(streams.then(|| "--stream".to_owned())),
-    );
-    words.extend(session.map(|session| format!("--session={session}")));
-    let program = if question.tools.is_some() { "cp-toolloop" } else { "cp-llm" };
-    let command = cmd(find(program)?, words);
-    let command = if question.no_log { command.env_remove("CP_SESSION") } else { command };
+    let mut words = vec!["--format=json".to_owned()];
+    words.extend(question.passed("backend model tool-backend extract dry-run"));
+    words.extend(streams.then(|| "--stream".to_owned()).into_iter().chain(session.map(|id| format!("--session={id}"))));
+    let mut request = question.passed("option schema retries timeout").peekable();
+    let program = if let Some(tools) = question.one("tools") {
+        words.extend(files::tool_words(Path::new(tools), scratch)?);
+        if request.peek().is_some() {
+            words.push(request.fold("--llm=cp-llm".to_owned(), |line, word| format!("{line} {}", quoted(&word))));
+        }
+        "cp-toolloop"
+    } else {
+        words.extend(request);
+        "cp-llm"
+    };
+    // The ledger is removed with its directory.
+    words.extend(leaves_nothing.then(|| format!("--ledger={}", scratch.join("ledger.jsonl").display())));
+    let command = cmd(find(program)?, words).env_remove("CP_SESSION");
     let mut model = Child::start(program, &command, ChildOptions::DEFAULT)?;
     model.feed(prompt)?;
     let mut records = Vec::new();
@@ -221,17 +192,11 @@ fn answer(question: &Question, session: Option<&str>, scratch: &Path, prompt: &[
     }
     let status = model.wait()?;
     signals::check()?;
-    if printer.failed == Some(Code::Config)
-        && let Some(hint) = models::missing_key(question.request.model.as_ref(), question.backend.as_deref())
-        && !printer.hints.iter().any(|hint| hint.contains("give -m ollama/"))
-    {
-        printer.hints = vec![hint];
-    }
-    let session = session.filter(|_| !question.dry_run);
+    let session = session.filter(|_| !is_dry);
     let stored = session.map(|session| ask_with::<Value>("cp-session", &["tee", "--session", session], &records, []));
     let outcome = if status.success() { stored.transpose().and_then(|_| printer.finish()) } else { Ok(()) };
     printer.close();
-    if question.usage {
+    if question.has("usage") {
         printer.say_usage();
     }
     outcome.map(|()| status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1)))

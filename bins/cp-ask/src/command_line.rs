@@ -15,23 +15,15 @@ use serde_json::Value;
 
 use crate::arguments::Question;
 use crate::ask::read_text;
-use crate::models;
 
 const INSTRUCTION: &str = "Answer with one command line for a POSIX shell on Linux that does what is asked: a single line, no explanation, \
     no fence. If no command does it, answer with a line that begins with #.";
 
 /// Asks the model for a command line, outside of any conversation and without the secrets of the text.
 pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
-    let text = [question.text.join(" "), read_text(question)?];
-    let text: Vec<&str> = text.iter().map(String::as_str).filter(|text| !text.trim().is_empty()).collect();
-    let (text, _) = Redactor::from_environment().redact_text(&text.join("\n\n"));
+    let (text, _) = Redactor::from_environment().redact_text(&read_text(question)?.0);
     let mut words = vec![format!("--system={INSTRUCTION}"), "--input=text".to_owned()];
-    words.extend(
-        models::of(question.request.model.as_ref(), question.backend.as_deref(), None)
-            .map(|model| format!("--model={model}")),
-    );
-    words.extend(question.backend.iter().map(|backend| format!("--backend={backend}")));
-    words.extend(question.request.options().map(|(name, value)| format!("--{name}={value}")));
+    words.extend(question.passed("model backend option retries timeout"));
     let message: Message = ask_with("cp-llm", &words, text.as_bytes(), [])?;
     let command = command_in(&message.content.text());
     if command.is_empty() || command.starts_with('#') {

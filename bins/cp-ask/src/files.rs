@@ -1,7 +1,9 @@
-//! The files of `-f`: a file, the text files below a directory, those that match a glob, or a text at a URL.
+//! The files of `-f`: a file, the text files below a directory, those that match a glob, or a text at a URL; and the
+//! tools of `--tools`: a directory as it is, or a JSON list, whose tools are the only ones that the model may call.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
 
 use cp_common::context::given;
 use cp_common::coprocess::{cmd, on_path};
@@ -9,14 +11,17 @@ use cp_common::output::to_stderr;
 use cp_common::{Code, Error, Result};
 use ignore::WalkBuilder;
 use ignore::overrides::OverrideBuilder;
+use serde_json::{Value, json};
+
+use crate::variable;
 
 /// The most files that one argument may stand for.
 const MOST: usize = 500;
-/// The longest text, in bytes.
+/// The longest text, or list of tools, in bytes.
 const LONGEST: u64 = 4 << 20;
 
 /// Finds the files. What is fetched is put into a directory.
-pub(crate) fn of(arguments: &[String], scratch: &Path) -> Result<Vec<String>> {
+pub(crate) fn of<'a>(arguments: impl Iterator<Item = &'a str>, scratch: &Path) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for name in arguments {
         let file = Path::new(name);
@@ -29,7 +34,7 @@ pub(crate) fn of(arguments: &[String], scratch: &Path) -> Result<Vec<String>> {
             let directory = if end == 0 { "./" } else { &name[..end] };
             files.extend(below(name, directory, &name[end..])?);
         } else {
-            files.push(name.clone());
+            files.push(name.to_owned());
         }
     }
     Ok(files)
@@ -65,9 +70,7 @@ fn below(name: &str, directory: &str, pattern: &str) -> Result<Vec<String>> {
         if !entry.file_type().is_some_and(|kind| kind.is_file()) || !globs.matched(file, false).is_whitelist() {
             continue;
         }
-        // A longer file is refused by name when it is read.
-        let is_long = entry.metadata().is_ok_and(|found| found.len() > LONGEST);
-        if is_long || std::str::from_utf8(&given::bytes(file, LONGEST)?).is_ok_and(|text| !text.contains('\0')) {
+        if std::str::from_utf8(&given::bytes(file, LONGEST)?).is_ok_and(|text| !text.contains('\0')) {
             names.push(file.strip_prefix("./").unwrap_or(file).display().to_string());
         } else {
             others += 1;
@@ -81,4 +84,42 @@ fn below(name: &str, directory: &str, pattern: &str) -> Result<Vec<String>> {
         1..=MOST => Ok(names),
         found => Err(Error::validation(format!("{found} files, the limit is {MOST}")).in_file(Path::new(name))),
     }
+}
+
+/// Returns the options of the loop. A list is rewritten to a directory, beside links to the executables of its tools.
+pub(crate) fn tool_words(path: &Path, scratch: &Path) -> Result<Vec<String>> {
+    if path.extension().is_none_or(|end| end != "json") {
+        return Ok(vec![format!("--tools={}", path.display())]);
+    }
+    let wrong = |what: String| {
+        let error = Error::usage(format!("not a list of tools: {what}")).in_file(path);
+        error.hint(r#"each is {"name", "description", "parameters"}"#)
+    };
+    let listed: Value = serde_json::from_slice(&given::bytes(path, LONGEST)?).map_err(|e| wrong(e.to_string()))?;
+    let listed = listed.get("tools").unwrap_or(&listed).as_array().ok_or_else(|| wrong("no array".to_owned()))?;
+    let tools: Vec<&Value> = listed.iter().map(|tool| tool.get("function").unwrap_or(tool)).collect();
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    let list = scratch.join("tools.json");
+    let write = || -> std::io::Result<()> {
+        std::fs::create_dir(scratch.join("bin"))?;
+        for name in &names {
+            if let Some(file) = executable(name, path.parent().unwrap_or(Path::new(""))) {
+                symlink(file.canonicalize()?, scratch.join("bin").join(name))?;
+            }
+        }
+        std::fs::write(&list, json!(tools).to_string())
+    };
+    write().map_err(|e| Error::io("writing the list of tools", e))?;
+    // An empty name allows no tool.
+    Ok(vec![format!("--tools={}", list.display()), format!("--allow={}", names.join(","))])
+}
+
+/// Returns the executable of a tool: in `CP_TOOLS_DIR`, else in `bin` beside the list, else beside the list.
+fn executable(name: &str, beside: &Path) -> Option<PathBuf> {
+    let directory = variable("CP_TOOLS_DIR").map_or_else(|| beside.join("bin"), PathBuf::from);
+    let places =
+        [directory.join(name), directory.join(format!("{name}.sh")), beside.join("bin").join(name), beside.join(name)];
+    let is_executable =
+        |file: &PathBuf| file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    places.into_iter().find(is_executable)
 }

@@ -5,30 +5,19 @@ use std::collections::HashMap;
 use cp_common::coprocess::{Child, ChildOptions, cmd, find};
 use cp_common::output::printable_line;
 use cp_common::wire::record::Record;
+use cp_common::wire::{Content, Turn};
 use cp_common::{Error, Result};
+use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::answer::words_of;
-
-/// The arguments of `logs`.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The number of questions
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
-    limit: usize,
-    /// Only questions and answers that contain this text, in any case
-    #[arg(long, value_name = "TEXT")]
-    search: Option<String>,
-}
-
-/// Lists the questions, the newest last.
-pub(crate) fn list(args: &Args) -> Result<String> {
+/// Lists the last questions, or those in which a text is, in any case; the newest last.
+pub(crate) fn list(limit: usize, sought: Option<&str>) -> Result<String> {
     let words = ["query", "--event", "llm.request", "--event", "llm.response", "--reverse", "--format", "json"];
     let command = cmd(find("cp-log")?, words).stderr_null();
     let mut ledger = Child::start("cp-log", &command, ChildOptions::DEFAULT)?;
-    let sought = args.search.as_deref().map(str::to_lowercase);
+    let sought = sought.map(str::to_lowercase);
     let (mut answers, mut lines) = (HashMap::<String, Option<Value>>::new(), Vec::new());
-    while lines.len() < args.limit {
+    while lines.len() < limit {
         let Some(line) = ledger.next_line()? else { break };
         let record = Record::parse(line)?;
         if !record.ok {
@@ -47,23 +36,21 @@ pub(crate) fn list(args: &Args) -> Result<String> {
         let Some(answer) = answers.get_mut(&request).and_then(Option::take) else { continue };
         let question = question_of(&entry["content"]);
         let is_sought = |text: &str| sought.as_deref().is_none_or(|sought| text.to_lowercase().contains(sought));
-        if is_sought(&question) || is_sought(&words_of(&answer["content"])) {
+        if is_sought(&question) || is_sought(&Content::deserialize(&answer["content"]).unwrap_or_default().text()) {
             lines.push(line_of(&answer, &question));
         }
     }
     if lines.is_empty() {
-        let what = if sought.is_some() { "no question contains this text" } else { "no questions yet" };
-        return Err(Error::not_found(what));
+        return Err(Error::not_found("no such question yet"));
     }
     lines.reverse();
     Ok(lines.concat())
 }
 
-/// Returns the text of the last turn.
+/// Returns the text of the last turn of the person.
 fn question_of(content: &Value) -> String {
-    let turns = content.as_array();
-    let last = turns.and_then(|turns| turns.iter().rev().find(|turn| turn["role"] == "user"));
-    last.map(|turn| words_of(&turn["content"])).unwrap_or_default()
+    let turns = Vec::<Turn>::deserialize(content).unwrap_or_default();
+    turns.iter().rev().find(|turn| turn.role == "user").map(|turn| turn.content.text()).unwrap_or_default()
 }
 
 fn line_of(answer: &Value, question: &str) -> String {

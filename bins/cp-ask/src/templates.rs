@@ -1,16 +1,15 @@
-//! Templates of `config/templates/`: texts that begin a question. A template with `{{` or `{%` is rendered by
-//! `cp-compose`.
+//! Templates of `config/templates/`: texts that begin a question, which `cp-compose` renders, after options of the
+//! request.
 
 use std::path::{Path, PathBuf};
 
 use cp_common::context::given::{self, text_of};
 use cp_common::coprocess::command_words;
 use cp_common::home::{Home, create_whole, is_id, write_whole};
-use cp_common::spelling::nearest;
 use cp_common::wire::quoted;
 use cp_common::{Error, Result};
 
-use crate::arguments::{Question, Request};
+use crate::arguments::{OF_REQUEST, Question};
 
 /// The templates that `init` creates.
 const STARTERS: [(&str, &str); 3] = [
@@ -41,12 +40,10 @@ impl Template {
         if let Some(file) = known.iter().find(|file| name_of(file) == name || file.ends_with(name)) {
             return Self::read(file);
         }
-        let error = Error::not_found(format!("no template `{name}`"));
         let names: Vec<String> = known.iter().map(|file| name_of(file)).collect();
-        Err(match nearest(name, names.iter().map(String::as_str)) {
-            Some(near) => error.hint(format!("did you mean `{near}`?")),
-            None => error.hint(format!("`cp-ask init` writes some to {}", directory(home).display())),
-        })
+        let otherwise = format!("`cp-ask init` writes some to {}", directory(home).display());
+        let error = Error::not_found(format!("no template `{name}`"));
+        Err(error.nearest(name, names.iter().map(String::as_str), &otherwise))
     }
 
     fn read(file: &Path) -> Result<Self> {
@@ -54,31 +51,11 @@ impl Template {
         Ok(Self { file: file.to_owned(), whole: text })
     }
 
-    /// Splits the template into the words of its options and its text.
-    fn parts(&self) -> (&str, &str) {
+    /// Returns the words of the options in the comment at its start. The first is the name of this program.
+    pub(crate) fn words(&self) -> Result<Vec<String>> {
         let options = self.whole.strip_prefix(OPTIONS.0).and_then(|rest| rest.split_once(OPTIONS.1));
-        options.map_or(("", self.whole.as_str()), |(options, text)| (options, text.trim_start()))
-    }
-
-    /// Parses the options.
-    pub(crate) fn request(&self) -> Result<Request> {
-        let words = command_words(&format!("cp-ask {}", self.parts().0));
-        words.and_then(|words| Request::parse(&words)).map_err(|e| e.in_file(&self.file))
-    }
-
-    /// Returns the text that precedes the question; `None` if `cp-compose` renders the template, which knows its
-    /// variables. Fails if the template has no place for a text that is given.
-    pub(crate) fn instruction(&self, has_text: bool, has_variables: bool) -> Result<Option<&str>> {
-        let tags = ["{{", "{%"].into_iter().flat_map(|open| self.parts().1.split(open).skip(1));
-        let tags: Vec<&str> = tags.filter_map(|tag| tag.split('}').next()).collect();
-        match tags.as_slice() {
-            [] if !has_variables => Ok(Some(self.parts().1.trim_end())),
-            [_, ..] if has_text && !tags.iter().any(|tag| tag.contains("text")) => {
-                let error = Error::usage("the template does not use the text").in_file(&self.file);
-                Err(error.hint("add {{ text }} to the template"))
-            }
-            _ => Ok(None),
-        }
+        let line = format!("cp-ask {}", options.map_or("", |(options, _)| options));
+        command_words(&line).map_err(|e| e.in_file(&self.file))
     }
 }
 
@@ -89,21 +66,15 @@ pub(crate) fn save(name: &str, question: &Question, home: &Home) -> Result<Strin
             Error::usage(format!("`{name}` cannot be the name of a template")).hint("use letters, digits, _ and -")
         );
     }
-    let Request { system, model, extract, .. } = &question.request;
-    let named = [("system", system), ("model", model)].into_iter();
-    let named = named.filter_map(|(name, value)| Some((name, value.as_deref()?))).chain(question.request.options());
-    let named = named.map(|(name, value)| format!(" --{name}={}", quoted(value)));
-    let options = named.chain(extract.then(|| " --extract".to_owned())).collect::<Vec<_>>().concat();
+    let options = question.passed(OF_REQUEST).fold(String::new(), |line, word| line + " " + &quoted(&word));
     if options.contains(OPTIONS.1) {
         return Err(Error::usage(format!("an option of a template cannot contain {}", OPTIONS.1)));
     }
-    let text = question.text.join(" ");
+    let text = Some(question.text.join(" ")).filter(|text| !text.is_empty()).unwrap_or("{{ text }}".to_owned());
     let head = if options.is_empty() { String::new() } else { format!("{}{options} {}\n", OPTIONS.0, OPTIONS.1) };
     let file = directory(home).join(format!("{name}.md"));
-    let template = Template { file, whole: format!("{head}{text}\n") };
-    template.request()?;
-    write_whole(&template.file, template.whole.as_bytes())?;
-    Ok(format!("cp-ask -t {name} uses {}\n", template.file.display()))
+    write_whole(&file, format!("{head}{text}\n").as_bytes())?;
+    Ok(format!("cp-ask -t {name} uses {}\n", file.display()))
 }
 
 /// Creates the starter templates that do not exist.

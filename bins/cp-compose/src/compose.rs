@@ -138,7 +138,15 @@ impl Composer<'_> {
                 let text = text_of(bytes)?;
                 if let Some(template) = &self.template {
                     let given = Some(text).filter(|text| !text.is_empty());
-                    let text = template.render(&values(&self.assembly.variables, None, given)?)?;
+                    let filled = template.render(&values(&self.assembly.variables, None, given)?)?;
+                    let names = template.names();
+                    let unused = given.filter(|_| !names.contains("text"));
+                    if unused.is_some() && !names.is_empty() {
+                        let error = Error::usage("the template does not use the text");
+                        return Err(error.hint("add {{ text }} to the template").fatal());
+                    }
+                    // What a template without variables says comes first.
+                    let text = unused.map_or(filled.clone(), |text| format!("{}\n\n{text}", filled.trim_end()));
                     return self.prompt_of(&text, account, context);
                 }
                 if text.trim().is_empty() {

@@ -107,22 +107,15 @@ impl Joined {
     }
 }
 
-/// Returns the session that the context names for an interactive session, and reopens it if it has ended.
-pub(crate) fn resumed(context: &Context) -> Result<Joined> {
-    let joined: Joined = coprocess::ask("cp-session", &["show"], b"", context)?;
-    if joined.ended {
-        ask(context, "cp-session", &["reopen"])?;
-    }
-    Ok(joined)
-}
-
-/// Returns the session that the context names, if any. It is an error if the session has ended.
-pub(crate) fn joined(context: &Context) -> Result<Option<Joined>> {
+/// Returns the session that the context names, if any. A session that has ended is reopened, or is an error.
+pub(crate) fn joined(reopens: bool, context: &Context) -> Result<Option<Joined>> {
     if context.session().is_none() {
         return Ok(None);
     }
     let joined: Joined = coprocess::ask("cp-session", &["show"], b"", context)?;
-    if joined.ended {
+    if joined.ended && reopens {
+        ask(context, "cp-session", &["reopen"])?;
+    } else if joined.ended {
         let id = joined.session_id;
         return Err(Error::new(Code::Conflict, format!("the session {id} has ended"))
             .with("session", id.clone())

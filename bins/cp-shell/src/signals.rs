@@ -1,7 +1,6 @@
 //! The signals of a session. Each is computed from the events of the session.
 
 use std::collections::VecDeque;
-use std::fmt;
 
 use cp_common::program::Class;
 use serde::Serialize;
@@ -93,8 +92,17 @@ impl Signals {
 
     /// The result of `signal_status`.
     pub(crate) fn status(&self) -> Value {
-        let strip = Strip { signals: self, used: 0, limit: CONTEXT_LIMIT };
-        json!({"signals": self.to_value(), "compact_display": strip.to_string()})
+        json!({"signals": self.to_value(), "compact_display": self.strip(0, CONTEXT_LIMIT)})
+    }
+
+    /// The signals in one line, with the tokens that the conversation takes and the size of the model's context window:
+    /// `engaged · L2 · [████░] · t5 | ctx:1.2k/200k (0.6%)`.
+    pub(crate) fn strip(&self, used: u64, limit: u64) -> String {
+        #[expect(clippy::cast_precision_loss, reason = "a share for people, with one digit")]
+        let share = if limit == 0 { 0.0 } else { used as f64 * 100.0 / limit as f64 };
+        let Self { stance, altitude, health, turn_number, .. } = self;
+        let (stance, bar, used, limit) = (stance.name(), health_bar(*health), thousands(used), thousands(limit));
+        format!("{stance} · {altitude} · {bar} · t{turn_number} | ctx:{used}/{limit} ({share:.1}%)")
     }
 
     /// The trust: high ●, medium ◐, low ○.
@@ -129,27 +137,6 @@ impl Signals {
 pub(crate) fn health_bar(health: f64) -> String {
     let full = (1..=5).filter(|step| health * 5.0 + 1e-9 >= f64::from(*step)).count();
     format!("[{}{}]", "█".repeat(full), "░".repeat(5 - full))
-}
-
-/// The signals in one line: `engaged · L2 · [████░] · t5 | ctx:1.2k/200k (0.6%)`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Strip<'a> {
-    pub(crate) signals: &'a Signals,
-    /// The tokens that the conversation takes.
-    pub(crate) used: u64,
-    /// The size of the model's context window.
-    pub(crate) limit: u64,
-}
-
-impl fmt::Display for Strip<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Signals { stance, altitude, health, turn_number, .. } = self.signals;
-        let (used, limit) = (thousands(self.used), thousands(self.limit));
-        #[expect(clippy::cast_precision_loss, reason = "a share for people, with one digit")]
-        let share = if self.limit == 0 { 0.0 } else { self.used as f64 * 100.0 / self.limit as f64 };
-        let (stance, bar) = (stance.name(), health_bar(*health));
-        write!(f, "{stance} · {altitude} · {bar} · t{turn_number} | ctx:{used}/{limit} ({share:.1}%)")
-    }
 }
 
 /// `999`, `1.2k`, `200k`, `1.5M`.
@@ -376,7 +363,7 @@ mod tests {
         for (used, limit, shown) in
             [(1234, 200_000, "1.2k/200k (0.6%)"), (999, 1_000_000, "999/1M (0.1%)"), (0, 0, "0/0 (0.0%)")]
         {
-            let strip = Strip { signals: &signals, used, limit }.to_string();
+            let strip = signals.strip(used, limit);
             assert_eq!(strip, format!("engaged · L2 · [████░] · t5 | ctx:{shown}"));
         }
         let bars = [1.0, 0.9, 0.6, 0.4, 0.2, 0.1, 0.0].map(|health| health_bar(health).matches('█').count());

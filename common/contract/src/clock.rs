@@ -32,12 +32,7 @@ pub fn today() -> String {
 
 /// Returns the seconds since 1970 by the real clock, for expiry.
 pub fn unix_seconds() -> u64 {
-    unix_milliseconds() / 1000
-}
-
-/// Returns the milliseconds since 1970 by the real clock.
-pub fn unix_milliseconds() -> u64 {
-    unix_microseconds() / 1000
+    unix_microseconds() / 1_000_000
 }
 
 /// Returns the microseconds since 1970 by the real clock.

@@ -6,11 +6,15 @@ use std::net::Ipv4Addr;
 pub(crate) const LONGEST: usize = 1232;
 
 /// The seconds for which a program may keep an answer.
-const LIFETIME: u32 = 60;
+const LIFETIME: u8 = 60;
 
 const HEADER: usize = 12;
-const TYPE_A: u16 = 1;
-const CLASS_INTERNET: u16 = 1;
+const TYPE_A: u8 = 1;
+const CLASS_INTERNET: u8 = 1;
+
+/// The codes of answers without an address: the resolver cannot answer now, and the name does not exist.
+pub(crate) const FAILURE: u8 = 2;
+pub(crate) const NO_NAME: u8 = 3;
 
 /// A question about one name.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,38 +25,22 @@ pub(crate) struct Question<'a> {
     /// The name in lower case, without the final dot. Bytes other than printable ASCII are escaped as in `\007`.
     pub name: String,
     /// True if the question is about IPv4 addresses.
-    pub wants_ipv4: bool,
-}
-
-/// The answer to a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// The name has this address.
-    Address(Ipv4Addr),
-    /// The name exists, without a record of this type.
-    Empty,
-    /// The name does not exist.
-    NoName,
-    /// The resolver cannot answer now.
-    Failure,
+    wants_ipv4: bool,
 }
 
 /// Parses a message. A message that is not a valid question has the error that answers it, or no answer.
 pub(crate) fn parse(message: &[u8]) -> Result<Question<'_>, Option<Vec<u8>>> {
     let Some(header) = message.get(..HEADER).filter(|header| header[2] & 0x80 == 0) else { return Err(None) };
     let refuse = |code: u8| Err(Some(head(message, code, 0, 0)));
-    if header[2] & 0x78 != 0 {
-        return refuse(4);
+    let asked = read_name(message).filter(|_| header[4..6] == [0, 1]);
+    match asked.and_then(|(name, at)| Some((name, at + 4, message.get(at..at + 4)?))) {
+        _ if header[2] & 0x78 != 0 => refuse(4),
+        None => refuse(1),
+        Some((name, end, [a, b, 0, CLASS_INTERNET])) => {
+            Ok(Question { message, end, name, wants_ipv4: [*a, *b] == [0, TYPE_A] })
+        }
+        Some(_) => refuse(4),
     }
-    if header[4..6] != [0, 1] {
-        return refuse(1);
-    }
-    let Some((name, at)) = read_name(message) else { return refuse(1) };
-    let Some(&[a, b, c, d]) = message.get(at..at + 4) else { return refuse(1) };
-    if u16::from_be_bytes([c, d]) != CLASS_INTERNET {
-        return refuse(4);
-    }
-    Ok(Question { message, end: at + 4, name, wants_ipv4: u16::from_be_bytes([a, b]) == TYPE_A })
 }
 
 /// Reads the name of the question, and returns the offset of its end. A question contains no compressed names.
@@ -81,24 +69,14 @@ fn read_name(message: &[u8]) -> Option<(String, usize)> {
 }
 
 impl Question<'_> {
-    /// Encodes the answer.
-    pub(crate) fn encode(&self, answer: Answer) -> Vec<u8> {
-        let (code, count) = match answer {
-            Answer::Address(_) => (0, 1),
-            Answer::Empty => (0, 0),
-            Answer::NoName => (3, 0),
-            Answer::Failure => (2, 0),
-        };
-        let mut reply = head(self.message, code, 1, count);
+    /// Encodes the answer: the address of the name, which other types of questions do not get, or the code of a failure.
+    pub(crate) fn encode(&self, answer: Result<Ipv4Addr, u8>) -> Vec<u8> {
+        let address = answer.ok().filter(|_| self.wants_ipv4);
+        let mut reply = head(self.message, answer.err().unwrap_or(0), 1, u8::from(address.is_some()));
         reply.extend(&self.message[HEADER..self.end]);
-        if let Answer::Address(address) = answer {
-            // A pointer to the name of the question.
-            reply.extend([0xc0, 12]);
-            for word in [TYPE_A, CLASS_INTERNET] {
-                reply.extend(word.to_be_bytes());
-            }
-            reply.extend(LIFETIME.to_be_bytes());
-            reply.extend(4_u16.to_be_bytes());
+        if let Some(address) = address {
+            // A pointer to the name of the question comes first.
+            reply.extend([0xc0, 12, 0, TYPE_A, 0, CLASS_INTERNET, 0, 0, 0, LIFETIME, 0, 4]);
             reply.extend(address.octets());
         }
         reply
@@ -134,7 +112,7 @@ mod tests {
         let message = question("PyPI.org", 1);
         let question = parse(&message).unwrap();
         assert_eq!((question.name.as_str(), question.wants_ipv4), ("pypi.org", true));
-        let reply = question.encode(Answer::Address(Ipv4Addr::new(127, 64, 0, 1)));
+        let reply = question.encode(Ok(Ipv4Addr::new(127, 64, 0, 1)));
         assert_eq!(reply[..8], [0xab, 0xcd, 0x85, 0x80, 0, 1, 0, 1]);
         assert_eq!(reply[12..message.len()], message[12..]);
         assert_eq!(reply[message.len()..], [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 64, 0, 1]);
@@ -145,7 +123,7 @@ mod tests {
         let message = question("pypi.org", 28);
         let question = parse(&message).unwrap();
         assert!(!question.wants_ipv4);
-        for (answer, code) in [(Answer::Empty, 0), (Answer::NoName, 3), (Answer::Failure, 2)] {
+        for (answer, code) in [(Ok(Ipv4Addr::LOCALHOST), 0), (Err(NO_NAME), 3), (Err(FAILURE), 2)] {
             let reply = question.encode(answer);
             assert_eq!((reply[3] & 15, reply[7], reply.len()), (code, 0, message.len()));
         }
@@ -179,7 +157,7 @@ mod tests {
         #[test]
         fn any_bytes_are_answered_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             let reply = match parse(&bytes) {
-                Ok(question) => Some(question.encode(Answer::Address(Ipv4Addr::LOCALHOST))),
+                Ok(question) => Some(question.encode(Ok(Ipv4Addr::LOCALHOST))),
                 Err(reply) => reply,
             };
             if let Some(reply) = reply {
@@ -201,7 +179,7 @@ mod tests {
             }
             if let Ok(question) = parse(&message) {
                 prop_assert!(question.name.is_ascii());
-                let reply = question.encode(Answer::NoName);
+                let reply = question.encode(Err(NO_NAME));
                 prop_assert_eq!(&reply[12..], &message[12..question.end]);
             }
             let _ = parse(&message[..end.index(message.len())]);

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use crate::address::is_public;
 use crate::names::Route;
 use crate::pump::{Patience, pump};
-use crate::record::{Connection, Decision, Recorder};
+use crate::record::{Connection, Decision};
 
 /// The time for a connection to one address.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -20,46 +20,12 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// The most addresses of a name that are tried.
 const ADDRESSES: usize = 4;
 
-/// The outcome of a connection.
-#[derive(Default)]
-struct Outcome {
-    address: Option<SocketAddr>,
-    bytes_in: u64,
-    bytes_out: u64,
-    is_private: bool,
-    error: Option<String>,
-}
-
-impl Outcome {
-    fn failed(address: Option<SocketAddr>, error: &io::Error) -> Self {
-        Self { address, error: Some(error.to_string()), ..Self::default() }
-    }
-}
-
-/// Registers an accepted connection, and returns its number.
-pub(crate) fn register(route: &Route, recorder: &Recorder) -> u64 {
-    recorder.open(Connection {
-        decision: Decision::Allow,
-        ..Connection::refused(Some(route.name.clone()), Some(route.port), None, &route.rule)
-    })
-}
-
-/// Serves an accepted connection until it ends.
-pub(crate) fn forward(client: &TcpStream, route: &Route, ending: &OwnedFd, number: u64, recorder: &Recorder) {
-    let outcome = connect_and_copy(client, route, ending);
-    if outcome.error.is_some() || outcome.is_private {
+/// Serves an accepted connection until it ends, and completes its record.
+pub(crate) fn forward(client: &TcpStream, route: &Route, ending: &OwnedFd, record: &mut Connection) {
+    record.error = connect_and_copy(client, route, ending, record).err().map(|e| e.to_string());
+    if record.error.is_some() || record.decision == Decision::Deny {
         reset(client);
     }
-    recorder.close(number, |connection| {
-        if outcome.is_private {
-            connection.decision = Decision::Deny;
-            "private_address".clone_into(&mut connection.rule);
-        }
-        connection.address = outcome.address;
-        connection.bytes_in = outcome.bytes_in;
-        connection.bytes_out = outcome.bytes_out;
-        connection.error = outcome.error;
-    });
 }
 
 /// Makes the end of a connection an error for the program.
@@ -67,32 +33,33 @@ pub(crate) fn reset(client: &TcpStream) {
     let _ = sockopt::set_socket_linger(client, Some(Duration::ZERO));
 }
 
-fn connect_and_copy(client: &TcpStream, route: &Route, ending: &OwnedFd) -> Outcome {
-    let addresses = match resolve(route) {
-        Ok(addresses) => addresses,
-        Err(e) => return Outcome::failed(None, &e),
-    };
-    let allowed = match check(route, addresses) {
+fn connect_and_copy(client: &TcpStream, route: &Route, ending: &OwnedFd, record: &mut Connection) -> io::Result<()> {
+    let allowed = match check(route, resolve(route)?) {
         Ok(allowed) => allowed,
-        Err(private) => return Outcome { address: private, is_private: true, ..Outcome::default() },
+        Err(private) => {
+            (record.address, record.decision) = (private, Decision::Deny);
+            "private_address".clone_into(&mut record.rule);
+            return Ok(());
+        }
     };
     let mut patience = Patience::new(ending.as_fd());
-    let mut outcome = Outcome::default();
+    let mut failed = Ok(());
     for address in allowed {
         patience.limit(Some(CONNECT));
+        record.address = Some(address);
         match connect(address, &mut patience) {
             Ok(peer) => {
                 let (bytes_in, bytes_out, ended) = pump(client, &peer, patience);
+                (record.bytes_in, record.bytes_out) = (bytes_in, bytes_out);
                 if ended.is_err() {
                     reset(&peer);
                 }
-                let error = ended.err().map(|e| e.to_string());
-                return Outcome { address: Some(address), bytes_in, bytes_out, is_private: false, error };
+                return ended;
             }
-            Err(e) => outcome = Outcome::failed(Some(address), &e),
+            Err(e) => failed = Err(e),
         }
     }
-    outcome
+    failed
 }
 
 /// The addresses of a name outside of the sandbox.

@@ -1,20 +1,19 @@
 //! The network of a command in a policy.
 
-use std::fmt;
-
-use serde::de::{Error, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::destination::Destination;
 
 /// The network that a command may use: `loopback`, `host`, or a list of destinations.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", try_from = "Given")]
 pub enum Network {
     /// A private loopback interface.
     Loopback,
     /// The network of this machine.
     Host,
     /// A private loopback interface, and these destinations by name.
+    #[serde(untagged)]
     Names(Vec<Destination>),
 }
 
@@ -24,9 +23,6 @@ impl Default for Network {
         Self::Names(Vec::new())
     }
 }
-
-/// The values that are words.
-const WORDS: [&str; 2] = ["loopback", "host"];
 
 impl Network {
     /// The destinations; empty for the other networks.
@@ -53,46 +49,29 @@ impl Network {
     }
 }
 
-impl Serialize for Network {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Loopback => serializer.serialize_str(WORDS[0]),
-            Self::Host => serializer.serialize_str(WORDS[1]),
-            Self::Names(destinations) => destinations.serialize(serializer),
-        }
-    }
+/// A network as it is written.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected \"loopback\", \"host\" or a list of names")]
+enum Given {
+    Word(String),
+    List(Vec<String>),
 }
 
-impl<'de> Deserialize<'de> for Network {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Values)
-    }
-}
+impl TryFrom<Given> for Network {
+    type Error = String;
 
-struct Values;
-
-impl<'de> Visitor<'de> for Values {
-    type Value = Network;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"loopback\", \"host\" or a list of names")
-    }
-
-    fn visit_str<E: Error>(self, word: &str) -> Result<Network, E> {
-        match word {
-            "loopback" => Ok(Network::Loopback),
-            "host" => Ok(Network::Host),
-            name if name.contains('.') => Err(E::custom(format!("network: names are a list: network = [\"{name}\"]"))),
-            other => Err(E::unknown_variant(other, &WORDS)),
+    fn try_from(given: Given) -> Result<Self, String> {
+        match given {
+            Given::Word(word) if word == "loopback" => Ok(Self::Loopback),
+            Given::Word(word) if word == "host" => Ok(Self::Host),
+            Given::Word(name) if name.contains('.') => {
+                Err(format!("network: names are a list: network = [\"{name}\"]"))
+            }
+            Given::Word(other) => Err(format!("unknown variant `{other}`, expected `loopback` or `host`")),
+            Given::List(names) => {
+                names.iter().map(|name| Destination::parse(name)).collect::<Result<_, _>>().map(Self::Names)
+            }
         }
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Network, A::Error> {
-        let mut destinations = Vec::new();
-        while let Some(destination) = items.next_element()? {
-            destinations.push(destination);
-        }
-        Ok(Network::Names(destinations))
     }
 }
 

@@ -44,12 +44,17 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// The record of a connection that is about to be made.
+    pub(crate) fn allowed(name: &str, port: u16, rule: &str) -> Self {
+        Self { port: Some(port), decision: Decision::Allow, ..Self::refused(Some(name.to_owned()), rule) }
+    }
+
     /// The record of a refusal.
-    pub(crate) fn refused(name: Option<String>, port: Option<u16>, address: Option<SocketAddr>, rule: &str) -> Self {
+    pub(crate) fn refused(name: Option<String>, rule: &str) -> Self {
         Self {
             name,
-            port,
-            address,
+            port: None,
+            address: None,
             bytes_in: 0,
             bytes_out: 0,
             decision: Decision::Deny,
@@ -78,17 +83,13 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    fn unsent(&self) -> MutexGuard<'_, Unsent> {
-        lock(&self.unsent)
-    }
-
     /// Records a refusal: the first of equal ones now, the others at the end of the run. True if it is the first, and
     /// recorded individually.
     pub(crate) fn refuse(&self, refusal: Connection) -> bool {
-        let mut unsent = self.unsent();
+        let mut unsent = lock(&self.unsent);
         let is_new = !unsent.refusals.contains_key(&refusal);
         let is_one_of_many = is_new && unsent.refusals.len() >= MOST_REFUSALS;
-        let key = if is_one_of_many { Connection::refused(None, None, None, "limit") } else { refusal };
+        let key = if is_one_of_many { Connection::refused(None, "limit") } else { refusal };
         if let Some(count) = unsent.refusals.get_mut(&key) {
             *count += 1;
             return false;
@@ -102,7 +103,7 @@ impl Recorder {
 
     /// Registers an open connection, and returns its number.
     pub(crate) fn open(&self, connection: Connection) -> u64 {
-        let mut unsent = self.unsent();
+        let mut unsent = lock(&self.unsent);
         unsent.opened += 1;
         let number = unsent.opened;
         unsent.open.insert(number, connection);
@@ -110,10 +111,10 @@ impl Recorder {
     }
 
     /// Records the end of a connection, unless the end of the run recorded it.
-    pub(crate) fn close(&self, number: u64, change: impl FnOnce(&mut Connection)) {
-        let Some(mut connection) = self.unsent().open.remove(&number) else { return };
-        change(&mut connection);
+    pub(crate) fn close(&self, number: u64, connection: Connection) {
+        let is_open = lock(&self.unsent).open.remove(&number).is_some();
         match connection.decision {
+            _ if !is_open => {}
             Decision::Allow => drop(self.sender.send(connection)),
             Decision::Deny => drop(self.refuse(connection)),
         }
@@ -144,7 +145,7 @@ mod tests {
         let (sender, records) = mpsc::sync_channel(10_000);
         let recorder = Recorder { sender, unsent: Arc::default() };
         for number in 0..3000 {
-            recorder.refuse(Connection::refused(Some(format!("n{}", number % 1000)), None, None, "network"));
+            recorder.refuse(Connection::refused(Some(format!("n{}", number % 1000)), "network"));
         }
         let left = left(&recorder.unsent);
         drop(recorder.sender);

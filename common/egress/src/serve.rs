@@ -3,7 +3,6 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
@@ -13,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Resource;
 
 use crate::destination::Destination;
-use crate::dns::{self, Answer};
-use crate::forward::{forward, register, reset};
+use crate::dns;
+use crate::forward::{forward, reset};
 use crate::names::{Lookup, Names};
 use crate::pump::LINGER;
 use crate::record::{Connection, Recorder, Unsent, left};
@@ -128,7 +127,8 @@ struct Server {
     questions: Vec<Asking>,
     namespace: Box<dyn Namespace>,
     ending: Arc<OwnedFd>,
-    active: Arc<AtomicUsize>,
+    /// Each active connection has a clone.
+    active: Arc<()>,
     /// The most connections at once.
     most: usize,
     recorder: Recorder,
@@ -153,7 +153,7 @@ impl Server {
         fds.push(PollFd::new(&self.udp, PollFlags::IN));
         fds.push(PollFd::new(&self.tcp, PollFlags::IN));
         fds.extend(self.questions.iter().map(|asking| PollFd::from_borrowed_fd(asking.stream.as_fd(), PollFlags::IN)));
-        let is_full = self.active.load(Ordering::Relaxed) >= self.most;
+        let is_full = self.is_full();
         if !is_full {
             fds.extend(self.listeners.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
         }
@@ -162,6 +162,10 @@ impl Server {
         let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         !fds[0].revents().is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        Arc::strong_count(&self.active) > self.most
     }
 
     fn answer_datagrams(&mut self) {
@@ -223,7 +227,7 @@ impl Server {
             Err(reply) => return reply,
         };
         let refuse = |rule| {
-            let refusal = Connection::refused(Some(question.name.clone()), None, None, rule);
+            let refusal = Connection::refused(Some(question.name.clone()), rule);
             if self.recorder.refuse(refusal.clone()) {
                 self.namespace.explain_refusal(client, &refusal);
             }
@@ -232,18 +236,18 @@ impl Server {
             Lookup::Known(address) => address,
             Lookup::New(address) => match self.listen(&question.name, address) {
                 Ok(()) => address,
-                Err(_) => return Some(question.encode(Answer::Failure)),
+                Err(_) => return Some(question.encode(Err(dns::FAILURE))),
             },
             Lookup::Unlisted => {
                 refuse("network");
-                return Some(question.encode(Answer::NoName));
+                return Some(question.encode(Err(dns::NO_NAME)));
             }
             Lookup::Full => {
                 refuse("limit");
-                return Some(question.encode(Answer::Failure));
+                return Some(question.encode(Err(dns::FAILURE)));
             }
         };
-        Some(question.encode(if question.wants_ipv4 { Answer::Address(address) } else { Answer::Empty }))
+        Some(question.encode(Ok(address)))
     }
 
     /// Listens at the address of a name, at each of its ports.
@@ -262,7 +266,7 @@ impl Server {
     fn accept_connections(&self) {
         for listener in &self.listeners {
             for _ in 0..TURNS {
-                if self.active.load(Ordering::Relaxed) >= self.most {
+                if self.is_full() {
                     return;
                 }
                 match listener.accept() {
@@ -286,16 +290,18 @@ impl Server {
             _ => None,
         };
         let Some(route) = route else { return reset(&client) };
-        let number = register(&route, &self.recorder);
-        let (ending, recorder) = (Arc::clone(&self.ending), self.recorder.clone());
-        let active = Active::new(&self.active);
+        let record = Connection::allowed(&route.name, route.port, &route.rule);
+        let number = self.recorder.open(record.clone());
+        let (ending, recorder, active) = (Arc::clone(&self.ending), self.recorder.clone(), Arc::clone(&self.active));
+        let mut served = record.clone();
         let run = move || {
-            forward(&client, &route, &ending, number, &recorder);
-            drop(active);
+            forward(&client, &route, &ending, &mut served);
+            recorder.close(number, served);
+            drop((client, active));
         };
         // If the thread cannot be started, its client was dropped with it.
         if let Err(e) = Builder::new().name("egress".to_owned()).stack_size(STACK).spawn(run) {
-            self.recorder.close(number, |connection| connection.error = Some(e.to_string()));
+            self.recorder.close(number, Connection { error: Some(e.to_string()), ..record });
         }
     }
 }
@@ -306,22 +312,6 @@ fn most_connections(open_files: Option<u64>) -> usize {
     const OTHERS: u64 = 512;
     let most = open_files.map_or(u64::MAX, |open_files| open_files.saturating_sub(OTHERS) / 6);
     usize::try_from(most).unwrap_or(CONNECTIONS).clamp(1, CONNECTIONS)
-}
-
-/// Counts an active connection until it is dropped.
-struct Active(Arc<AtomicUsize>);
-
-impl Active {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]

@@ -338,7 +338,7 @@ fn key_is_stored_privately_and_sent_to_its_endpoint_only() {
         server.requests().iter().map(|request| request.header("authorization").map(str::to_owned)).collect();
     assert_eq!(sent, [Some(format!("Bearer {key}x")), None]);
     for (script, status, complaint) in [
-        ("echo x | cp-ask keys set opanai", 3, "anthropic, openai, gemini"),
+        ("echo x | cp-ask keys set opanai", 3, "choose anthropic, openai or gemini"),
         ("echo a b | cp-ask keys set openai", 2, "one key"),
         ("cp-ask keys set openai", 2, "one key"),
         ("echo x | cp-ask keys set ../x", 3, "no provider or endpoint"),
@@ -366,7 +366,7 @@ fn default_model_is_set_in_the_settings_and_kept_with_its_comments() {
     let place = Place::new();
     place.home.write("config/cp.toml", "# mine\ntier = \"ho1\"\n\n[aliases]\nfast = \"stub/one\"\n");
     let ran = run(&place, "cp-ask models default; echo $?; cp-ask models default fast; cp-ask models default");
-    assert_eq!(ran.stdout, "3\nfast\nfast\n", "{}", ran.stderr);
+    assert_eq!(ran.stdout, "stub/stub\n0\nfast\nfast\n", "{}", ran.stderr);
     let text = place.home.read("config/cp.toml");
     assert!(text.starts_with("# mine\ntier = \"ho1\"\nmodel = \"fast\"\n") && text.contains("[aliases]"), "{text}");
     let ran = run(&place, "unset CP_BACKEND; cp-ask hi; cp-ask logs -n 1; cp-ask models --backend stub");

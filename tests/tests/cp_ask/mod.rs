@@ -202,7 +202,6 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
         ("cp-ask --tool-backend bash x", 2, "--tools"),
         ("cp-ask -p a=b x", 2, "--template"),
         ("cp-ask -x --tools . x", 2, "cannot be used with"),
-        ("cp-ask -t none x", 3, "no template `none`"),
         ("cp-ask -f none x", 3, "no such file"),
         ("cp-ask -a none x", 3, "no such file"),
         ("cp-ask reset now", 2, "unexpected argument 'now'"),

@@ -107,13 +107,13 @@ impl Endpoints {
         }
         let configured = self.configured();
         let of_row = |endpoint: &Arc<Endpoint>| provider::named(&endpoint.name).filter(|row| !row.only_by_name);
-        let has_model = |row: &Provider| model.is_some_and(|m| row.models.iter().any(|prefix| m.starts_with(prefix)));
+        let has_model = |row: &Provider| model.is_some_and(|model| row.has_model(model));
         if let Some(endpoint) = configured.iter().find(|endpoint| of_row(endpoint).is_some_and(has_model)) {
             return Ok(Arc::clone(endpoint));
         }
         let providers: Vec<_> = configured.iter().filter(|endpoint| of_row(endpoint).is_some()).collect();
         match if providers.is_empty() { configured.iter().collect() } else { providers }.as_slice() {
-            [] => Err(self.no_backend_error()),
+            [] => Err(self.no_backend_error(model)),
             [only] => Ok(Arc::clone(only)),
             several => {
                 let names: Vec<&str> = several.iter().map(|endpoint| endpoint.name.as_str()).collect();
@@ -124,21 +124,23 @@ impl Endpoints {
         }
     }
 
-    /// The error if no endpoint is configured. New users see it first, so it suggests servers on this machine that
-    /// answer.
-    fn no_backend_error(&self) -> Error {
-        let keys = "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and give -m MODEL";
+    /// The error if no endpoint is configured. New users see it first, so it begins with the line to type, and suggests
+    /// servers on this machine that answer.
+    fn no_backend_error(&self, model: Option<&str>) -> Error {
         let found = if self.may_probe { provider::running_servers(PROBE_LIMIT) } else { Vec::new() };
         let models: Vec<String> = found.iter().filter_map(LocalServer::model).collect();
+        let provider = PROVIDERS.iter().find(|row| model.is_some_and(|model| row.has_model(model)));
+        let store = format!("cp-ask keys set {}", provider.map_or("openai", |row| &row.name));
         let hint = match (models.is_empty(), found.first()) {
-            (false, _) => format!("give -m {} for the model that runs here, or {keys}", models.join(" or -m ")),
-            (true, Some(found)) => format!("{} answers but has no model: load one, or {keys}", found.name),
-            (true, None) => {
-                format!("{keys}, or run one here: `ollama serve`, then `ollama pull MODEL` and -m ollama/MODEL")
-            }
+            (false, _) => format!("give -m {} for the model that runs here, or {store}", models.join(" or -m ")),
+            (true, Some(found)) => format!("{} answers but has no model: load one, or {store}", found.name),
+            (true, None) => store,
         };
-        let offline = "without any of them `cp-llm --backend stub --format text hi` works: the stub answers offline";
-        Error::config("no backend is configured").hint(format!("{hint}\n{offline}")).fatal()
+        let here = if found.is_empty() { "; here: `ollama serve`, `ollama pull MODEL`, -m ollama/MODEL" } else { "" };
+        let others = format!("or anthropic, gemini, openai, or a variable such as ANTHROPIC_API_KEY{here}");
+        Error::config("no backend is configured")
+            .hint(format!("{hint}\n{others}; offline: cp-ask --backend stub hi"))
+            .fatal()
     }
 
     /// Resolves a model: an alias, `ENDPOINT/MODEL`, or a model of the default endpoint.
@@ -180,7 +182,8 @@ impl Endpoints {
 }
 
 fn own_model(endpoint: Arc<Endpoint>) -> Result<Target> {
-    match endpoint.own_model().map(str::to_owned) {
+    let usual = provider::named(&endpoint.name).and_then(|row| row.default_model(endpoint.base()));
+    match endpoint.own_model().or(usual).map(str::to_owned) {
         Some(model) => Ok(Target { endpoint, model }),
         None => Err(Error::config("no model is named")
             .with("endpoint", endpoint.name.as_str())

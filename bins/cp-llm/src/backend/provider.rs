@@ -25,7 +25,8 @@ pub(super) struct Provider {
     #[serde(default)]
     is_local: bool,
     #[serde(default)]
-    pub models: Vec<String>,
+    models: Vec<String>,
+    default_model: Option<String>,
 }
 
 /// The providers in their order.
@@ -43,6 +44,16 @@ impl Provider {
     /// True if it has a key, which is for this base URL.
     pub(super) fn has_key_for(&self, base: Option<&str>) -> bool {
         self.endpoint.key_env.is_some() && self.endpoint.base_url.as_deref() == base
+    }
+
+    /// True if a model has one of its prefixes.
+    pub(super) fn has_model(&self, model: &str) -> bool {
+        self.models.iter().any(|prefix| model.starts_with(prefix))
+    }
+
+    /// The model of requests that name none. A server in its place has models of its own.
+    pub(super) fn default_model(&self, base: Option<&str>) -> Option<&str> {
+        self.default_model.as_deref().filter(|_| self.has_key_for(base))
     }
 
     /// The base URL without settings.

@@ -187,6 +187,8 @@ pub(crate) struct DryRun {
     backend: String,
     /// The name of the endpoint.
     endpoint: String,
+    /// The model.
+    model: String,
     /// The URL; absent for a backend without a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
@@ -211,8 +213,9 @@ impl DryRun {
         let request = serde_json::from_slice(&body).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         let (url, headers) = backend.destination(&work.request).unzip();
         let headers = headers.unwrap_or_default().into_iter().map(|(name, value)| (name, value.into())).collect();
-        let endpoint = work.target.endpoint.name.clone();
-        Ok(Self { backend: backend.name().to_owned(), endpoint, url, headers, request })
+        let Target { endpoint, model } = &work.target;
+        let (backend, endpoint) = (backend.name().to_owned(), endpoint.name.clone());
+        Ok(Self { backend, endpoint, model: model.clone(), url, headers, request })
     }
 }
 

@@ -2,7 +2,6 @@
 //! can be an agent.
 
 mod composed;
-mod coprocess;
 mod external;
 
 use std::collections::BTreeMap;
@@ -14,11 +13,11 @@ use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Approval, Delta, Message, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use self::composed::Composed;
-use self::coprocess::Coprocess;
-use self::external::External;
+use self::external::{Coprocess, External};
 use crate::plane::Plane;
 
 /// The model, and the tools that it may use.
@@ -151,15 +150,15 @@ pub(crate) fn soul_prompt(id: &str, agents: &Agents) -> String {
     configured.unwrap_or_else(|| format!("PRM-{}-SOUL-001", id.to_uppercase()))
 }
 
-/// Receives the answer of a program up to its message, which `read` takes from the record.
-fn message(
+/// Receives the answer of a program up to its message, which `complete` makes from the data of the record.
+fn message<T: DeserializeOwned>(
     program: &mut Coprocess,
     observer: &mut dyn Observer,
-    read: impl Fn(&Record<'_>) -> Result<Message>,
+    complete: impl Fn(T) -> Result<Message>,
 ) -> Result<Vec<Message>> {
     loop {
         let message = program.receive(None, |record| match record.kind {
-            Some(Kind::Message) => read(record).map(Some),
+            Some(Kind::Message) => complete(record.read()?).map(Some),
             _ => observe(record, observer).map(|()| None),
         })?;
         if let Some(message) = message {

@@ -1,15 +1,16 @@
-//! Memories, which `cp-session` stores and searches in the `memory` directory of the home, and the commands about them
-//! and about the last turns.
+//! Memories, which `cp-session` stores and searches in the `memory` directory of the home, the commands about them and
+//! about the last turns, and the last session, which `-c` continues.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use cp_common::home::write_whole;
 use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
 use serde_json::Value;
 
 use crate::ask;
-use crate::interactive::console::render::{count, escaped, style};
+use crate::interactive::console::render::{count, cut, escaped, style};
 use crate::interactive::state::{Outcome, Setup, State};
 use crate::interactive::transcript::{End, Remembered};
 
@@ -88,22 +89,8 @@ fn shown(kinds: &[&str], query: &str, context: &Context) -> Result<Outcome> {
     Ok(Outcome::of_text(text))
 }
 
-/// `:n+ TEXT`
-pub(crate) fn add_note(state: &mut State<'_>, text: &str) -> Result<Outcome> {
-    add("note", text, state)
-}
-
-/// `:nd+ TEXT`
-pub(crate) fn add_developer_note(state: &mut State<'_>, text: &str) -> Result<Outcome> {
-    add("dev_note", text, state)
-}
-
-/// `:learn LESSON`
-pub(crate) fn learn(state: &mut State<'_>, lesson: &str) -> Result<Outcome> {
-    add("lesson", lesson, state)
-}
-
-fn add(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome> {
+/// `:n+ TEXT`, `:nd+ TEXT`, `:learn LESSON`
+pub(crate) fn add(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome> {
     if text.is_empty() {
         return Err(Error::usage("the text is missing").hint("write it behind the command, as in :n+ TEXT"));
     }
@@ -126,8 +113,7 @@ pub(crate) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
     if last.parse::<usize>().is_err() {
         return Err(Error::usage(format!("`{last}` is not a valid number of turns")).hint("write :v 10"));
     }
-    let loaded = ask(state.context, "cp-session", &["load", "--last", last])?;
-    let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
+    let turns = newest_turns(last, state.context)?;
     let mut text = String::new();
     for turn in &turns {
         let role = format!("{}:", escaped(&turn.role));
@@ -168,4 +154,51 @@ fn keep_and_show(state: &mut State<'_>, kind: &str, text: &str) -> Result<()> {
         Err(error) => style().error(error.message(), error.hint_text()),
     };
     state.show(&text)
+}
+
+/// The newest turns of the session.
+fn newest_turns(many: &str, context: &Context) -> Result<Vec<Turn>> {
+    let loaded = ask(context, "cp-session", &["load", "--last", many])?;
+    Ok(serde_json::from_value(loaded["messages"].clone()).unwrap_or_default())
+}
+
+/// The number of turns in a recap.
+const RECAP: &str = "6";
+
+/// The file with the id of the last interactive session.
+fn last_file(context: &Context) -> PathBuf {
+    context.home.state("shell_session")
+}
+
+/// Records the last session.
+pub(crate) fn remember_session(session: &str, context: &Context) -> Result<()> {
+    write_whole(&last_file(context), session.as_bytes())
+}
+
+/// The last interactive session of this home.
+pub(crate) fn last_session(context: &Context) -> Result<String> {
+    std::fs::read_to_string(last_file(context)).map_err(|_| {
+        Error::not_found("no session to continue in this home")
+            .hint("remove -c to start a session; `cp-session list` shows sessions of other programs, for --session")
+    })
+}
+
+/// A recap of a continued session: its newest turns, one on each line.
+pub(crate) fn recap(context: &Context) -> Result<String> {
+    let style = style();
+    let turns = newest_turns(RECAP, context)?;
+    let session = context.options.session.as_deref().unwrap_or_default();
+    if turns.is_empty() {
+        return Ok(format!("{}\n", style.faint(&format!("{session} continues, without turns so far"))));
+    }
+    let mut text = format!("{}\n", style.faint(&format!("{session} continues; its last turns (:v shows more)")));
+    for turn in turns {
+        let who = if turn.role == "user" { "you:" } else { "  →" };
+        let words = escaped(&turn.content.text());
+        let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        if !line.is_empty() {
+            let _ = writeln!(text, "{}", style.faint(&cut(&format!("{who} {line}"), style.width)));
+        }
+    }
+    Ok(text)
 }

@@ -3,7 +3,6 @@
 
 mod commands;
 mod console;
-mod hints;
 mod history;
 mod hub;
 mod memory;
@@ -98,9 +97,9 @@ impl<'a> Repl<'a> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
         let plane = Plane::of_context(context)?;
         if request.continues && context.session().is_none() {
-            context.options.session = Some(commands::sessions::last(context)?);
+            context.options.session = Some(memory::last_session(context)?);
         }
-        let joined = if context.session().is_some() { Some(journal::resumed(context)?) } else { None };
+        let joined = journal::joined(true, context)?;
         let id = agent_id(request.agent, joined.as_ref(), context);
         let console = Console::open(commands::candidates)?;
         let agent = agent::named(&id, &plane, request.model, context)?;
@@ -108,13 +107,13 @@ impl<'a> Repl<'a> {
         show(&mut context.out, &format!("cp-shell {VERSION} {hint}\n"))?;
         if joined.is_some() {
             close_question(&id, context)?;
-            let recap = commands::sessions::recap(context, style())?;
+            let recap = memory::recap(context)?;
             show(&mut context.out, &recap)?;
         }
         // The person can type while the session is being prepared.
         console.ask(PROMPT);
         let journal = Journal::open(joined.as_ref(), &id, context)?;
-        commands::sessions::remember(journal.session(), context)?;
+        memory::remember_session(journal.session(), context)?;
         let redactor = Redactor::from_environment();
         let shell_history = history::collect(&settings.shell_history, request.options.with_history, &redactor);
         let mut hub = Hub::start(&settings.hub, request.options.closed(), &std::env::current_dir()?);

@@ -16,7 +16,7 @@ use crate::interactive::settings::Settings;
 use crate::interactive::transcript::{Exchange, Transcript};
 use crate::journal::Journal;
 use crate::plane::{Plane, Read};
-use crate::signals::{Signals, Strip, Tracker};
+use crate::signals::{Signals, Tracker};
 
 /// The request for an interactive session.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ impl SessionStatus {
 
     /// The signals on one line.
     pub(crate) fn strip(&self) -> String {
-        Strip { signals: &self.signals(), used: self.used, limit: self.window }.to_string()
+        self.signals().strip(self.used, self.window)
     }
 }
 

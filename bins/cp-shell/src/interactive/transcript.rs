@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::agent::Piece;
-use crate::interactive::hints::Hint;
-use crate::interactive::risk::{self, Risk};
+use crate::interactive::risk::{self, Hint, Risk};
 
 /// The mark at the end of an interrupted answer.
 const INTERRUPTED: &str = " [interrupted]";

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::journal::{Journal, Turn};
-use crate::pipe::split::{Broken, LONGEST};
+use crate::pipe::{Broken, LONGEST};
 use crate::plane::operations::Host;
 use crate::plane::{Failure, Plane, Read, Request};
 use crate::signals::Tracker;

@@ -9,8 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::plane::files::{Tail, damaged, entry};
 use crate::plane::packages::is_name;
-use crate::plane::request::Parameters;
-use crate::plane::{Failure, Plane};
+use crate::plane::{Failure, Parameters, Plane};
 
 /// The default number of entries.
 const LIMIT: usize = 10;

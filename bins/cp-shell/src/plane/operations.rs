@@ -4,8 +4,7 @@ use cp_common::program::Class;
 use cp_common::spelling::nearest;
 use serde_json::{Map, Value, json};
 
-use crate::plane::request::{Parameters, type_of};
-use crate::plane::{Failure, Plane, ledgers, packages, paths, registries, trace, work_orders};
+use crate::plane::{Failure, Parameters, Plane, files, ledgers, packages, registries, trace, type_of, work_orders};
 
 /// The session in which an operation runs.
 pub(crate) trait Host {
@@ -48,8 +47,8 @@ static OPERATIONS: &[Operation] = operations! {
     "list_frameworks" "" |plane, _, _| registries::list_frameworks(plane);
     "list_specs" "framework_id" |plane, given, _| registries::list_specs(plane, given.optional("framework_id")?);
     "spec_info" "spec_id" |plane, given, _| registries::spec_info(plane, given.required("spec_id")?);
-    "governed_roots" "" |plane, _, _| paths::governed_roots(plane);
-    "explain_path" "path" |plane, given, _| paths::explain(plane, given.required("path")?);
+    "governed_roots" "" |plane, _, _| files::governed_roots(plane);
+    "explain_path" "path" |plane, given, _| files::explain(plane, given.required("path")?);
 };
 
 /// The query of work orders, which is a command only.

@@ -11,7 +11,7 @@ use crate::plane::{Failure, Plane};
 const ROOT_PLANE: &str = "ho3";
 
 /// An installed package.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Package {
     /// The id, which is the name of the directory.
     pub(crate) id: String,
@@ -65,6 +65,11 @@ impl Package {
 
     fn kind(&self) -> Value {
         self.receipt.get("package_type").cloned().unwrap_or_else(|| self.or("package_type", "standard"))
+    }
+
+    /// The directory, relative to the root.
+    pub(crate) fn location(&self) -> String {
+        self.directory.display().to_string()
     }
 
     /// The package as a row of the list.
@@ -132,9 +137,15 @@ pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Fail
     let directory = directory_of(name);
     let mut packages = Vec::new();
     for id in plane.names(&directory)? {
-        let bad = |failure: Failure| Package {
-            fault: Some(invalid(failure, &id).hinted().to_value()),
-            ..Package::new(&id, directory.join(&id), name)
+        let bad = |failure: Failure| {
+            let fault = Some(invalid(failure, &id).hinted().to_value());
+            Package {
+                id: id.clone(),
+                directory: directory.join(&id),
+                plane: name.to_owned(),
+                fault,
+                ..Package::default()
+            }
         };
         packages.extend(read(plane, &directory, &id, name).unwrap_or_else(|failure| Some(bad(failure))));
     }
@@ -191,7 +202,7 @@ fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Res
         return Err(damaged(&directory.join("manifest.json"), "`assets` is not a list"));
     }
     let receipt = object(plane, &directory.join("receipt.json"))?.unwrap_or_default();
-    Ok(Some(Package { manifest, receipt, ..Package::new(id, directory, name) }))
+    Ok(Some(Package { id: id.to_owned(), directory, plane: name.to_owned(), manifest, receipt, fault: None }))
 }
 
 fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Value>, Failure> {
@@ -200,18 +211,6 @@ fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Value>, Failur
         return Err(damaged(file, "not a JSON object"));
     }
     Ok(value)
-}
-
-impl Package {
-    fn new(id: &str, directory: PathBuf, plane: &str) -> Self {
-        let (id, plane) = (id.to_owned(), plane.to_owned());
-        Self { id, directory, plane, manifest: Value::Null, receipt: Value::Null, fault: None }
-    }
-
-    /// The directory, relative to the root.
-    pub(crate) fn location(&self) -> String {
-        self.directory.display().to_string()
-    }
 }
 
 /// True if a name is a plain directory name, without separators.

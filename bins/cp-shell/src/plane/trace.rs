@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::plane::ledgers::{event_of, pointer};
 use crate::plane::packages::{Package, path_of};
-use crate::plane::{Failure, Plane, WorkOrder, ledgers, packages, paths, registries, work_orders};
+use crate::plane::{Failure, Plane, WorkOrder, files, ledgers, packages, registries, work_orders};
 
 /// `trace`
 pub(super) fn trace(plane: &Plane, id: &str) -> Result<Value, Failure> {
@@ -171,7 +171,7 @@ impl Lineage {
             return Ok(None);
         }
         if there {
-            paths::check_read(plane, id)?;
+            files::check_read(plane, id)?;
         }
         let found = if there { plane.hash(id)? } else { None };
         let hash = registered["sha256"].as_str().unwrap_or_default();

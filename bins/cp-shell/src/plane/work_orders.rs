@@ -119,18 +119,9 @@ fn files(plane: &Plane, directory: &Path, depth: usize) -> Result<Vec<PathBuf>, 
     Ok(found)
 }
 
-/// The result of applying a work order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Applied {
-    /// The work order was appended to the ledger.
-    New,
-    /// The work order had been applied with the same payload.
-    Already,
-}
-
 /// Applies a work order to a home: appends its payload to the ledger of the second plane, once. The same id with
-/// another payload is a conflict.
-pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
+/// another payload is a conflict. Returns the id, and true unless it had been applied with the same payload.
+pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, bool)> {
     let id = id_in(payload)
         .filter(|id| is_id(id))
         .ok_or_else(|| {
@@ -144,12 +135,12 @@ pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
     }
     let mut ledger = Ledger::open(&path, Sync::Line)?;
     let hash = hash_value(payload);
-    let mut applied = Applied::New;
+    let mut is_new = true;
     // Checked under the lock, because another process may apply the same work order.
     ledger.append_placed(|_| {
         match applied_before(&path, &id)? {
             Some(before) if before == hash => {
-                applied = Applied::Already;
+                is_new = false;
                 return Ok(Vec::new());
             }
             Some(before) => {
@@ -170,7 +161,7 @@ pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
             .with("timestamp", &clock::now());
         Ok(vec![entry])
     })?;
-    Ok((id, applied))
+    Ok((id, is_new))
 }
 
 /// The hash of the payload with which a work order was applied.
@@ -203,9 +194,9 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let order = json!({"work_order_id": "WO-20260203-001", "task": "a"});
         let spelled = json!({"task": "a", "work_order_id": "WO-20260203-001"});
-        assert_eq!(apply(home.path(), &order).unwrap().1, Applied::New);
+        assert!(apply(home.path(), &order).unwrap().1);
         let before = std::fs::read(home.path().join(LEDGER)).unwrap();
-        assert_eq!(apply(home.path(), &spelled).unwrap().1, Applied::Already);
+        assert!(!apply(home.path(), &spelled).unwrap().1);
         let other = json!({"work_order_id": "WO-20260203-001", "task": "b"});
         assert_eq!(apply(home.path(), &other).unwrap_err().code(), Code::Conflict);
         assert_eq!(std::fs::read(home.path().join(LEDGER)).unwrap(), before);

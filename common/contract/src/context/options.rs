@@ -139,11 +139,6 @@ impl StreamOptions {
         if self.rows { Some(InputKind::Rows) } else { self.input }
     }
 
-    /// True if the first failed item ends the stream.
-    pub fn stops_at_failure(&self) -> bool {
-        self.row_failures == RowFailures::Stop || self.continue_on_error == Some(false)
-    }
-
     /// Returns the options for items that must be finished after the stream has ended early.
     #[must_use]
     pub fn without_stop(self) -> Self {

@@ -223,7 +223,7 @@ fn item_failed(mut error: Error, options: StreamOptions, context: &mut Context) 
     if let Some(line) = context.out.place.line {
         error = error.with_absent("line", line);
     }
-    if !options.stops_at_failure() {
+    if options.row_failures != RowFailures::Stop && options.continue_on_error != Some(false) {
         return context.out.item_failed(error);
     }
     let fatal = Error::new(error.code(), error.message().to_owned());

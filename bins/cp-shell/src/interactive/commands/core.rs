@@ -196,22 +196,12 @@ pub(super) fn trust(state: &State<'_>) -> Outcome {
     Outcome { text, result: json!({"trust": trust}), ..Outcome::default() }
 }
 
-/// `:model [MODEL]`
-pub(super) fn model(state: &mut State<'_>, model: &str) -> Result<Outcome> {
-    choose(state, model, |options| &mut options.model, "model")
-}
-
-/// `:backend [NAME]`
-pub(super) fn backend(state: &mut State<'_>, backend: &str) -> Result<Outcome> {
-    choose(state, backend, |options| &mut options.backend, "backend")
-}
-
-/// Changes the model or backend. The current one stays if the new one is not available.
-fn choose(
+/// `:model [MODEL]`, `:backend [NAME]`: the current one stays if the new one is not available.
+pub(super) fn choose(
     state: &mut State<'_>,
     value: &str,
-    member: fn(&mut ModelOptions) -> &mut Option<String>,
     name: &'static str,
+    member: fn(&mut ModelOptions) -> &mut Option<String>,
 ) -> Result<Outcome> {
     if !value.is_empty() {
         let before = member(&mut state.model).replace(value.to_owned());

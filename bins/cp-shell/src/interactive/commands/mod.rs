@@ -5,7 +5,6 @@
 mod core;
 mod hub;
 pub(crate) mod run;
-pub(crate) mod sessions;
 
 use std::path::Path;
 
@@ -71,20 +70,20 @@ commands! {
     "agent a agents" "[NAME]" "show the agent, or switch to another one" None, Query core::agent;
     "ctx context" "[persistent|isolated]" "show or set whether the conversation is sent" None, Query core::mode;
     "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(hub::explain(state));
-    "undo rewind" "[RUN]" "put back the files that the last turn with tools changed" None, Write sessions::undo;
-    "diff d" "[RUN]" "show what the last turn with tools changed" None, Query sessions::diff;
-    "model" "[MODEL]" "show or choose the model" None, Query core::model;
-    "backend" "[NAME]" "show or choose the backend" None, Query core::backend;
+    "undo rewind" "[RUN]" "put back the files that the last turn with tools changed" None, Write run::undo;
+    "diff d" "[RUN]" "show what the last turn with tools changed" None, Query run::diff;
+    "model" "[MODEL]" "show or choose the model" None, Query |state, model| core::choose(state, model, "model", |options| &mut options.model);
+    "backend" "[NAME]" "show or choose the backend" None, Query |state, name| core::choose(state, name, "backend", |options| &mut options.backend);
     "tools" "[on|off]" "show the model's tools, or switch the built-in ones" None, Query core::tools;
     "export-session export" "" "write summary.json, without secrets" None, Append core::export;
     "memory m mem recall" "[QUERY]" "show memories" Some(Memory), Query memory::recall;
     "v view history" "[N]" "show the last turns of the session" Some(Memory), Query memory::view;
     "notes n nd" "" "show the notes" Some(Memory), Query memory::notes;
-    "n+ note" "TEXT" "save a note in the memory of the home" Some(Memory), Append memory::add_note;
-    "nd+" "TEXT" "save a note for developers" Some(Memory), Append memory::add_developer_note;
+    "n+ note" "TEXT" "save a note in the memory of the home" Some(Memory), Append |state, text| memory::add("note", text, state);
+    "nd+" "TEXT" "save a note for developers" Some(Memory), Append |state, text| memory::add("dev_note", text, state);
     "signals sig signal" "" "show the signals of the session" Some(Signals), Query |state, _| Ok(core::signals(state));
     "trust t" "" "show the share of calls that were not denied" Some(Trust), Query |state, _| Ok(core::trust(state));
-    "learn l" "LESSON" "save a lesson in the memory of the home" Some(Trust), Append memory::learn;
+    "learn l" "LESSON" "save a lesson in the memory of the home" Some(Trust), Append |state, text| memory::add("lesson", text, state);
     "pkg packages package pkgs" "[PKG-ID]" "list the packages, or show one" Some(PackageMgt), Query |state, argument| run::query(state, "pkg", argument);
     "ledger log" "[TYPE] [N]" "show the newest entries of a ledger" Some(Ledger), Query |state, argument| run::query(state, "ledger", argument);
     "gate gates" "[GATE]" "show the gates and their failures" Some(Governance), Query |state, argument| run::query(state, "gate", argument);

@@ -1,5 +1,6 @@
-//! `:! COMMAND` and the queries of the control plane tree. A command line is run by `cp-exec` as the person's own: policy
-//! decides about each program when it starts, and cp-exec asks at the same terminal if it requires approval.
+//! `:! COMMAND`, the queries of the control plane tree, and the commands that show and put back the files that a turn
+//! changed. A command line is run by `cp-exec` as the person's own: policy decides about each program when it starts, and
+//! cp-exec asks at the same terminal if it requires approval.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,12 +9,15 @@ use cp_common::context::options::Origin;
 use cp_common::{Code, Context, Error, Result, coprocess, signals};
 use serde_json::{Value, json};
 
+use crate::ask;
 use crate::interactive::commands;
 use crate::interactive::console::Console;
-use crate::interactive::console::render::{style, value};
+use crate::interactive::console::render::{count, escaped, style, value};
 use crate::interactive::state::{Outcome, SessionStatus, State};
+use crate::interactive::transcript::{Digest, UNDONE};
+use crate::interactive::turn;
 use crate::plane::operations::Host;
-use crate::plane::work_orders::{self, Applied};
+use crate::plane::work_orders;
 use crate::plane::{Failure, Plane, Request};
 use crate::signals::Tracker;
 
@@ -80,7 +84,7 @@ pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result
 pub(super) fn operation(session_status: &mut SessionStatus, line: &str) -> Option<Result<Outcome>> {
     let query = Request::of_command(line)?;
     let SessionStatus { plane, tracker, .. } = session_status;
-    let answered = query.run(plane, &mut Session { tracker });
+    let answered = query.run(plane, tracker);
     let style = style();
     Some(
         answered
@@ -89,14 +93,9 @@ pub(super) fn operation(session_status: &mut SessionStatus, line: &str) -> Optio
     )
 }
 
-/// The session in which operations run.
-struct Session<'a> {
-    tracker: &'a Tracker,
-}
-
-impl Host for Session<'_> {
+impl Host for Tracker {
     fn signal_status(&mut self, plane: &Plane) -> Value {
-        self.tracker.signals(plane).status()
+        self.signals(plane).status()
     }
 
     fn execute(&mut self, _: &str) -> std::result::Result<Value, Failure> {
@@ -119,10 +118,66 @@ fn apply(file: &Path, home: &Path, console: &Console, tracker: &mut Tracker) -> 
             .hint("it requires approval at a terminal"));
     }
     tracker.confirmed();
-    let (id, applied) = work_orders::apply(home, &payload)?;
-    let text = match applied {
-        Applied::New => format!("{id} was applied\n"),
-        Applied::Already => format!("{id} was already applied with the same payload\n"),
-    };
+    let (id, is_new) = work_orders::apply(home, &payload)?;
+    let text = if is_new { "was applied" } else { "was already applied with the same payload" };
+    let text = format!("{id} {text}\n");
     Ok(Outcome { result: json!({"work_order_id": id}), ..Outcome::of_text(text) })
+}
+
+/// `:undo [RUN]`: the conversation stays as it is, because the ledger is only appended to.
+pub(super) fn undo(state: &mut State<'_>, run: &str) -> Result<Outcome> {
+    let run = run_of(state, run)?;
+    let planned = ask(state.context, "cp-toolloop", &["undo", &run, "--dry-run"])?;
+    let items = |name: &str| planned[name].as_array().map_or(&[][..], Vec::as_slice);
+    let (files, effects) = (items("files"), items("effects"));
+    state.show(&files.iter().map(restored_line).chain(effects.iter().map(effect_text)).collect::<String>())?;
+    let result = json!({"run_id": run, "files": files, "effects": effects});
+    if files.is_empty() {
+        return Ok(Outcome { result, ..Outcome::of_text(format!("{} changed no file\n", escaped(&run))) });
+    }
+    let many = count(files.len(), "file");
+    if !state.console.confirm(&format!("Put back {many}? [y/N] ")) {
+        state.session_status.tracker.denied();
+        let error = Error::new(Code::ConfirmationRequired, "nothing was put back: it requires approval at a terminal");
+        return Err(error.hint(format!("`cp-toolloop undo {run}` does it without a question")));
+    }
+    state.session_status.tracker.confirmed();
+    ask(state.context, "cp-toolloop", &["undo", &run])?;
+    state.ledgers.transcript.note(UNDONE, &json!({"run": run}))?;
+    Ok(Outcome { result, ..Outcome::of_text(format!("{many} put back; the conversation is as it was\n")) })
+}
+
+/// The named run, or the last one of this session whose files were not put back.
+fn run_of(state: &State<'_>, named: &str) -> Result<String> {
+    let last = Digest::of(state.ledgers.journal.directory())?.runs.pop().filter(|_| named.is_empty());
+    let named = Some(named.to_owned()).filter(|named| !named.is_empty());
+    named.or(last).ok_or_else(|| {
+        Error::not_found("no turn of this session used tools").hint("`:tools on` lets the model use them")
+    })
+}
+
+/// A path and what is done with it.
+fn restored_line(file: &Value) -> String {
+    let member = |name: &str| file[name].as_str().unwrap_or_default();
+    let here = std::env::current_dir().unwrap_or_default();
+    let path = Path::new(member("path"));
+    let path = path.strip_prefix(&here).unwrap_or(path).display().to_string();
+    format!("  {} {}\n", member("action"), escaped(&path))
+}
+
+/// A killed command or a tool of a server that `:undo` does not take back.
+fn effect_text(effect: &Value) -> String {
+    let command = escaped(effect["command"].as_str().unwrap_or_default()).replace('\n', " ");
+    format!("{} {command}\n    its changes are not known\n", style().warning("not taken back:"))
+}
+
+/// `:diff [RUN]`
+pub(super) fn diff(state: &mut State<'_>, run: &str) -> Result<Outcome> {
+    let run = run_of(state, run)?;
+    let differences = turn::differences(&run, state.context.handed_on())?;
+    let text = match differences.concat() {
+        none if none.is_empty() => format!("{} changed no file by its file tools\n", escaped(&run)),
+        all => turn::painted(&all, usize::MAX, style()),
+    };
+    Ok(Outcome { text, result: json!({"run_id": run, "changes": differences.len()}), ..Outcome::default() })
 }
