@@ -18,7 +18,7 @@ use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, p
 use crate::decision::{AgentCommand, UNLIMITED, decide_agent};
 use crate::glob::name_matches;
 use crate::hosts::facts::AgentFacts;
-use crate::hosts::{Host, shell};
+use crate::hosts::{Host, shell_file};
 use crate::policy::Policy;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams, terminal_size};
 
@@ -139,7 +139,7 @@ impl Args {
             limit.map_err(|_| Error::usage(format!("--timeout {seconds}: not a valid number of seconds")))
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let script = Some(shell::file(policy.cp_home.root())).filter(|script| script.is_file());
+        let script = Some(shell_file(policy.cp_home.root())).filter(|script| script.is_file());
         Ok(AgentCommand {
             argv,
             path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),

@@ -1,6 +1,5 @@
 //! `cp-exec`: runs one command, or every request on standard input.
 
-mod inside;
 mod once;
 mod requests;
 
@@ -20,7 +19,6 @@ use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
-pub(crate) use self::inside::{replaced_by_line, run as run_inside};
 use self::requests::Requests;
 use crate::decision;
 use crate::decision::confirm;
@@ -267,7 +265,7 @@ pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -
 
 /// Exits with the status of the command, as a chain loader does. Standard error has the reason if the command could not end by
 /// itself.
-fn exit_with_status(outcome: &Result<FinishedRun>, context: &mut Context) {
+pub(super) fn exit_with_status(outcome: &Result<FinishedRun>, context: &mut Context) {
     let (failure, is_ended) = match outcome {
         Ok(done) => (done.failure.as_ref(), done.is_ended),
         Err(error) => (Some(error), true),
@@ -375,7 +373,7 @@ fn command_of(policy: &Policy, args: &Args) -> Result<Command> {
     command.check().map(|()| command)
 }
 
-fn variables(args: &Args) -> Result<Vec<(String, String)>> {
+pub(super) fn variables(args: &Args) -> Result<Vec<(String, String)>> {
     let pairs = args.env.iter().map(|pair| {
         let Some((name, value)) = pair.split_once('=') else {
             return Err(Error::usage(format!("--env {pair}: there is no `=`")).hint("write --env NAME=VALUE"));
