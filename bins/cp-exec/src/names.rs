@@ -35,34 +35,24 @@ const fn in_packages() -> bool {
 /// The name of the directory of a repository.
 pub(crate) const REPOSITORY: &str = ".git";
 
-struct Name {
-    components: Vec<String>,
-    in_packages: bool,
-}
-
+/// The table, with its names by their components.
 struct Names {
-    all: Vec<Name>,
-    /// The names that begin with a plain component, and those that begin with a pattern.
-    plain: HashMap<String, Vec<usize>>,
-    patterns: Vec<usize>,
     packages: Vec<String>,
     repository: Vec<String>,
+    /// The components of each name, and if it counts in packages.
+    all: Vec<(Vec<String>, bool)>,
+    /// The names that begin with a component, and with a pattern, which is under the empty text.
+    beginning: HashMap<String, Vec<usize>>,
 }
 
 static NAMES: LazyLock<Names> = LazyLock::new(|| {
     let Table { packages, repository, reader } = crate::data::parsed(include_str!("names.toml"));
-    let mut names = Names { all: Vec::new(), plain: HashMap::new(), patterns: Vec::new(), packages, repository };
-    for Reader { names: of_reader, in_packages } in reader {
-        for name in of_reader {
-            let components: Vec<String> = name.split('/').map(str::to_owned).collect();
-            let beginning = if components[0].contains('*') {
-                &mut names.patterns
-            } else {
-                names.plain.entry(components[0].clone()).or_default()
-            };
-            beginning.push(names.all.len());
-            names.all.push(Name { components, in_packages });
-        }
+    let mut names = Names { packages, repository, all: Vec::new(), beginning: HashMap::new() };
+    for (name, in_packages) in reader.iter().flat_map(|one| one.names.iter().map(|name| (name, one.in_packages))) {
+        let components: Vec<String> = name.split('/').map(str::to_owned).collect();
+        let first = if components[0].contains('*') { String::new() } else { components[0].clone() };
+        names.beginning.entry(first).or_default().push(names.all.len());
+        names.all.push((components, in_packages));
     }
     names
 });
@@ -100,11 +90,11 @@ impl MatchState {
 
     /// The state of the search in an entry of this directory; `None` if its name is guarded.
     pub(crate) fn below(&self, name: &[u8]) -> Option<Self> {
-        let plain = std::str::from_utf8(name).ok().and_then(|name| NAMES.plain.get(name)).into_iter().flatten();
-        let begun = plain.chain(&NAMES.patterns).filter(|_| !self.only_partial).map(|at| (*at, 0));
+        let begun = std::str::from_utf8(name).into_iter().chain([""]).filter_map(|name| NAMES.beginning.get(name));
+        let begun = begun.flatten().filter(|_| !self.only_partial).map(|at| (*at, 0));
         let mut partial = Vec::new();
         for (at, matched) in begun.chain(self.partial.iter().copied()) {
-            let Name { components, in_packages } = &NAMES.all[at];
+            let (components, in_packages) = &NAMES.all[at];
             if !name_matches(&components[matched], name) {
                 continue;
             }
@@ -143,7 +133,7 @@ pub(crate) fn is_guarded_by_link(root: &Path, path: &Path) -> bool {
 
 /// True if a link in a directory gives a name of the table to a path.
 fn has_link_to(directory: &Path, at: usize, path: &Path) -> bool {
-    let components = &NAMES.all[at].components;
+    let components = &NAMES.all[at].0;
     let mut entry = directory.to_owned();
     let link = components.iter().position(|component| {
         entry.push(component);

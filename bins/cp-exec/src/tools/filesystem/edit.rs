@@ -1,9 +1,9 @@
 //! `filesystem.edit_file`: a replacement or a patch becomes changes of files. All of them are placed and
 //! checked before the first is applied. Also `filesystem.write_file` and `remove_file`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::files::{After, Pending, Present};
+use crate::files::{After, Pending};
 use cp_common::program::approval;
 use cp_common::program::grant::inspect;
 use cp_common::wire;
@@ -25,7 +25,7 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let Engine { policy, journal, .. } = &mut *engine;
     let mut drafts = Drafts { policy, journal, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
     drafts.apply(edit)?;
-    let (pending, lines): (Vec<Pending>, Vec<Vec<usize>>) = drafts.finish()?;
+    let (pending, lines) = drafts.finish()?;
     let (mut files, receipt) = change(engine, "filesystem.edit_file", &pending, None)?;
     let count = |lines: &Vec<usize>| lines.len().max(1);
     for (file, lines) in files.iter_mut().zip(&lines) {
@@ -48,15 +48,9 @@ struct Drafts<'a> {
     files: Vec<Draft>,
 }
 
-/// A file of an edit.
+/// A file of an edit, with the line of each change.
 struct Draft {
-    path: PathBuf,
-    before: Option<Present>,
-    /// The new content; `None` if the file does not exist afterwards.
-    now: Option<Vec<u8>>,
-    /// The new permissions, if they are not those of the file before.
-    permissions: Option<u32>,
-    /// The line of each change.
+    pending: Pending,
     lines: Vec<usize>,
 }
 
@@ -96,17 +90,17 @@ impl Drafts<'_> {
             };
             match action {
                 Action::Create { content } => self.create(&asked, content)?,
-                Action::Remove => self.existing(&asked)?.now = None,
+                Action::Remove => self.existing(&asked)?.pending.after = None,
                 Action::Update { hunks, moved_to } => {
                     if !hunks.is_empty() {
                         self.edit(&asked, |file| patched(file, hunks))?;
                     }
                     let Some(to) = moved_to else { continue };
                     let draft = self.existing(&asked)?;
-                    let own = draft.before.as_ref().map(|file| file.permissions & 0o777);
-                    let moved = (draft.now.take(), draft.permissions.or(own));
-                    let target = self.absent(&below(to))?;
-                    (target.now, target.permissions) = moved;
+                    let own = draft.pending.before.as_ref().map(|file| file.permissions & 0o777);
+                    let moved = draft.pending.after.take();
+                    let moved = moved.map(|after| After { permissions: after.permissions.or(own), ..after });
+                    self.absent(&below(to))?.pending.after = moved;
                 }
             }
         }
@@ -115,35 +109,37 @@ impl Drafts<'_> {
 
     fn create(&mut self, path: &str, content: &str) -> Result<()> {
         let draft = self.absent(path)?;
-        draft.now = Some(content.as_bytes().to_vec());
+        draft.pending.after = Some(After::new(content.as_bytes().to_vec(), None));
         draft.lines.push(1);
         Ok(())
     }
 
     fn edit(&mut self, path: &str, edit: impl FnOnce(&[u8]) -> Result<Edited>) -> Result<()> {
-        let draft = self.existing(path)?;
-        let edited = edit(draft.now.as_deref().unwrap_or_default())
-            .map_err(|error| error.in_file(&draft.path).with("path", draft.path.display().to_string()))?;
-        draft.now = Some(edited.bytes);
-        draft.lines.extend(edited.lines);
+        let Draft { pending: Pending { path, after, .. }, lines } = self.existing(path)?;
+        let Some(now) = after else { return Err(file_not_found(path)) };
+        let edited =
+            edit(&now.bytes).map_err(|error| error.in_file(&*path).with("path", path.display().to_string()))?;
+        *now = After::new(edited.bytes, now.permissions);
+        lines.extend(edited.lines);
         Ok(())
     }
 
     /// The draft of a file that must exist.
     fn existing(&mut self, path: &str) -> Result<&mut Draft> {
         let draft = self.draft(path)?;
-        if draft.now.is_some() { Ok(draft) } else { Err(file_not_found(&draft.path)) }
+        if draft.pending.after.is_some() { Ok(draft) } else { Err(file_not_found(&draft.pending.path)) }
     }
 
     /// The draft of a file that must not exist, or be empty.
     fn absent(&mut self, path: &str) -> Result<&mut Draft> {
         let draft = self.draft(path)?;
-        if draft.now.as_ref().is_none_or(Vec::is_empty) { Ok(draft) } else { Err(exists(&draft.path)) }
+        let is_absent = draft.pending.after.as_ref().is_none_or(|after| after.bytes.is_empty());
+        if is_absent { Ok(draft) } else { Err(exists(&draft.pending.path)) }
     }
 
     fn draft(&mut self, path: &str) -> Result<&mut Draft> {
         let path = writable_path(self.policy, path)?;
-        if let Some(at) = self.files.iter().position(|draft| draft.path == path) {
+        if let Some(at) = self.files.iter().position(|draft| draft.pending.path == path) {
             return Ok(&mut self.files[at]);
         }
         let before = present(&path)?;
@@ -152,28 +148,22 @@ impl Drafts<'_> {
             // unchanged.
             unchanged((self.policy, self.journal), &path, before, self.expected)?;
         }
-        let now = before.as_ref().map(|before| before.bytes.clone());
-        self.files.push(Draft { path, before, now, permissions: None, lines: Vec::new() });
+        let after = before.as_ref().map(|before| After::new(before.bytes.clone(), None));
+        self.files.push(Draft { pending: Pending { path, before, after }, lines: Vec::new() });
         let last = self.files.len() - 1;
         Ok(&mut self.files[last])
     }
 
     /// The changes to make, and the lines of each. Removals come last.
-    fn finish(self) -> Result<(Vec<Pending>, Vec<Vec<usize>>)> {
-        let mut changes = Vec::new();
-        for Draft { path, before, now, permissions, lines } in self.files {
-            if before.as_ref().map(|before| &before.bytes) != now.as_ref() {
-                let after = now.map(|bytes| After::new(bytes, permissions));
-                changes.push((Pending { path, before, after }, lines));
-            }
-        }
-        if changes.is_empty() {
+    fn finish(mut self) -> Result<(Vec<Pending>, Vec<Vec<usize>>)> {
+        self.files.retain(|draft| draft.pending.is_change());
+        if self.files.is_empty() {
             return Err(Error::validation("the edit changes nothing")
                 .with("rule", "patch")
                 .hint("the file may have the new text already: read it"));
         }
-        changes.sort_by_key(|(pending, _)| pending.after.is_none());
-        Ok(changes.into_iter().unzip())
+        self.files.sort_by_key(|draft| draft.pending.after.is_none());
+        Ok(self.files.into_iter().map(|Draft { pending, lines }| (pending, lines)).unzip())
     }
 }
 

@@ -134,10 +134,6 @@ impl Args {
         let named = named.collect::<std::result::Result<Vec<_>, _>>();
         let mut domains = named.map_err(|why| Error::usage(format!("--allow-host: {why}")))?;
         domains.extend(facts.into_iter().flat_map(|facts| facts.domains.iter().cloned()));
-        let limit = |seconds| {
-            let limit = Duration::try_from_secs_f64(seconds);
-            limit.map_err(|_| Error::usage(format!("--timeout {seconds}: not a valid number of seconds")))
-        };
         let path = std::env::var_os("PATH").unwrap_or_default();
         let script = Some(shell_file(policy.cp_home.root())).filter(|script| script.is_file());
         Ok(AgentCommand {
@@ -149,7 +145,7 @@ impl Args {
             // A login needs the loopback interface of this machine, to which the browser returns.
             network: if self.login { Network::Host } else { policy.exec().network.with(&domains) },
             terminal,
-            timeout: self.timeout.map_or(Ok(UNLIMITED), limit)?,
+            timeout: self.timeout.map_or(UNLIMITED, Duration::from_secs_f64),
         })
     }
 

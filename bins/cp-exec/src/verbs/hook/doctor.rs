@@ -7,7 +7,7 @@ use std::time::Duration;
 use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, on_path};
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
-use cp_common::{Code, Context, Error, Result, signals};
+use cp_common::{Code, Context, Error, Result};
 
 use crate::hosts::{self, Command, Host, add_hook, is_shell_written, lines_in, own};
 use crate::policy;
@@ -141,17 +141,9 @@ fn routes(host: Host, program: &Path, here: &Path, context: &Context) -> Result<
     let words = words.into_iter().chain([&own, &home, SUPERVISOR].map(OsStr::new));
     let options = ChildOptions { after_input: Duration::ZERO, stderr: Stderr::Kept, ..ChildOptions::DEFAULT };
     let mut child = Child::start("hook-canary", &cmd(python, words).dir(here), options)?;
-    child.close_input();
-    let mut checks = Vec::new();
-    loop {
-        signals::check()?;
-        if !child.wait_line(Duration::from_millis(200))? {
-            continue;
-        }
-        let Some(line) = child.next_line()? else { break };
-        let check = serde_json::from_slice(line);
-        checks.push(check.map_err(|e| Error::new(Code::Unknown, format!("hook-canary: {e}")))?);
-    }
+    let said = child.output(None, &mut |_| Ok(()))?.map(|(_, said)| said).unwrap_or_default();
+    let checks: std::result::Result<Vec<Check>, _> = serde_json::Deserializer::from_slice(&said).into_iter().collect();
+    let checks = checks.map_err(|e| Error::new(Code::Unknown, format!("hook-canary: {e}")))?;
     if checks.is_empty() { Err(child.gone()) } else { Ok(checks) }
 }
 
