@@ -39,14 +39,9 @@ fn agent_without_terminal_has_live_streams_and_its_own_status() {
         let intents = exec.entries("exec.intent");
         assert_eq!(intents.len(), 2);
         assert_eq!(intents[0]["data"]["tool"], "agent");
+        let (answer, status) = exec.ask(&["agent", "--json", "--", "sh", "-c", "echo out"]);
+        assert_eq!((status, &answer["data"]["stdout"]), (0, &"out\n".into()), "{answer}");
     }
-}
-
-#[test]
-fn agent_in_json_is_one_result() {
-    let exec = Exec::new(Who::Me);
-    let (answer, status) = exec.ask(&["agent", "--json", "--", "sh", "-c", "echo out"]);
-    assert_eq!((status, &answer["data"]["stdout"]), (0, &"out\n".into()), "{answer}");
 }
 
 #[test]

@@ -87,10 +87,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         cwd: Some(cwd.display().to_string()),
         timeout: decision.and_then(|decision| decision.timeout).map(|milliseconds| milliseconds / 1000.0),
         shell_text,
+        hosted: engine.policy.actor.host.as_ref().map(HostCall::word),
         stdin: wrapped.is_none().then(|| "-".to_owned()),
         ..run::Args::default()
     };
-    run::run_hosted(&mut engine, line, context)?;
+    run::run_hosted(&mut engine, &line, context)?;
     if let Some((wrapped, name)) = wrapped.as_ref().zip(name) {
         // Without the file, the host keeps its working directory.
         drop(pass_cwd_on(&engine.policy, name, &wrapped.cwd_file));
