@@ -32,6 +32,9 @@ mod serde_paths;
 mod tools;
 mod verbs;
 
+use cp_common::program::{Credentials, Program};
+use cp_common::{Context, Result};
+
 /// Data that is part of this program: texts in TOML, which the tests parse.
 mod data {
     /// Parses such a text.
@@ -39,9 +42,6 @@ mod data {
         toml::from_str(text).unwrap_or_else(|error| unreachable!("data of this program: {error}"))
     }
 }
-
-use cp_common::program::{Credentials, Program};
-use cp_common::{Context, Result};
 
 /// Run a command under policy, sandboxed, on the record
 #[derive(clap::Parser)]

@@ -104,6 +104,7 @@ pub(crate) const INIT: VerbDoc = VerbDoc {
 
 /// The starter policy without the programs of this machine.
 const STARTER: &str = include_str!("starter.toml");
+
 #[derive(clap::Args)]
 pub(crate) struct InitArgs {
     /// A project directory; the programs and paths that its files indicate are allowed too
