@@ -82,6 +82,17 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// The hashes of the content before and after.
+    pub(crate) fn hashes(&self) -> [Option<Hash>; 2] {
+        [self.before.as_ref().map(|before| before.hash), self.after.as_ref().map(|after| after.hash)]
+    }
+
+    /// True if the content changes.
+    pub(crate) fn is_change(&self) -> bool {
+        let [before, after] = self.hashes();
+        before != after
+    }
+
     /// Applies the change. The path was resolved before, so a link in it now was added in the meantime.
     pub(crate) fn carry_out(&self) -> Result<()> {
         let failed = |e: io::Error| match e.kind() {

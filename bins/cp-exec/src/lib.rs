@@ -10,7 +10,6 @@
 //! use `data`, `digest` and `glob`.
 
 mod changes;
-mod data;
 mod decision;
 mod digest;
 mod exec_result;
@@ -29,14 +28,20 @@ mod request;
 mod rules;
 mod run;
 pub mod sandbox;
-#[cfg(test)]
-mod schemas;
 mod serde_paths;
 mod tools;
 mod verbs;
 
 use cp_common::program::{Credentials, Program};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Context, Result};
+
+/// Data that is part of this program: texts in TOML, which the tests parse.
+mod data {
+    /// Parses such a text.
+    pub(crate) fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> T {
+        toml::from_str(text).unwrap_or_else(|error| unreachable!("data of this program: {error}"))
+    }
+}
 
 /// Run a command under policy, sandboxed, on the record
 #[derive(clap::Parser)]
@@ -68,11 +73,11 @@ pub static PROGRAM: Program = Program {
         verbs::agent::DOC,
         verbs::check::DOC,
         verbs::policy::SHOW,
-        verbs::policy::init::DOC,
+        verbs::policy::INIT,
         verbs::allow::DOC,
         verbs::approve::DOC,
         verbs::undo::DOC,
-        verbs::hook::answer::DOC,
+        verbs::hook::DOC,
         verbs::hook::install::INSTALL,
         verbs::hook::doctor::DOC,
         verbs::hook::install::REMOVE,
@@ -115,9 +120,9 @@ pub static PROGRAM: Program = Program {
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     if sandbox::is_inside() {
         return match cli.verb {
-            None => verbs::run::run_inside(&cli.args, context),
-            Some(Verb::Hook(args)) => verbs::hook::run_inside(&args, context),
-            Some(_) => Err(sandbox_refusal()),
+            None => verbs::inside::command(&cli.args, context),
+            Some(Verb::Hook(args)) => verbs::inside::hook(&args, context),
+            Some(_) => Err(verbs::inside::refusal()),
         };
     }
     match cli.verb {
@@ -132,9 +137,22 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     }
 }
 
-/// The refusal of all but commands and hooks.
-pub(crate) fn sandbox_refusal() -> Error {
-    Error::new(Code::Forbidden, "inside a cp-exec sandbox cp-exec executes a command, and nothing else")
-        .with("rule", "inside")
-        .hint("run the command itself; run other verbs outside of the sandbox")
+#[cfg(test)]
+mod schemas {
+    use cp_testkit::{of_record, same_or_update};
+    use schemars::schema_for;
+
+    #[test]
+    fn schemas_are_those_of_the_types() {
+        let here = env!("CARGO_MANIFEST_DIR");
+        same_or_update(here, "exec_result", &of_record(schema_for!(crate::exec_result::ExecResult)));
+        same_or_update(here, "item", &of_record(schema_for!(crate::tools::Item)));
+        same_or_update(here, "decision", &of_record(schema_for!(crate::verbs::check::Answer)));
+        same_or_update(here, "approvals", &schema_for!(crate::verbs::approve::Approvals));
+        same_or_update(here, "hook_changed", &schema_for!(crate::verbs::hook::install::Changed));
+        same_or_update(here, "hook_answer", &schema_for!(crate::verbs::hook::Answer));
+        same_or_update(here, "policy", &schema_for!(crate::verbs::policy::Shown));
+        same_or_update(here, "policy_changed", &schema_for!(crate::verbs::policy::additions::Extended));
+        same_or_update(here, "run_undone", &schema_for!(crate::verbs::undo::Undone));
+    }
 }

@@ -39,14 +39,9 @@ fn agent_without_terminal_has_live_streams_and_its_own_status() {
         let intents = exec.entries("exec.intent");
         assert_eq!(intents.len(), 2);
         assert_eq!(intents[0]["data"]["tool"], "agent");
+        let (answer, status) = exec.ask(&["agent", "--json", "--", "sh", "-c", "echo out"]);
+        assert_eq!((status, &answer["data"]["stdout"]), (0, &"out\n".into()), "{answer}");
     }
-}
-
-#[test]
-fn agent_in_json_is_one_result() {
-    let exec = Exec::new(Who::Me);
-    let (answer, status) = exec.ask(&["agent", "--json", "--", "sh", "-c", "echo out"]);
-    assert_eq!((status, &answer["data"]["stdout"]), (0, &"out\n".into()), "{answer}");
 }
 
 #[test]
@@ -387,7 +382,7 @@ fn provider_is_copied_with_its_definition_or_not_at_all() {
         ran.stdout.contains("model_provider = \"corp\"") && ran.stdout.contains("env_key = \"CORP_KEY\""),
         "{ran:?}"
     );
-    assert!(ran.stderr.contains("it needs --env CORP_KEY --allow-host llm.corp"), "{ran:?}");
+    assert!(!ran.stderr.contains("was not copied"), "{ran:?}");
     for secret in ["experimental_bearer_token = \"s3cret\"", "http_headers = { key = \"s3cret\" }"] {
         let ran = codex(&format!("model = \"m\"\n{whole}{secret}\n"));
         assert!(ran.stdout.contains("model = \"m\"") && !ran.stdout.contains("corp"), "{ran:?}");

@@ -98,7 +98,7 @@ fn repository_parts_that_name_programs_are_read_only() {
 
 /// Every guarded name of the table, with a plain word for each `*`.
 fn guarded_names() -> Vec<String> {
-    let table: toml::Table = toml::from_str(include_str!("../src/names/names.toml")).unwrap();
+    let table: toml::Table = toml::from_str(include_str!("../src/names.toml")).unwrap();
     let readers = table["reader"].as_array().unwrap().iter();
     let names = readers.flat_map(|reader| reader["names"].as_array().unwrap());
     names.map(|name| name.as_str().unwrap().replace('*', "x")).collect()

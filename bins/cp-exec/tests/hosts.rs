@@ -66,7 +66,7 @@ fn hook_install_keeps_link_mode_and_other_settings() {
 fn nothing_of_hook_is_committed() {
     for who in everyone() {
         for (host, file) in [("claude", ".claude/settings.local.json"), ("codex", ".codex/hooks.json")] {
-            for (directory, list) in [("", Some("*.log")), ("a [b]/c", None), ("linked", Some("# mine\n"))] {
+            for (directory, list) in [("", Some("*.log\n")), ("a [b]/c", None), ("linked", Some("# mine\n"))] {
                 let exec = Exec::new(who);
                 let sh = |line: &str| exec.outside(line).run().success().stdout;
                 sh(
@@ -124,8 +124,6 @@ fn hook_install_in_invalid_file_changes_nothing() {
         let details = &answer["error"]["details"];
         assert_eq!((status, &details["rule"], &details["line"]), (6, &json!("format"), &json!(2)), "{answer}");
     }
-    let (answer, _) = exec.ask(&["hook", "install", "codex", "--dry-run"]);
-    assert!(answer["error"]["details"]["paste"]["hooks"]["PreToolUse"].is_array(), "{answer}");
     assert_eq!(fs::read(&file).unwrap(), before);
 
     let file = exec.user.write(".claude/settings.json", "{}");

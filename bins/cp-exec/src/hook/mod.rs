@@ -1,20 +1,18 @@
 //! Hooks of other agents: decodes their JSON events, and encodes answers for them. This module decides nothing and
 //! has no side effects.
 
+mod lines;
 #[cfg(test)]
 mod tests;
 mod tools;
-mod words;
-mod wrapped;
 
 use std::path::PathBuf;
 
-use cp_common::{Error, Result, json};
-use serde_json::{Map, Value};
+use cp_common::{Error, Result, json::check};
+use serde_json::{Map, Value, json};
 
+pub(crate) use self::lines::{Line, Rewriter, WrappedLine, original_of};
 pub(crate) use self::tools::{ToolEffect, command, effect_of};
-pub(crate) use self::words::{Line, Rewriter, Verdict, original_of, response};
-pub(crate) use self::wrapped::WrappedLine;
 use crate::hosts::Host;
 
 /// An event of a host.
@@ -99,7 +97,7 @@ type Members = Map<String, Value>;
 /// the host that the command line names; it decides if the members fit several hosts.
 pub(crate) fn decode(bytes: &[u8], asked: Host) -> Result<Event> {
     let unclear = |why: String| Error::validation(format!("the host's question cannot be read: {why}"));
-    json::check(bytes).map_err(|fault| unclear(fault.to_string()))?;
+    check(bytes).map_err(|fault| unclear(fault.to_string()))?;
     let members: Members = serde_json::from_slice(bytes).map_err(|e| unclear(e.to_string()))?;
     decoded(&members, asked).ok_or_else(|| unclear("no host that is known writes it so".to_owned()))
 }
@@ -139,4 +137,37 @@ fn decoded(members: &Members, asked: Host) -> Option<Event> {
 
 fn text(members: &Members, name: &str) -> Option<String> {
     members.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// The decision about a tool call.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    /// The host applies its own rules.
+    Pass,
+    /// The tool runs with this input.
+    Rewrite(Map<String, Value>),
+    /// The tool runs with this input if the user agrees.
+    Ask(Map<String, Value>, String),
+    /// The tool does not run.
+    Deny(String),
+}
+
+/// The name of the decision on the ledger, and the line that the host reads from standard output; empty if it expects
+/// none. For a denial the exit status is also 2, with a message on standard error, which all hosts accept as a denial.
+pub(crate) fn response(verdict: &Verdict) -> (&'static str, String) {
+    let (name, decision, why, input) = match verdict {
+        Verdict::Pass => return ("pass", String::new()),
+        Verdict::Rewrite(input) => ("rewrite", "allow", "cp-exec runs it in its sandbox", Some(input)),
+        Verdict::Ask(input, why) => ("ask", "ask", why.as_str(), Some(input)),
+        Verdict::Deny(why) => ("deny", "deny", why.as_str(), None),
+    };
+    let mut words = json!({
+        "hookEventName": "PreToolUse",
+        "permissionDecision": decision,
+        "permissionDecisionReason": why,
+    });
+    if let Some(input) = input {
+        words["updatedInput"] = Value::Object(input.clone());
+    }
+    (name, format!("{}\n", json!({ "hookSpecificOutput": words })))
 }

@@ -8,7 +8,7 @@ use cp_common::{Error, Result};
 use serde_json::{Map, Value};
 
 use super::Tool;
-use super::words::Line;
+use super::lines::Line;
 use crate::hosts::facts::{Does, ToolRow};
 use crate::policy::Access;
 use crate::refusal::refuse;

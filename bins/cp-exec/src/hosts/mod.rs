@@ -1,7 +1,6 @@
 //! The agents of other makers, each with a table of [`facts`], and the entries of our hook in their configuration.
 
 pub(crate) mod facts;
-pub(crate) mod shell;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +16,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use self::facts::Facts;
-use self::shell::SHELL_PREFIX;
 
 /// The time limit that the host applies to the hook, in seconds. It is several times our own limit.
 const LIMIT: u64 = 30;
@@ -141,7 +139,7 @@ impl Command<'_> {
         let lists = hook.events.iter().map(|event| (event.clone(), groups.clone()));
         let mut all = json!({ "hooks": lists.collect::<Map<_, _>>() });
         if self.host == Host::Claude && !self.is_inside {
-            all["env"] = json!({ SHELL_PREFIX: shell::file(Path::new(self.home)) });
+            all["env"] = json!({ SHELL_PREFIX: shell_file(Path::new(self.home)) });
         }
         all
     }
@@ -247,7 +245,7 @@ fn contains(value: &Value, part: &Value) -> bool {
 /// True for our handler, a group of our handlers, and our program of [`SHELL_PREFIX`].
 fn is_ours(host: Host, name: &str, value: &Value) -> bool {
     let group = value["hooks"].as_array().filter(|handlers| !handlers.is_empty());
-    let is_prefix = host == Host::Claude && name == SHELL_PREFIX && value.as_str().is_some_and(shell::is_ours);
+    let is_prefix = host == Host::Claude && name == SHELL_PREFIX && value.as_str().is_some_and(is_shell_file);
     is_prefix || is_handler(host, value) || group.is_some_and(|all| all.iter().all(|one| is_handler(host, one)))
 }
 
@@ -256,4 +254,59 @@ fn is_handler(host: Host, value: &Value) -> bool {
     let before = value["command"].as_str().and_then(|line| line.split_once(&format!(" hook {}", host.name())));
     let words = before.and_then(|(before, _)| words::split(before).ok());
     words.is_some_and(|words| words.argv.first().is_some_and(|program| Path::new(program).ends_with("cp-exec")))
+}
+
+/// The environment variable with the program that Claude Code puts before each command line of tools, skills, hooks and
+/// servers: a script that runs `cp-exec hook shell`. It is one file without arguments, because Claude Code starts servers
+/// with it directly.
+pub(crate) const SHELL_PREFIX: &str = "CLAUDE_CODE_SHELL_PREFIX";
+
+/// The file of the program below a home. Commands inside of an agent use it as well, so it is not in a hidden
+/// directory.
+const FILE: &str = "bin/claude-shell";
+
+/// The file of the program in a home.
+pub(crate) fn shell_file(home: &Path) -> PathBuf {
+    home.join(FILE)
+}
+
+/// True for the program of any home.
+fn is_shell_file(value: &str) -> bool {
+    Path::new(value).ends_with(FILE)
+}
+
+/// The text of the program.
+pub(crate) fn shell_text(command: &Command<'_>) -> String {
+    let name = command.host.name();
+    let words = [command.program, "--home", command.home, "--format", "raw", "hook", "shell", name, "--"].map(quoted);
+    format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "))
+}
+
+/// True if the program is in its file, unchanged.
+pub(crate) fn is_shell_written(command: &Command<'_>) -> bool {
+    std::fs::read_to_string(shell_file(Path::new(command.home))).is_ok_and(|now| now == shell_text(command))
+}
+
+/// The program that runs the command lines of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostShell {
+    /// Our program, which runs them in the sandbox.
+    Sandboxed,
+    /// Another program, which for example the settings of a project name.
+    Foreign,
+    /// The shell of the host.
+    Default,
+}
+
+impl HostShell {
+    /// The program that Claude Code uses, according to the environment of this process.
+    pub(crate) fn of(command: &Command<'_>) -> Self {
+        match std::env::var_os(SHELL_PREFIX).filter(|_| command.host == Host::Claude) {
+            Some(prefix) if prefix == shell_file(Path::new(command.home)) && is_shell_written(command) => {
+                Self::Sandboxed
+            }
+            Some(_) => Self::Foreign,
+            None => Self::Default,
+        }
+    }
 }

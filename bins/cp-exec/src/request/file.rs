@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "operation", content = "arguments", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "operation", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum FileOperation {
     ReadFile(ReadFile),
     ListDirectory(ListDirectory),

@@ -110,7 +110,7 @@ pub(crate) struct ToolCall {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(tag = "operation", content = "arguments", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "operation", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum SystemOperation {
     GetInfo {},
     GetStatus {},
@@ -138,8 +138,6 @@ struct Shell {
     confirm: Option<String>,
 }
 
-const FILE_OPERATIONS: [&str; 5] = ["read_file", "list_directory", "write_file", "edit_file", "remove_file"];
-const SYSTEM_OPERATIONS: [&str; 2] = ["get_info", "get_status"];
 const OPERATIONS: &str = "shell and bash: execute_command; filesystem: read_file, list_directory, write_file, \
      edit_file, remove_file; system: get_info, get_status; a tool of --tools: call, describe";
 
@@ -205,50 +203,35 @@ fn without_values<S: Serializer>(request: &RawValue, out: S) -> std::result::Res
 
 /// Parses the arguments of an operation of a tool.
 fn of(tool: &str, operation: Option<&str>, arguments: &str, home: &str) -> Result<Request> {
-    Ok(match tool {
-        "shell" | "bash" => {
-            known(tool, operation.or(Some("execute_command")), &["execute_command"])?;
-            Request::Command(command(tool, arguments, home)?)
-        }
-        "filesystem" => Request::File(of_operation(tool, operation, arguments, &FILE_OPERATIONS)?),
-        "system" => Request::System(of_operation(tool, operation, arguments, &SYSTEM_OPERATIONS)?),
-        name => {
-            let describe = known(tool, operation.or(Some("call")), &["call", "describe"])? == "describe";
+    Ok(match (tool, operation) {
+        ("filesystem", _) => Request::File(of_operation(operation, arguments)?),
+        ("system", _) => Request::System(of_operation(operation, arguments)?),
+        ("shell" | "bash", None | Some("execute_command")) => Request::Command(command(tool, arguments, home)?),
+        (name, None | Some("call" | "describe")) if !matches!(name, "shell" | "bash") => {
             let (name, arguments) = (name.to_owned(), read(arguments, "arguments")?);
-            Request::Tool(ToolCall { name, describe, arguments, timeout: None })
+            Request::Tool(ToolCall { name, describe: operation == Some("describe"), arguments, timeout: None })
+        }
+        (_, other) => {
+            let message = format!("the tool `{tool}` has no operation `{}`", other.unwrap_or_default());
+            return Err(Error::validation(message).with("rule", "operation").hint(OPERATIONS));
         }
     })
 }
 
 /// Parses an operation. If it has no name of its own, its arguments have it, as the input of a tool call does.
-fn of_operation<T: DeserializeOwned>(
-    tool: &str,
-    operation: Option<&str>,
-    arguments: &str,
-    operations: &[&str],
-) -> Result<T> {
-    if operation.is_some() {
-        let operation = known(tool, operation, operations)?;
-        return read(&format!(r#"{{"operation":"{operation}","arguments":{arguments}}}"#), "arguments");
-    }
-    let mut members: Map<String, Value> = read(arguments, "input")?;
+fn of_operation<T: DeserializeOwned>(operation: Option<&str>, arguments: &str) -> Result<T> {
+    let mut members: Map<String, Value> = read(arguments, "arguments")?;
     let named = members.remove("operation");
-    let operation = known(tool, named.as_ref().and_then(Value::as_str), operations)?;
-    let arguments = match members.remove("arguments") {
-        Some(nested) if members.is_empty() => nested,
-        Some(_) => return Err(Error::validation("`arguments` cannot be combined with other members")),
-        None => members.into(),
+    if operation.is_none() && members.len() == 1 && members.contains_key("arguments") {
+        members = read(&members["arguments"].to_string(), "arguments")?;
+    }
+    let Some(operation) = operation.map(Value::from).xor(named) else {
+        return Err(refused("name one operation").hint(OPERATIONS));
     };
-    of_operation(tool, Some(operation), &arguments.to_string(), operations)
-}
-
-/// Checks that the tool has the operation.
-fn known<'a>(tool: &str, operation: Option<&'a str>, operations: &[&str]) -> Result<&'a str> {
-    operation.filter(|operation| operations.contains(operation)).ok_or_else(|| {
-        let named = operation.map(|operation| format!(" `{operation}`")).unwrap_or_default();
-        let error = Error::validation(format!("the tool `{tool}` has no operation{named}"));
-        error.with("rule", "operation").hint(OPERATIONS)
-    })
+    if members.insert("operation".to_owned(), operation).is_some() {
+        return Err(refused("name the operation once"));
+    }
+    read(&Value::Object(members).to_string(), "arguments").map_err(|error| error.hint(OPERATIONS))
 }
 
 /// Parses a command of the tool `shell`, or a line for a shell of the tool `bash`.

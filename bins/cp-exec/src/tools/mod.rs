@@ -3,8 +3,6 @@
 pub(crate) mod executable;
 pub(crate) mod filesystem;
 
-use std::collections::BTreeMap;
-
 use cp_common::Result;
 use cp_common::wire::{Block, Receipt, Reply};
 use serde::Serialize;
@@ -78,17 +76,13 @@ fn info(policy: &Policy) -> serde_json::Value {
     let word = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
     let uid = rustix::process::getuid().as_raw();
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let distribution: BTreeMap<&str, &str> = release
-        .lines()
-        .filter_map(|line| line.split_once('='))
-        .map(|(key, value)| (key, value.trim_matches('"')))
-        .collect();
+    let distribution = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     json!({
         "os": word(name.sysname()).to_lowercase(),
         "kernel": word(name.release()),
         "architecture": word(name.machine()),
         "hostname": word(name.nodename()),
-        "distribution": distribution.get("PRETTY_NAME"),
+        "distribution": distribution.map(|name| name.trim_matches('"')),
         "processors": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         "user": name_of(uid),
         "uid": uid,

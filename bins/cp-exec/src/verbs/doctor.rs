@@ -50,11 +50,11 @@ pub(super) fn policy_check(context: &Context) -> Check {
             "no policy file, so no command is allowed",
             "`cp-exec policy init` writes a starter policy",
         ),
-        Ok(loaded) if loaded.settings.exec.allowed_commands.is_empty() => {
-            Check::not_fine("policy", Status::Warn, "it allows no commands", "add names to allowed_commands")
-        }
-        Ok(loaded) if loaded.settings.exec.allows_all() => Check::pass("policy", "allows every program of its path"),
-        Ok(loaded) => Check::pass("policy", format!("allows {} commands", loaded.settings.exec.allowed_commands.len())),
+        Ok(Loaded { settings, .. }) => match settings.exec.allowed_commands.len() {
+            0 => Check::not_fine("policy", Status::Warn, "it allows no commands", "add names to allowed_commands"),
+            _ if settings.exec.allows_all() => Check::pass("policy", "allows every program of its path"),
+            count => Check::pass("policy", format!("allows {count} commands")),
+        },
     }
 }
 
@@ -125,16 +125,12 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
 
 /// Warns if the user who requests approvals can read the key that signs them, so that approvals are advisory.
 fn approvals(context: &Context) -> Check {
-    let owner =
-        policy::load(&context.home.policy_file()).is_ok_and(|loaded| loaded.settings.exec.confirm == Confirm::Owner);
-    let readable = rustix::fs::access(context.home.keys(), rustix::fs::Access::READ_OK).is_ok();
-    if owner && readable {
-        return Check::not_fine(
-            "approvals",
-            Status::Warn,
-            "advisory: this user can read the key that signs approvals, and may be the agent's user",
-            "make a user other than the agent's the owner of keys/",
-        );
+    let policy = Policy::resolve(context, &[]).ok();
+    if policy.as_ref().is_some_and(Policy::approvals_are_advisory) {
+        let message = "advisory: this user can read the key that signs approvals, and may be the agent's user";
+        let fix = "make a user other than the agent's the owner of keys/";
+        return Check::not_fine("approvals", Status::Warn, message, fix);
     }
+    let owner = policy.is_some_and(|policy| policy.exec().confirm == Confirm::Owner);
     Check::pass("approvals", if owner { "the key belongs to another user" } else { "tokens prove intent, not consent" })
 }

@@ -1,17 +1,22 @@
 //! `filesystem.edit_file`: a replacement or a patch becomes changes of files. All of them are placed and
-//! checked before the first is applied.
+//! checked before the first is applied. Also `filesystem.write_file` and `remove_file`.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use crate::files::{After, Pending, Present};
+use crate::files::{After, Pending};
+use cp_common::program::approval;
+use cp_common::program::grant::inspect;
+use cp_common::wire;
 use cp_common::{Code, Error, Result};
+use cp_ledger::format::approval::Said;
 use serde_json::json;
 
 use super::patch::{Action, parse};
 use super::place::{Edited, PLACES, patched, replaced};
 use super::{change, file_not_found, locked, present, unchanged, writable_path};
+use crate::decision::confirm::{approval_of_change, spend};
 use crate::policy::Policy;
-use crate::request::{EditFile, Replacement};
+use crate::request::{EditFile, RemoveFile, Replacement, WriteFile, WriteMode};
 use crate::run::{Engine, Journal};
 use crate::tools::Item;
 
@@ -20,7 +25,7 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let Engine { policy, journal, .. } = &mut *engine;
     let mut drafts = Drafts { policy, journal, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
     drafts.apply(edit)?;
-    let (pending, lines): (Vec<Pending>, Vec<Vec<usize>>) = drafts.finish()?;
+    let (pending, lines) = drafts.finish()?;
     let (mut files, receipt) = change(engine, "filesystem.edit_file", &pending, None)?;
     let count = |lines: &Vec<usize>| lines.len().max(1);
     for (file, lines) in files.iter_mut().zip(&lines) {
@@ -43,15 +48,9 @@ struct Drafts<'a> {
     files: Vec<Draft>,
 }
 
-/// A file of an edit.
+/// A file of an edit, with the line of each change.
 struct Draft {
-    path: PathBuf,
-    before: Option<Present>,
-    /// The new content; `None` if the file does not exist afterwards.
-    now: Option<Vec<u8>>,
-    /// The new permissions, if they are not those of the file before.
-    permissions: Option<u32>,
-    /// The line of each change.
+    pending: Pending,
     lines: Vec<usize>,
 }
 
@@ -91,17 +90,17 @@ impl Drafts<'_> {
             };
             match action {
                 Action::Create { content } => self.create(&asked, content)?,
-                Action::Remove => self.existing(&asked)?.now = None,
+                Action::Remove => self.existing(&asked)?.pending.after = None,
                 Action::Update { hunks, moved_to } => {
                     if !hunks.is_empty() {
                         self.edit(&asked, |file| patched(file, hunks))?;
                     }
                     let Some(to) = moved_to else { continue };
                     let draft = self.existing(&asked)?;
-                    let own = draft.before.as_ref().map(|file| file.permissions & 0o777);
-                    let moved = (draft.now.take(), draft.permissions.or(own));
-                    let target = self.absent(&below(to))?;
-                    (target.now, target.permissions) = moved;
+                    let own = draft.pending.before.as_ref().map(|file| file.permissions & 0o777);
+                    let moved = draft.pending.after.take();
+                    let moved = moved.map(|after| After { permissions: after.permissions.or(own), ..after });
+                    self.absent(&below(to))?.pending.after = moved;
                 }
             }
         }
@@ -110,35 +109,37 @@ impl Drafts<'_> {
 
     fn create(&mut self, path: &str, content: &str) -> Result<()> {
         let draft = self.absent(path)?;
-        draft.now = Some(content.as_bytes().to_vec());
+        draft.pending.after = Some(After::new(content.as_bytes().to_vec(), None));
         draft.lines.push(1);
         Ok(())
     }
 
     fn edit(&mut self, path: &str, edit: impl FnOnce(&[u8]) -> Result<Edited>) -> Result<()> {
-        let draft = self.existing(path)?;
-        let edited = edit(draft.now.as_deref().unwrap_or_default())
-            .map_err(|error| error.in_file(&draft.path).with("path", draft.path.display().to_string()))?;
-        draft.now = Some(edited.bytes);
-        draft.lines.extend(edited.lines);
+        let Draft { pending: Pending { path, after, .. }, lines } = self.existing(path)?;
+        let Some(now) = after else { return Err(file_not_found(path)) };
+        let edited =
+            edit(&now.bytes).map_err(|error| error.in_file(&*path).with("path", path.display().to_string()))?;
+        *now = After::new(edited.bytes, now.permissions);
+        lines.extend(edited.lines);
         Ok(())
     }
 
     /// The draft of a file that must exist.
     fn existing(&mut self, path: &str) -> Result<&mut Draft> {
         let draft = self.draft(path)?;
-        if draft.now.is_some() { Ok(draft) } else { Err(file_not_found(&draft.path)) }
+        if draft.pending.after.is_some() { Ok(draft) } else { Err(file_not_found(&draft.pending.path)) }
     }
 
     /// The draft of a file that must not exist, or be empty.
     fn absent(&mut self, path: &str) -> Result<&mut Draft> {
         let draft = self.draft(path)?;
-        if draft.now.as_ref().is_none_or(Vec::is_empty) { Ok(draft) } else { Err(exists(&draft.path)) }
+        let is_absent = draft.pending.after.as_ref().is_none_or(|after| after.bytes.is_empty());
+        if is_absent { Ok(draft) } else { Err(exists(&draft.pending.path)) }
     }
 
     fn draft(&mut self, path: &str) -> Result<&mut Draft> {
         let path = writable_path(self.policy, path)?;
-        if let Some(at) = self.files.iter().position(|draft| draft.path == path) {
+        if let Some(at) = self.files.iter().position(|draft| draft.pending.path == path) {
             return Ok(&mut self.files[at]);
         }
         let before = present(&path)?;
@@ -147,28 +148,22 @@ impl Drafts<'_> {
             // unchanged.
             unchanged((self.policy, self.journal), &path, before, self.expected)?;
         }
-        let now = before.as_ref().map(|before| before.bytes.clone());
-        self.files.push(Draft { path, before, now, permissions: None, lines: Vec::new() });
+        let after = before.as_ref().map(|before| After::new(before.bytes.clone(), None));
+        self.files.push(Draft { pending: Pending { path, before, after }, lines: Vec::new() });
         let last = self.files.len() - 1;
         Ok(&mut self.files[last])
     }
 
     /// The changes to make, and the lines of each. Removals come last.
-    fn finish(self) -> Result<(Vec<Pending>, Vec<Vec<usize>>)> {
-        let mut changes = Vec::new();
-        for Draft { path, before, now, permissions, lines } in self.files {
-            if before.as_ref().map(|before| &before.bytes) != now.as_ref() {
-                let after = now.map(|bytes| After::new(bytes, permissions));
-                changes.push((Pending { path, before, after }, lines));
-            }
-        }
-        if changes.is_empty() {
+    fn finish(mut self) -> Result<(Vec<Pending>, Vec<Vec<usize>>)> {
+        self.files.retain(|draft| draft.pending.is_change());
+        if self.files.is_empty() {
             return Err(Error::validation("the edit changes nothing")
                 .with("rule", "patch")
                 .hint("the file may have the new text already: read it"));
         }
-        changes.sort_by_key(|(pending, _)| pending.after.is_none());
-        Ok(changes.into_iter().unzip())
+        self.files.sort_by_key(|draft| draft.pending.after.is_none());
+        Ok(self.files.into_iter().map(|Draft { pending, lines }| (pending, lines)).unzip())
     }
 }
 
@@ -180,8 +175,82 @@ fn required(path: Option<&str>) -> Result<&str> {
 }
 
 /// The error for a file that would be created and exists.
-pub(super) fn exists(path: &std::path::Path) -> Error {
+fn exists(path: &Path) -> Error {
     Error::new(Code::Conflict, format!("{} already exists", path.display())).with("rule", "exists").hint(
         r#"use edit_file with the text to replace in `old`, or write_file with "mode":"overwrite" to replace all of it"#,
     )
+}
+
+pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item> {
+    if let Some(token) = &write.confirm {
+        inspect(&engine.policy.cp_home, token)?;
+    }
+    let _lock = locked(&engine.policy)?;
+    let pending = written(&engine.policy, write)?;
+    let asks = (pending.before.is_some() && !is_undoable(engine, &pending)?) || write.confirm.is_some();
+    let confirmed = if asks { Some(confirm_overwrite(engine, write, &pending)?) } else { None };
+    let (mut described, receipt) = change(engine, "filesystem.write_file", &[pending], confirmed.as_deref())?;
+    Ok(Item::new("filesystem.write_file", described.remove(0), receipt, "/value"))
+}
+
+/// The change that a write would make.
+fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
+    let path = writable_path(policy, &write.path)?;
+    let before = present(&path)?;
+    if before.is_some() && write.mode == WriteMode::Create {
+        return Err(exists(&path));
+    }
+    let after = After::new(write.content.as_bytes().to_vec(), None);
+    Ok(Pending { path, before, after: Some(after) })
+}
+
+/// True if an overwrite needs no confirmation, because it is a change of a run below its working directory, like an
+/// edit, and the run can undo it. A file that the run knows must be unchanged.
+fn is_undoable(Engine { policy, journal, .. }: &mut Engine, pending: &Pending) -> Result<bool> {
+    let Some(before) = &pending.before else { return Ok(false) };
+    let is_edit = policy.actor.run.is_some() && policy.actor.call.is_some() && pending.path.starts_with(&policy.base);
+    Ok(is_edit && unchanged((policy, journal), &pending.path, before, None).map(|_| true)?)
+}
+
+/// Confirms an overwrite: requires the mode `overwrite`, and the approval of exactly this replacement. Returns the
+/// hash of the token that was spent.
+fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) -> Result<String> {
+    let policy = &engine.policy;
+    let before = pending.before.as_ref().map(|before| before.bytes.as_slice()).unwrap_or_default();
+    let asked = approval_of_change(policy, wire::Action::Write, &pending.path, before, write.content.as_bytes())?;
+    if let Some(token) = &write.confirm {
+        return approval::redeem(&policy.cp_home, token, &asked);
+    }
+    // A model cannot get a token, so an approval is requested.
+    if policy.actor.call.is_some() {
+        let spent = spend(policy, &asked)?;
+        engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
+        return Ok(spent.confirmed);
+    }
+    let (token, expires_at) = approval::issue(&policy.cp_home, &asked)?;
+    Err(Error::new(Code::ConfirmationRequired, format!("{} would be overwritten", pending.path.display()))
+        .with("rule", "overwrite")
+        .with("confirm_token", token)
+        .with("expires_at", expires_at)
+        .hint(r#"send the same request again with "confirm":TOKEN"#))
+}
+
+pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<Item> {
+    let _lock = locked(&engine.policy)?;
+    let pending = removed(engine, remove)?;
+    let (mut described, receipt) = change(engine, "filesystem.remove_file", &[pending], None)?;
+    Ok(Item::new("filesystem.remove_file", described.remove(0), receipt, "/value"))
+}
+
+/// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
+fn removed(Engine { policy, journal, .. }: &mut Engine, remove: &RemoveFile) -> Result<Pending> {
+    let path = writable_path(policy, &remove.path)?;
+    let before = present(&path)?.ok_or_else(|| file_not_found(&path))?;
+    if !unchanged((policy, journal), &path, &before, remove.expected_sha256.as_deref())? {
+        return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
+            .with("rule", "unread")
+            .with("path", path.display().to_string())
+            .hint("read it first"));
+    }
+    Ok(Pending { path, before: Some(before), after: None })
 }

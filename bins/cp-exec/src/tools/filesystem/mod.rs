@@ -8,7 +8,6 @@ mod patch;
 mod place;
 mod read;
 mod undo;
-mod write;
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -40,9 +39,9 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<
     match operation {
         FileOperation::ReadFile(read) => read::read_file(engine, read),
         FileOperation::ListDirectory(list) => read::list_directory(engine, list),
-        FileOperation::WriteFile(write) => write::write_file(engine, write),
+        FileOperation::WriteFile(write) => edit::write_file(engine, write),
         FileOperation::EditFile(edit) => edit::edit_file(engine, edit),
-        FileOperation::RemoveFile(remove) => write::remove_file(engine, remove),
+        FileOperation::RemoveFile(remove) => edit::remove_file(engine, remove),
     }
 }
 
@@ -175,7 +174,7 @@ fn take_back(pending: &Pending) {
     let before = pending.before.as_ref();
     let after = before.map(|before| After::new(before.bytes.clone(), Some(before.permissions)));
     if let Ok(now) = present(&pending.path)
-        && now.as_ref().map(|now| &now.hash) == pending.after.as_ref().map(|after| &after.hash)
+        && now.as_ref().map(|now| now.hash) == pending.hashes()[1]
     {
         // The failure of the request is reported; the content is kept in any case.
         let _ = Pending { path: pending.path.clone(), before: now, after }.carry_out();

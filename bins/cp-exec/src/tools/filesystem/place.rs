@@ -62,10 +62,9 @@ fn newlines(bytes: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', bytes).count()
 }
 
-/// The numbers of CRLF and of plain line feeds.
-fn line_endings(file: &[u8]) -> (usize, usize) {
-    let crlf = memmem::find_iter(file, b"\r\n").count();
-    (crlf, newlines(file) - crlf)
+/// True if most lines end with CRLF.
+fn is_crlf(file: &[u8]) -> bool {
+    2 * memmem::find_iter(file, b"\r\n").count() > newlines(file)
 }
 
 fn with_ending(text: &str, is_crlf: bool) -> String {
@@ -91,8 +90,7 @@ impl<'a> Lines<'a> {
             end += line.len();
             starts.push(end);
         }
-        let (crlf, lf) = line_endings(file);
-        Self { all: lines, starts, is_crlf: crlf > lf }
+        Self { all: lines, starts, is_crlf: is_crlf(file) }
     }
 
     /// The places of successive lines, as they are but for the line endings, otherwise without blanks at their ends.
@@ -151,8 +149,7 @@ fn whole_lines(file: &[u8], edit: impl FnOnce(&[u8]) -> Result<Vec<Splice>>) -> 
     if file.is_empty() || file.ends_with(b"\n") {
         return Ok(spliced(file, &edit(file)?));
     }
-    let (crlf, lf) = line_endings(file);
-    let padding = with_ending("\n", crlf > lf).into_bytes();
+    let padding = with_ending("\n", is_crlf(file)).into_bytes();
     let padded = [file, &padding].concat();
     let mut edited = spliced(&padded, &edit(&padded)?);
     if edited.bytes.ends_with(&padding) {
@@ -184,8 +181,7 @@ pub(super) fn replaced(file: &[u8], old: &str, new: &str, all: bool) -> Result<E
 /// The replacements of a text. Overlapping occurrences count unless all are replaced, because each of them would be a
 /// different edit.
 fn occurrences(file: &[u8], old: &str, new: &str, all: bool) -> Vec<Splice> {
-    let (crlf, lf) = line_endings(file);
-    let own = if crlf > 0 && lf == 0 { with_ending(new, true) } else { new.to_owned() };
+    let own = if is_crlf(file) { with_ending(new, true) } else { new.to_owned() };
     let with = |is_crlf| (with_ending(old, is_crlf), with_ending(new, is_crlf));
     let exact = |(old, new): (String, String)| {
         let (finder, mut from) = (memmem::Finder::new(&old), 0);

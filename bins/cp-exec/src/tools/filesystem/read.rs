@@ -53,12 +53,11 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
             .with("rule", "request"));
     }
     let (size, whole) = (all.len(), sha256(&all));
-    let part = if by_lines { Part::of_lines(&all, read) } else { Part::of_bytes(&all, read) };
-    let note = if by_lines { part.note_of_lines(&path)? } else { part.note_of_bytes(size) };
-    let Part { bytes, offset, .. } = part;
+    let part = if by_lines { Part::of_lines(&all, read, &path)? } else { Part::of_bytes(&all, read) };
+    let Part { bytes, offset, first, note, .. } = part;
     let text = std::str::from_utf8(bytes);
     let (content, encoding) = match text {
-        _ if by_lines && read.numbered => (numbered(&String::from_utf8_lossy(bytes), part.first), "utf-8"),
+        _ if by_lines && read.numbered => (numbered(&String::from_utf8_lossy(bytes), first), "utf-8"),
         _ if by_lines => (String::from_utf8_lossy(bytes).into_owned(), "utf-8"),
         Ok(text) if !is_base64 => (text.to_owned(), "utf-8"),
         _ => (BASE64_STANDARD.encode(bytes), "base64"),
@@ -72,7 +71,7 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         "has_more": offset + bytes.len() < size, "sha256": hash, "file_sha256": whole,
     });
     if by_lines {
-        for (name, number) in [("line", part.first), ("lines", part.shown), ("total_lines", part.total)] {
+        for (name, number) in [("line", first), ("lines", part.shown), ("total_lines", part.total)] {
             value[name] = number.into();
         }
     }
@@ -103,45 +102,39 @@ struct Part<'a> {
     first: usize,
     shown: usize,
     total: usize,
+    /// A remark for a model about what is not shown.
+    note: Option<String>,
 }
 
 impl<'a> Part<'a> {
     fn of_bytes(all: &'a [u8], read: &ReadFile) -> Self {
-        let offset = number(read.offset);
+        let (offset, size) = (number(read.offset), all.len());
         let rest = all.get(offset..).unwrap_or_default();
-        let most = read.limit.map_or(READ, number).min(READ).min(rest.len());
-        Self { bytes: &rest[..most], offset, first: 0, shown: 0, total: 0 }
+        let bytes = &rest[..read.limit.map_or(READ, number).min(READ).min(rest.len())];
+        let end = offset + bytes.len();
+        let note = (offset > 0 || end < size).then(|| format!("[bytes {offset} to {end} of {size}]"));
+        Self { bytes, offset, first: 0, shown: 0, total: 0, note }
     }
 
-    fn of_lines(all: &'a [u8], read: &ReadFile) -> Self {
+    fn of_lines(all: &'a [u8], read: &ReadFile, path: &Path) -> Result<Self> {
         let lines = || all.split_inclusive(|byte| *byte == b'\n');
         let length = |from, most| lines().skip(from).take(most).map(<[u8]>::len).sum::<usize>();
         let (first, total) = (number(read.line.unwrap_or(1).max(1)), lines().count());
+        if first > total.max(1) {
+            return Err(Error::validation(format!("{} has {total} lines", path.display())).with("total_lines", total));
+        }
         let shown = read.lines.map_or(LINES, number).min(total.saturating_sub(first - 1));
         let offset = length(0, first - 1);
         let bytes = &all[offset..][..length(first - 1, shown).min(READ)];
-        Self { bytes, offset, first, shown, total }
-    }
-
-    /// A remark for a model about a part by bytes.
-    fn note_of_bytes(&self, size: usize) -> Option<String> {
-        let end = self.offset + self.bytes.len();
-        (self.offset > 0 || end < size).then(|| format!("[bytes {} to {end} of {size}]", self.offset))
-    }
-
-    /// A remark for a model about a part by lines.
-    fn note_of_lines(&self, path: &Path) -> Result<Option<String>> {
-        let Self { bytes, first, shown, total, .. } = self;
         if bytes.contains(&0) {
             return Err(Error::validation(format!("{} is binary: it has no lines", path.display()))
                 .hint(r#"read it by bytes, with "encoding":"base64""#));
         }
-        if *first > (*total).max(1) {
-            return Err(Error::validation(format!("{} has {total} lines", path.display())).with("total_lines", *total));
-        }
         let is_cut = bytes.len() == READ;
         let more = if is_cut { "; cut at 4 MiB: read the rest by bytes" } else { "" };
-        Ok((shown < total || is_cut).then(|| format!("[lines {first} to {} of {total}{more}]", first + shown - 1)))
+        let last = first + shown - 1;
+        let note = (shown < total || is_cut).then(|| format!("[lines {first} to {last} of {total}{more}]"));
+        Ok(Self { bytes, offset, first, shown, total, note })
     }
 }
 

@@ -18,7 +18,7 @@ use super::run::{answer_live, begin, is_live, notice_of_repository, on_record, p
 use crate::decision::{AgentCommand, UNLIMITED, decide_agent};
 use crate::glob::name_matches;
 use crate::hosts::facts::AgentFacts;
-use crate::hosts::{Host, shell};
+use crate::hosts::{Host, shell_file};
 use crate::policy::Policy;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams, terminal_size};
 
@@ -134,12 +134,8 @@ impl Args {
         let named = named.collect::<std::result::Result<Vec<_>, _>>();
         let mut domains = named.map_err(|why| Error::usage(format!("--allow-host: {why}")))?;
         domains.extend(facts.into_iter().flat_map(|facts| facts.domains.iter().cloned()));
-        let limit = |seconds| {
-            let limit = Duration::try_from_secs_f64(seconds);
-            limit.map_err(|_| Error::usage(format!("--timeout {seconds}: not a valid number of seconds")))
-        };
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let script = Some(shell::file(policy.cp_home.root())).filter(|script| script.is_file());
+        let script = Some(shell_file(policy.cp_home.root())).filter(|script| script.is_file());
         Ok(AgentCommand {
             argv,
             path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),
@@ -149,7 +145,7 @@ impl Args {
             // A login needs the loopback interface of this machine, to which the browser returns.
             network: if self.login { Network::Host } else { policy.exec().network.with(&domains) },
             terminal,
-            timeout: self.timeout.map_or(Ok(UNLIMITED), limit)?,
+            timeout: self.timeout.map_or(UNLIMITED, Duration::from_secs_f64),
         })
     }
 

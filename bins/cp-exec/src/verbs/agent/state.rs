@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::hosts::facts::Seed;
 use crate::hosts::{Command, Host, add_hook, own, person, text_of};
 use crate::policy::Policy;
-use crate::verbs::hook::install::{edit, hashes};
+use crate::verbs::hook::install::edit;
 
 /// The most names of a message.
 const NAMED: usize = 8;
@@ -66,8 +66,7 @@ impl State {
         let file = self.directory.join(&self.host.facts().hook.file);
         // A link of the agent is refused, because it would lead to a file that it must not read.
         let change = edit(&file, Some(0o600), |text| add_hook(&command, text).map(Some))?;
-        let [before, after] = hashes(&change);
-        if before == after { Ok(()) } else { change.carry_out() }
+        if change.is_change() { change.carry_out() } else { Ok(()) }
     }
 
     /// True if the directory of a file is in the state, and is not behind a link that the agent made.
@@ -147,21 +146,14 @@ fn selected(path: &Path, text: &str, seed: &Seed, notes: &mut Vec<String>) -> st
             definitions.retain(|name, copied| all[table][name] == *copied && !holds_secret(copied));
         }
         let chosen = kept.get(name).and_then(|value| value.as_str()?.split('/').next()).unwrap_or_default().to_owned();
-        let definition = |of: &Map<String, Value>| of.get(table).and_then(|table| table.get(&chosen)).cloned();
-        match (definition(&all), definition(&kept)) {
-            (_, Some(copied)) => {
-                notes.push(format!("{name} = {chosen} was copied to the agent's state{}", needs(&copied)));
-            }
-            (Some(_), None) => {
-                kept.remove(name);
-                notes.push(format!(
-                    "{name} = {chosen} was not copied to the agent's state: [{table}.{chosen}] of {} holds more than \
-                     names, addresses and models; write it into the state without secrets, whose variable --env NAME \
-                     passes",
-                    path.display()
-                ));
-            }
-            (None, None) => {}
+        let has = |members: &Map<String, Value>| members.get(table).is_some_and(|table| table.get(&chosen).is_some());
+        if has(&all) && !has(&kept) {
+            kept.remove(name);
+            notes.push(format!(
+                "{name} = {chosen} was not copied to the agent's state: [{table}.{chosen}] of {} holds more than names, \
+                 addresses and models; write it into the state without secrets, whose variable --env NAME passes",
+                path.display()
+            ));
         }
     }
     if is_toml(path) {
@@ -199,16 +191,4 @@ fn holds_secret(definition: &Value) -> bool {
         Value::Array(values) => values.iter().any(holds_secret),
         _ => false,
     }
-}
-
-/// The options that a provider needs: the variable of its key, and the name of its address.
-fn needs(definition: &Value) -> String {
-    let options = definition.get("options").unwrap_or(definition);
-    let text = |names: [&str; 2]| names.iter().find_map(|name| options.get(*name)?.as_str());
-    let key = text(["env_key", "apiKey"]).map(|key| key.trim_start_matches("{env:").trim_end_matches('}'));
-    let url = text(["base_url", "baseURL"]).and_then(|url| url.split("://").nth(1)?.split(['/', ':']).next());
-    let url = url.filter(|name| !["localhost", "127.0.0.1"].contains(name));
-    let key = key.map(|key| format!(" --env {key}")).unwrap_or_default();
-    let url = url.map(|name| format!(" --allow-host {name}")).unwrap_or_default();
-    if key.is_empty() && url.is_empty() { String::new() } else { format!("; it needs{key}{url}") }
 }

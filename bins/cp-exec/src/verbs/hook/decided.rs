@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::decision::{self, confirm};
 use crate::hook::{Line, Rewriter, Tool, ToolEffect, Verdict, original_of};
-use crate::hosts::shell::{HostShell, SHELL_PREFIX};
+use crate::hosts::{HostShell, SHELL_PREFIX};
 use crate::policy::{Confirm, HostCall, LONGEST};
 use crate::refusal::refuse;
 use crate::request::{Command, Form};

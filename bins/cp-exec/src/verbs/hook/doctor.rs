@@ -7,9 +7,9 @@ use std::time::Duration;
 use cp_common::coprocess::{Child, ChildOptions, Stderr, cmd, on_path};
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
-use cp_common::{Code, Context, Error, Result, signals};
+use cp_common::{Code, Context, Error, Result};
 
-use crate::hosts::{self, Command, Host, add_hook, lines_in, own, shell};
+use crate::hosts::{self, Command, Host, add_hook, is_shell_written, lines_in, own};
 use crate::policy;
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
@@ -35,16 +35,13 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut checks = vec![policy_check(context)];
-    let person = person(context)?;
-    let here = context.base()?;
-    for host in args.host.map_or_else(|| Host::HOOKED.to_vec(), |host| vec![host]) {
+    let (person, here) = (person(context)?, context.base()?);
+    for host in Host::HOOKED.into_iter().filter(|host| args.host.is_none_or(|asked| asked == *host)) {
         let files = [("person", host.hook_file(None, &person)), ("project", host.hook_file(Some(&here), &person))];
+        let hooks = files.iter().filter_map(|(whose, file)| configured(host, whose, file, context)).collect::<Vec<_>>();
         let program = on_path(host.name());
-        if args.host.is_some()
-            || program.is_some()
-            || files.iter().any(|(_, file)| configured(host, file, context).is_some())
-        {
-            host_checks(host, program.as_deref(), &files, &here, context, &mut checks)?;
+        if args.host.is_some() || program.is_some() || !hooks.is_empty() {
+            checks.extend(host_checks(host, program.as_deref(), hooks, &here, context)?);
         }
     }
     if checks.len() == 1 {
@@ -54,45 +51,35 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     Doctor::of(checks).report(context)
 }
 
+/// The checks of a host: its program, its hooks, and its routes if it has a hook.
 fn host_checks(
     host: Host,
     program: Option<&Path>,
-    files: &[(&str, PathBuf); 2],
+    hooks: Vec<Check>,
     here: &Path,
     context: &Context,
-    checks: &mut Vec<Check>,
-) -> Result<()> {
+) -> Result<Vec<Check>> {
     let name = host.name();
-    checks.push(match program {
+    let mut checks = vec![match program {
         Some(program) => Check::pass(name, installed(host, program)),
         None => Check::not_fine(name, Status::Warn, "not on the path", "install it, or add its directory to PATH"),
-    });
-    let looked = files.iter().filter_map(|(whose, file)| Some((whose, file, configured(host, file, context)?)));
-    let there: Vec<_> = looked.collect();
-    if there.is_empty() {
+    }];
+    if hooks.is_empty() {
         let fix = format!("`cp-exec hook install {name}` puts it in, with --project DIR for one project");
         checks.push(Check::not_fine(&format!("{name}_hook"), Status::Fail, "has no hook: its tools run freely", fix));
-        return Ok(());
+        return Ok(checks);
     }
-    for (whose, file, is_fine) in there {
-        let (check, place) = (format!("{name}_{whose}"), file.display().to_string());
-        let fix = format!("`cp-exec hook install {name}` replaces it");
-        checks.push(match is_fine {
-            Ok(()) => Check::pass(&check, place),
-            Err(error) => Check::not_fine(&check, Status::Fail, format!("{place}: {}", error.message()), fix),
-        });
-    }
-    if let Some(program) = program {
-        match routes(host, program, here, context) {
-            Err(error) if error.code() == Code::Interrupted => return Err(error),
-            Err(error) => {
-                let fix = error.hint_text().unwrap_or("try again").to_owned();
-                checks.push(Check::not_fine(&format!("{name}_shell"), Status::Fail, error.message(), fix));
-            }
-            Ok(routes) => checks.extend(routes),
+    checks.extend(hooks);
+    match program.map(|program| routes(host, program, here, context)) {
+        Some(Err(error)) if error.code() == Code::Interrupted => return Err(error),
+        Some(Err(error)) => {
+            let fix = error.hint_text().unwrap_or("try again").to_owned();
+            checks.push(Check::not_fine(&format!("{name}_shell"), Status::Fail, error.message(), fix));
         }
+        Some(Ok(routes)) => checks.extend(routes),
+        None => {}
     }
-    Ok(())
+    Ok(checks)
 }
 
 /// The home directory of the user, as the hosts determine it.
@@ -110,22 +97,30 @@ fn installed(host: Host, program: &Path) -> String {
 }
 
 /// Checks that the hook in a file is the one that would be installed now; `None` without a hook.
-fn configured(host: Host, file: &Path, context: &Context) -> Option<Result<()>> {
+fn configured(host: Host, whose: &str, file: &Path, context: &Context) -> Option<Check> {
     let text = std::fs::read_to_string(file).ok()?;
     let found = lines_in(host, &text);
     if found.as_ref().is_ok_and(Vec::is_empty) {
         return None;
     }
-    Some(found.and_then(|_| own(context)).and_then(|(program, home)| {
+    let why = found.and_then(|_| own(context)).and_then(|(program, home)| {
         let command = Command { host, program: &program, home: &home, is_inside: false };
-        Err(Error::config(if host == Host::Claude && !shell::is_written(&command) {
-            "the program of CLAUDE_CODE_SHELL_PREFIX is missing or changed, so no command runs"
+        Ok(if host == Host::Claude && !is_shell_written(&command) {
+            Some("the program of CLAUDE_CODE_SHELL_PREFIX is missing or changed, so no command runs")
         } else if add_hook(&command, Some(&text))? != text {
-            "not as this cp-exec writes it, so it may not close"
+            Some("not as this cp-exec writes it, so it may not close")
         } else {
-            return Ok(());
-        }))
-    }))
+            None
+        })
+    });
+    let (name, place) = (format!("{}_{whose}", host.name()), file.display());
+    let why = match &why {
+        Ok(None) => return Some(Check::pass(&name, place.to_string())),
+        Ok(Some(why)) => why,
+        Err(error) => error.message(),
+    };
+    let fix = format!("`cp-exec hook install {}` replaces it", host.name());
+    Some(Check::not_fine(&name, Status::Fail, format!("{place}: {why}"), fix))
 }
 
 /// Runs the host with a model that tries each of its routes, by a script that every installation has. With the hook, no
@@ -146,17 +141,9 @@ fn routes(host: Host, program: &Path, here: &Path, context: &Context) -> Result<
     let words = words.into_iter().chain([&own, &home, SUPERVISOR].map(OsStr::new));
     let options = ChildOptions { after_input: Duration::ZERO, stderr: Stderr::Kept, ..ChildOptions::DEFAULT };
     let mut child = Child::start("hook-canary", &cmd(python, words).dir(here), options)?;
-    child.close_input();
-    let mut checks = Vec::new();
-    loop {
-        signals::check()?;
-        if !child.wait_line(Duration::from_millis(200))? {
-            continue;
-        }
-        let Some(line) = child.next_line()? else { break };
-        let check = serde_json::from_slice(line);
-        checks.push(check.map_err(|e| Error::new(Code::Unknown, format!("hook-canary: {e}")))?);
-    }
+    let said = child.output(None, &mut |_| Ok(()))?.map(|(_, said)| said).unwrap_or_default();
+    let checks: std::result::Result<Vec<Check>, _> = serde_json::Deserializer::from_slice(&said).into_iter().collect();
+    let checks = checks.map_err(|e| Error::new(Code::Unknown, format!("hook-canary: {e}")))?;
     if checks.is_empty() { Err(child.gone()) } else { Ok(checks) }
 }
 

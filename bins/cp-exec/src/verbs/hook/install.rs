@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::doctor::person;
 use crate::files::{After, Pending};
-use crate::hosts::{Command, Host, add_hook, own, remove_hook, shell};
+use crate::hosts::{Command, Host, add_hook, own, remove_hook, shell_file, shell_text};
 use crate::tools::filesystem::present;
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
@@ -101,18 +101,15 @@ fn change(args: &Args, added: Option<&Command<'_>>, context: &mut Context) -> Re
             Some(command) => add_hook(command, text).map(Some),
             None => text.map_or(Ok(None), |text| remove_hook(host, text)),
         })?];
-        let [before, after] = hashes(&edits[0]);
+        let [before, after] = edits[0].hashes().map(|hash| hash.map(|hash| hash.to_string()));
         if let Some((list, line)) = &excluded {
             edits.push(edit(list, None, |text| Ok(with_line(text, line, added.is_some())))?);
         }
         if let Some(command) = added.filter(|command| command.host == Host::Claude) {
-            let script = resolved(&shell::file(command.home.as_ref()));
-            edits.push(edit(&script, Some(0o755), |_| Ok(Some(shell::text(command))))?);
+            let script = resolved(&shell_file(command.home.as_ref()));
+            edits.push(edit(&script, Some(0o755), |_| Ok(Some(shell_text(command))))?);
         }
-        edits.retain(|edit| {
-            let [before, after] = hashes(edit);
-            before != after
-        });
+        edits.retain(Pending::is_change);
         let answer = Changed {
             host: host.name().to_owned(),
             file: file.display().to_string(),
@@ -163,12 +160,6 @@ pub(in crate::verbs) fn edit(
     Ok(Pending { path: path.to_owned(), before, after })
 }
 
-/// The hashes of a file before and after a change.
-pub(in crate::verbs) fn hashes(edit: &Pending) -> [Option<String>; 2] {
-    let (before, after) = (edit.before.as_ref().map(|file| file.hash), edit.after.as_ref().map(|file| file.hash));
-    [before, after].map(|hash| hash.map(|hash| hash.to_string()))
-}
-
 /// The change with its difference, for the preview.
 fn shown(edit: &Pending, verb: &str) -> Result<Change> {
     if edit.before.as_ref().is_some_and(|before| before.permissions & 0o222 == 0) {
@@ -176,7 +167,7 @@ fn shown(edit: &Pending, verb: &str) -> Result<Change> {
             .in_file(&edit.path)
             .hint("its owner can make it writable, for example with `chmod u+w`"));
     }
-    let [before, after] = hashes(edit);
+    let [before, after] = edit.hashes().map(|hash| hash.map(|hash| hash.to_string()));
     let action = verb.rsplit(' ').next().unwrap_or_default();
     let change = Change::new(action, "hook", edit.path.display().to_string(), json!({ "sha256": before }));
     Ok(Change { after: json!({ "sha256": after, "difference": edit.difference() }), ..change })
@@ -185,47 +176,16 @@ fn shown(edit: &Pending, verb: &str) -> Result<Change> {
 /// The file in which the repository of a project names what git leaves out, and the line for the hook's file; `None`
 /// without a repository. The hook names paths of this machine, so that nobody else can use it.
 fn exclude(project: &Path, host: Host) -> Option<(PathBuf, String)> {
-    let asked = ["-c", "safe.directory=*", "rev-parse", "--git-path", "info/exclude", "--show-prefix"];
+    let asked = ["-c", "safe.directory=*", "rev-parse", "--git-path", "info/exclude"];
     let git = cmd(on_path("git")?, asked).dir(project).env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
-    let text = git.stderr_null().read().ok()?;
-    let mut lines = text.lines();
-    let (list, prefix) = (lines.next()?, lines.next().unwrap_or_default());
-    let path = format!("/{prefix}{}", host.hook_file(Some("".as_ref()), project).display());
-    let is_special = |c: &char| "\\*?[]".contains(*c);
-    let escaped = path.chars().flat_map(|c| [Some('\\').filter(|_| is_special(&c)), Some(c)]).flatten();
-    Some((resolved(&project.join(list)), escaped.collect()))
+    let list = git.stderr_null().read().ok()?;
+    let line = format!("**/{}", host.hook_file(Some("".as_ref()), project).display());
+    Some((resolved(&project.join(list.lines().next()?)), line))
 }
 
-/// The text with a line, or as it was before the line was added; `None` if nothing is left.
+/// The text with a line at its end, or without it; `None` if there is no text.
 fn with_line(text: Option<&str>, line: &str, is_added: bool) -> Option<String> {
-    let before = text.unwrap_or_default();
-    let after = if is_added {
-        match before {
-            _ if before.lines().any(|own| own == line) => before.to_owned(),
-            _ if before.is_empty() || before.ends_with('\n') => format!("{before}{line}\n"),
-            _ => format!("{before}\n{line}"),
-        }
-    } else if let Some(rest) = before.strip_suffix(&format!("\n{line}")) {
-        rest.to_owned()
-    } else {
-        before.split_inclusive('\n').filter(|own| own.trim_end_matches('\n') != line).collect()
-    };
-    Some(after).filter(|after| text.is_some_and(str::is_empty) || !after.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn excluding_line_is_added_once_and_removed_exactly() {
-        for text in [None, Some(""), Some("# mine\n"), Some("*.log"), Some("/a\n/ab\n\n")] {
-            let with = with_line(text, "/.a/b", true);
-            assert!(with.as_ref().unwrap().lines().any(|line| line == "/.a/b"), "{text:?}");
-            assert_eq!(with_line(with.as_deref(), "/.a/b", true), with, "{text:?}");
-            let without = with_line(with.as_deref(), "/.a/b", false);
-            assert_eq!(without.as_deref(), text.filter(|text| !text.is_empty()), "{text:?}");
-            assert_eq!(with_line(without.as_deref(), "/.a/b", false), without, "{text:?}");
-        }
-    }
+    let others = text.unwrap_or_default().lines().filter(|own| *own != line);
+    let lines: String = others.chain(is_added.then_some(line)).flat_map(|line| [line, "\n"]).collect();
+    (text.is_some() || is_added).then_some(lines)
 }

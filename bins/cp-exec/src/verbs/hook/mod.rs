@@ -1,42 +1,72 @@
-//! `cp-exec hook`: answers a host's question about a tool call, and adds the hook to the host's configuration.
+//! `cp-exec hook HOST`: answers a host's question about a tool call in the host's format. A call that is not
+//! explicitly allowed does not run. Its verbs add the hook to the host's configuration.
 
-pub(crate) mod answer;
 mod decided;
 pub(crate) mod doctor;
-mod inside;
 pub(crate) mod install;
 pub(crate) mod shell;
 
-use cp_common::{Context, Error, Result};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
 
-use crate::hosts::Host;
+use cp_common::home::lock;
+use cp_common::program::{Class, Input, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Context, Error, Result, coprocess};
+use cp_ledger::sessions::{HostNote, Session};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use self::decided::Question;
+use crate::digest::sha256;
+use crate::guard::session_tmp;
+use crate::hook::{self, Event, Moment, Output, Tool, Verdict, effect_of};
+use crate::hosts::{self, Host, HostShell, own};
+use crate::policy::HostCall;
+use crate::run::Engine;
+use crate::run::approvals::paused;
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "hook",
+    class: Class::Governed,
+    output: "hook_answer",
+    examples: &[
+        r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude --json"#,
+    ],
+    input: &[Input::Bytes],
+    events: &[
+        "host.session",
+        "host.intent",
+        "host.result",
+        "exec.refused",
+        "approval.asked",
+        "approval.granted",
+        "approval.denied",
+        "approval.spent",
+    ],
+    fails_closed: true,
+    ..VerbDoc::EMPTY
+};
 
 /// Decide about the tool calls of another agent, or configure its hook
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The agent that asks: its question is one JSON object on standard input
     #[arg(value_name = "HOST", value_parser = Host::hooked())]
-    host: Option<Host>,
+    pub(super) host: Option<Host>,
     #[command(subcommand)]
-    verb: Option<Verb>,
+    pub(super) verb: Option<Verb>,
 }
 
 #[derive(clap::Subcommand)]
-enum Verb {
+pub(super) enum Verb {
     Install(install::Args),
     Doctor(doctor::Args),
     /// Take the hook out of the configuration of a host
     Remove(install::Args),
     Shell(shell::Args),
-}
-
-/// Answers a hook inside a sandbox. The other verbs are not available there.
-pub(crate) fn run_inside(args: &Args, context: &mut Context) -> Result<()> {
-    match (&args.verb, args.host) {
-        (None, Some(host)) => inside::run(host, context),
-        (Some(Verb::Shell(args)), _) => Err(shell::run_inside(args)),
-        _ => Err(crate::sandbox_refusal()),
-    }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -45,7 +75,197 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         (Some(Verb::Doctor(args)), _) => doctor::run(args, context),
         (Some(Verb::Remove(args)), _) => install::remove(args, context),
         (Some(Verb::Shell(args)), _) => shell::run(args, context),
-        (None, Some(host)) => answer::run(host, context),
+        (None, Some(host)) => answer(host, context),
         (None, None) => Err(Error::usage("which agent asks?").hint("cp-exec hook claude or cp-exec hook codex")),
     }
+}
+
+/// The longest question. It may contain the output of a tool.
+const LONGEST: u64 = 32 << 20;
+
+/// The events of a tool call. The newest one shows the state of the call.
+const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.intent", "approval.asked"];
+
+/// The answer to a host.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "hook_answer"))]
+pub(crate) struct Answer {
+    /// The host, recognized by the members of the question.
+    host: Host,
+    /// The decision: `pass`, `rewrite`, `ask`, `deny`, or null if no decision was needed.
+    pub(super) decision: Option<&'static str>,
+    /// The line for the host; empty if it expects none.
+    pub(super) words: String,
+    /// The kinds of secrets in the output of a tool, with their numbers.
+    pub(super) secrets: BTreeMap<&'static str, u64>,
+}
+
+impl Reply for Answer {
+    fn text(&self) -> String {
+        self.words.trim_end().to_owned()
+    }
+
+    fn raw(&self) -> Vec<u8> {
+        self.words.clone().into_bytes()
+    }
+}
+
+impl Answer {
+    /// The answer to a question; without a verdict none was needed.
+    pub(super) fn of(host: Host, verdict: Option<&Verdict>) -> Self {
+        let (decision, words) = verdict.map(hook::response).unzip();
+        Self { host, decision, words: words.unwrap_or_default(), secrets: BTreeMap::new() }
+    }
+}
+
+fn answer(named: Host, context: &mut Context) -> Result<()> {
+    let event = hook::decode(&question()?, named)?;
+    let moment = match &event.moment {
+        Moment::Other => return context.out.answer(&Answer::of(event.host, None)),
+        Moment::Before(_) | Moment::After(..) => None,
+        Moment::Start => Some("start"),
+        Moment::End => Some("end"),
+    };
+    let _turn = enter(event.host, &event.session, event.cwd.as_deref(), context)?;
+    let mut engine = Engine::new(context, &[])?;
+    engine.serve(hosted(&event)?);
+    if let Some(moment) = moment {
+        engine.journal.host_event("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
+    }
+    match &event.moment {
+        Moment::Before(tool) => return before(&mut engine, &event, named, tool, context),
+        Moment::After(tool, output) => return after(&mut engine, &event, tool, output, context),
+        Moment::End => session_tmp::remove_of_host(&engine.policy),
+        Moment::Start | Moment::Other => {}
+    }
+    context.out.answer(&Answer::of(event.host, None))
+}
+
+pub(super) fn question() -> Result<Vec<u8>> {
+    cp_common::context::given::bytes(Path::new("-"), LONGEST)
+}
+
+/// Continues the session of the host's conversation, which the first question creates. Returns a lock, so that the
+/// questions of one conversation are answered one after the other.
+pub(super) fn enter(host: Host, id: &str, cwd: Option<&Path>, context: &mut Context) -> Result<Option<File>> {
+    let host = host.name();
+    if context.options.session.is_some() {
+        return Ok(None);
+    }
+    let (session, note) = if let Some(found) = Session::of_host(host, id, &context.home) {
+        found
+    } else {
+        context.options.base = context.options.base.take().or_else(|| cwd.map(Path::to_owned));
+        coprocess::ask::<serde::de::IgnoredAny>(
+            "cp-session",
+            &["start", "--host", host, "--host-session", id],
+            b"",
+            context,
+        )?;
+        let found = Session::of_host(host, id, &context.home);
+        found.ok_or_else(|| Error::not_found("the session that was started for the host is not there"))?
+    };
+    context.options.session = Some(session.id);
+    context.options.base.get_or_insert(note.base);
+    let place = HostNote::file(host, id, &context.home);
+    let note = File::open(&place).map_err(|e| Error::io("opening the note of the session", e).in_file(&place))?;
+    lock(&note)?;
+    Ok(Some(note))
+}
+
+/// The tool call of the host, for the ledger.
+pub(super) fn hosted(event: &Event) -> Result<HostCall> {
+    let Event { host, session, call, .. } = event;
+    if session.contains(|c: char| c == '/' || c.is_control()) {
+        return Err(Error::validation("the host's id of the session has a slash or a control character in it"));
+    }
+    Ok(HostCall { host: host.name().to_owned(), session: session.clone(), call: call.clone() })
+}
+
+pub(super) fn input_hash(tool: &Tool) -> String {
+    sha256(Value::Object(tool.input.clone()).to_string().as_bytes())
+}
+
+/// True unless the newest entry about the call has this event and hash, because a host may call two hooks.
+fn is_new(engine: &mut Engine, stage: &str, hash: &str) -> Result<bool> {
+    Ok(!engine.journal.has(stage, &STAGES, &[hash])?)
+}
+
+fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context: &mut Context) -> Result<()> {
+    let base = context.base()?;
+    let cwd = event.cwd.as_deref().unwrap_or(&base);
+    let handed_on = context.handed_on().into_iter().map(OsString::into_string);
+    let handed_on = handed_on.collect::<std::result::Result<Vec<_>, _>>();
+    let handed_on = handed_on.map_err(|word| Error::validation(format!("{} is not UTF-8", word.display())))?;
+    let (program, home) = own(context)?;
+    let command = hosts::Command { host: named, program: &program, home: &home, is_inside: false };
+    let asking = Question {
+        tool,
+        cwd,
+        program: &program,
+        handed_on: &handed_on,
+        may_ask: event.may_ask(named) && is_attended(),
+        shell: if event.host == named { HostShell::of(&command) } else { HostShell::Default },
+    };
+    let (asked, input_hash) = (hook::command(tool), input_hash(tool));
+    let is_first = is_new(engine, "host.intent", &input_hash)?;
+    let decided = effect_of(tool, cwd).and_then(|effect| Ok((asking.decide(engine, &effect)?, effect)));
+    let error = match decided {
+        Ok(((verdict, rule), effect)) => {
+            let answer = Answer::of(event.host, Some(&verdict));
+            if is_first {
+                let intent = json!({
+                    "tool": tool.name,
+                    "decision": answer.decision,
+                    "rule": rule,
+                    "cwd": cwd,
+                    "command": asked,
+                    "timeout": tool.input.get("timeout"),
+                    "paths": effect.files().iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
+                    "input_hash": input_hash,
+                    "input": keeps_content(engine).then_some(&tool.input),
+                });
+                engine.journal.host_event("host.intent", &intent)?;
+            }
+            return context.out.answer(&answer);
+        }
+        Err(error) if error.is_fatal() => return Err(error),
+        Err(error) => error,
+    };
+    if paused(&error).is_none() && is_new(engine, "exec.refused", &input_hash)? {
+        engine.journal.refused(&json!({ "tool": tool.name, "command": asked, "input_hash": input_hash }), &error)?;
+    }
+    // A host shows a single text. A hint may start with a command, so it follows a label.
+    let hint = error.hint_text().map(|hint| format!(". Hint: {hint}")).unwrap_or_default();
+    let verdict = Verdict::Deny(format!("{}{hint}", error.message()));
+    context.out.refuse(&Answer::of(event.host, Some(&verdict)), error)
+}
+
+fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, context: &mut Context) -> Result<()> {
+    let text = output.text();
+    let (hash, secrets) = (sha256(text.as_bytes()), engine.journal.secrets_in(&output.texts())?);
+    if is_new(engine, "host.result", &hash)? {
+        let result = json!({
+            "tool": tool.name,
+            "failed": output.failed,
+            "output": { "bytes": text.len(), "sha256": hash, "content": keeps_content(engine).then_some(&output.value) },
+            "secrets": secrets,
+        });
+        engine.journal.host_event("host.result", &result)?;
+    }
+    let counted = secrets.iter().map(|(kind, count)| format!("{kind}: {count}")).collect::<Vec<_>>().join(", ");
+    let report = format!("cp-exec: the output of {} holds what looks like secrets ({counted})", tool.name);
+    let words = if secrets.is_empty() { String::new() } else { format!("{}\n", json!({ "systemMessage": report })) };
+    context.out.answer(&Answer { words, secrets, ..Answer::of(event.host, None) })
+}
+
+/// True if the inputs and outputs of tools are recorded unredacted in full.
+fn keeps_content(engine: &Engine) -> bool {
+    engine.policy.loaded.settings.llm.get("log_content").and_then(toml::Value::as_bool).unwrap_or(false)
+}
+
+/// True if a person can answer questions, according to the environment of Claude Code, which settings cannot change.
+fn is_attended() -> bool {
+    std::env::var("CLAUDE_CODE_SESSION_ATTENDED").is_ok_and(|attended| attended == "1")
 }

@@ -11,7 +11,7 @@ use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result, words};
 use rustix::fs::OFlags;
 
-use super::answer::enter;
+use super::enter;
 use crate::glob::name_matches;
 use crate::hook::WrappedLine;
 use crate::hosts::{self, Host, own};
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     host: Host,
     /// The line, as the agent writes it for its shell
     #[arg(value_name = "LINE", allow_hyphen_values = true)]
-    line: String,
+    pub(in crate::verbs) line: String,
 }
 
 /// The longest path that a command can leave as the new working directory.
@@ -87,20 +87,16 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         cwd: Some(cwd.display().to_string()),
         timeout: decision.and_then(|decision| decision.timeout).map(|milliseconds| milliseconds / 1000.0),
         shell_text,
+        hosted: engine.policy.actor.host.as_ref().map(HostCall::word),
         stdin: wrapped.is_none().then(|| "-".to_owned()),
         ..run::Args::default()
     };
-    run::run_hosted(&mut engine, line, context)?;
+    run::run_hosted(&mut engine, &line, context)?;
     if let Some((wrapped, name)) = wrapped.as_ref().zip(name) {
         // Without the file, the host keeps its working directory.
         drop(pass_cwd_on(&engine.policy, name, &wrapped.cwd_file));
     }
     Ok(())
-}
-
-/// Runs a line inside of an agent as it is, because the sandbox of the agent contains it. Returns only on failure.
-pub(super) fn run_inside(args: &Args) -> Error {
-    run::replaced_by_line(&args.line, &BTreeMap::new())
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -1,15 +1,20 @@
-//! `cp-exec policy`: shows the policy in force, and writes a starter.
+//! `cp-exec policy`: shows the policy in force, and writes a starter with the toolchains of this machine and the needs of
+//! a project. An existing policy gets only missing values, after a preview and confirmation.
 
 pub(crate) mod additions;
-pub(crate) mod init;
 pub(super) mod project;
 pub(super) mod toolchains;
 
+use std::path::{Path, PathBuf};
+
+use cp_common::context::options::WriteOptions;
+use cp_common::program::confirm::{self, Plan};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
-use cp_common::{Context, Error, Result};
+use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
+use self::additions::Extended;
 use crate::policy::load;
 use crate::rules::built_in;
 
@@ -25,13 +30,13 @@ enum Verb {
     /// Show the policy in force, with its built-in defaults
     Show,
     /// Write a commented starter policy, or add what a project needs
-    Init(init::Args),
+    Init(InitArgs),
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match &args.verb {
         Verb::Show => show(context),
-        Verb::Init(args) => init::run(args, context),
+        Verb::Init(args) => init(args, context),
     }
 }
 
@@ -86,4 +91,94 @@ fn show(context: &mut Context) -> Result<()> {
         policy,
         built_in_rules: built_in().map(|rule| rule.id.as_str()).collect(),
     })
+}
+
+pub(crate) const INIT: VerbDoc = VerbDoc {
+    path: "policy init",
+    class: Class::Write,
+    output: "policy_changed",
+    examples: &["{} policy init", "mkdir p && touch p/main.py && {} policy init --for p"],
+    events: &["policy.init"],
+    ..VerbDoc::EMPTY
+};
+
+/// The starter policy without the programs of this machine.
+const STARTER: &str = include_str!("starter.toml");
+
+#[derive(clap::Args)]
+pub(crate) struct InitArgs {
+    /// A project directory; the programs and paths that its files indicate are allowed too
+    #[arg(long = "for", value_name = "DIR")]
+    project: Option<PathBuf>,
+    #[command(flatten)]
+    write: WriteOptions,
+}
+
+fn init(args: &InitArgs, context: &mut Context) -> Result<()> {
+    let file = context.home.policy_file();
+    let home = load(&file)?.home;
+    let cp_home = context.home.resolved();
+    let project = args.project.as_deref().map(|given| project::directory(given, &home, &cp_home)).transpose()?;
+    confirm::write(&INIT, &(&file, &project), &args.write, context, |_| plan(&file, project.as_deref(), &home))
+}
+
+/// A starter policy for this machine and a project, or the additions of a project to the policy.
+fn plan(file: &Path, project: Option<&Path>, home: &Path) -> Result<Plan<'static, Extended>> {
+    if !file.exists() {
+        let store = |begun: Extended, context: &mut Context| begun.store(INIT.events[0], context);
+        return Ok(Plan::Free(begin(file, home, project)?, Box::new(store)));
+    }
+    let Some(project) = project else {
+        return Err(Error::new(Code::Conflict, "a policy already exists, and is not overwritten").in_file(file).hint(
+            "`cp-exec policy show` shows it; --for DIR adds what a project needs; move the file away to start again",
+        ));
+    };
+    let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
+    with(file, &before, Some(project), home)?.plan(INIT.events[0])
+}
+
+/// Creates a starter policy for this machine and a project.
+fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Extended> {
+    let of_machine = Extended::of(file, STARTER, None, project::of_each_kind(home), false)?.text;
+    with(file, &of_machine, project, home)
+}
+
+/// Extends a text by what a project needs.
+fn with(file: &Path, text: &str, project: Option<&Path>, home: &Path) -> Result<Extended> {
+    let mut found = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
+    let adds = found.iter_mut().flat_map(|found| std::mem::take(&mut found.adds)).collect();
+    let project = project.and_then(|project| toolchains::below_home(project, home));
+    let mut extended = Extended::of(file, text, project, adds, false)?;
+    extended.found = found;
+    Ok(extended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::toolchains::{CATALOGUE, Group};
+    use super::*;
+    use crate::policy::{self, SYSTEM_PATH};
+
+    #[test]
+    fn starter_is_valid_for_any_toolchain_directories() {
+        let home = tempfile::tempdir().unwrap();
+        let written = |home: &Path| policy::parse(&begin(&home.join("none"), home, None).unwrap().text).unwrap();
+        assert!(written(home.path()).exec.allows_all());
+        let bin = home.path().join(".cargo/bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::write(bin.join("cargo"), "").unwrap();
+        let policy = written(home.path());
+        if SYSTEM_PATH.iter().all(|directory| !Path::new(directory).join("cargo").exists()) {
+            assert_eq!(policy.exec.pin["cargo"], std::path::Path::new("~/.cargo/bin/cargo"));
+            assert_eq!(policy.exec.env_set["CARGO_HOME"], "~/.cargo");
+            assert!(policy.paths.execute.contains(&"~/.rustup/toolchains/**".to_owned()));
+        }
+    }
+
+    #[test]
+    fn catalogue_programs_are_not_restricted() {
+        let restricted = policy::parse(STARTER).unwrap().exec.restricted_commands;
+        let all: Vec<&str> = CATALOGUE.group.iter().flat_map(Group::names).collect();
+        assert!(restricted.iter().all(|name| !all.contains(&name.as_str())) && all.contains(&"make"));
+    }
 }

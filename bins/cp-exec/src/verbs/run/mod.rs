@@ -1,6 +1,5 @@
 //! `cp-exec`: runs one command, or every request on standard input.
 
-mod inside;
 mod once;
 mod requests;
 
@@ -20,7 +19,6 @@ use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
-pub(crate) use self::inside::{replaced_by_line, run as run_inside};
 use self::requests::Requests;
 use crate::decision;
 use crate::decision::confirm;
@@ -86,6 +84,7 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Permissions")]
     pub read_only: bool,
     /// Internal: the tool call of another agent that it serves, as HOST/SESSION/CALL
+    // The standard input is not that of its command.
     #[arg(long, value_name = "CALL", hide = true)]
     pub hosted: Option<String>,
     /// Internal: serve the process that started this one, for a day at most, and end with it
@@ -104,8 +103,6 @@ pub(crate) struct Args {
     /// The text that the shell runs for the line of an agent, if the agent adds something around it.
     #[arg(skip)]
     pub shell_text: Option<Box<str>>,
-    #[arg(skip)]
-    pub is_hosted_line: bool,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -169,9 +166,9 @@ pub(super) fn notice_of_repository(engine: &Engine, context: &mut Context) {
 }
 
 /// Runs the line of another agent's shell, with the exit status of the line.
-pub(crate) fn run_hosted(engine: &mut Engine, line: Args, context: &mut Context) -> Result<()> {
+pub(crate) fn run_hosted(engine: &mut Engine, line: &Args, context: &mut Context) -> Result<()> {
     begin(engine, false, context)?;
-    command(engine, &Args { is_hosted_line: true, ..line }, context)
+    command(engine, line, context)
 }
 
 /// Answers every request on standard input.
@@ -191,7 +188,7 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
 
 /// Runs the command of the command line, and answers or exits with its status.
 fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
-    let is_ignored = args.input(context).is_none() && !args.is_hosted();
+    let is_ignored = args.input(context).is_none() && args.hosted.is_none();
     if is_ignored {
         unread::refuse_file(READ_INPUT)?;
     }
@@ -213,7 +210,7 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
 
 /// True for a person who types the command and sees what it writes.
 fn may_ask(engine: &Engine, args: &Args, context: &Context) -> bool {
-    let is_typed = !args.is_hosted() && engine.policy.actor.call.is_none() && args.write.request_id.is_none();
+    let is_typed = args.hosted.is_none() && engine.policy.actor.call.is_none() && args.write.request_id.is_none();
     let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     is_typed && is_terminal && context.out.format() != Format::Json
 }
@@ -222,16 +219,11 @@ fn may_ask(engine: &Engine, args: &Args, context: &Context) -> bool {
 const READ_INPUT: &str = "use --stdin - to pass it to the command";
 
 impl Args {
-    /// True if the command is a tool call of another agent, whose standard input is not that of its command.
-    fn is_hosted(&self) -> bool {
-        self.hosted.is_some() || self.is_hosted_line
-    }
-
     /// The standard input of the command: a file, or `-` for that of this process. In the raw format a command gets it
     /// without an option, as from env and nice, unless it comes from a terminal or would have to be compared with an
     /// earlier request.
     fn input(&self, context: &Context) -> Option<&str> {
-        let hands_on = context.out.format() == Format::Raw && !self.is_hosted() && self.write.request_id.is_none();
+        let hands_on = context.out.format() == Format::Raw && self.hosted.is_none() && self.write.request_id.is_none();
         self.stdin.as_deref().or_else(|| (hands_on && !std::io::stdin().is_terminal()).then_some("-"))
     }
 }
@@ -267,7 +259,7 @@ pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -
 
 /// Exits with the status of the command, as a chain loader does. Standard error has the reason if the command could not end by
 /// itself.
-fn exit_with_status(outcome: &Result<FinishedRun>, context: &mut Context) {
+pub(super) fn exit_with_status(outcome: &Result<FinishedRun>, context: &mut Context) {
     let (failure, is_ended) = match outcome {
         Ok(done) => (done.failure.as_ref(), done.is_ended),
         Err(error) => (Some(error), true),
@@ -368,14 +360,14 @@ fn command_of(policy: &Policy, args: &Args) -> Result<Command> {
         confirm: args.write.confirm.clone(),
         form: Form::of(args.string.as_deref(), &args.command),
         shell_text: args.shell_text.clone(),
-        typed: !args.is_hosted() && policy.actor.call.is_none(),
+        typed: args.hosted.is_none() && policy.actor.call.is_none(),
         ..Command::default()
     };
     command.env.extend(variables(args)?);
     command.check().map(|()| command)
 }
 
-fn variables(args: &Args) -> Result<Vec<(String, String)>> {
+pub(super) fn variables(args: &Args) -> Result<Vec<(String, String)>> {
     let pairs = args.env.iter().map(|pair| {
         let Some((name, value)) = pair.split_once('=') else {
             return Err(Error::usage(format!("--env {pair}: there is no `=`")).hint("write --env NAME=VALUE"));

@@ -1,16 +1,15 @@
 //! Guarded names: files that other programs execute, or read commands from, without being asked to by name. The names
 //! are listed in `names.toml`. Also the paths with such names that a search through trees found.
 
-mod find;
-
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use rustix::fs::FileType;
 use serde::Deserialize;
 
-pub(crate) use self::find::{Guarded, Guards, may_matter};
 use crate::glob::name_matches;
 use crate::nofollow::follow;
 
@@ -36,34 +35,24 @@ const fn in_packages() -> bool {
 /// The name of the directory of a repository.
 pub(crate) const REPOSITORY: &str = ".git";
 
-struct Name {
-    components: Vec<String>,
-    in_packages: bool,
-}
-
+/// The table, with its names by their components.
 struct Names {
-    all: Vec<Name>,
-    /// The names that begin with a plain component, and those that begin with a pattern.
-    plain: HashMap<String, Vec<usize>>,
-    patterns: Vec<usize>,
     packages: Vec<String>,
     repository: Vec<String>,
+    /// The components of each name, and if it counts in packages.
+    all: Vec<(Vec<String>, bool)>,
+    /// The names that begin with a component, and with a pattern, which is under the empty text.
+    beginning: HashMap<String, Vec<usize>>,
 }
 
 static NAMES: LazyLock<Names> = LazyLock::new(|| {
     let Table { packages, repository, reader } = crate::data::parsed(include_str!("names.toml"));
-    let mut names = Names { all: Vec::new(), plain: HashMap::new(), patterns: Vec::new(), packages, repository };
-    for Reader { names: of_reader, in_packages } in reader {
-        for name in of_reader {
-            let components: Vec<String> = name.split('/').map(str::to_owned).collect();
-            let beginning = if components[0].contains('*') {
-                &mut names.patterns
-            } else {
-                names.plain.entry(components[0].clone()).or_default()
-            };
-            beginning.push(names.all.len());
-            names.all.push(Name { components, in_packages });
-        }
+    let mut names = Names { packages, repository, all: Vec::new(), beginning: HashMap::new() };
+    for (name, in_packages) in reader.iter().flat_map(|one| one.names.iter().map(|name| (name, one.in_packages))) {
+        let components: Vec<String> = name.split('/').map(str::to_owned).collect();
+        let first = if components[0].contains('*') { String::new() } else { components[0].clone() };
+        names.beginning.entry(first).or_default().push(names.all.len());
+        names.all.push((components, in_packages));
     }
     names
 });
@@ -101,11 +90,11 @@ impl MatchState {
 
     /// The state of the search in an entry of this directory; `None` if its name is guarded.
     pub(crate) fn below(&self, name: &[u8]) -> Option<Self> {
-        let plain = std::str::from_utf8(name).ok().and_then(|name| NAMES.plain.get(name)).into_iter().flatten();
-        let begun = plain.chain(&NAMES.patterns).filter(|_| !self.only_partial).map(|at| (*at, 0));
+        let begun = std::str::from_utf8(name).into_iter().chain([""]).filter_map(|name| NAMES.beginning.get(name));
+        let begun = begun.flatten().filter(|_| !self.only_partial).map(|at| (*at, 0));
         let mut partial = Vec::new();
         for (at, matched) in begun.chain(self.partial.iter().copied()) {
-            let Name { components, in_packages } = &NAMES.all[at];
+            let (components, in_packages) = &NAMES.all[at];
             if !name_matches(&components[matched], name) {
                 continue;
             }
@@ -144,7 +133,7 @@ pub(crate) fn is_guarded_by_link(root: &Path, path: &Path) -> bool {
 
 /// True if a link in a directory gives a name of the table to a path.
 fn has_link_to(directory: &Path, at: usize, path: &Path) -> bool {
-    let components = &NAMES.all[at].components;
+    let components = &NAMES.all[at].0;
     let mut entry = directory.to_owned();
     let link = components.iter().position(|component| {
         entry.push(component);
@@ -154,6 +143,119 @@ fn has_link_to(directory: &Path, at: usize, path: &Path) -> bool {
     let Ok(rest) = path.strip_prefix(follow(&entry).0) else { return false };
     let within = MatchState { partial: vec![(at, matched)], in_packages: false, only_partial: true };
     matched == components.len() || is_guarded_in(within, rest)
+}
+
+/// Guarded paths in some trees.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Guarded {
+    /// Files and directories.
+    pub paths: Vec<PathBuf>,
+    /// Symbolic links with a guarded name, or with the name of a directory that contains guarded names.
+    pub links: Vec<PathBuf>,
+    /// Directories named `.git`.
+    pub repositories: Vec<PathBuf>,
+}
+
+impl Guarded {
+    /// All paths. A repository is listed by its dangerous parts.
+    pub(crate) fn into_paths(self) -> Vec<PathBuf> {
+        let inside = self.repositories.iter().flat_map(|repository| parts_of_repository(repository));
+        self.paths.iter().cloned().chain(inside).collect()
+    }
+}
+
+/// Collects guarded paths during a walk.
+pub(crate) struct Guards<'a> {
+    pub found: Guarded,
+    /// Repositories that are not searched.
+    known: &'a [PathBuf],
+    /// The links that are followed; `None` means all. A link of the run does not give a guarded name to another path.
+    followed: Option<&'a [PathBuf]>,
+    /// The writable trees. Commands cannot change other paths.
+    pub trees: Vec<PathBuf>,
+    /// Targets of links, with the partial names that continue there.
+    pub linked: Vec<(PathBuf, MatchState)>,
+}
+
+impl<'a> Guards<'a> {
+    pub(crate) fn new(known: &'a [PathBuf], followed: Option<&'a [PathBuf]>, trees: Vec<PathBuf>) -> Self {
+        Self { found: Guarded::default(), known, followed, trees, linked: Vec::new() }
+    }
+
+    /// Records an entry if it is guarded. Otherwise returns the names to search for in it, if it is a directory. `below` is
+    /// the state of the search in it, `None` if its name is guarded.
+    pub(crate) fn record(
+        &mut self,
+        below: Option<MatchState>,
+        name: &[u8],
+        kind: FileType,
+        path: &Path,
+    ) -> Option<MatchState> {
+        let below = below.filter(|_| name != REPOSITORY.as_bytes());
+        if name == REPOSITORY.as_bytes() && kind == FileType::Directory {
+            if !self.known.iter().any(|known| known == path) {
+                self.found.repositories.push(path.to_owned());
+            }
+        } else if kind == FileType::Symlink {
+            self.record_link(below, path);
+        } else if below.is_none() || is_device(kind) {
+            self.found.paths.push(path.to_owned());
+        } else {
+            return below.filter(MatchState::can_match);
+        }
+        None
+    }
+
+    fn record_link(&mut self, below: Option<MatchState>, path: &Path) {
+        if below.as_ref().is_some_and(|below| !below.has_partial() || below.in_packages) {
+            return;
+        }
+        self.found.links.push(path.to_owned());
+        if self.followed.is_some_and(|followed| !followed.iter().any(|known| known == path)) {
+            return;
+        }
+        let target = follow(path).0;
+        // A tree as a whole stays writable, even if a link points to it.
+        if !self.trees.iter().any(|tree| target != *tree && target.starts_with(tree)) {
+            return;
+        }
+        match below {
+            Some(below) => self.linked.push((target, below.linked())),
+            None if fs::symlink_metadata(&target).is_ok() && !path.ends_with(REPOSITORY) => {
+                self.found.paths.push(target);
+            }
+            None => {}
+        }
+    }
+
+    /// Records a bare repository.
+    pub(crate) fn record_bare_repository(&mut self, directory: &Path) {
+        self.found.paths.extend(parts_of_repository(directory));
+    }
+
+    pub(crate) fn finish(mut self) -> Guarded {
+        let Guarded { paths, links, repositories } = &mut self.found;
+        for found in [paths, links, repositories] {
+            found.sort();
+            found.dedup();
+        }
+        self.found
+    }
+}
+
+/// True if an entry that is not a directory may be guarded. Other entries need no path, which saves time.
+pub(crate) fn may_matter(below: Option<&MatchState>, name: &[u8], kind: FileType) -> bool {
+    below.is_none_or(MatchState::has_partial) || name == REPOSITORY.as_bytes() || is_device(kind)
+}
+
+fn is_device(kind: FileType) -> bool {
+    matches!(kind, FileType::BlockDevice | FileType::CharacterDevice)
+}
+
+/// The parts of a repository that name programs or redirect git.
+fn parts_of_repository(repository: &Path) -> impl Iterator<Item = PathBuf> {
+    let parts = NAMES.repository.iter().map(|part| repository.join(part));
+    parts.filter(|path| fs::symlink_metadata(path).is_ok())
 }
 
 #[cfg(test)]
@@ -192,7 +294,7 @@ mod tests {
             event: String,
             names: Vec<String>,
         }
-        let page = include_str!("../../../../man/cp-policy.5");
+        let page = include_str!("../../../man/cp-policy.5");
         let table: Table = toml::from_str(include_str!("names.toml")).unwrap();
         for Row { program, event, names } in table.reader {
             let row = format!(".It {program}: {event}\n.Pa {}\n", names.join(" , "));

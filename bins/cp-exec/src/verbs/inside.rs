@@ -1,0 +1,126 @@
+//! cp-exec inside the sandbox of another cp-exec: replaces itself by its command, because the supervisor outside decides
+//! about each program when it starts, and records it. Hooks of an agent report their tool calls to the supervisor.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use cp_common::coprocess::replace;
+use cp_common::{Code, Context, Error, Result};
+use serde_json::{Value, json};
+
+use super::hook::{self as hook_verb, Answer, Verb, hosted, input_hash, question};
+use super::run::{Args, exit_with_status, is_live, variables};
+use crate::decision::shell_words;
+use crate::digest::sha256;
+use crate::hook::{self, Moment, ToolEffect, Verdict};
+use crate::hosts::Host;
+use crate::policy::HostCall;
+use crate::run::clients::ToolCall;
+use crate::sandbox;
+
+/// The refusal of all but commands and hooks.
+pub(crate) fn refusal() -> Error {
+    Error::new(Code::Forbidden, "inside a cp-exec sandbox cp-exec executes a command, and nothing else")
+        .with("rule", "inside")
+        .hint("run the command itself; run other verbs outside of the sandbox")
+}
+
+pub(crate) fn command(args: &Args, context: &mut Context) -> Result<()> {
+    let Args { cwd, env, string, command, .. } = args.clone();
+    let has_command = string.is_some() || !command.is_empty();
+    let has_others = *args != Args { cwd, env, string, command, ..Args::default() } || context.options.root.is_some();
+    if !has_command || has_others || !is_live(context) {
+        return Err(refusal());
+    }
+    let failed = replaced(args, context).unwrap_or_else(|error| error);
+    exit_with_status(&Err(failed), context);
+    Ok(())
+}
+
+/// Replaces this process by the command. Returns only if that fails.
+fn replaced(args: &Args, context: &Context) -> Result<Error> {
+    let variables = variables(args)?;
+    let variables = variables.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    let directory = context.base()?.join(args.cwd.as_deref().unwrap_or_default());
+    std::env::set_current_dir(&directory).map_err(|e| Error::io("--cwd", e).in_file(&directory))?;
+    if let Some(line) = &args.string {
+        return Ok(replaced_by_line(line, &variables));
+    }
+    let (program, words) = (&args.command[0], &args.command[1..]);
+    Ok(not_started(&program.to_string_lossy(), &replace(program, words, &variables)))
+}
+
+/// Replaces this process by a shell that runs a line. Returns only on failure.
+fn replaced_by_line(line: &str, variables: &BTreeMap<&str, String>) -> Error {
+    match shell_words(line) {
+        Ok((shell, words)) => not_started("the shell", &replace(shell, &words[1..], variables)),
+        Err(error) => error,
+    }
+}
+
+fn not_started(name: &str, failed: &io::Error) -> Error {
+    let code = if failed.kind() == ErrorKind::NotFound { Code::NotFound } else { Code::Forbidden };
+    Error::new(code, format!("{name}: {failed}")).with("rule", "not_executable")
+}
+
+/// Answers a hook, or runs a line of the agent's shell as it is. The other verbs change a configuration.
+pub(crate) fn hook(args: &hook_verb::Args, context: &mut Context) -> Result<()> {
+    match (&args.verb, args.host) {
+        (None, Some(host)) => tool_call(host, context),
+        (Some(Verb::Shell(args)), _) => Err(replaced_by_line(&args.line, &BTreeMap::new())),
+        _ => Err(refusal()),
+    }
+}
+
+/// Reports a tool call, which goes on unchanged, because everything that it starts is inside as well.
+fn tool_call(named: Host, context: &mut Context) -> Result<()> {
+    let event = hook::decode(&question()?, named)?;
+    let (tool, data, listing) = match &event.moment {
+        Moment::Before(tool) => {
+            let base = context.base()?;
+            // Files of skills and requests to the network are inside as well.
+            let listing = match hook::effect_of(tool, event.cwd.as_deref().unwrap_or(&base))? {
+                ToolEffect::Shell(..) | ToolEffect::Files(_) => (false, true),
+                ToolEffect::Skill | ToolEffect::Harmless | ToolEffect::Fetch => (true, true),
+                ToolEffect::Unknown(_) => (true, false),
+            };
+            let command = hook::command(tool);
+            (tool, json!({ "command": command, "input_hash": input_hash(tool), "cwd": event.cwd }), Some(listing))
+        }
+        Moment::After(tool, output) => {
+            let text = output.text();
+            let hash = sha256(text.as_bytes());
+            (tool, json!({ "failed": output.failed, "bytes": text.len(), "sha256": hash }), None)
+        }
+        Moment::Start | Moment::End | Moment::Other => return context.out.answer(&Answer::of(event.host, None)),
+    };
+    let HostCall { host, session, call } = hosted(&event)?;
+    let (is_listed, by_default) = listing.unwrap_or((false, true));
+    let (tool, is_result) = (tool.name.clone(), listing.is_none());
+    report(&ToolCall { host, session, call, tool, is_listed, by_default, data, is_result })?;
+    context.out.answer(&Answer::of(event.host, listing.map(|_| &Verdict::Pass)))
+}
+
+/// The time limit for an answer of the supervisor.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sends a tool call to the supervisor, which records or refuses it.
+fn report(call: &ToolCall) -> Result<()> {
+    let exchange = || -> io::Result<Option<Value>> {
+        let mut stream = sandbox::connect()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.write_all(&serde_json::to_vec(call)?)?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(serde_json::from_slice(&answer)?)
+    };
+    match exchange() {
+        Ok(None) => Ok(()),
+        Ok(Some(error)) => Err(Error::from_value(&error)),
+        Err(e) => Err(Error::io("the supervisor outside of the sandbox does not answer", e)),
+    }
+}
