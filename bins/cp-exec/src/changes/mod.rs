@@ -12,9 +12,11 @@ mod tests;
 mod tree;
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,7 +27,7 @@ use cp_ledger::format::line::Hash;
 use serde::Serialize;
 
 pub(crate) use self::store::Store;
-use self::store::{Last, Session};
+use self::store::{Row, Session, rows};
 use self::tree::{Directory, Entry, LARGEST, each, hash_of, open};
 pub(crate) use self::tree::{Exclude, Tree, state_of};
 use crate::exec_result::{ChangeKind, FileChange, FileKind, FileState, FilesChanged};
@@ -225,18 +227,19 @@ fn side_by_side<'t>(
 /// Keeps the contents of the files of a tree, up to a size, and notes them in its entries. Returns the name of the
 /// manifest. The manifest of a history is not replaced, because a run can be undone with it.
 fn capture(session: &Session<'_>, root: &Path, tree: &mut Tree, largest: u64, is_history: bool) -> io::Result<String> {
-    let Last { name: last, known, rows } = session.last(root)?;
+    let (last, manifest) = session.last(root)?;
+    let known = Known::of(&manifest);
     let (begun, is_said) = (Instant::now(), AtomicBool::new(false));
     let directories =
         tree.directories.iter_mut().filter(|(path, _)| path.starts_with(root) || root.parent() == Some(path));
     let counted = each(directories.collect(), |(path, directory): (&PathBuf, &mut Directory)| {
-        let (is_below, mut kept, mut new) = (path.starts_with(root), 0, 0);
+        let (is_below, mut known, mut kept, mut new) = (path.starts_with(root), known.within(path), 0, 0);
         for (name, entry) in &mut directory.entries {
             let is_meant = entry.kind == FileKind::File && entry.id.size <= largest && !entry.is_ignored;
             if !is_meant || !is_below && path.join(&name) != root {
                 continue;
             }
-            entry.kept = known.get(&entry.id).copied();
+            entry.kept = known.find(name).filter(|(id, _)| *id == entry.id).map(|(_, hash)| hash);
             if entry.kept.is_none() {
                 entry.kept = keep(session, &path.join(&name), &entry.id).ok().flatten();
                 new += usize::from(entry.kept.is_some());
@@ -250,7 +253,7 @@ fn capture(session: &Session<'_>, root: &Path, tree: &mut Tree, largest: u64, is
     });
     let (kept, new) = counted.iter().fold((0, 0), |(kept, new), counted| (kept + counted.0, new + counted.1));
     // A file that is gone must not be put back.
-    if new == 0 && kept == rows {
+    if new == 0 && kept == known.rows.len() {
         return Ok(last);
     }
     let kept = tree.entries().filter(|(path, _)| path.starts_with(root));
@@ -258,6 +261,48 @@ fn capture(session: &Session<'_>, root: &Path, tree: &mut Tree, largest: u64, is
     let name = if is_history { session.name(root) } else { last };
     session.publish(&name, kept)?;
     Ok(name)
+}
+
+/// The contents that a manifest lists, in the order of the walk that it is of.
+struct Known<'m> {
+    rows: Vec<Row<'m>>,
+    /// The rows of each directory.
+    directories: HashMap<&'m [u8], Range<usize>>,
+}
+
+impl<'m> Known<'m> {
+    fn of(manifest: &'m [u8]) -> Self {
+        let (rows, mut directories) = (rows(manifest).collect::<Vec<_>>(), HashMap::<_, Range<usize>>::new());
+        for (at, (_, _, path)) in rows.iter().enumerate() {
+            let path = path.as_os_str().as_bytes();
+            let directory = &path[..memchr::memrchr(b'/', path).unwrap_or(0)];
+            directories.entry(directory).or_insert(at..at).end = at + 1;
+        }
+        Self { rows, directories }
+    }
+
+    fn within<'k>(&'k self, directory: &Path) -> KnownFiles<'k, 'm> {
+        let directory = directory.as_os_str().as_bytes();
+        let rows = self.directories.get(directory).map_or(&[][..], |range| &self.rows[range.clone()]);
+        KnownFiles { rows, skipped: directory.len() + 1 }
+    }
+}
+
+/// The rows of one directory, whose files are asked about in their order.
+struct KnownFiles<'k, 'm> {
+    rows: &'k [Row<'m>],
+    /// The length of a path before the name.
+    skipped: usize,
+}
+
+impl KnownFiles<'_, '_> {
+    fn find(&mut self, name: &OsStr) -> Option<(FileId, Hash)> {
+        let order = |row: &Row<'_>| row.2.as_os_str().as_bytes()[self.skipped..].cmp(name.as_bytes());
+        let before = self.rows.iter().take_while(|row| order(row) == Ordering::Less).count();
+        self.rows = &self.rows[before..];
+        let (id, hash, _) = self.rows.first().filter(|row| order(row) == Ordering::Equal)?;
+        Some((*id, *hash))
+    }
 }
 
 /// Keeps the files of a repository. Returns the name of the manifest, and the number of files that are not kept.

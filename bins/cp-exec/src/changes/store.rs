@@ -174,16 +174,6 @@ pub(crate) struct Session<'a> {
     clones: AtomicBool,
 }
 
-/// The newest manifest of a tree.
-pub(super) struct Last {
-    /// Its name, or that for the first one.
-    pub name: String,
-    /// The contents that it lists, by files that still have them if their identities are the same.
-    pub known: HashMap<FileId, Hash>,
-    /// The number of files that it lists.
-    pub rows: usize,
-}
-
 impl Session<'_> {
     /// Keeps the content of a regular file. `None` if the store is full.
     pub(crate) fn keep(&self, file: &mut File) -> io::Result<Option<Hash>> {
@@ -230,26 +220,25 @@ impl Session<'_> {
         blob::store_as(&self.store.root.join(OBJECTS), hash, bytes)
     }
 
-    pub(super) fn last(&self, tree: &Path) -> io::Result<Last> {
+    /// The newest manifest of a tree with its name, or the name for the first one.
+    pub(super) fn last(&self, tree: &Path) -> io::Result<(String, Vec<u8>)> {
         let tree_hash = Hash::of(tree.as_os_str().as_bytes());
         let is_of_tree = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default();
             name.as_bytes().starts_with(tree_hash.hex().as_bytes())
         };
         let last = paths(&self.store.root.join(TREES))?.into_iter().filter(is_of_tree);
-        let Some(last) = last.max() else { return Ok(Last { name: self.name(tree), known: HashMap::new(), rows: 0 }) };
+        let Some(last) = last.max() else { return Ok((self.name(tree), Vec::new())) };
         let mut file = File::open(&last)?;
         // A sweep removes the least recently used manifest first, so the time of use is updated.
         touch(&file)?;
         let mut manifest = Vec::new();
         file.read_to_end(&mut manifest)?;
         // The identities of an earlier boot may mean other files.
-        let current = if manifest.starts_with(&boot_id()) { &manifest[..] } else { &[] };
-        let mut count = 0;
-        let listed = rows(current).inspect(|_| count += 1);
-        let known = listed.filter(|(id, ..)| id.ino != 0).map(|(id, hash, _)| (id, hash)).collect();
-        let name = last.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Last { name, known, rows: count })
+        if !manifest.starts_with(&boot_id()) {
+            manifest.clear();
+        }
+        Ok((last.file_name().unwrap_or_default().to_string_lossy().into_owned(), manifest))
     }
 
     /// A name for a new manifest of a tree.
@@ -313,8 +302,11 @@ fn row(FileId { dev, ino, size, mtime, ctime }: FileId, hash: &Hash, path: &Path
     [numbers.as_flattened(), &hash.raw(), &length, path].concat()
 }
 
+/// A file in a manifest: its identity, the hash of its content, and its path.
+pub(super) type Row<'m> = (FileId, Hash, &'m Path);
+
 /// The rows of a manifest, up to damage.
-fn rows(manifest: &[u8]) -> impl Iterator<Item = (FileId, Hash, &Path)> {
+pub(super) fn rows(manifest: &[u8]) -> impl Iterator<Item = Row<'_>> {
     let mut rest = manifest.get(HEADER..).unwrap_or_default();
     std::iter::from_fn(move || {
         let (row, after) = rest.split_first_chunk::<ROW>()?;
