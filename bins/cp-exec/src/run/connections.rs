@@ -7,7 +7,7 @@ use crate::exec_result::{Connections, RefusedConnection};
 use cp_common::output::printable_line;
 use cp_egress::{Connection, Decision, Destination, Egress};
 
-use super::recorder::Recorder;
+use super::journal::Recorder;
 use crate::nofollow::Node;
 use crate::refusal::{TO_ALLOW, allow_line};
 use crate::sandbox::NetworkNamespace;

@@ -2,14 +2,11 @@
 //! An [`Engine`] has the policy in force, and a [`Prepared`] is a command from its intent to its result.
 
 pub(crate) mod approvals;
-mod blocked;
 pub(crate) mod clients;
 mod connections;
-mod group;
 pub(crate) mod helper;
 mod journal;
 mod provenance;
-mod recorder;
 mod result;
 mod steps;
 pub(crate) mod streams;

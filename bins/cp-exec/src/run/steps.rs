@@ -16,9 +16,8 @@ use serde_json::json;
 
 use super::approvals::{self, Question, Questions, Step};
 use super::clients::ToolCall;
-use super::journal::Journal;
+use super::journal::{Journal, Recorder};
 use super::provenance::{Provenance, lineage};
-use super::recorder::Recorder;
 use super::result::StepsReport;
 use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, decide_step};
 use crate::exec_result::DeniedStep;

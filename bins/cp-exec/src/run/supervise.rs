@@ -12,10 +12,9 @@ use cp_common::{Code, Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
-use super::blocked;
 use super::clients::Clients;
 use super::connections::RunConnections;
-use super::result::{EarlyEnd, Outcome};
+use super::result::{EarlyEnd, Outcome, guess_cause};
 use super::steps::Steps;
 use super::streams::{Output, Watch};
 use super::terminal::Relay;
@@ -182,7 +181,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let has_failed = self.seen.status.as_ref().is_some_and(|status| status.code != Some(0));
         if has_failed && self.deadlines.ended.is_none() && self.seen.relay.is_none() {
             let Plan { cwd, view, network, .. } = self.plan;
-            let guess = blocked::guess(&self.output.end_of_errors(), &cwd.path, view, network.destinations());
+            let guess = guess_cause(&self.output.end_of_errors(), &cwd.path, view, network.destinations());
             self.output.say_all(guess);
         }
     }

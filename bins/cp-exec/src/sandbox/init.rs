@@ -13,7 +13,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 use super::namespace::Namespace;
 use super::plan::{Layer, Network, Plan};
 use super::report::{self, At, Enforcement, Failure, Order, Report, Status};
-use super::{leader, mounts, sys, terminal};
+use super::{leader, mounts, sys};
 
 /// The time after which killing descendants gives up.
 const WALK: Duration = Duration::from_millis(200);
@@ -43,7 +43,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         kill.clone_into(&mut enforcement.kill);
     }
     let signals = sys::child_signals().at("signals")?;
-    let terminal = terminal::control(plan, socket)?;
+    let terminal = leader::control_terminal(plan, socket)?;
     let Some(leader) = sys::fork_into(0).at("fork")? else { leader::run(plan, enforcement, socket, terminal.as_ref()) };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.
     let _ = sys::close_streams();
@@ -98,7 +98,7 @@ impl Tree<'_> {
                 // A stopped process receives a signal only then.
                 self.signal(Signal::CONT);
             }
-            Ok(Some(Order::Continue)) => terminal::resume(self.terminal.as_ref(), self.leader),
+            Ok(Some(Order::Continue)) => leader::resume_command(self.terminal.as_ref(), self.leader),
             Ok(Some(Order::Freeze)) => self.freeze(),
             Ok(Some(Order::Cover(path))) => {
                 self.report(&Report::Covered(mounts::make_read_only(&path).map_err(Failure::into_message)));

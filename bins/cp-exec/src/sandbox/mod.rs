@@ -4,23 +4,20 @@
 //! new namespaces, which builds the mount view and starts the command with rlimits, empty capabilities, Landlock and
 //! seccomp.
 
+mod caller;
 mod init;
 mod interpreter;
 mod landlock;
 mod leader;
 mod listener;
-mod lookup;
-mod memory;
 mod mounts;
 mod namespace;
 pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod report;
 mod seccomp;
-mod set_mode;
 mod spawner;
 mod sys;
-mod terminal;
 
 use std::fs;
 use std::os::unix::net::UnixStream;
