@@ -17,7 +17,7 @@ use super::streams::Output;
 pub(crate) use super::supervise::Run;
 use super::supervise::Supervised;
 use crate::sandbox;
-use crate::sandbox::plan::{Limits, Plan};
+use crate::sandbox::plan::{Limits, Network, Plan};
 
 /// The process that starts runs: this program, started again as a single-threaded process without inherited state. It
 /// ends with this program.
@@ -85,8 +85,11 @@ impl Helper {
             None => File::open("/dev/null").map_err(|e| Error::io("cannot open /dev/null", e))?.into(),
         };
         let lost = |e| Error::io("cannot ask the sandbox helper", e);
-        let streams = [stdin.as_fd(), out.as_fd(), err.as_fd()];
-        sandbox::send_run(self.control.as_fd(), theirs.as_fd(), plan, streams).map_err(lost)?;
+        let text = serde_json::to_vec(plan).map_err(std::io::Error::from);
+        let file = text.and_then(|text| sandbox::memory_file("plan", &text)).map_err(lost)?;
+        let is_in_host_network = plan.network_kind() == Network::Host;
+        let fds = [theirs.as_fd(), file.as_fd(), stdin.as_fd(), out.as_fd(), err.as_fd()];
+        sandbox::send(self.control.as_fd(), &is_in_host_network, &fds).map_err(lost)?;
         Ok(ours)
     }
 }

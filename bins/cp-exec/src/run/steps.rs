@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cp_common::program::approval::{self, Spent};
-use cp_common::wire::{Approval, Receipt, quoted};
+use cp_common::wire::{Approval, quoted};
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 use serde_json::json;
@@ -72,16 +72,16 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub(super) fn new(policy: &Policy, hashes: &HashCache, ruling: &Ruling, intent: &Receipt, git: OwnerGit) -> Self {
+    pub(crate) fn new(policy: &Policy, hashes: &HashCache, ruling: &mut Ruling, intent: u64) -> Self {
         let name = ruling.plan.exe.path.display().to_string();
         Self {
             policy: policy.clone(),
             hashes: hashes.clone(),
-            recorder: Recorder::new(policy, intent.seq),
+            recorder: Recorder::new(policy, intent),
             given: ruling.plan.env.iter().cloned().collect(),
             is_alone: ruling.plan.is_alone(),
             planned: Some((ruling.decision.caller, name, ruling.plan.argv.clone())),
-            git,
+            git: std::mem::take(&mut ruling.git),
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             questions: Questions::default(),

@@ -71,7 +71,7 @@ fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     let env = words(env).at("env")?;
     let network = plan.network_kind();
     let listening = seccomp::install(network, true)
-        .and_then(|fd| report::send_report(socket, &Report::Listener, fd.as_ref().map(AsFd::as_fd)));
+        .and_then(|fd| report::send(socket, &Report::Listener, fd.as_ref().map(AsFd::as_fd).as_slice()));
     enforcement.listener = listening.is_ok();
     enforcement.missing.extend(listening.err().map(|e| format!("listener: {e}")));
     let filtered = if enforcement.listener { Ok(None) } else { seccomp::install(network, false) };
@@ -79,7 +79,7 @@ fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     enforcement.missing.extend(filtered.err().map(|e| format!("seccomp: {e}")));
     required(plan, &enforcement)?;
     // The command must not run if its enforcement cannot be reported.
-    report::send_report(socket, &Report::Ready(Box::new(enforcement)), None).at("report")?;
+    report::send(socket, &Report::Ready(Box::new(enforcement)), &[]).at("report")?;
     sys::close_on_exec().at("close")?;
     let error = sys::execute(file.as_fd(), &argv, &env);
     Err(Failure::Exec(format!("{}: {error}", plan.exe.path.display())))
@@ -199,7 +199,7 @@ pub(super) fn control_terminal(plan: &Plan, socket: BorrowedFd<'_>) -> Result<Op
     let opened = open_terminal(rows, columns).and_then(|(relayed, terminal)| {
         rustix::process::setsid()?;
         rustix::process::ioctl_tiocsctty(&terminal)?;
-        report::send_report(socket, &Report::Terminal, Some(relayed.as_fd()))?;
+        report::send(socket, &Report::Terminal, &[relayed.as_fd()])?;
         Ok(terminal)
     });
     opened.map(Some).at("terminal")

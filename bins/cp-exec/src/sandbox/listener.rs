@@ -87,7 +87,7 @@ pub(crate) struct ExecRequest {
 pub(crate) fn executed_for(starts: &[ExecRequest]) -> Option<(u64, u64)> {
     let interpreter = starts.iter().skip(1).take_while(|start| start.role == Role::Interpreter).last();
     let start = interpreter.or(starts.first())?;
-    start.opened.as_ref().is_some_and(is_native).then_some((start.file.dev, start.file.ino))
+    start.opened.as_ref().is_some_and(is_native).then_some(start.file.node)
 }
 
 /// The reason why a file is executed.

@@ -27,7 +27,7 @@ pub(crate) use interpreter::{HEAD, first_line};
 pub(crate) use listener::{ExecCall, ExecRequest, Listener, Pending, Process, Role, executed_for};
 pub(crate) use mounts::SUPERVISOR;
 pub(crate) use namespace::NetworkNamespace;
-pub(crate) use report::{Received, memory_file, receive_report, send_order, send_run};
+pub(crate) use report::{memory_file, receive, send};
 pub(crate) use sys::landlock_abi;
 
 /// The argument that starts this program as the helper. The number of an inherited descriptor may follow, which the

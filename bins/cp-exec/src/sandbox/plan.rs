@@ -175,27 +175,17 @@ pub(crate) struct Identity {
     /// The canonical path.
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    /// The device of the file.
-    pub dev: u64,
-    /// Its inode.
-    pub ino: u64,
-    /// Size, modification and change time in nanoseconds, for a file or link. A directory has none, because it
-    /// changes often.
-    pub content: Option<(u64, i64, i64)>,
+    pub node: Node,
+    /// What changes with the content of a file or link. A directory has none, because it changes often.
+    pub content: Option<FileId>,
 }
 
 impl Identity {
     /// The identity of a file or directory, from its attributes.
     pub(crate) fn of(path: &Path, meta: &fs::Metadata) -> Self {
-        let FileId { dev, ino, size, mtime, ctime } = FileId::from(meta);
-        let content = (meta.is_file() || meta.is_symlink()).then_some((size, mtime, ctime));
-        Self { path: path.to_owned(), dev, ino, content }
-    }
-
-    /// The identity of a file or link without its path.
-    pub(crate) fn file_id(&self) -> Option<FileId> {
-        let (dev, ino) = (self.dev, self.ino);
-        self.content.map(|(size, mtime, ctime)| FileId { dev, ino, size, mtime, ctime })
+        let id = FileId::from(meta);
+        let content = (meta.is_file() || meta.is_symlink()).then_some(id);
+        Self { path: path.to_owned(), node: id.node(), content }
     }
 }
 
