@@ -35,7 +35,7 @@ impl Scope {
 pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) -> Finding {
     let arguments = Arguments::read(argv);
     let home = policy.home_text();
-    let places = Places::of(policy, &home, cwd);
+    let places = Places { cwd, project: &policy.base, home: &home };
     let own = policy.exec().rule.iter().filter(|rule| is_about(rule, &arguments));
     let own = own.map(|rule| of_policy(rule, &arguments, &places));
     let (is_server, publishes) = (policy.is_of_server, !policy.exec().network.is_closed());
@@ -195,18 +195,14 @@ pub(super) struct Places<'a> {
     pub home: &'a str,
 }
 
-impl<'a> Places<'a> {
-    pub(super) fn of(policy: &'a Policy, home: &'a str, cwd: &'a Path) -> Self {
-        Self { cwd, project: &policy.base, home }
-    }
-
+impl Places<'_> {
     /// The working directory of a command, after the options that change it.
-    pub(super) fn directory(&self, arguments: &Arguments<'_>) -> PathBuf {
+    fn directory(&self, arguments: &Arguments<'_>) -> PathBuf {
         arguments.directories().fold(self.cwd.to_owned(), |path, next| path.join(next))
     }
 
     /// The resolved path of a word.
-    pub(super) fn path(&self, directory: &Path, word: &str) -> PathBuf {
+    fn path(&self, directory: &Path, word: &str) -> PathBuf {
         cp_common::home::resolved(&directory.join(expand(word, self.home)))
     }
 }

@@ -46,7 +46,7 @@ fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     rustix::process::fchdir(open_same(&plan.cwd)?).at("cwd")?;
     let file = open_same(&plan.exe)?;
     // In a private view the script is a copy of the text that was hashed.
-    if let Some(script) = plan.script.as_ref().filter(|_| !private) {
+    if let Some((script, _)) = plan.script.as_ref().filter(|_| !private) {
         open_same(script)?;
     }
     limit(plan, &mut enforcement)?;

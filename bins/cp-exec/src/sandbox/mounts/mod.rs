@@ -74,8 +74,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
     let devices = DEVICES.into_iter().map(|name| Ok((name, clone_of(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().at("dev")?;
     let session_tmp = plan.view.session_tmp.as_deref().map(clone_of).transpose().at("session_tmp")?;
-    let text = plan.script_text.as_deref();
-    let root = enter(text.map_or(0, <[u8]>::len)).at("root")?;
+    let root = enter(plan.script.as_ref().map_or(0, |(_, text)| text.len())).at("root")?;
 
     let mut shown = NewRoot(Vec::new());
     let is_private = |piece: &&Piece| PRIVATE.iter().chain([&SHARED_MEMORY]).any(|path| piece.path.starts_with(path));
@@ -93,7 +92,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
         shown.link(at, to).at("link")?;
     }
     replaced.iter().try_for_each(|(path, text)| shown.replace(path, text))?;
-    if let (Some(script), Some(text)) = (&plan.script, text) {
+    if let Some((script, text)) = &plan.script {
         // Later changes of the script have no effect.
         cover_with_text(&script.path, text, 0o555)?;
     }
@@ -181,7 +180,7 @@ impl NewRoot {
     fn attach(&mut self, piece: &Piece) -> Result<(), Failure> {
         let path = &piece.path;
         let target = if self.in_a_tree(path) {
-            let found = open_known(path, Some(&(piece.stat.st_dev, piece.stat.st_ino)))?;
+            let found = open_known(path, Some((piece.stat.st_dev, piece.stat.st_ino)))?;
             found.map(|(target, _)| target).ok_or_else(|| Failure::changed(path, "it no longer exists"))?
         } else {
             // Only the `/tmp` of a session can contain links of an earlier command.
