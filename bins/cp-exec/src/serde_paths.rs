@@ -25,30 +25,6 @@ pub(crate) mod path_bytes {
     }
 }
 
-/// Serializes a map by paths in the same way.
-pub(crate) mod by_bytes {
-    use std::collections::BTreeMap;
-    use std::path::PathBuf;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::path_bytes::{path, text};
-
-    pub(crate) fn serialize<S: Serializer, V: Serialize>(
-        map: &BTreeMap<PathBuf, V>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(map.iter().map(|(path, value)| (text(path), value)))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
-        deserializer: D,
-    ) -> Result<BTreeMap<PathBuf, V>, D::Error> {
-        let map = BTreeMap::<String, V>::deserialize(deserializer)?;
-        Ok(map.into_iter().map(|(text, value)| (path(&text), value)).collect())
-    }
-}
-
 /// Serializes several paths in the same way.
 pub(crate) mod any_bytes {
     use std::path::PathBuf;

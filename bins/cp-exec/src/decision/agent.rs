@@ -17,7 +17,7 @@ use crate::nofollow::follow;
 use crate::policy::{Policy, node_of};
 use crate::rules::Finding;
 use crate::sandbox::pieces::sees;
-use crate::sandbox::plan::{Operation, Plan, Profile};
+use crate::sandbox::plan::{Operation, Place, Plan, Profile};
 
 /// The time limit of an agent without one: ten years.
 pub(crate) const UNLIMITED: Duration = Duration::from_hours(10 * 365 * 24);
@@ -73,9 +73,9 @@ pub(crate) fn decide_agent(
             view.add(Operation::Hidden, true, others);
         }
         let node = node_of(&state)?.ok_or_else(|| Error::not_found("no such directory").in_file(&state))?;
-        view.nodes.insert(state.clone(), node);
-        view.add(Operation::Write, true, [state.clone()]);
-        view.add(Operation::Execute, true, [state.clone()]);
+        for operation in [Operation::Write, Operation::Execute] {
+            view.places.push(Place { path: state.clone(), operation, is_pinned: true, node: Some(node) });
+        }
         view.state.push(state);
     }
     let is_absent = |value: &str| !Path::new(value).canonicalize().is_ok_and(|shell| sees(plan, &shell));

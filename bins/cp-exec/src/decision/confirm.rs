@@ -26,13 +26,8 @@ fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
     let uid = rustix::process::getuid().as_raw();
     let limits = (timeout.as_millis(), plan.limits, plan.profile, &plan.network);
     let request = ("run", argv, &plan.cwd.path, env, stdin, limits, uid);
-    let binds = binds(policy, &request, Some(pinned.sha256.clone()), None)?;
-    new_approval(policy, Action::Run, finding.is_final, shown(argv, variables.keys(), cwd, finding), binds)
-}
-
-fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {
-    let request = serde_json::to_vec(request).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-    Ok(Binds { request: sha256(&request), program, target, policy: Some(policy.sha256().to_owned()) })
+    let shown = shown(argv, variables.keys(), cwd, finding);
+    new_approval(policy, Action::Run, finding.is_final, shown, &request, [Some(pinned.sha256.clone()), None])
 }
 
 fn shown<'a>(argv: &[String], variables: impl Iterator<Item = &'a String>, cwd: &Path, finding: &Finding) -> Shown {
@@ -59,8 +54,7 @@ pub(super) fn approval_of_step(
     let shown = shown(argv, variables.iter().map(|(name, _)| name), cwd, finding);
     let variables = KeyedHasher::of_home(&policy.cp_home).tag_all(variables);
     let request = ("step", argv, cwd, variables, rustix::process::getuid().as_raw());
-    let binds = binds(policy, &request, program.map(str::to_owned), None)?;
-    new_approval(policy, Action::Run, finding.is_final, shown, binds)
+    new_approval(policy, Action::Run, finding.is_final, shown, &request, [program.map(str::to_owned), None])
 }
 
 /// The approval for a change to an existing file. `before` is its content.
@@ -81,7 +75,7 @@ pub(crate) fn approval_of_change(
         path: Some(name.clone()),
         ..Shown::default()
     };
-    new_approval(policy, action, false, shown, binds(policy, &request, None, Some(sha256(before)))?)
+    new_approval(policy, action, false, shown, &request, [None, Some(sha256(before))])
 }
 
 /// The approval for a tool of another agent that the policy lists.
@@ -100,12 +94,21 @@ pub(crate) fn approval_of_host_call(
         why: format!("tools.approve of the policy lists `{tool}`"),
         ..Shown::default()
     };
-    let binds = binds(policy, &("hosted", tool, input, cwd), None, None)?;
-    new_approval(policy, Action::Tool, true, shown, binds)
+    new_approval(policy, Action::Tool, true, shown, &("hosted", tool, input, cwd), [None, None])
 }
 
-/// Creates an approval. An approval of a deletion or a publication is valid for one start only.
-fn new_approval(policy: &Policy, action: Action, is_final: bool, shown: Shown, binds: Binds) -> Result<Approval> {
+/// Creates an approval of a request, bound to the hashes of its program and of the file that it changes. An approval of
+/// a deletion or a publication is valid for one start only.
+fn new_approval(
+    policy: &Policy,
+    action: Action,
+    is_final: bool,
+    shown: Shown,
+    request: &impl Serialize,
+    [program, target]: [Option<String>; 2],
+) -> Result<Approval> {
+    let request = serde_json::to_vec(request).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+    let binds = Binds { request: sha256(&request), program, target, policy: Some(policy.sha256().to_owned()) };
     let actor = &policy.actor;
     let asked_by = AskedBy {
         program: "cp-exec".to_owned(),

@@ -17,11 +17,11 @@ use crate::git_dir::without_unchanged;
 use crate::glob::name_matches;
 use crate::guard::Watched;
 use crate::names::Guarded;
-use crate::nofollow::{Link, Node};
+use crate::nofollow::Link;
 use crate::policy::{Access, Degraded, Module, Policy, allowable, built_in, name_of, node_of};
 use crate::refusal::refuse;
 use crate::rules::Arguments;
-use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Place, Plan, Profile, View};
+use crate::sandbox::plan::{Identity, Layer, Limits, OWN_FILES, Operation, Plan, Profile, View};
 
 /// Counts the runs of this process, to number their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -52,13 +52,12 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
             programs.push(file);
         }
     }
-    view.nodes = nodes(&view, pinned)?;
+    identify(&mut view, pinned)?;
     let plan = Plan {
         argv: words(policy, argv, pinned),
         env,
         exe: pinned.exe.clone(),
-        script_text: script_text(pinned)?,
-        script: pinned.script.clone(),
+        script: script(pinned)?,
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         programs,
@@ -75,7 +74,6 @@ pub(crate) fn plan(policy: &Policy, decision: Decision) -> Result<Ruling> {
         wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
         cgroup: None,
         terminal: None,
-        line,
         is_contained: line || decision.caller == Caller::Program,
     };
     let call = policy.actor.call.clone();
@@ -170,31 +168,29 @@ fn view(
     Ok((view, guarded))
 }
 
-/// The device and inode of each path of a view. Fails if a path goes through a link.
-fn nodes(view: &View, pinned: &Pinned) -> Result<BTreeMap<PathBuf, Node>> {
-    let mut nodes = BTreeMap::new();
-    let is_checked = |place: &&Place| {
-        place.operation <= Operation::Execute || place.operation == Operation::ReadOnly && place.is_pinned
-    };
-    for path in view.places.iter().filter(is_checked).map(|place| &place.path) {
+/// Sets the device and inode of the paths of a view. Fails if a path goes through a link.
+fn identify(view: &mut View, pinned: &Pinned) -> Result<()> {
+    for place in &mut view.places {
+        let is_checked =
+            place.operation <= Operation::Execute || place.operation == Operation::ReadOnly && place.is_pinned;
         // A script is covered with the text that was hashed, so its inode does not matter.
-        let is_script = pinned.script.as_ref().is_some_and(|script| script.path == *path);
-        if !is_script && let Some(node) = node_of(path)? {
-            nodes.insert(path.clone(), node);
+        let is_script = pinned.script.as_ref().is_some_and(|script| script.path == place.path);
+        if is_checked && !is_script {
+            place.node = node_of(&place.path)?;
         }
     }
-    Ok(nodes)
+    Ok(())
 }
 
-/// The text of a script. Fails if its hash changed.
-fn script_text(pinned: &Pinned) -> Result<Option<Vec<u8>>> {
+/// A script with its text. Fails if its hash changed.
+fn script(pinned: &Pinned) -> Result<Option<(Identity, Vec<u8>)>> {
     let Some(script) = &pinned.script else { return Ok(None) };
     let text = fs::read(&script.path).map_err(|e| Error::io("cannot be read", e).in_file(&script.path))?;
     if sha256(&text) != pinned.sha256 {
         let message = format!("{} is not the file that was checked", script.path.display());
         return Err(refuse("changed", message).hint("find out what changes it, then try again"));
     }
-    Ok(Some(text))
+    Ok(Some((script.clone(), text)))
 }
 
 /// The files that the variables of the person for certificates name. A file with a private key, or without a

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -98,7 +98,7 @@ impl<'a> ProgramLookup<'a> {
 
     fn pin_at(self, path: &Path, hashes: &mut HashCache, depth: u8) -> Result<Pinned> {
         let file = self.check(path)?;
-        let (sha256, cached) = hashes.of(&file)?;
+        let (sha256, cached) = hashes.of(&file, None)?;
         let path = path.to_owned();
         let Some((name, arguments)) = interpreter(&path)? else {
             return Ok(Pinned { exe: file, script: None, sha256, path, cached, prefix: Vec::new() });
@@ -206,22 +206,14 @@ impl HashCache {
         Self { known: text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(), kept: Some(file) }
     }
 
-    /// The hash of a file, and whether the hash was cached.
-    pub(crate) fn of(&mut self, identity: &Identity) -> Result<(String, bool)> {
-        self.of_file(identity, || File::open(&identity.path))
-    }
-
-    /// The hash of a file that is open for reading.
-    pub(crate) fn of_opened(&mut self, identity: &Identity, opened: &File) -> Result<String> {
-        self.of_file(identity, || opened.try_clone()).map(|(hash, _)| hash)
-    }
-
-    fn of_file(&mut self, identity: &Identity, open: impl FnOnce() -> io::Result<File>) -> Result<(String, bool)> {
-        let key = identity.file_id();
+    /// The hash of a file, which may be open for reading, and whether the hash was cached.
+    pub(crate) fn of(&mut self, identity: &Identity, opened: Option<&File>) -> Result<(String, bool)> {
+        let key = identity.content;
         if let Some(known) = key.and_then(|key| self.known.get(&key)) {
             return Ok((known.clone(), true));
         }
-        let hash = open()
+        let hash = opened
+            .map_or_else(|| File::open(&identity.path), File::try_clone)
             .and_then(hash_of)
             .map(|hash| hash.to_string())
             .map_err(|e| Error::io("cannot be read", e).in_file(&identity.path))?;
@@ -264,15 +256,15 @@ mod tests {
         File::options().write(true).open(&large).unwrap().set_modified(long_ago).unwrap();
         let mut old = identity(&large);
         // The change time cannot be set, so the test replaces it in the identity.
-        let (size, modified, _) = old.content.unwrap();
-        old.content = Some((size, modified, modified));
-        let (hash, known) = HashCache::of_home(&own).of(&old).unwrap();
+        let id = old.content.as_mut().unwrap();
+        id.ctime = id.mtime;
+        let (hash, known) = HashCache::of_home(&own).of(&old, None).unwrap();
         assert!(!known);
-        assert_eq!(HashCache::of_home(&own).of(&old).unwrap(), (hash.clone(), true));
+        assert_eq!(HashCache::of_home(&own).of(&old, None).unwrap(), (hash.clone(), true));
         fs::write(&large, vec![8; 2 << 20]).unwrap();
-        let (other, known) = HashCache::of_home(&own).of(&identity(&large)).unwrap();
+        let (other, known) = HashCache::of_home(&own).of(&identity(&large), None).unwrap();
         assert!(!known && other != hash);
         // The file changed just now, so its hash is not stored.
-        assert!(!HashCache::of_home(&own).of(&identity(&large)).unwrap().1);
+        assert!(!HashCache::of_home(&own).of(&identity(&large), None).unwrap().1);
     }
 }

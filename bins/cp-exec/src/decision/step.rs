@@ -65,9 +65,11 @@ pub(crate) fn decide_step(
     given: &Given,
 ) -> (StepRuling, Result<Option<Box<Approval>>>) {
     let start = Start { policy, request, given };
-    let size = request.file.content.map_or(u64::MAX, |(size, ..)| size);
+    let size = request.file.content.map_or(u64::MAX, |id| id.size);
     let sha256 = match &request.opened {
-        Some(opened) if caller == Caller::Line && size <= HASHED => hashes.of_opened(&request.file, opened).ok(),
+        Some(opened) if caller == Caller::Line && size <= HASHED => {
+            hashes.of(&request.file, Some(opened)).ok().map(|(hash, _)| hash)
+        }
         _ => None,
     };
     let judged = readings(request).into_iter().enumerate().rev().map(|(at, argv)| {

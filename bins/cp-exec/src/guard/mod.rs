@@ -151,7 +151,7 @@ impl Comparison<'_> {
     fn is_new(&self, path: &PathBuf) -> bool {
         let Some(now) = identity(path) else { return false };
         let was_there = self.watched.before().any(|before| {
-            let is_same = (&before.path, before.dev, before.ino) == (&now.path, now.dev, now.ino);
+            let is_same = (&before.path, before.node) == (&now.path, now.node);
             is_same && (self.private || before.content == now.content)
         });
         let is_moved = self.watched.repositories.iter().any(|known| known.is_at(path));

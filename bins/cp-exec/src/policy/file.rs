@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use cp_common::{Error, Result};
 use cp_egress::{Destination, Network};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::patterns::expand;
 use super::trust::{home_of, others_write};
+use crate::data::parsed;
 use crate::digest::sha256;
 use crate::sandbox::plan::{Layer, Profile};
 
@@ -334,6 +336,25 @@ pub(crate) enum Verdict {
     /// The command may not run.
     #[default]
     Deny,
+}
+
+/// The names that every policy hides, allows, refuses or sets, as `built_in.toml` lists and explains them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BuiltIn {
+    pub secrets: Vec<String>,
+    pub system_secrets: Vec<String>,
+    pub toolchains: Vec<String>,
+    pub allowed_variables: Vec<String>,
+    pub denied_variables: Vec<String>,
+    pub certificates: Vec<String>,
+    pub variables: BTreeMap<String, String>,
+    pub git: BTreeMap<String, String>,
+}
+
+pub(crate) fn built_in() -> &'static BuiltIn {
+    static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| parsed(include_str!("built_in.toml")));
+    &BUILT_IN
 }
 
 #[cfg(test)]

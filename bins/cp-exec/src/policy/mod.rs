@@ -5,9 +5,7 @@
 //! not change after it is read. Decisions and the sandbox query paths here.
 
 mod bounds;
-mod built_in;
 mod file;
-mod grant;
 mod hidden;
 mod modules;
 mod patterns;
@@ -25,11 +23,11 @@ use cp_egress::Network;
 
 pub(crate) use self::bounds::Access;
 use self::bounds::Bounds;
-pub(crate) use self::built_in::built_in;
 use self::file::Exec;
-pub(crate) use self::file::{Confirm, Degraded, Intent, LONGEST, Loaded, Rule, SYSTEM_PATH, Verdict, load, parse};
-pub(crate) use self::grant::allowable;
-pub(crate) use self::hidden::{node_of, readable, writable};
+pub(crate) use self::file::{
+    Confirm, Degraded, Intent, LONGEST, Loaded, Rule, SYSTEM_PATH, Verdict, built_in, load, parse,
+};
+pub(crate) use self::hidden::{allowable, node_of, readable, writable};
 pub(crate) use self::modules::Module;
 use self::modules::{Governed, modules};
 use self::patterns::{Anchors, Pattern, patterns};

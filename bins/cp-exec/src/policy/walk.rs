@@ -169,7 +169,7 @@ impl<'a> Walk<'a> {
             self.guards.found.paths.push(directory.clone());
         }
         if wanted.names {
-            self.names.found.push(Place { path: directory, operation: Operation::Hidden, is_pinned: false });
+            self.names.found.push(Place::new(directory, Operation::Hidden, false));
         }
     }
 
@@ -310,7 +310,7 @@ impl NamePatterns {
         let matched = matched.map(|(operation, pattern)| (*operation, pattern.anywhere().is_none()));
         let by_name = is_environment_file(name).then_some((Operation::Hidden, false));
         let found = by_name.or_else(|| matched.min_by_key(|(operation, is_pinned)| (Reverse(*operation), *is_pinned)));
-        let place = found.map(|(operation, is_pinned)| Place { path: path.to_owned(), operation, is_pinned });
+        let place = found.map(|(operation, is_pinned)| Place::new(path.to_owned(), operation, is_pinned));
         self.found.extend(place);
         found.is_some_and(|(operation, _)| operation == Operation::Hidden)
     }

@@ -1,14 +1,13 @@
 //! The verdict on a command: the policy's own rules, then the built-in rules, and the finding that they lead to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cp_common::Result;
 
-use super::arguments::Arguments;
-use super::clause::Places;
-use super::data::{self, Kind, Rule as BuiltIn, is_named, roles};
+use super::arguments::{Arguments, has_option, values_of};
+use super::data::{self, Clause, Kind, Place, Rule as BuiltIn, is_named, roles};
 use crate::glob::name_matches;
-use crate::policy::{Access, Policy, Rule, Verdict};
+use crate::policy::{Access, Policy, Rule, Verdict, expand};
 use crate::refusal::{TO_ALLOW, allow_line, denied, refuse};
 
 /// The origin of a command.
@@ -36,7 +35,7 @@ impl Scope {
 pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) -> Finding {
     let arguments = Arguments::read(argv);
     let home = policy.home_text();
-    let places = Places::of(policy, &home, cwd);
+    let places = Places { cwd, project: &policy.base, home: &home };
     let own = policy.exec().rule.iter().filter(|rule| is_about(rule, &arguments));
     let own = own.map(|rule| of_policy(rule, &arguments, &places));
     let (is_server, publishes) = (policy.is_of_server, !policy.exec().network.is_closed());
@@ -186,6 +185,71 @@ fn is_about(rule: &Rule, arguments: &Arguments<'_>) -> bool {
     name_matches(&rule.command, arguments.name())
         && (rule.subcommands.is_empty() || arguments.is_command(&rule.subcommands))
         && (rule.options.is_empty() || arguments.has_option(&rule.options))
+}
+
+/// The directories that words are resolved against.
+#[derive(Clone, Copy)]
+pub(super) struct Places<'a> {
+    pub cwd: &'a Path,
+    pub project: &'a Path,
+    pub home: &'a str,
+}
+
+impl Places<'_> {
+    /// The working directory of a command, after the options that change it.
+    fn directory(&self, arguments: &Arguments<'_>) -> PathBuf {
+        arguments.directories().fold(self.cwd.to_owned(), |path, next| path.join(next))
+    }
+
+    /// The resolved path of a word.
+    fn path(&self, directory: &Path, word: &str) -> PathBuf {
+        cp_common::home::resolved(&directory.join(expand(word, self.home)))
+    }
+}
+
+impl Place {
+    fn contains(self, path: &Path, places: &Places<'_>) -> bool {
+        match self {
+            Self::Root => [places.project, Path::new(places.home)].iter().any(|root| root.starts_with(path)),
+            Self::Repository => {
+                path.iter().any(|part| part == ".git") && path.extension().is_none_or(|extension| extension != "lock")
+            }
+        }
+    }
+}
+
+impl Clause {
+    pub(super) fn holds(&self, arguments: &Arguments<'_>, places: &Places<'_>) -> bool {
+        let of_form = |forms: &[String], word: &str| forms.iter().any(|form| name_matches(form, word));
+        let is_of_command = !self.command.is_empty();
+        let options = arguments.options(is_of_command);
+        let operands = if is_of_command { arguments.operands_of_command() } else { arguments.operands() };
+        let values = options.iter().filter_map(|(_, value)| *value);
+        let mut words = values.chain(arguments.operands().iter().map(|operand| operand.word));
+        let is_off = |off: &[String]| values_of(options, off).any(|value| ["false", "none"].contains(&value));
+        let exists = |word: &str| {
+            let path = || places.directory(arguments).join(word);
+            word != "-" && (word.contains(['*', '?', '[']) || std::fs::symlink_metadata(path()).is_ok())
+        };
+        let in_place = |word: &str| {
+            let path = places.path(&places.directory(arguments), word);
+            self.places.iter().any(|place| place.contains(&path, places))
+        };
+        (!is_of_command || arguments.is_command(&self.command))
+            && !arguments.is_command(&self.not_command)
+            && (self.options.is_empty() || has_option(options, &self.options))
+            && (!has_option(options, &self.no_options) || is_off(&self.no_options))
+            && self
+                .values
+                .iter()
+                .all(|(option, forms)| values_of(options, &[option]).any(|value| of_form(forms, value)))
+            && (self.operands.is_empty() || operands.iter().any(|operand| of_form(&self.operands, operand.word)))
+            && (self.words.is_empty() || words.any(|word| of_form(&self.words, &word.to_ascii_lowercase())))
+            && (self.at_least == 0 || operands.len() >= self.at_least)
+            && (!self.after_dashes || operands.iter().any(|operand| operand.after_dashes))
+            && (!self.existing || operands.iter().any(|operand| exists(operand.word)))
+            && (self.places.is_empty() || operands.iter().any(|operand| in_place(operand.word)))
+    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,9 @@
 //!
 //! - `data/`: the rules, and how their programs read arguments, one file for each family; [`mod@data`] loads them.
 //! - [`Arguments`]: a command line, read by the grammar of its program.
-//! - [`mod@clause`]: whether a clause of a rule holds for them.
-//! - [`judge()`]: the verdict on a command.
+//! - [`judge()`]: the verdict on a command, from the clauses of rules that hold for it.
 
 mod arguments;
-mod clause;
 mod data;
 mod judge;
 
@@ -50,7 +48,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::clause::Places;
+    use super::judge::Places;
     use super::*;
     use crate::policy::Verdict;
 

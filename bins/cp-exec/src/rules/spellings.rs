@@ -6,8 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::arguments::Arguments;
-use super::clause::Places;
-use super::judge::of_data;
+use super::judge::{Places, of_data};
 
 /// An option of a command, and the rule that applies because of it.
 struct Meaning {

@@ -2,7 +2,7 @@
 //! waits for the answer while other steps continue.
 
 use std::io::IsTerminal;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread::{Builder, JoinHandle};
 
 use cp_common::program::approval::{self, Verdict, at_terminal};
 use cp_common::wire::{Approval, Grant, How, Level, Scope};
@@ -70,9 +70,9 @@ fn grant(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How) 
     approval::grant(&policy.cp_home, approval, &grant)
 }
 
-/// The open questions of one run: each with the receiver of its answer.
+/// The open questions of one run: each with the thread that gets its answer.
 #[derive(Default)]
-pub(super) struct Questions(Vec<(Question, Receiver<Result<Option<Decided>>>)>);
+pub(super) struct Questions(Vec<(Question, JoinHandle<Result<Option<Decided>>>)>);
 
 /// A step that requires approval.
 pub(super) struct Question {
@@ -108,26 +108,19 @@ impl Questions {
         if approver.is_none() && !(may_use_terminal && is_terminal()) {
             return Some(question);
         }
-        let (sender, receiver) = channel();
         let approval = question.approval.clone();
-        // The run may have ended before the answer.
-        let answer = move || drop(sender.send(ask(approver, &approval)));
-        if std::thread::Builder::new().name("approval".to_owned()).spawn(answer).is_err() {
-            return Some(question);
+        match Builder::new().name("approval".to_owned()).spawn(move || ask(approver, &approval)) {
+            Ok(answer) => self.0.push((question, answer)),
+            Err(_) => return Some(question),
         }
-        self.0.push((question, receiver));
         None
     }
 
     /// The questions that were answered since the last call.
     pub(super) fn answered(&mut self) -> Vec<(Question, Result<Option<Decided>>)> {
-        let mut answered = Vec::new();
-        for (question, answer) in std::mem::take(&mut self.0) {
-            match answer.try_recv() {
-                Err(TryRecvError::Empty) => self.0.push((question, answer)),
-                given => answered.push((question, given.unwrap_or(Ok(None)))),
-            }
-        }
-        answered
+        let all = std::mem::take(&mut self.0).into_iter();
+        let (answered, open) = all.partition::<Vec<_>, _>(|(_, answer)| answer.is_finished());
+        self.0 = open;
+        answered.into_iter().map(|(question, answer)| (question, answer.join().unwrap_or(Ok(None)))).collect()
     }
 }

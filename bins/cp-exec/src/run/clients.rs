@@ -54,8 +54,6 @@ struct Connection {
     peer: Process,
     since: Instant,
     received: Vec<u8>,
-    /// The part of the answer that is not sent yet.
-    answer: Option<Vec<u8>>,
 }
 
 type Answerer<'a> = &'a mut dyn FnMut(Process, &[u8]) -> Vec<u8>;
@@ -70,10 +68,7 @@ impl Clients {
     /// The descriptors to poll.
     pub(super) fn sources(&self) -> impl Iterator<Item = PollFd<'_>> {
         let listener = PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN);
-        let open = self.open.iter().map(|connection| {
-            let event = if connection.answer.is_some() { PollFlags::OUT } else { PollFlags::IN };
-            PollFd::from_borrowed_fd(connection.stream.as_fd(), event)
-        });
+        let open = self.open.iter().map(|open| PollFd::from_borrowed_fd(open.stream.as_fd(), PollFlags::IN));
         std::iter::once(listener).chain(open)
     }
 
@@ -98,45 +93,27 @@ impl Connection {
         stream.set_nonblocking(true).ok()?;
         let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
         let (peer, _) = Process::find(pid.as_raw_nonzero().get())?;
-        Some(Self { stream, peer, since: Instant::now(), received: Vec::new(), answer: None })
+        Some(Self { stream, peer, since: Instant::now(), received: Vec::new() })
     }
 
-    /// Receives a message and answers it. False after the answer or a failure.
+    /// Receives a message, which ends when the client shuts down its side, and answers it. False after the answer or a
+    /// failure.
     fn advance(&mut self, answer: Answerer<'_>) -> bool {
+        let mut buffer = [0; 16 * 1024];
         loop {
-            let done = match &mut self.answer {
-                None => self.receive(answer),
-                Some(left) => match self.stream.write(left) {
-                    Ok(0) => return false,
-                    Ok(written) => {
-                        left.drain(..written);
-                        if left.is_empty() {
-                            return false;
-                        }
-                        Ok(())
-                    }
-                    Err(e) => Err(e),
-                },
-            };
-            match done {
-                Ok(()) => {}
+            match self.stream.read(&mut buffer) {
+                Ok(0) => {
+                    // An answer is short, and the client has got nothing else, so that the kernel takes it at once.
+                    drop(self.stream.write(&answer(self.peer, &self.received)));
+                    return false;
+                }
+                Ok(length) => self.received.extend_from_slice(&buffer[..length]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return e.kind() == ErrorKind::WouldBlock,
             }
+            if self.received.len() > LONGEST {
+                return false;
+            }
         }
-    }
-
-    /// Receives available bytes. A message ends when the client shuts down its side.
-    fn receive(&mut self, answer: Answerer<'_>) -> io::Result<()> {
-        let mut buffer = [0; 16 * 1024];
-        let length = self.stream.read(&mut buffer)?;
-        self.received.extend_from_slice(&buffer[..length]);
-        if self.received.len() > LONGEST || self.received.is_empty() {
-            return Err(ErrorKind::InvalidData.into());
-        }
-        if length == 0 {
-            self.answer = Some(answer(self.peer, &self.received));
-        }
-        Ok(())
     }
 }

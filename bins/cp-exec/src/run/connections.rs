@@ -7,7 +7,7 @@ use crate::exec_result::{Connections, RefusedConnection};
 use cp_common::output::printable_line;
 use cp_egress::{Connection, Decision, Destination, Egress};
 
-use super::recorder::Recorder;
+use super::journal::Recorder;
 use crate::nofollow::Node;
 use crate::refusal::{TO_ALLOW, allow_line};
 use crate::sandbox::NetworkNamespace;
@@ -38,13 +38,13 @@ impl RunConnections {
 
     /// Records the connections that ended and the refusals since the last call.
     /// Returns messages for the standard error of the run.
-    pub(super) fn record(&mut self, recorder: Option<&mut Recorder>) -> Vec<String> {
+    pub(super) fn record(&mut self, recorder: &mut Recorder) -> Vec<String> {
         let connections: Vec<Connection> = self.egress.records().collect();
         self.report.add(&connections, recorder, self.quiet)
     }
 
     /// Ends the connections after the processes of the run have ended, and returns the report with the last messages.
-    pub(super) fn finish(self, recorder: Option<&mut Recorder>) -> (Connections, Vec<String>) {
+    pub(super) fn finish(self, recorder: &mut Recorder) -> (Connections, Vec<String>) {
         let Self { quiet, egress, mut report } = self;
         let messages = report.add(&egress.finish(), recorder, quiet);
         (report, messages)
@@ -79,11 +79,11 @@ fn is_quiet(quiet: &[String], refused: &RefusedConnection) -> bool {
 
 impl Connections {
     /// Adds connections to the report and the record. Returns the messages about first refusals.
-    fn add(&mut self, connections: &[Connection], recorder: Option<&mut Recorder>, quiet: &[String]) -> Vec<String> {
-        if let Some(recorder) = recorder.filter(|_| !connections.is_empty()) {
-            for connection in connections {
-                recorder.add("exec.connection", connection);
-            }
+    fn add(&mut self, connections: &[Connection], recorder: &mut Recorder, quiet: &[String]) -> Vec<String> {
+        for connection in connections {
+            recorder.add("exec.connection", connection);
+        }
+        if !connections.is_empty() {
             recorder.write();
         }
         let mut messages = Vec::new();

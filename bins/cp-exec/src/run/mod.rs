@@ -2,14 +2,11 @@
 //! An [`Engine`] has the policy in force, and a [`Prepared`] is a command from its intent to its result.
 
 pub(crate) mod approvals;
-mod blocked;
 pub(crate) mod clients;
 mod connections;
-mod group;
 pub(crate) mod helper;
 mod journal;
 mod provenance;
-mod recorder;
 mod result;
 mod steps;
 pub(crate) mod streams;
@@ -33,11 +30,11 @@ pub(crate) use self::journal::Journal;
 pub(crate) use self::journal::quoted;
 use self::result::{EarlyEnd, Outcome};
 pub(crate) use self::result::{FinishedRun, milliseconds};
-use self::steps::Steps;
+pub(crate) use self::steps::Steps;
 pub(crate) use self::streams::{Stream, Watch};
 pub(crate) use self::terminal::terminal_size;
 use crate::changes::{Baseline, Store};
-use crate::decision::{HashCache, OwnerGit, Ruling};
+use crate::decision::{HashCache, Ruling};
 use crate::git_dir::Session;
 use crate::guard::settle::{OpenRun, settle};
 use crate::guard::{self, session_tmp};
@@ -52,7 +49,6 @@ pub(crate) type RunResult = Result<Outcome>;
 pub(crate) struct Prepared {
     ruling: Ruling,
     intent: Receipt,
-    git: OwnerGit,
     stdin: Option<OwnedFd>,
     /// The time that the command gets to end by itself after this program received a signal to stop.
     pub(crate) patience: Duration,
@@ -83,12 +79,10 @@ impl Prepared {
             engine.journal.approval(Said::Spent(grant), approval)?;
         }
         let intent = engine.journal.intend(tool, &ruling)?;
-        let mut git = std::mem::take(ruling.git.read());
-        ruling.plan.view.files = std::mem::take(&mut git.files);
+        ruling.plan.view.files = std::mem::take(&mut ruling.git.read().files);
         Ok(Self {
             ruling,
             intent,
-            git,
             stdin,
             patience: Duration::ZERO,
             quiet: &[],
@@ -121,6 +115,7 @@ impl Prepared {
         let mut session = Session::begin(&mut self.ruling.watched.repositories, self.is_agent, &store);
         let place = (&policy.cp_home, policy.ledger.as_path());
         self.open = Some(OpenRun::begin(place, self.intent.seq, session_of_helper, &self.ruling.watched)?);
+        let steps = Steps::new(policy, hashes, &mut self.ruling, self.intent.seq);
         let view = &self.ruling.plan.view;
         let hidden: HashSet<&Path> = view.of(Operation::Hidden).map(PathBuf::as_path).collect();
         let walk = policy.loaded.settings.paths.walk;
@@ -131,13 +126,12 @@ impl Prepared {
         let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, &exclude, &store, walk));
         let run = Run {
             stdin: self.stdin.take(),
-            timeout: self.ruling.decision.timeout,
             watch,
             repositories: session.watch.as_mut(),
-            steps: Some(Steps::new(policy, hashes, &self.ruling, &self.intent, std::mem::take(&mut self.git))),
             patience: self.patience,
             quiet: self.quiet,
             open: self.open.as_ref(),
+            ..Run::new(self.ruling.decision.timeout, steps)
         };
         let mut ran = engine.helper()?.run(&self.ruling.plan, run);
         self.guard(&engine.policy.cp_home, session, &mut ran);

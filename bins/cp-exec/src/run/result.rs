@@ -1,5 +1,6 @@
 //! The outcome of a run, and the answer that is built from it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::exec_result::{Connections, DeniedStep, ExecResult, Executable};
@@ -7,6 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cp_common::wire::{Receipt, raw};
 use cp_common::{Code, Error, Result};
+use cp_egress::Destination;
 use serde::Serialize;
 use serde_json::json;
 
@@ -14,8 +16,10 @@ use super::streams::Captured;
 use crate::changes::Changes;
 use crate::decision::{Decision, Pinned};
 use crate::git_dir::Snapshot;
-use crate::refusal::with_members;
+use crate::policy::normal;
+use crate::refusal::{allow_line, with_members};
 use crate::sandbox;
+use crate::sandbox::plan::{Operation, View};
 use crate::sandbox::report::{Enforcement, Failure, Quarantined, Status};
 
 /// A command that ran, with its answer.
@@ -285,4 +289,64 @@ pub(crate) struct StepsReport {
     pub calls_denied: u64,
     /// The error of the ledger. All later steps are refused.
     pub failed: Option<Error>,
+}
+
+/// The errors of a hidden and of a read-only path, in lower case.
+const OF_HIDDEN: [&str; 2] = ["permission denied", "eacces"];
+const OF_READ_ONLY: [&str; 2] = ["read-only file system", "erofs"];
+
+/// The most bytes at the end of standard error that are read.
+const READ: usize = 8 << 10;
+
+/// A guess in a sentence why a command failed, for the last line of its standard error that names a path which the
+/// sandbox hides or keeps read-only, or a port at which a listed name cannot be reached. Relative paths start at `cwd`.
+pub(super) fn guess_cause(stderr: &[u8], cwd: &Path, view: &View, listed: &[Destination]) -> Option<String> {
+    let text = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(READ)..]);
+    let about_path = |line| paths(line).map(|path| normal(&cwd.join(path))).find_map(|path| about(line, &path, view));
+    text.lines().rev().find_map(|line| about_path(line).or_else(|| about_port(line, listed)))
+}
+
+/// The guess about a line that names a listed name together with another port: `NAME:PORT`, or `NAME port PORT`.
+fn about_port(line: &str, listed: &[Destination]) -> Option<String> {
+    let line = line.to_ascii_lowercase().replace(" port ", ":");
+    let mut words = line.split(|letter: char| !letter.is_ascii_alphanumeric() && !".-:".contains(letter));
+    words.find_map(|word| {
+        let (name, port) = word.split_once(':')?;
+        let port: u16 = port.trim_end_matches(['.', ':']).parse().ok()?;
+        let named = listed.iter().filter(|destination| destination.contains(name));
+        let ports: Vec<u16> = named.flat_map(Destination::ports).copied().collect();
+        (!ports.is_empty() && !ports.contains(&port)).then(|| {
+            let line = allow_line("network", &format!("{name}:{port}"));
+            format!("a guess: it failed because the policy does not list {name} for port {port}; `{line}` allows it")
+        })
+    })
+}
+
+fn about(line: &str, path: &Path, view: &View) -> Option<String> {
+    let line = line.to_lowercase();
+    let has = |errors: [&str; 2]| errors.iter().any(|error| line.contains(error));
+    let shown = path.display();
+    if has(OF_HIDDEN) && view.is_within(Operation::Hidden, path) {
+        return Some(format!("a guess: it failed because commands cannot read {shown}, which the policy hides"));
+    }
+    if !has(OF_READ_ONLY) || !path.parent().is_some_and(Path::is_dir) {
+        return None;
+    }
+    if path.starts_with("/dev") {
+        return Some(format!("a guess: it failed because the mode, owner and times of {shown} belong to the machine"));
+    }
+    if view.is_within(Operation::ReadOnly, path) {
+        let reason = "because other programs run what it names";
+        return Some(format!("a guess: it failed because {shown} is read-only for commands, {reason}"));
+    }
+    let advice = format!("`cp-exec allow write {shown}` makes it writable");
+    (!view.is_within(Operation::Write, path))
+        .then(|| format!("a guess: it failed because {shown} is read-only for commands; {advice}"))
+}
+
+/// The words of a line that can be paths.
+fn paths(line: &str) -> impl Iterator<Item = &str> {
+    let is_border = |letter: char| letter.is_whitespace() || "'\"`,;()‘’".contains(letter);
+    let words = line.split(is_border).map(|word| word.trim_end_matches([':', '.']));
+    words.filter(|word| word.contains('/') || word.contains('.'))
 }

@@ -9,16 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cp_common::program::approval::{self, Spent};
-use cp_common::wire::{Approval, Receipt, quoted};
+use cp_common::wire::{Approval, quoted};
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 use serde_json::json;
 
 use super::approvals::{self, Question, Questions, Step};
 use super::clients::ToolCall;
-use super::journal::Journal;
+use super::journal::{Journal, Recorder};
 use super::provenance::{Provenance, lineage};
-use super::recorder::Recorder;
 use super::result::StepsReport;
 use crate::decision::{Caller, HashCache, OwnerGit, Ruling, StepRuling, decide_step};
 use crate::exec_result::DeniedStep;
@@ -73,16 +72,16 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub(super) fn new(policy: &Policy, hashes: &HashCache, ruling: &Ruling, intent: &Receipt, git: OwnerGit) -> Self {
+    pub(crate) fn new(policy: &Policy, hashes: &HashCache, ruling: &mut Ruling, intent: u64) -> Self {
         let name = ruling.plan.exe.path.display().to_string();
         Self {
             policy: policy.clone(),
             hashes: hashes.clone(),
-            recorder: Recorder::new(policy, intent.seq),
+            recorder: Recorder::new(policy, intent),
             given: ruling.plan.env.iter().cloned().collect(),
             is_alone: ruling.plan.is_alone(),
             planned: Some((ruling.decision.caller, name, ruling.plan.argv.clone())),
-            git,
+            git: std::mem::take(&mut ruling.git),
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             questions: Questions::default(),

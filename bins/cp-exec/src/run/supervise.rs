@@ -12,10 +12,9 @@ use cp_common::{Code, Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
-use super::blocked;
 use super::clients::Clients;
 use super::connections::RunConnections;
-use super::result::{EarlyEnd, Outcome};
+use super::result::{EarlyEnd, Outcome, guess_cause};
 use super::steps::Steps;
 use super::streams::{Output, Watch};
 use super::terminal::Relay;
@@ -25,7 +24,7 @@ use crate::git_dir;
 use crate::guard::settle::OpenRun;
 use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Enforcement, Failure, Order, Report, Status};
-use crate::sandbox::{self, Listener, Pending, Received};
+use crate::sandbox::{self, Listener};
 
 /// The longest time before the deadline at which the command gets SIGTERM.
 const GRACE: Duration = Duration::from_millis(500);
@@ -45,7 +44,6 @@ const COVERING: Duration = Duration::from_secs(2);
 const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
 /// The parameters of one run, in addition to its plan.
-#[derive(Default)]
 pub(crate) struct Run<'a, 'r> {
     /// The standard input of the command; `None` is `/dev/null`.
     pub stdin: Option<OwnedFd>,
@@ -54,14 +52,22 @@ pub(crate) struct Run<'a, 'r> {
     pub watch: Option<Watch<'a>>,
     /// Reports a setting of a repository that is replaced during the run.
     pub repositories: Option<&'r mut git_dir::Watch>,
-    /// Decides about the programs that the command starts; `None` allows all.
-    pub steps: Option<Steps>,
+    /// Decides about the programs that the command starts.
+    pub steps: Steps,
     /// The time that the command gets to end by itself after this program received a signal to stop.
     pub patience: Duration,
     /// The names whose refusal needs no message.
     pub quiet: &'static [String],
     /// The marker of the run.
     pub open: Option<&'r OpenRun>,
+}
+
+impl Run<'_, '_> {
+    /// A run without input, whose output is captured only.
+    pub(crate) fn new(timeout: Duration, steps: Steps) -> Self {
+        let (stdin, watch, repositories, open) = (None, None, None, None);
+        Self { stdin, timeout, watch, repositories, steps, patience: Duration::ZERO, quiet: &[], open }
+    }
 }
 
 /// A run in progress.
@@ -102,26 +108,30 @@ struct Seen {
 struct Deadlines {
     started: Instant,
     terminate: Option<Instant>,
-    kill: Instant,
-    /// The order to kill was sent; the init must have carried it out by this time.
+    /// `None` after the order to kill.
+    kill: Option<Instant>,
+    /// The time by which the init must have carried out the order to kill.
     abandon: Option<Instant>,
     ended: Option<EarlyEnd>,
     /// The command got SIGTERM because its time is nearly over.
     asked: bool,
-    ordered: bool,
 }
 
 impl Deadlines {
     /// Extends the deadlines by the time that an answer took.
     fn postpone(&mut self, by: Duration) {
-        self.kill += by;
-        self.terminate = self.terminate.map(|at| at + by);
+        for at in [&mut self.kill, &mut self.terminate].into_iter().flatten() {
+            *at += by;
+        }
     }
 
-    fn next(&self) -> Instant {
-        let kill = if self.ordered { None } else { Some(self.kill) };
-        let far = self.kill + Duration::from_secs(1);
-        [self.terminate, kill, self.abandon].into_iter().flatten().min().unwrap_or(far)
+    /// Kills no later than at this time, unless that was ordered before.
+    fn kill_by(&mut self, time: Instant) {
+        self.kill = self.kill.map(|kill| kill.min(time));
+    }
+
+    fn next(&self) -> Option<Instant> {
+        [self.terminate, self.kill, self.abandon].into_iter().flatten().min()
     }
 }
 
@@ -131,11 +141,10 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let deadlines = Deadlines {
             started,
             terminate: Some(started + run.timeout.saturating_sub(GRACE.min(run.timeout / 10))),
-            kill: started + run.timeout,
+            kill: Some(started + run.timeout),
             abandon: None,
             ended: None,
             asked: false,
-            ordered: false,
         };
         Self { plan, socket, output, run, deadlines, seen: Seen::default() }
     }
@@ -149,10 +158,10 @@ impl<'a, 'r> Supervised<'a, 'r> {
             self.receive();
             self.decide_steps();
             if let Some(connections) = &mut self.seen.connections {
-                self.output.say_all(connections.record(self.run.steps.as_mut().map(|steps| &mut steps.recorder)));
+                self.output.say_all(connections.record(&mut self.run.steps.recorder));
             }
             let now = Instant::now();
-            if self.run.steps.as_ref().is_some_and(Steps::is_waiting) {
+            if self.run.steps.is_waiting() {
                 self.deadlines.postpone(now - looked);
             }
             looked = now;
@@ -162,14 +171,13 @@ impl<'a, 'r> Supervised<'a, 'r> {
             }
             let wrong = repositories.as_mut().and_then(|watch| self.look_after(watch).err());
             let is_interrupted = || signals::interrupted() || self.seen.relay.as_ref().is_some_and(Relay::is_hung_up);
-            let is_evaded = || self.run.steps.as_ref().is_some_and(|steps| steps.is_evaded);
             let ended = wrong
                 .or_else(|| is_interrupted().then_some(EarlyEnd::Interrupted))
-                .or_else(|| is_evaded().then_some(EarlyEnd::Evaded));
+                .or_else(|| self.run.steps.is_evaded.then_some(EarlyEnd::Evaded));
             self.enforce(Instant::now(), ended);
         }
         if let Some(connections) = self.seen.connections.take() {
-            let (report, messages) = connections.finish(self.run.steps.as_mut().map(|steps| &mut steps.recorder));
+            let (report, messages) = connections.finish(&mut self.run.steps.recorder);
             self.seen.connected = Some(report);
             self.output.say_all(messages);
         }
@@ -182,7 +190,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
         let has_failed = self.seen.status.as_ref().is_some_and(|status| status.code != Some(0));
         if has_failed && self.deadlines.ended.is_none() && self.seen.relay.is_none() {
             let Plan { cwd, view, network, .. } = self.plan;
-            let guess = blocked::guess(&self.output.end_of_errors(), &cwd.path, view, network.destinations());
+            let guess = guess_cause(&self.output.end_of_errors(), &cwd.path, view, network.destinations());
             self.output.say_all(guess);
         }
     }
@@ -193,8 +201,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
         self.seen.status.as_ref()?;
         let were =
             if count == 1 { "process was still running and was" } else { "processes were still running and were" };
-        let is_agent = self.run.steps.as_ref().is_some_and(|steps| steps.is_agent);
-        let advice = if is_agent { "" } else { "; start and use it in one line, or work in `cp-exec agent`" };
+        let advice =
+            if self.run.steps.is_agent { "" } else { "; start and use it in one line, or work in `cp-exec agent`" };
         Some(format!("{count} {were} ended{advice}"))
     }
 
@@ -208,22 +216,22 @@ impl<'a, 'r> Supervised<'a, 'r> {
             }
         };
         let is_private = self.seen.ready.as_ref().is_some_and(Enforcement::is_private);
-        if !is_replaced || !is_private || self.seen.closed || self.deadlines.ordered {
+        if !is_replaced || !is_private || self.seen.closed || self.deadlines.kill.is_none() {
             return Ok(());
         }
-        sandbox::send_order(self.socket.as_fd(), &Order::Freeze);
+        self.order(&Order::Freeze);
         if let Err(why) = watch.cover_anew(&mut |path| self.cover(path)) {
             self.seen.reason.get_or_insert(why);
             return Err(EarlyEnd::Conflict);
         }
-        sandbox::send_order(self.socket.as_fd(), &Order::Thaw);
+        self.order(&Order::Thaw);
         Ok(())
     }
 
     /// Makes a path read-only in the run.
     fn cover(&mut self, path: &Path) -> std::result::Result<(), String> {
         self.seen.covered = None;
-        sandbox::send_order(self.socket.as_fd(), &Order::Cover(path.to_owned()));
+        self.order(&Order::Cover(path.to_owned()));
         let end = Instant::now() + COVERING;
         while self.seen.covered.is_none() && !self.seen.closed && Instant::now() < end {
             let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
@@ -241,15 +249,10 @@ impl<'a, 'r> Supervised<'a, 'r> {
     /// Decides about the programs that wait to be started. Refusals are written to the standard error of the run.
     fn decide_steps(&mut self) {
         let Some(listener) = &self.seen.listener else { return };
-        let advance = match &mut self.run.steps {
-            Some(steps) => {
-                let advance = steps.serve(listener);
-                self.output.say_all(steps.messages.drain(..));
-                advance
-            }
-            None => allow_all(listener),
-        };
-        if let (Some(clients), Some(steps)) = (&mut self.seen.clients, &mut self.run.steps) {
+        let steps = &mut self.run.steps;
+        let advance = steps.serve(listener);
+        self.output.say_all(steps.messages.drain(..));
+        if let Some(clients) = &mut self.seen.clients {
             clients.serve(&mut |process, message| steps.answer(process, message));
         }
         if !advance {
@@ -264,8 +267,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
             self.deadlines.ended = ended;
             if ended == Some(EarlyEnd::Interrupted) && !self.run.patience.is_zero() {
                 self.deadlines.terminate = None;
-                self.deadlines.kill = self.deadlines.kill.min(now + self.run.patience);
-                sandbox::send_order(self.socket.as_fd(), &Order::Terminate);
+                self.deadlines.kill_by(now + self.run.patience);
+                self.order(&Order::Terminate);
             } else {
                 self.order_kill(now);
             }
@@ -278,9 +281,9 @@ impl<'a, 'r> Supervised<'a, 'r> {
         if self.deadlines.terminate.is_some_and(|at| now >= at) {
             self.deadlines.terminate = None;
             self.deadlines.asked = true;
-            sandbox::send_order(self.socket.as_fd(), &Order::Terminate);
+            self.order(&Order::Terminate);
         }
-        if now >= self.deadlines.kill && !self.deadlines.ordered {
+        if self.deadlines.kill.is_some_and(|at| now >= at) {
             if self.seen.status.is_none() && self.deadlines.ended.is_none() {
                 self.deadlines.ended = Some(EarlyEnd::TimedOut);
             }
@@ -292,27 +295,27 @@ impl<'a, 'r> Supervised<'a, 'r> {
         }
     }
 
-    fn wait(&self, until: Instant, repositories: Option<&git_dir::Watch>) {
+    fn wait(&self, until: Option<Instant>, repositories: Option<&git_dir::Watch>) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
         fds.extend(repositories.and_then(git_dir::Watch::source));
         fds.extend(self.output.sources());
         fds.extend(self.seen.listener.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
         fds.extend(self.seen.clients.iter().flat_map(Clients::sources));
         fds.extend(self.seen.relay.iter().flat_map(Relay::sources));
-        let left = until.saturating_duration_since(Instant::now()).min(SIGNAL_POLL);
+        let left = until.map_or(SIGNAL_POLL, |until| until.saturating_duration_since(Instant::now()).min(SIGNAL_POLL));
         let _ = rustix::event::poll(&mut fds, Timespec::try_from(left).ok().as_ref());
     }
 
     /// Reads the reports that have arrived.
     fn receive(&mut self) {
         loop {
-            let taken = match sandbox::receive_report(self.socket.as_fd()) {
-                Ok(Received::Report(report, fd)) => self.take(report, fd),
-                Ok(Received::Nothing) => return,
-                Ok(Received::End) => {
+            let taken = match sandbox::receive(self.socket.as_fd()) {
+                Ok(Some((report, fds))) => self.take(report, fds.into_iter().next()),
+                Ok(None) => {
                     self.seen.closed = true;
                     return;
                 }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) => Err(e.to_string()),
             };
             // The state of the helper is unknown, so the run is killed. The loop ends when all processes are dead.
@@ -344,8 +347,8 @@ impl<'a, 'r> Supervised<'a, 'r> {
             Report::Stopped => {
                 if let Some(relay) = &mut seen.relay {
                     relay.suspend();
-                    sandbox::send_order(self.socket.as_fd(), &Order::Continue);
                 }
+                self.order(&Order::Continue);
             }
             Report::Namespace => {
                 let (listed, shown) = (self.plan.network.destinations(), self.output.nodes());
@@ -367,16 +370,20 @@ impl<'a, 'r> Supervised<'a, 'r> {
                     self.deadlines.ended.get_or_insert(EarlyEnd::TimedOut);
                 }
                 self.deadlines.terminate = None;
-                self.deadlines.kill = self.deadlines.kill.min(Instant::now() + DRAIN);
+                self.deadlines.kill_by(Instant::now() + DRAIN);
             }
             Report::Killed(count) => seen.killed = Some(count),
         }
         Ok(())
     }
 
+    /// Sends an order to the init of the sandbox. An error means that the init has ended.
+    fn order(&self, order: &Order) {
+        drop(sandbox::send(self.socket.as_fd(), order, &[]));
+    }
+
     fn order_kill(&mut self, now: Instant) {
-        if !self.deadlines.ordered {
-            self.deadlines.ordered = true;
+        if self.deadlines.kill.take().is_some() {
             self.deadlines.terminate = None;
             let whole = self.seen.ready.as_ref().is_some_and(Enforcement::is_private);
             let time = match self.seen.status {
@@ -385,7 +392,7 @@ impl<'a, 'r> Supervised<'a, 'r> {
                 None => INIT_WALKS,
             };
             self.deadlines.abandon = Some(now + time);
-            sandbox::send_order(self.socket.as_fd(), &Order::Kill);
+            self.order(&Order::Kill);
         }
     }
 
@@ -436,21 +443,10 @@ impl<'a, 'r> Supervised<'a, 'r> {
             stderr,
             duration: self.deadlines.started.elapsed(),
             enforcement: Enforcement { killed_processes: self.seen.killed, ..enforcement },
-            steps: self.run.steps.map(Steps::finish).unwrap_or_default(),
+            steps: self.run.steps.finish(),
             connections: self.seen.connected,
             changes: Changes::default(),
             snapshots: Vec::new(),
         })
-    }
-}
-
-/// Allows every program. False if there can be no more.
-fn allow_all(listener: &Arc<Listener>) -> bool {
-    loop {
-        match listener.next() {
-            Pending::Call(call) => call.allow(),
-            Pending::Nothing => return true,
-            Pending::End => return false,
-        }
     }
 }

@@ -80,8 +80,13 @@ impl Relay {
         if self.resized.swap(false, Ordering::Relaxed) {
             self.pass_size();
         }
-        self.read_keys(buffer);
-        self.write_keys();
+        if self.typed.is_empty() && !self.hung_up {
+            self.hung_up = !read_some(&self.keys, &mut self.typed, buffer);
+        }
+        match &mut self.inside {
+            Some(inside) => write_some(inside, &mut self.typed),
+            None => self.typed.clear(),
+        }
         self.show();
         if self.shown.is_empty() && self.read_output(buffer, capture) {
             self.show();
@@ -134,42 +139,16 @@ impl Relay {
         }
     }
 
-    fn read_keys(&mut self, buffer: &mut [u8]) {
-        if self.hung_up || !self.typed.is_empty() {
-            return;
-        }
-        match self.keys.read(buffer) {
-            Ok(length @ 1..) => self.typed.extend_from_slice(&buffer[..length]),
-            Err(e) if is_transient(&e) => {}
-            Ok(_) | Err(_) => self.hung_up = true,
-        }
-    }
-
-    fn write_keys(&mut self) {
-        match &mut self.inside {
-            Some(inside) => write_some(inside, &mut self.typed),
-            None => self.typed.clear(),
-        }
-    }
-
     fn show(&mut self) {
         write_some(&mut self.screen, &mut self.shown);
     }
 
-    /// Reads output of the command. True if there was some.
+    /// Reads output of the command after the last one was shown. True if there was some.
     fn read_output(&mut self, buffer: &mut [u8], capture: &mut Capture) -> bool {
-        let Some(inside) = &mut self.inside else { return false };
-        match inside.read(buffer) {
-            Ok(length @ 1..) => {
-                capture.add(&buffer[..length]);
-                self.shown.extend_from_slice(&buffer[..length]);
-                return true;
-            }
-            Err(e) if is_transient(&e) => {}
-            // The kernel reports an error after the last process inside has closed the terminal.
-            Ok(_) | Err(_) => self.inside = None,
-        }
-        false
+        // The kernel reports an error after the last process inside has closed the terminal.
+        self.inside = self.inside.take().filter(|inside| read_some(inside, &mut self.shown, buffer));
+        capture.add(&self.shown);
+        !self.shown.is_empty()
     }
 }
 
@@ -242,6 +221,12 @@ fn write_some(to: &mut File, bytes: &mut Vec<u8>) {
     }
 }
 
-fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+/// Reads what a terminal has. False after its end.
+fn read_some(mut from: &File, bytes: &mut Vec<u8>, buffer: &mut [u8]) -> bool {
+    match from.read(buffer) {
+        Ok(0) => return false,
+        Ok(length) => bytes.extend_from_slice(&buffer[..length]),
+        Err(e) => return matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+    }
+    true
 }

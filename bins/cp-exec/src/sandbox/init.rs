@@ -13,7 +13,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 use super::namespace::Namespace;
 use super::plan::{Layer, Network, Plan};
 use super::report::{self, At, Enforcement, Failure, Order, Report, Status};
-use super::{leader, mounts, sys, terminal};
+use super::{leader, mounts, sys};
 
 /// The time after which killing descendants gives up.
 const WALK: Duration = Duration::from_millis(200);
@@ -33,7 +33,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
             namespace = Some(Namespace::open(plan, socket).at("network")?);
         }
         let clients = mounts::build(plan, &mut enforcement).map_err(Failure::of_namespaces)?;
-        report::send_report(socket, &Report::Clients, Some(clients.as_fd())).at("report")?;
+        report::send(socket, &Report::Clients, &[clients.as_fd()]).at("report")?;
     } else {
         if !matches!(network, Network::None | Network::Host) {
             return Err(Failure::missing("a network of its own", Layer::Namespaces));
@@ -43,7 +43,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         kill.clone_into(&mut enforcement.kill);
     }
     let signals = sys::child_signals().at("signals")?;
-    let terminal = terminal::control(plan, socket)?;
+    let terminal = leader::control_terminal(plan, socket)?;
     let Some(leader) = sys::fork_into(0).at("fork")? else { leader::run(plan, enforcement, socket, terminal.as_ref()) };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.
     let _ = sys::close_streams();
@@ -84,28 +84,32 @@ impl Tree<'_> {
             if is_ready.get(1) == Some(&true) && namespace.as_mut().is_some_and(|namespace| !namespace.serve()) {
                 *namespace = None;
             }
-            if is_ready[0] && !self.obey(report::receive_order(self.socket)) {
+            if is_ready[0] && !self.obey(report::receive(self.socket)) {
                 return;
             }
         }
     }
 
     /// Follows an order. False after the order to kill, which the end of the supervisor means too.
-    fn obey(&mut self, order: std::io::Result<Option<Order>>) -> bool {
+    fn obey(&mut self, received: std::io::Result<Option<(Order, Vec<OwnedFd>)>>) -> bool {
+        let order = match received {
+            Ok(Some((order, _))) => order,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return true,
+            Ok(None) | Err(_) => Order::Kill,
+        };
         match order {
-            Ok(Some(Order::Terminate)) => {
+            Order::Terminate => {
                 self.signal(Signal::TERM);
                 // A stopped process receives a signal only then.
                 self.signal(Signal::CONT);
             }
-            Ok(Some(Order::Continue)) => terminal::resume(self.terminal.as_ref(), self.leader),
-            Ok(Some(Order::Freeze)) => self.freeze(),
-            Ok(Some(Order::Cover(path))) => {
+            Order::Continue => leader::resume_command(self.terminal.as_ref(), self.leader),
+            Order::Freeze => self.freeze(),
+            Order::Cover(path) => {
                 self.report(&Report::Covered(mounts::make_read_only(&path).map_err(Failure::into_message)));
             }
-            Ok(Some(Order::Thaw)) => self.thaw(),
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
-            Ok(Some(Order::Kill) | None) | Err(_) => {
+            Order::Thaw => self.thaw(),
+            Order::Kill => {
                 self.kill();
                 self.report(&Report::Killed(self.killed));
                 return false;
@@ -116,7 +120,7 @@ impl Tree<'_> {
 
     fn report(&self, report: &Report) {
         // If it cannot be sent, the supervisor has ended.
-        drop(report::send_report(self.socket, report, None));
+        drop(report::send(self.socket, report, &[]));
     }
 
     /// Reaps ended processes. False if no child is left.

@@ -90,7 +90,7 @@ fn ruleset(plan: &Plan, tmp: &Path, private: bool) -> Result<RulesetCreated, Fai
             Operation::Execute if plan.profile == Profile::Build => run,
             _ => continue,
         };
-        if let Some((file, _)) = pieces::open_known(&place.path, plan.view.nodes.get(&place.path))? {
+        if let Some((file, _)) = pieces::open_known(&place.path, place.node)? {
             rules = allow_file(rules, file, rights)?;
         }
     }

@@ -7,19 +7,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use rustix::process::{Resource, Rlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::pty::OpenptFlags;
+use rustix::termios::{InputModes, OptionalActions, Winsize};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
-use super::mounts::devices::{LEAST_PID_MAX, own_pid_limit};
+use super::mounts::{LEAST_PID_MAX, own_pid_limit};
 use super::plan::{HOME, Identity, Layer, Plan};
 use super::report::{self, At, Enforcement, Failure, Report};
-use super::{landlock, seccomp, sys, terminal};
+use super::{landlock, seccomp, sys};
 use crate::nofollow;
 
 /// Executes the command, or reports why it cannot.
 pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, terminal: Option<&OwnedFd>) -> ! {
     let joined = match terminal {
-        Some(terminal) => terminal::enter(terminal),
+        Some(terminal) => enter_terminal(terminal),
         None => rustix::process::setsid().map(drop),
     };
     let Err(failure) = joined.at("session").and_then(|()| become_command(plan, enforcement, socket));
@@ -44,7 +46,7 @@ fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     rustix::process::fchdir(open_same(&plan.cwd)?).at("cwd")?;
     let file = open_same(&plan.exe)?;
     // In a private view the script is a copy of the text that was hashed.
-    if let Some(script) = plan.script.as_ref().filter(|_| !private) {
+    if let Some((script, _)) = plan.script.as_ref().filter(|_| !private) {
         open_same(script)?;
     }
     limit(plan, &mut enforcement)?;
@@ -69,7 +71,7 @@ fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     let env = words(env).at("env")?;
     let network = plan.network_kind();
     let listening = seccomp::install(network, true)
-        .and_then(|fd| report::send_report(socket, &Report::Listener, fd.as_ref().map(AsFd::as_fd)));
+        .and_then(|fd| report::send(socket, &Report::Listener, fd.as_ref().map(AsFd::as_fd).as_slice()));
     enforcement.listener = listening.is_ok();
     enforcement.missing.extend(listening.err().map(|e| format!("listener: {e}")));
     let filtered = if enforcement.listener { Ok(None) } else { seccomp::install(network, false) };
@@ -77,7 +79,7 @@ fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     enforcement.missing.extend(filtered.err().map(|e| format!("seccomp: {e}")));
     required(plan, &enforcement)?;
     // The command must not run if its enforcement cannot be reported.
-    report::send_report(socket, &Report::Ready(Box::new(enforcement)), None).at("report")?;
+    report::send(socket, &Report::Ready(Box::new(enforcement)), &[]).at("report")?;
     sys::close_on_exec().at("close")?;
     let error = sys::execute(file.as_fd(), &argv, &env);
     Err(Failure::Exec(format!("{}: {error}", plan.exe.path.display())))
@@ -185,4 +187,48 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
     let mut required = required.into_iter().chain(of_policy.map(|layer| ("the policy", true, *layer)));
     let refused = required.find(|(_, is_required, layer)| *is_required && is_missing(*layer));
     refused.map_or(Ok(()), |(who, _, layer)| Err(Failure::missing(who, layer)))
+}
+
+/// Makes a new pseudo-terminal the controlling terminal of this process, if the plan has one, and sends its other side
+/// to the supervisor, which relays it.
+///
+/// The init is the leader of the terminal's session, and the command is a process group in it. If the command led the
+/// session itself, its group would be orphaned, and the kernel ignores Ctrl-Z in an orphaned group.
+pub(super) fn control_terminal(plan: &Plan, socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
+    let Some((rows, columns)) = plan.terminal else { return Ok(None) };
+    let opened = open_terminal(rows, columns).and_then(|(relayed, terminal)| {
+        rustix::process::setsid()?;
+        rustix::process::ioctl_tiocsctty(&terminal)?;
+        report::send(socket, &Report::Terminal, &[relayed.as_fd()])?;
+        Ok(terminal)
+    });
+    opened.map(Some).at("terminal")
+}
+
+/// Opens a pseudo-terminal of this size: the side of the supervisor, and that of the command.
+fn open_terminal(rows: u16, columns: u16) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let relayed = rustix::pty::openpt(flags)?;
+    rustix::pty::unlockpt(&relayed)?;
+    let terminal = rustix::pty::ioctl_tiocgptpeer(&relayed, flags)?;
+    rustix::termios::tcsetwinsize(&terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
+    let mut modes = rustix::termios::tcgetattr(&terminal)?;
+    modes.input_modes |= InputModes::IUTF8;
+    rustix::termios::tcsetattr(&terminal, OptionalActions::Now, &modes)?;
+    Ok((relayed, terminal))
+}
+
+/// Makes this process the foreground group of the terminal, which becomes its standard streams.
+fn enter_terminal(terminal: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::process::setpgid(None, None)?;
+    rustix::termios::tcsetpgrp(terminal, rustix::process::getpid())?;
+    sys::become_streams(&[terminal, terminal, terminal])
+}
+
+/// Continues the stopped command in the foreground. A command that ended in the meantime is reported as usual.
+pub(super) fn resume_command(terminal: Option<&OwnedFd>, command: Pid) {
+    if let Some(terminal) = terminal {
+        let _ = rustix::termios::tcsetpgrp(terminal, command);
+        let _ = rustix::process::kill_process_group(command, Signal::CONT);
+    }
 }

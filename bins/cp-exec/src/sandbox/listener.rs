@@ -20,12 +20,10 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 
+use super::caller::{Found, LONGEST, Lookup, Memory, change_mode};
 use super::interpreter::{Interpreter, interpreters, is_loader, is_native, operand_of_loader};
-use super::lookup::{Found, Lookup};
-use super::memory::{LONGEST, Memory};
 use super::plan::Identity;
 use super::seccomp::EXECUTIONS;
-use super::set_mode;
 use super::sys::{self, Notification};
 
 /// The most interpreters of each other that the kernel starts for one script.
@@ -89,7 +87,7 @@ pub(crate) struct ExecRequest {
 pub(crate) fn executed_for(starts: &[ExecRequest]) -> Option<(u64, u64)> {
     let interpreter = starts.iter().skip(1).take_while(|start| start.role == Role::Interpreter).last();
     let start = interpreter.or(starts.first())?;
-    start.opened.as_ref().is_some_and(is_native).then_some((start.file.dev, start.file.ino))
+    start.opened.as_ref().is_some_and(is_native).then_some(start.file.node)
 }
 
 /// The reason why a file is executed.
@@ -131,7 +129,7 @@ impl Listener {
             // The caller may have been killed in the meantime.
             let Ok(notification) = sys::receive_notification(self.fd.as_fd()) else { continue };
             if !EXECUTIONS.contains(&notification.number) {
-                let changed = set_mode::change(self.fd.as_fd(), &notification);
+                let changed = change_mode(self.fd.as_fd(), &notification);
                 let error = changed.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EPERM), |()| 0);
                 drop(sys::answer_notification(self.fd.as_fd(), notification.id, Some(error)));
                 continue;

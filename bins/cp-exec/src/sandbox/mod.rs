@@ -4,23 +4,20 @@
 //! new namespaces, which builds the mount view and starts the command with rlimits, empty capabilities, Landlock and
 //! seccomp.
 
+mod caller;
 mod init;
 mod interpreter;
 mod landlock;
 mod leader;
 mod listener;
-mod lookup;
-mod memory;
 mod mounts;
 mod namespace;
 pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod report;
 mod seccomp;
-mod set_mode;
 mod spawner;
 mod sys;
-mod terminal;
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -30,7 +27,7 @@ pub(crate) use interpreter::{HEAD, first_line};
 pub(crate) use listener::{ExecCall, ExecRequest, Listener, Pending, Process, Role, executed_for};
 pub(crate) use mounts::SUPERVISOR;
 pub(crate) use namespace::NetworkNamespace;
-pub(crate) use report::{Received, memory_file, receive_report, send_order, send_run};
+pub(crate) use report::{memory_file, receive, send};
 pub(crate) use sys::landlock_abi;
 
 /// The argument that starts this program as the helper. The number of an inherited descriptor may follow, which the

@@ -31,9 +31,9 @@ impl Namespace {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let (udp, tcp) = (UdpSocket::bind(RESOLVER)?, TcpListener::bind(RESOLVER)?);
-        report::send(ours.as_fd(), b"resolver", &[udp.as_fd(), tcp.as_fd()])?;
+        report::send(ours.as_fd(), &None::<SocketAddrV4>, &[udp.as_fd(), tcp.as_fd()])?;
         // The socket may hold only some messages, and the supervisor reads them after the report.
-        report::send_report(supervisor, &Report::Namespace, Some(theirs.as_fd()))?;
+        report::send(supervisor, &Report::Namespace, &[theirs.as_fd()])?;
         drop(theirs);
         // The addresses that the policy lists.
         for destination in plan.network.destinations() {
@@ -43,26 +43,24 @@ impl Namespace {
                 _ => {}
             }
             for port in destination.ports() {
-                let socket = TcpListener::bind(SocketAddrV4::new(address, *port))?;
-                report::send(ours.as_fd(), b"listed", &[socket.as_fd()])?;
+                let place = SocketAddrV4::new(address, *port);
+                report::send(ours.as_fd(), &Some(place), &[TcpListener::bind(place)?.as_fd()])?;
             }
         }
-        report::send(ours.as_fd(), b"end", &[])?;
+        report::send(ours.as_fd(), &None::<SocketAddrV4>, &[])?;
         Ok(Self(ours))
     }
 
     /// Answers a request for a listening socket. False if there can be no more.
     pub(super) fn serve(&mut self) -> bool {
-        let text = match report::receive(self.0.as_fd()) {
-            Ok((text, _)) if text.is_empty() => return false,
-            Ok((text, _)) => text,
+        let place: SocketAddrV4 = match report::receive(self.0.as_fd()) {
+            Ok(Some((place, _))) => place,
+            Ok(None) => return false,
             Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
         };
-        let place = serde_json::from_slice::<SocketAddrV4>(&text).map_err(io::Error::from);
+        let socket = TcpListener::bind(place).ok();
         // The answer names the address, because the supervisor may have given up an earlier request.
-        let socket = place.and_then(TcpListener::bind).ok();
-        let sockets: Vec<BorrowedFd<'_>> = socket.iter().map(AsFd::as_fd).collect();
-        report::send(self.0.as_fd(), &text, &sockets).is_ok()
+        report::send(self.0.as_fd(), &Some(place), socket.as_ref().map(AsFd::as_fd).as_slice()).is_ok()
     }
 }
 
@@ -90,24 +88,22 @@ impl NetworkNamespace {
         Ok((this, Sockets { udp: UdpSocket::from(udp), tcp: tcp.into(), listed }))
     }
 
-    /// Receives a message with its descriptors.
-    fn next(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    /// Receives sockets, and the address for which they were requested or listed.
+    fn next(&self) -> io::Result<(Option<SocketAddrV4>, Vec<OwnedFd>)> {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         let timeout = Timespec::try_from(ANSWER).map_err(io::Error::other)?;
         if rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&timeout)))? == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let message = report::receive(self.socket.as_fd())?;
-        if message.0.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(message) }
+        report::receive(self.socket.as_fd())?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
     /// Makes a listening socket in the namespace.
     pub(crate) fn listen(&self, address: SocketAddrV4) -> io::Result<TcpListener> {
-        let request = serde_json::to_vec(&address)?;
-        report::send(self.socket.as_fd(), &request, &[])?;
+        report::send(self.socket.as_fd(), &address, &[])?;
         loop {
             let (answer, mut sockets) = self.next()?;
-            if answer == request {
+            if answer == Some(address) {
                 return sockets.pop().map(TcpListener::from).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into());
             }
         }

@@ -31,7 +31,7 @@ pub(super) fn pieces(plan: &Plan, replaced: &[&str]) -> Result<(Vec<Piece>, Vec<
     let (paths, links) = system(plan.profile, replaced);
     let mut pieces = Vec::new();
     for (path, attributes) in wanted(plan, paths) {
-        let Some((file, stat)) = open_known(&path, plan.view.nodes.get(&path))? else { continue };
+        let Some((file, stat)) = open_known(&path, plan.view.node_of(&path))? else { continue };
         let tree = detached(&file).at(&format!("bind {}", path.display()))?;
         pieces.push(Piece { path, tree, stat, attributes });
     }
@@ -130,14 +130,14 @@ fn system(profile: Profile, replaced: &[&str]) -> (Vec<(PathBuf, bool)>, Vec<Lin
 
 /// Opens a path without following links, with the attributes of the file; `None` if nothing exists there. Fails if it is
 /// not the known file.
-pub(super) fn open_known(path: &Path, known: Option<&Node>) -> Result<Option<(OwnedFd, Stat)>, Failure> {
+pub(super) fn open_known(path: &Path, known: Option<Node>) -> Result<Option<(OwnedFd, Stat)>, Failure> {
     let opened = nofollow::open(path).and_then(|file| match file {
         Some(file) => Ok(Some(rustix::fs::fstat(&file).map(|stat| (file, stat))?)),
         None => Ok(None),
     });
     let opened = opened.map_err(|e| Failure::changed(path, e))?;
     let found = opened.as_ref().map(|(_, stat)| (stat.st_dev, stat.st_ino));
-    if known.is_some_and(|known| found != Some(*known)) {
+    if known.is_some() && found != known {
         return Err(Failure::changed(path, "it is not what was there when it was checked"));
     }
     Ok(opened)

@@ -1,6 +1,5 @@
 //! The plan of one run: the input of the helper, sent as JSON over a socket and never in argv.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,11 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::file_id::FileId;
 use crate::nofollow::{Link, Node};
-use crate::serde_paths::{any_bytes, by_bytes, path_bytes};
+use crate::serde_paths::{any_bytes, path_bytes};
 
 /// Everything that the helper needs to build the sandbox and start one command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of the run")]
 pub(crate) struct Plan {
     /// The arguments of the command, its own name first.
     pub argv: Vec<String>,
@@ -20,17 +18,15 @@ pub(crate) struct Plan {
     pub env: Vec<(String, String)>,
     /// The file to execute, with its identity at the time of the decision.
     pub exe: Identity,
-    /// The script that this file interprets, with its identity at the time of the decision.
-    pub script: Option<Identity>,
-    /// The text of the script that was hashed. It is executed even if the file changes.
-    pub script_text: Option<Vec<u8>>,
+    /// The script that this file interprets, with its identity at the time of the decision, and its text that was hashed.
+    /// The text is executed even if the file changes.
+    pub script: Option<(Identity, Vec<u8>)>,
     /// The working directory, with its identity at the time of the decision.
     pub cwd: Identity,
     /// The files that may be executed.
     pub profile: Profile,
-    /// True if the command is a shell that runs a command line: each program that it starts is decided about.
-    pub line: bool,
-    /// True if the layers that contain a command line are required.
+    /// True for a command line or an agent: the layers that contain it are required, because each program that it starts
+    /// is decided about only then.
     pub is_contained: bool,
     /// The programs that a line may start under the strict profile, in addition to its shell: their canonical files.
     #[serde(with = "any_bytes")]
@@ -62,7 +58,7 @@ impl Plan {
 
     /// True if the program is the only one that this run may execute.
     pub(crate) fn is_alone(&self) -> bool {
-        self.profile == Profile::Strict && !self.line
+        self.profile == Profile::Strict && !self.is_contained
     }
 
     /// The kind of the network.
@@ -110,9 +106,6 @@ pub(crate) struct View {
     /// Writable directories with the state of an agent, whose changes are not recorded.
     #[serde(with = "any_bytes")]
     pub state: Vec<PathBuf>,
-    /// Device and inode of the paths at the time of the decision.
-    #[serde(with = "by_bytes")]
-    pub nodes: BTreeMap<PathBuf, Node>,
     /// Links through which programs use the declared paths.
     pub links: Vec<Link>,
     /// True if the command must not start without the layers that confine reads, hide masked paths, or kill all
@@ -151,16 +144,29 @@ pub(crate) struct Place {
     pub operation: Operation,
     /// True if no directory above it can be renamed. A path that was found by its name is found again by the next run.
     pub is_pinned: bool,
+    /// Device and inode at the time of the decision, if the sandbox must find the same file.
+    pub node: Option<Node>,
+}
+
+impl Place {
+    pub(crate) fn new(path: PathBuf, operation: Operation, is_pinned: bool) -> Self {
+        Self { path, operation, is_pinned, node: None }
+    }
 }
 
 impl View {
     pub(crate) fn add(&mut self, operation: Operation, is_pinned: bool, paths: impl IntoIterator<Item = PathBuf>) {
-        self.places.extend(paths.into_iter().map(|path| Place { path, operation, is_pinned }));
+        self.places.extend(paths.into_iter().map(|path| Place::new(path, operation, is_pinned)));
     }
 
     /// The paths of an operation, in the order in which they were added.
     pub(crate) fn of(&self, operation: Operation) -> impl Iterator<Item = &PathBuf> {
         self.places.iter().filter(move |place| place.operation == operation).map(|place| &place.path)
+    }
+
+    /// Device and inode of a path at the time of the decision.
+    pub(super) fn node_of(&self, path: &Path) -> Option<Node> {
+        self.places.iter().find_map(|place| place.node.filter(|_| place.path == path))
     }
 
     /// True if a path is, or lies in, one of an operation.
@@ -175,27 +181,17 @@ pub(crate) struct Identity {
     /// The canonical path.
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    /// The device of the file.
-    pub dev: u64,
-    /// Its inode.
-    pub ino: u64,
-    /// Size, modification and change time in nanoseconds, for a file or link. A directory has none, because it
-    /// changes often.
-    pub content: Option<(u64, i64, i64)>,
+    pub node: Node,
+    /// What changes with the content of a file or link. A directory has none, because it changes often.
+    pub content: Option<FileId>,
 }
 
 impl Identity {
     /// The identity of a file or directory, from its attributes.
     pub(crate) fn of(path: &Path, meta: &fs::Metadata) -> Self {
-        let FileId { dev, ino, size, mtime, ctime } = FileId::from(meta);
-        let content = (meta.is_file() || meta.is_symlink()).then_some((size, mtime, ctime));
-        Self { path: path.to_owned(), dev, ino, content }
-    }
-
-    /// The identity of a file or link without its path.
-    pub(crate) fn file_id(&self) -> Option<FileId> {
-        let (dev, ino) = (self.dev, self.ino);
-        self.content.map(|(size, mtime, ctime)| FileId { dev, ino, size, mtime, ctime })
+        let id = FileId::from(meta);
+        let content = (meta.is_file() || meta.is_symlink()).then_some(id);
+        Self { path: path.to_owned(), node: id.node(), content }
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Seek, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
@@ -14,7 +15,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Layer, Network, Plan, Profile};
+use super::plan::{Layer, Network, Profile};
 use super::sys;
 use crate::serde_paths::path_bytes;
 
@@ -201,34 +202,28 @@ pub(crate) enum Order {
 /// The longest datagram: a path of any bytes as JSON is shorter. The plan is sent as a file in memory.
 const LONGEST: usize = 64 * 1024;
 
-/// A message from the helper.
-pub(crate) enum Received {
-    /// A report, and the descriptor that was sent with it.
-    Report(Report, Option<OwnedFd>),
-    /// No message is available.
-    Nothing,
-    /// The helper and all of its processes have closed the socket.
-    End,
-}
-
-pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+/// Sends a message, with descriptors.
+pub(crate) fn send(socket: BorrowedFd<'_>, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    let bytes = serde_json::to_vec(message)?;
+    rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// Receives a datagram without blocking. It is empty if the other side has ended.
-pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+/// Receives a message without blocking, with its descriptors. `None` if the other side has ended.
+pub(crate) fn receive<M: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
-    bytes.truncate(got.bytes);
+    let got = match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+        Err(Errno::CONNRESET) => return Ok(None),
+        got => got?,
+    };
     if got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
         return Err(io::Error::other("a message came without its end or its descriptors; too many files may be open"));
     }
@@ -236,13 +231,8 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedF
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
-    Ok((bytes, fds.flatten().collect()))
-}
-
-/// Receives a message without blocking, and the descriptor that was sent with it. `None` if the other side has ended.
-fn receive_message<M: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(M, Option<OwnedFd>)>> {
-    let (bytes, fds) = receive(socket)?;
-    if bytes.is_empty() { Ok(None) } else { Ok(Some((serde_json::from_slice(&bytes)?, fds.into_iter().next()))) }
+    let fds = fds.flatten().collect();
+    if got.bytes == 0 { Ok(None) } else { Ok(Some((serde_json::from_slice(&bytes[..got.bytes])?, fds))) }
 }
 
 /// Creates a file in memory, sealed against execution if the kernel supports the seal.
@@ -256,75 +246,17 @@ pub(crate) fn memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The descriptors of the request for a run.
-pub(super) struct RunRequest {
-    /// True if the run uses the network of this machine, and gets no namespace for it.
-    pub is_in_host_network: bool,
-    /// The socket for reports and orders.
-    pub socket: OwnedFd,
-    /// The file in memory with the plan.
-    pub plan: OwnedFd,
-    /// The standard streams of the command.
-    pub streams: [OwnedFd; 3],
-}
-
-/// Requests a run from the helper: sends its socket, its plan, and the standard streams of the command.
-pub(crate) fn send_run(
-    control: BorrowedFd<'_>,
-    socket: BorrowedFd<'_>,
-    plan: &Plan,
-    [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
-) -> io::Result<()> {
-    let file = memory_file("plan", &serde_json::to_vec(plan)?)?;
-    let is_in_host_network = plan.network_kind() == Network::Host;
-    send(control, &[u8::from(is_in_host_network)], &[socket, file.as_fd(), stdin, stdout, stderr])
-}
-
-/// Receives the request for a run without blocking; `None` if the program has ended.
-pub(super) fn receive_run(control: BorrowedFd<'_>) -> io::Result<Option<RunRequest>> {
-    let (bytes, fds) = receive(control)?;
-    let Some(host) = bytes.first() else { return Ok(None) };
-    let Ok([socket, plan, stdin, stdout, stderr]) = <[OwnedFd; 5]>::try_from(fds) else {
-        return Err(io::ErrorKind::InvalidData.into());
-    };
-    Ok(Some(RunRequest { is_in_host_network: *host == 1, socket, plan, streams: [stdin, stdout, stderr] }))
-}
-
-/// Sends a report, optionally with a descriptor.
-pub(super) fn send_report(socket: BorrowedFd<'_>, report: &Report, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    send(socket, &serde_json::to_vec(report)?, fd.as_slice())
-}
-
 /// Reports a failure and exits, in a child that cannot return.
 pub(super) fn report_and_exit(socket: BorrowedFd<'_>, failure: Failure) -> ! {
     // If the report cannot be sent, the supervisor has ended.
-    drop(send_report(socket, &Report::Failed(failure), None));
+    drop(send(socket, &Report::Failed(failure), &[]));
     sys::leave(125)
-}
-
-/// Receives a report without blocking.
-pub(crate) fn receive_report(socket: BorrowedFd<'_>) -> io::Result<Received> {
-    match receive_message(socket) {
-        Ok(Some((report, fd))) => Ok(Received::Report(report, fd)),
-        Ok(None) => Ok(Received::End),
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
-        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(Received::End),
-        Err(e) => Err(e),
-    }
-}
-
-/// Sends an order to the init of the sandbox. An error means that the init has ended.
-pub(crate) fn send_order(socket: BorrowedFd<'_>, order: &Order) {
-    drop(serde_json::to_vec(order).map(|order| send(socket, &order, &[])));
-}
-
-/// Receives an order without blocking; `None` if the program has ended.
-pub(super) fn receive_order(socket: BorrowedFd<'_>) -> io::Result<Option<Order>> {
-    Ok(receive_message(socket)?.map(|(order, _)| order))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
     use super::*;
@@ -339,12 +271,14 @@ mod tests {
         let file = memory_file("along", b"x").unwrap();
         // The longest path, of bytes that JSON escapes.
         let path = Failure::Changed("\u{1}".repeat(libc::PATH_MAX.unsigned_abs() as usize));
-        send_report(theirs.as_fd(), &Report::Failed(path), Some(file.as_fd())).unwrap();
-        let got = receive_report(ours.as_fd()).unwrap();
-        assert!(matches!(got, Received::Report(Report::Failed(Failure::Changed(_)), Some(_))));
-        assert!(matches!(receive_report(ours.as_fd()).unwrap(), Received::Nothing));
-        send(theirs.as_fd(), b"{\"ready\":", &[]).unwrap();
-        assert!(receive_report(ours.as_fd()).is_err());
+        send(theirs.as_fd(), &Report::Failed(path), &[file.as_fd()]).unwrap();
+        let (report, fds) = receive(ours.as_fd()).unwrap().unwrap();
+        assert!(matches!(report, Report::Failed(Failure::Changed(_))) && fds.len() == 1);
+        assert_eq!(receive::<Report>(ours.as_fd()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        rustix::net::send(&theirs, b"{\"ready\":", SendFlags::empty()).unwrap();
+        assert!(receive::<Report>(ours.as_fd()).unwrap_err().kind() != io::ErrorKind::WouldBlock);
+        drop(theirs);
+        assert!(receive::<Report>(ours.as_fd()).unwrap().is_none());
     }
 
     #[test]
@@ -355,7 +289,7 @@ mod tests {
         let mut control = SendAncillaryBuffer::new(&mut space);
         let many = [file.as_fd(); 16];
         assert!(control.push(SendAncillaryMessage::ScmRights(&many)));
-        rustix::net::sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL).unwrap();
-        assert!(receive(ours.as_fd()).is_err());
+        rustix::net::sendmsg(&theirs, &[IoSlice::new(b"\"stopped\"")], &mut control, SendFlags::NOSIGNAL).unwrap();
+        assert!(receive::<Report>(ours.as_fd()).is_err());
     }
 }

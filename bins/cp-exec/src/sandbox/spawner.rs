@@ -13,7 +13,7 @@ use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use super::plan::Plan;
-use super::report::{self, At, Enforcement, Failure, Report, RunRequest};
+use super::report::{self, At, Enforcement, Failure, Report};
 use super::{init, leader, sys};
 
 /// Runs the helper. Standard input is the socket on which runs are requested. The descriptor of a lock stays open until
@@ -64,10 +64,10 @@ impl Spawner {
         loop {
             self.reap();
             if init::wait([control.as_fd()].into_iter(), signals.as_fd())[0] {
-                match report::receive_run(control.as_fd()) {
-                    Ok(Some(request)) => self.start(request),
+                match report::receive(control.as_fd()).map(|got| got.map(|(host, fds)| (host, fds.try_into()))) {
+                    Ok(Some((is_in_host_network, Ok(fds)))) => self.start(is_in_host_network, fds),
                     Ok(None) => return,
-                    Err(_) => {}
+                    Ok(Some((_, Err(_)))) | Err(_) => {}
                 }
             }
         }
@@ -114,33 +114,40 @@ impl Spawner {
         Ok((sys::fork_into(0)?, Err(why)))
     }
 
-    fn start(&mut self, request: RunRequest) {
-        let socket = request.socket.as_fd();
-        match self.first_process(request.is_in_host_network).at("fork") {
-            Err(failure) => drop(report::send_report(socket, &Report::Failed(failure), None)),
+    /// Starts a run with its socket for reports and orders, the file in memory with its plan, and the standard streams
+    /// of its command. In the network of this machine it gets no namespace for it.
+    fn start(&mut self, is_in_host_network: bool, [socket, plan, streams @ ..]: [OwnedFd; 5]) {
+        match self.first_process(is_in_host_network).at("fork") {
+            Err(failure) => drop(report::send(socket.as_fd(), &Report::Failed(failure), &[])),
             Ok((None, namespaces)) => {
-                let Err(failure) = become_run(&request, namespaces, self.account);
-                report::report_and_exit(socket, failure)
+                let Err(failure) = become_run(&socket, plan, &streams, namespaces, self.account);
+                report::report_and_exit(socket.as_fd(), failure)
             }
             Ok((Some(pid), namespaces)) => {
                 // With its pidfd the supervisor can kill the init.
                 if let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
                     let init = Report::Init(pid.as_raw_nonzero().get().unsigned_abs());
-                    drop(report::send_report(socket, &init, Some(fd.as_fd())));
+                    drop(report::send(socket.as_fd(), &init, &[fd.as_fd()]));
                 }
-                self.runs.push(StartedRun { pid, ends_all: namespaces.is_ok(), _socket: request.socket });
+                self.runs.push(StartedRun { pid, ends_all: namespaces.is_ok(), _socket: socket });
             }
         }
     }
 }
 
 /// Becomes the first process of a run: takes its streams, its plan and its namespaces.
-fn become_run(request: &RunRequest, namespaces: Namespaces, account: Account) -> Result<Infallible, Failure> {
+fn become_run(
+    socket: &OwnedFd,
+    plan: OwnedFd,
+    streams: &[OwnedFd; 3],
+    namespaces: Namespaces,
+    account: Account,
+) -> Result<Infallible, Failure> {
     sys::die_with_parent().at("parent_death")?;
-    sys::become_streams(&request.streams).at("streams")?;
-    let text = request.plan.try_clone().and_then(|plan| std::io::read_to_string(fs::File::from(plan))).at("plan")?;
+    sys::become_streams(streams).at("streams")?;
+    let text = std::io::read_to_string(fs::File::from(plan)).at("plan")?;
     let mut plan: Plan = serde_json::from_str(&text).at("plan")?;
-    sys::close_all_but(request.socket.as_raw_fd());
+    sys::close_all_but(socket.as_raw_fd());
     if let Some(group) = &plan.cgroup {
         fs::write(group.join("cgroup.procs"), "0").at("cgroup")?;
     }
@@ -166,7 +173,7 @@ fn become_run(request: &RunRequest, namespaces: Namespaces, account: Account) ->
         }
     }
     enforcement.network = Some(plan.network_kind());
-    init::run(&plan, enforcement, request.socket.as_fd())
+    init::run(&plan, enforcement, socket.as_fd())
 }
 
 /// The namespaces of a run. Root needs no user namespace.

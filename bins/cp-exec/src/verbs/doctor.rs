@@ -9,6 +9,7 @@ use cp_common::{Code, Context, Error, Result};
 use crate::decision::{self, HashCache};
 use crate::policy::{self, Confirm, Loaded, Policy};
 use crate::request::{Command, Form};
+use crate::run::Steps;
 use crate::run::helper::{Helper, Run};
 use crate::sandbox;
 use crate::sandbox::plan::Layer;
@@ -83,9 +84,10 @@ fn probe(wants_cgroup: bool, context: &Context) -> Result<Enforcement> {
     let form = Form::Words(vec!["true".to_owned()]);
     let command = Command { form, cwd: Some("/usr".to_owned()), ..Command::default() };
     let decision = decision::decide(&policy, &mut HashCache::default(), &command)?;
-    let mut plan = decision::plan(&policy, decision)?.plan;
-    plan.view.session_tmp = None;
-    let outcome = Helper::start(None)?.run(&plan, Run { timeout: Duration::from_secs(5), ..Run::default() })?;
+    let mut ruling = decision::plan(&policy, decision)?;
+    ruling.plan.view.session_tmp = None;
+    let steps = Steps::new(&policy, &HashCache::default(), &mut ruling, 0);
+    let outcome = Helper::start(None)?.run(&ruling.plan, Run::new(Duration::from_secs(5), steps))?;
     if outcome.status.code != Some(0) {
         return Err(Error::new(Code::Unknown, format!("`true` ended with {:?}", outcome.status)));
     }

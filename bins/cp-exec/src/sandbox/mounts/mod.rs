@@ -1,13 +1,13 @@
 //! The mount view, built on an empty root from the system's programs and settings, the declared paths, and private
 //! scratch directories. Other paths do not exist in it, because the old root is detached after the view is complete.
 
-pub(super) mod devices;
 mod restrictions;
 
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -17,11 +17,10 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
 };
 
-use self::devices::{private_dev, proc, scratch};
 pub(super) use self::restrictions::make_read_only;
 use self::restrictions::{cover, pin, restrict};
 use super::pieces::{Piece, detached, open_known, pieces};
-use super::plan::{HOME, Network, OWN_FILES, Plan, TMP};
+use super::plan::{HOME, Network, OWN_FILES, Operation, Plan, TMP};
 use super::report::{At, Enforcement, Failure};
 use super::sys::{self, Attributes, NO_SUID_NO_DEV};
 use crate::nofollow;
@@ -75,8 +74,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
     let devices = DEVICES.into_iter().map(|name| Ok((name, clone_of(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().at("dev")?;
     let session_tmp = plan.view.session_tmp.as_deref().map(clone_of).transpose().at("session_tmp")?;
-    let text = plan.script_text.as_deref();
-    let root = enter(text.map_or(0, <[u8]>::len)).at("root")?;
+    let root = enter(plan.script.as_ref().map_or(0, |(_, text)| text.len())).at("root")?;
 
     let mut shown = NewRoot(Vec::new());
     let is_private = |piece: &&Piece| PRIVATE.iter().chain([&SHARED_MEMORY]).any(|path| piece.path.starts_with(path));
@@ -94,7 +92,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedF
         shown.link(at, to).at("link")?;
     }
     replaced.iter().try_for_each(|(path, text)| shown.replace(path, text))?;
-    if let (Some(script), Some(text)) = (&plan.script, text) {
+    if let Some((script, text)) = &plan.script {
         // Later changes of the script have no effect.
         cover_with_text(&script.path, text, 0o555)?;
     }
@@ -182,7 +180,7 @@ impl NewRoot {
     fn attach(&mut self, piece: &Piece) -> Result<(), Failure> {
         let path = &piece.path;
         let target = if self.in_a_tree(path) {
-            let found = open_known(path, Some(&(piece.stat.st_dev, piece.stat.st_ino)))?;
+            let found = open_known(path, Some((piece.stat.st_dev, piece.stat.st_ino)))?;
             found.map(|(target, _)| target).ok_or_else(|| Failure::changed(path, "it no longer exists"))?
         } else {
             // Only the `/tmp` of a session can contain links of an earlier command.
@@ -279,4 +277,82 @@ fn cover_with_text(path: &Path, text: &[u8], mode: u32) -> Result<(), Failure> {
         fs::remove_file(COPY)
     };
     covered().at(&format!("cover {}", path.display()))
+}
+
+/// The lowest `pid_max` that the kernel accepts: it reserves the first 300 pids.
+pub(super) const LEAST_PID_MAX: u64 = 301;
+
+/// Mounts a new file system.
+fn fresh(kind: &str, at: &str, flags: MountFlags, options: &str) -> io::Result<()> {
+    fs::create_dir_all(at)?;
+    Ok(rustix::mount::mount(kind, at, kind, MountFlags::NOSUID | flags, CString::new(options)?.as_c_str())?)
+}
+
+fn scratch(path: &str, mode: &str, bytes: u64, inodes: u32, execution: MountFlags) -> io::Result<()> {
+    let options = format!("mode={mode},size={bytes},nr_inodes={inodes}");
+    fresh("tmpfs", path, MountFlags::NODEV | execution, &options)
+}
+
+/// Mounts a `/dev` with the devices, shared memory, the message queues of this IPC namespace, and an empty `/dev/pts`,
+/// whose pseudo-terminals are those of the command.
+fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
+    fresh("tmpfs", "/dev", MountFlags::NOEXEC, "mode=755,size=65536,nr_inodes=64")?;
+    let dev = Path::new("/dev");
+    for (name, tree) in devices {
+        // It can be written, but its mode, owner and times cannot be changed, which are those of the machine.
+        attach(&tree, Attributes::Set(libc::MOUNT_ATTR_RDONLY), &place(&dev.join(name), false)?)?;
+    }
+    let links =
+        [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"), ("ptmx", "pts/ptmx")];
+    for (name, target) in links {
+        symlink(target, dev.join(name))?;
+    }
+    scratch(SHARED_MEMORY, "1777", bytes, 4096, MountFlags::NOEXEC)?;
+    fresh("mqueue", MESSAGE_QUEUES, MountFlags::NODEV | MountFlags::NOEXEC, "")?;
+    fresh("devpts", "/dev/pts", MountFlags::NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
+}
+
+/// Mounts a `/proc` that shows no other processes: an empty one in a container that hides parts of its own.
+fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+    let Err(e) = own_proc(plan) else { return Ok(()) };
+    enforcement.missing.push(format!("proc: {e}"));
+    scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).at("proc")
+}
+
+/// Mounts a `/proc` for this namespace, and sets the pid limit of the namespace.
+fn own_proc(plan: &Plan) -> io::Result<()> {
+    fresh("proc", "/proc", MountFlags::NODEV | MountFlags::NOEXEC, "")?;
+    // Older kernels have one global limit.
+    if own_pid_limit() {
+        drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(LEAST_PID_MAX).to_string()));
+    }
+    Ok(())
+}
+
+/// The parts of `/proc` that belong to no process, each to be hidden or read-only. Root could write to them even without
+/// capabilities, and read what other users cannot.
+fn kernel_files() -> io::Result<Vec<(PathBuf, Operation)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_of_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        // A process may have ended meanwhile.
+        let Some(meta) = entry.metadata().ok().filter(|meta| !is_of_process && !meta.is_symlink()) else { continue };
+        let mode = meta.permissions().mode();
+        if mode & 0o004 == 0 || name == "keys" {
+            found.push((entry.path(), Operation::Hidden));
+        } else if meta.is_dir() || mode & 0o222 != 0 {
+            found.push((entry.path(), Operation::ReadOnly));
+        }
+    }
+    Ok(found)
+}
+
+/// True if `pid_max` is per namespace in this kernel, which holds from 6.14 on.
+pub(super) fn own_pid_limit() -> bool {
+    let release = rustix::system::uname();
+    let mut parts = release.release().to_str().unwrap_or_default().split(['.', '-']).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return false };
+    (major, minor) >= (6, 14)
 }

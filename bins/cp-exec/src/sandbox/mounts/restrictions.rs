@@ -8,8 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode};
 
-use super::devices::kernel_files;
-use super::{NewRoot, attach, clone_of};
+use super::{NewRoot, attach, clone_of, kernel_files};
 use crate::sandbox::pieces::{detached, open_known};
 use crate::sandbox::plan::{Operation, Plan, View};
 use crate::sandbox::report::{At, Failure};
