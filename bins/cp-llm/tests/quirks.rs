@@ -10,9 +10,9 @@ use crate::messages::whole;
 
 /// The outcome of one prompt, without retries, and the requests.
 fn ask(backend: &str, script: Vec<Step>, words: &[&str]) -> (Vec<Value>, i32) {
-    let server = Server::playing(vec![script]);
+    let (llm, _server) = Llm::playing(backend, vec![script]);
     let words = [&["-m", "m", "--retries", "0"], words, &["--", "hi"]].concat();
-    let ran = Llm::asking(backend, &server).run(&words);
+    let ran = llm.run(&words);
     (ran.records(), ran.status)
 }
 
@@ -60,9 +60,9 @@ fn refused_stream_options_are_left_out_once() {
     ] {
         for (second, is_good) in [(around(": x"), true), (refusal(400, "stream_options"), false)] {
             let is_answered = requests == 2 && is_good;
-            let server = Server::playing(vec![first.clone(), second]);
+            let (llm, server) = Llm::playing("openai", vec![first.clone(), second]);
             let words = [&["-m", "m", "--retries", "0"], words, &["--", "hi"]].concat();
-            let ran = Llm::asking("openai", &server).run(&words);
+            let ran = llm.run(&words);
             assert_eq!((server.requests().len(), ran.status == 0), (requests, is_answered), "{ran:?}");
             let bodies: Vec<Value> =
                 server.requests().iter().map(|request| serde_json::from_slice(&request.body).unwrap()).collect();
@@ -122,16 +122,4 @@ fn refused_proxy_password_is_auth_error() {
         let error = llm.set("HTTPS_PROXY", &proxy.url()).run(&["-m", "m", "--", "hi"]).first_error();
         assert_eq!((&error["code"], proxy.requests().len()), (&json!("E_AUTH"), 1), "{error}");
     }
-}
-
-#[test]
-fn failed_batch_submission_has_no_succeeded_rows() {
-    let server = Server::replying(|_| json_answer(400, &json!({"error":{"message":"no"}})));
-    let llm = Llm::asking("openai", &server);
-    let rows = "a\nb\nc\n";
-    let ran = llm.feed(&["batch", "submit", "-m", "m", "--lines"], rows);
-    let details = &ran.closing()["error"]["details"];
-    assert!(ran.status != 0 && details.get("succeeded").is_none_or(|count| *count == 0), "{ran:?}");
-    let ran = llm.feed(&["batch", "submit", "--backend", "stub", "--lines"], rows);
-    assert_eq!(ran.closing()["data"]["succeeded"], 3, "the control: {ran:?}");
 }
