@@ -35,8 +35,7 @@ fn told(place: &Ledgers, event: &str) -> usize {
 
 #[test]
 fn appending() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
+    let place = Ledgers::with(4);
     Sweep::new(&place, &["append", "-f", "l.jsonl", "--event", "new", "m"]).run(|done, fault| {
         is_sound(&place, fault);
         let there = told(&place, "new");
@@ -46,8 +45,7 @@ fn appending() {
 
 #[test]
 fn rotating() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
+    let place = Ledgers::with(4);
     Sweep::new(&place, &["rotate", "l.jsonl"]).run(|done, fault| {
         is_sound(&place, fault);
         let segment = place.path("l.00000000000000000000.jsonl");
@@ -61,11 +59,8 @@ fn rotating() {
 
 #[test]
 fn recovering() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
-    let mut bytes = place.work.bytes("l.jsonl");
-    bytes.extend_from_slice(b"{\"seq\":9,\"ts\":\"2026");
-    place.work.write("l.jsonl", bytes);
+    let place = Ledgers::with(4);
+    place.add("l.jsonl", b"{\"seq\":9,\"ts\":\"2026");
     Sweep::new(&place, &["append", "-f", "l.jsonl", "m"]).run(|_, fault| {
         is_sound(&place, fault);
         assert_eq!(told(&place, "ledger.recovered"), 1, "{fault}");
@@ -74,11 +69,8 @@ fn recovering() {
 
 #[test]
 fn repairing() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
-    let mut bytes = place.work.bytes("l.jsonl");
-    bytes.extend_from_slice(b"damaged\n");
-    place.work.write("l.jsonl", bytes);
+    let place = Ledgers::with(4);
+    place.add("l.jsonl", b"damaged\n");
     let verb = ["repair", "--tail", "l.jsonl"];
     let confirmed = token(&place, &verb, "").unwrap();
     Sweep::new(&place, &[&verb[..], &["--confirm", &confirmed]].concat()).run(|_, fault| {
@@ -92,8 +84,7 @@ fn repairing() {
 
 #[test]
 fn accepting_a_rollback() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
+    let place = Ledgers::with(4);
     place.lines(&["keygen", "K"], "");
     let short = place.work.bytes("l.jsonl");
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
@@ -122,10 +113,8 @@ fn accepting_a_rollback() {
 
 #[test]
 fn signing() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 4);
-    place.lines(&["keygen", "K"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
+    let place = Ledgers::with(4);
+    place.sign("l.jsonl");
     let before = place.work.read("l.checkpoint");
     Sweep::new(&place, &["checkpoint", "-f", "l.jsonl", "--sign-with", "K"]).run(|done, fault| {
         let after = place.work.read("l.checkpoint");
@@ -152,8 +141,7 @@ fn creating() {
 
 #[test]
 fn failed_sync_is_reported_and_not_retried() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 2);
+    let place = Ledgers::with(2);
     let Some(strace) = counterpart("strace") else { return };
     let can_trace = place.program(&strace).args(["-o", "/dev/null", "true"]).run().status == 0;
     if required("the right to trace a process", can_trace) {
