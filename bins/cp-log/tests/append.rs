@@ -101,15 +101,6 @@ fn bad_bytes_are_kept_as_a_blob() {
 }
 
 #[test]
-fn append_refuses_file_that_is_not_a_ledger() {
-    let place = Ledgers::new();
-    place.work.write("notes.jsonl", "{\"a\":1}\n");
-    assert_eq!(place.closing(&["append", "-f", "notes.jsonl", "m"], "", 2)["error"]["code"], "E_VALIDATION");
-    assert_eq!(place.closing(&["append", "-f", "notes.jsonl"], "m\n", 2)["error"]["code"], "E_VALIDATION");
-    assert_eq!(place.work.read("notes.jsonl"), "{\"a\":1}\n");
-}
-
-#[test]
 fn failures_have_their_exits() {
     let place = Ledgers::new();
     place.closing(&["append", "-f", "l.jsonl", "a", "b"], "", 2);

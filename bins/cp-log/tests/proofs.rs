@@ -76,6 +76,11 @@ fn rolled_back_forked_and_unsigned_ledgers_are_distinguished() {
         closing["error"]["details"]["kind"].as_str().unwrap().to_owned()
     };
     assert_eq!(kind(&["--checkpoint", "l.checkpoint", "--trust", "K.pub", "l2.jsonl"]), "rollback");
+    for lines in [String::new(), text.split_inclusive('\n').skip(1).collect()] {
+        place.work.write("l2.jsonl", lines);
+        place.closing(&["verify", "--checkpoint", "l.checkpoint", "l2.jsonl"], "", 1);
+    }
+    place.work.write("l2.jsonl", &half);
     place.lines(&["verify", "--trust", "K.pub", "l.jsonl"], "");
     place.lines(&["keygen", "other"], "");
     assert_eq!(kind(&["--trust", "other.pub", "l.jsonl"]), "unsigned");

@@ -36,7 +36,5 @@ fn repair_leaves_intact_and_foreign_files_unchanged() {
     bytes[40] ^= 1;
     place.work.write("l.jsonl", &bytes);
     assert_eq!(place.closing(&["repair", "l.jsonl"], "", 0)["data"]["changed"], false);
-    place.work.write("notes", "a\nb\n");
-    place.closing(&["repair", "notes"], "", 2);
     place.closing(&["repair", "none"], "", 3);
 }

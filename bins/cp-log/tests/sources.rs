@@ -120,9 +120,22 @@ fn named_pipes_are_read_like_standard_input() {
 #[test]
 fn a_file_without_hashes_is_refused() {
     let place = Ledgers::new();
-    place.work.write("f.jsonl", "{\"event\":\"start\"}\n{\"event\":\"end\"}\n");
-    for words in [&["query"][..], &["query", "--reverse"], &["stats"], &["follow"]] {
-        place.closing(&[words, &["f.jsonl"]].concat(), "", 2);
+    let text = "{\"event\":\"start\"}\n{\"event\":\"end\"}\n";
+    place.work.write("f.jsonl", text);
+    for words in [
+        &["query", "f.jsonl"][..],
+        &["query", "--reverse", "f.jsonl"],
+        &["stats", "f.jsonl"],
+        &["follow", "f.jsonl"],
+        &["audit", "f.jsonl"],
+        &["bundle", "f.jsonl"],
+        &["repair", "f.jsonl"],
+        &["append", "-f", "f.jsonl", "m"],
+        &["append", "-f", "f.jsonl"],
+        &["tee", "f.jsonl"],
+    ] {
+        assert_eq!(place.closing(words, "a line\n", 2)["error"]["code"], "E_VALIDATION", "{words:?}");
+        assert_eq!(place.work.read("f.jsonl"), text, "{words:?}");
     }
     let error = place.closing(&["verify", "f.jsonl"], "", 2)["error"].take();
     assert_eq!((&error["code"], &error["details"]["lines"]), (&json!("E_VALIDATION"), &json!(2)));

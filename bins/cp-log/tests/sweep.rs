@@ -1,7 +1,7 @@
 //! Every verb that writes, with a fault at each of its system calls, and a disk that is too small: what was
 //! acknowledged is there, and the next command completes.
 
-use cp_testkit::{Outcome, Sweep, counterpart, required};
+use cp_testkit::{Sweep, counterpart, required};
 
 use crate::ledgers::Ledgers;
 
@@ -152,25 +152,12 @@ fn failed_sync_is_reported_and_not_retried() {
     }
 }
 
-/// Runs a script of the shell in a directory that is a file system of its own, of 64 KiB. `None` where that is not
-/// possible.
-fn on_a_small_disk(place: &Ledgers, script: &str) -> Option<Outcome> {
-    place.work.directory("small");
-    let mount = "mount -t tmpfs -o size=64k none small || exit 99\ncd small\n";
-    let done = place
-        .shell("sh", &format!("{mount}{script}"))
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .args(["sh".into(), cp_testkit::program("cp-log")])
-        .under("unshare", ["--user", "--map-root-user", "--mount"])
-        .run();
-    let is_mounted = done.status != 99 && !done.stderr.contains("unshare");
-    required("the right to mount a file system", is_mounted).then_some(done)
-}
-
+/// In a directory that is a file system of its own, of 64 KiB.
 #[test]
 fn append_recovers_after_full_disk() {
     let place = Ledgers::new();
-    let script = r#"
+    let script = r#"mount -t tmpfs -o size=64k none small || exit 99
+        cd small
         "$1" append -f l.jsonl --sync none first >/dev/null || exit 1
         head -c 40000 /dev/zero >ballast
         head -c 30000 /dev/zero | tr '\0' x | "$1" append -f l.jsonl --sync none >refused
@@ -179,7 +166,14 @@ fn append_recovers_after_full_disk() {
         rm ballast
         "$1" append -f l.jsonl --sync none last >/dev/null && "$1" verify --complete l.jsonl >/dev/null && echo again
         cat refused"#;
-    let Some(done) = on_a_small_disk(&place, script) else { return };
+    place.work.directory("small");
+    let script = place.shell("sh", script).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let script = script.args(["sh".into(), cp_testkit::program("cp-log")]);
+    let done = script.under("unshare", ["--user", "--map-root-user", "--mount"]).run();
+    let is_mounted = done.status != 99 && !done.stderr.contains("unshare");
+    if !required("the right to mount a file system", is_mounted) {
+        return;
+    }
     let out = &done.stdout;
     assert!(out.starts_with("exit 1\nverified\nagain\n"), "{done:?}");
     assert!(out.contains("E_IO") && out.contains("nothing was appended"), "{out}");

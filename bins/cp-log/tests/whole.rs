@@ -96,22 +96,6 @@ fn verify_lists_what_is_not_proved() {
 }
 
 #[test]
-fn a_ledger_that_was_emptied_or_lost_its_first_lines_is_not_intact() {
-    let place = ledger();
-    let lines: Vec<String> = place.work.read("d/l.jsonl").split_inclusive('\n').map(str::to_owned).collect();
-    for cut in [1, 2, lines.len()] {
-        write(&place.path("d/l.jsonl"), lines[cut..].concat().as_bytes());
-        place.closing(&["verify", "d"], "", 1);
-    }
-    std::fs::remove_file(place.path("d/l.jsonl")).unwrap();
-    place.closing(&["verify", "d"], "", 1);
-    let alone = Ledgers::signed(3);
-    write(&alone.path("l.jsonl"), b"");
-    let details = alone.closing(&["verify", "l.jsonl"], "", 1)["error"]["details"].clone();
-    assert_eq!(details["kind"], "rollback");
-}
-
-#[test]
 fn a_recovery_is_explained_by_the_bytes_that_were_moved_aside() {
     let place = Ledgers::with(3);
     place.add("l.jsonl", b"{\"seq\":3,\"ts\"");
