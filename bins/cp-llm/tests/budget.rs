@@ -38,9 +38,12 @@ fn answer(reason: &str) -> Vec<Step> {
 #[test]
 fn invalid_options_create_no_budget_file() {
     let llm = Llm::new();
-    for (slip, status) in
-        [(&["-o", "model=x"][..], 2), (&["--tool-schemas", "missing.json"], 3), (&["-s", "@missing.txt"], 3)]
-    {
+    for (slip, status) in [
+        (&["-o", "model=x"][..], 2),
+        (&["--tool-schemas", "missing.json"], 3),
+        (&["-s", "@missing.txt"], 3),
+        (&["--budget-usd", "nan"], 2),
+    ] {
         let given = [&["--backend", "stub", "--budget-tokens", "100"], slip].concat();
         let ran = llm.feed(&sharing(&given), &rows(1));
         assert_eq!(ran.status, status, "{slip:?}: {}", ran.stdout);

@@ -35,19 +35,14 @@ fn start(llm: &Llm, rows: &str) -> Background {
 }
 
 #[test]
-fn caches_merge_by_concatenation() {
+fn cache_is_the_file_that_is_named_and_no_other_file_of_the_home() {
     let server = echo(0);
     let llm = Llm::asking("openai", &server);
-    for (file, text) in [("a", "one"), ("b", "two"), ("a", "three")] {
+    for (file, text) in [("a", "one"), ("b", "two"), ("a", "one")] {
         llm.run(&["-m", "m", &format!("--cache={file}"), text]).success();
     }
-    assert_eq!(llm.work.names(), ["a", "b"]);
+    assert_eq!((llm.work.names(), server.requests().len()), (vec!["a".to_owned(), "b".to_owned()], 2));
     assert!(!llm.home.join("state/llm-cache.jsonl").exists());
-    llm.sh("cat a b > c && rm a b").success();
-    let ran = llm.feed(&CACHED, &["one", "two", "three", "four"].map(row).concat()).success();
-    assert_eq!((server.requests().len(), cached(&ran)), (4, 3), "{}", ran.stdout);
-    assert!(said(&ran).iter().all(|(question, answer, _)| question == answer), "{}", ran.stdout);
-    // Answers are not added to other files of the home.
     let inside = llm.home.join("config/policy.toml");
     assert_eq!(llm.run(&["-m", "m", &format!("--cache={}", inside.display()), "x"]).status, 4);
     assert!(!inside.exists());

@@ -4,9 +4,7 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cp_testkit::{
-    Background, Conduct, Place, Program, Server, answered, counterpart, required, thought, until,
-};
+use cp_testkit::{Background, Conduct, Place, Program, Server, answered, counterpart, required, thought, until};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;

@@ -70,20 +70,6 @@ fn signal_in_batch_records_requests_in_flight() {
 }
 
 #[test]
-fn prompt_is_answered_before_next_arrives() {
-    for more in [&[][..], &["--jobs", "4"]] {
-        let llm = Llm::new();
-        let mut child = llm.start(&[&["--backend", "stub"], more].concat());
-        for n in 1..=3 {
-            child.write("{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"prompt\",\"data\":{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}}\n");
-            let line = child.line();
-            assert!(line.contains(&format!("stub response {n}")), "{more:?} {line}");
-        }
-        child.finish().success();
-    }
-}
-
-#[test]
 fn closed_reader_succeeds_and_full_disk_fails() {
     let llm = Llm::new();
     llm.work.write("rows", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n".repeat(2000));

@@ -6,7 +6,6 @@ use cp_testkit::server::{Step, events, json as json_answer, reply};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
-use crate::messages::whole;
 
 /// The outcome of one prompt, without retries, and the requests.
 fn ask(backend: &str, script: Vec<Step>, words: &[&str]) -> (Vec<Value>, i32) {
@@ -99,19 +98,6 @@ fn error_that_repeats_prompt_is_hashed_on_ledger() {
         }
         assert_eq!(response.is_some(), !is_kept, "a run has a ledger of its own");
     }
-}
-
-#[test]
-fn path_is_appended_once_before_query_of_base() {
-    for base in ["/deployments/g?api-version=1", "/deployments/g/chat/completions?api-version=1"] {
-        let server = Server::playing(vec![whole("openai", "hi")]);
-        let llm = Llm::asking("openai", &server).set("OPENAI_BASE_URL", &format!("{}{base}", server.url()));
-        assert_eq!(llm.run(&["-m", "m", "--", "hi"]).status, 0);
-        assert_eq!(server.requests()[0].line(), "POST /deployments/g/chat/completions?api-version=1");
-    }
-    let llm = Llm::new().set("OPENAI_BASE_URL", "http://127.0.0.1:99999/v1").set("CP_BACKEND", "openai");
-    let error = llm.run(&["-m", "m", "--", "hi"]).first_error();
-    assert_eq!(error["code"], "E_CONFIG", "{error}");
 }
 
 #[test]

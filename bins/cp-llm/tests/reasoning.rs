@@ -16,7 +16,7 @@ fn thinker(backend: &str, thoughts: &[&str]) -> (Llm, Server) {
 #[test]
 fn reasoning_goes_to_stderr_and_delta_members() {
     for backend in BACKENDS {
-        let (llm, _server) = thinker(backend, &["well", " now"]);
+        let (llm, _server) = thinker(backend, &["we", "", "ll", " ", "now", ""]);
         let text = |more: &[&str]| {
             let ran = llm.run(&[&["-m", "m", "--format", "text", "--stream", "hi"], more].concat());
             (ran.stdout, ran.stderr)

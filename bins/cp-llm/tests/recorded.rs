@@ -1,8 +1,8 @@
 //! Recorded answers and requests of each API. A row of `data/answers` is a body or the events of a stream, and what the
 //! caller gets; a row of `data/requests` is a prompt, and what the provider gets.
 
-use cp_testkit::server::{events, reply};
 use cp_testkit::Outcome;
+use cp_testkit::server::{events, reply};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};

@@ -44,6 +44,14 @@ fn request_has_path_and_key_of_its_api_and_bytes_of_dry_run() {
 }
 
 #[test]
+fn query_of_base_is_sent() {
+    let (llm, server) = Llm::playing("openai", vec![whole("openai", "hi")]);
+    let base = format!("{}/deployments/g?api-version=1", server.url());
+    llm.set("OPENAI_BASE_URL", &base).run(&["-m", "m", "hi"]).success();
+    assert_eq!(server.requests()[0].line(), "POST /deployments/g/chat/completions?api-version=1");
+}
+
+#[test]
 fn tools_option_reads_file() {
     let (llm, server) = Llm::playing("openai", vec![whole("openai", "ok")]);
     let file = llm.work.write(

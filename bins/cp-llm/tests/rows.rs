@@ -1,8 +1,7 @@
-//! Rows of many processes: each has one outcome and is paid for once, for any division of the input and after kills.
+//! Rows of many processes: each has one outcome and is paid for once, for any division of the input.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 use cp_testkit::server::{Step, json as json_answer};
 use cp_testkit::{Background, Outcome, Server, until};
@@ -216,34 +215,4 @@ fn resume_with_other_requests_conflicts() {
     llm.work.write("out", ask("be brief", &schema).success().stdout);
     assert_eq!(server.requests().len(), asked + 4);
     assert_eq!(ask("be brief", &schema).success().closing()["data"]["skipped"], 2);
-}
-
-#[test]
-fn killed_and_resumed_shards_answer_each_row_once() {
-    let server = echo(3);
-    let llm = Llm::asking("openai", &server);
-    let outs: Vec<String> = (0..8).map(|number| format!("out-{number}")).collect();
-    let input = |number: usize| rows(number * 40..number * 40 + 40).concat();
-    let start = |number: usize| resume(&llm, &outs[number], &["--jobs", "4"], &input(number));
-    let running: Vec<Background> = (0..8).map(start).collect();
-    let mut moments: Vec<usize> =
-        (0..8_u64).map(|_| usize::try_from(RandomState::new().build_hasher().finish() % 300).unwrap()).collect();
-    moments.sort_unstable();
-    for (mut shard, moment) in running.into_iter().zip(&moments) {
-        until("so many requests have come, or the shard has ended", || {
-            server.requests().len() >= *moment || shard.has_ended()
-        });
-        shard.kill();
-    }
-    for number in 0..8 {
-        start(number).wait().success();
-    }
-    let mut records = Vec::new();
-    for out in &outs {
-        records.extend(llm.work.records(out));
-    }
-    let outcomes = outcomes(&records);
-    assert!((0..320).all(|n| outcomes[&json!({"n":n}).to_string()] == format!("\"row {n}\"")), "{moments:?}");
-    // At most four prompts per job are in progress.
-    assert!(server.requests().len() <= 320 + 8 * 4 * 4, "{moments:?}: {}", server.requests().len());
 }

@@ -47,18 +47,6 @@ fn budget_file() -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn budget_admits_until_limit() {
-    let budget = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
-    spend(&budget, 5);
-    spend(&budget, 5);
-    let error = budget.admit(estimate(0), &mut |_| ()).err().unwrap();
-    assert_eq!((error.code(), error.is_fatal()), (Code::BudgetExhausted, true));
-    assert_eq!(error.details()["action"], "raise_budget");
-    assert!(open(&BudgetOptions::default()).unwrap().is_none());
-    assert!(open(&BudgetOptions { usd: Some(f64::NAN), ..BudgetOptions::default() }).is_err());
-}
-
-#[test]
 fn shared_file_has_no_reservations_after_release() {
     let (_directory, file) = budget_file();
     let (one, two) = (sharing(&file, Some(100)), sharing(&file, None));
