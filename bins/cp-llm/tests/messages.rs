@@ -35,8 +35,11 @@ pub(crate) fn body(api: &str, text: &str, end: &str) -> Value {
             }
             whole
         }
-        _ => json!({"responseId": "g_1", "modelVersion": "m-1",
-            "candidates": [{"content": {"parts": [{"text": text}]}, "finishReason": reason}], "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3}}),
+        _ => {
+            let candidate = json!({"content": {"parts": [{"text": text}]}, "finishReason": reason});
+            let usage = json!({"promptTokenCount": 7, "candidatesTokenCount": 3});
+            json!({"responseId": "g_1", "modelVersion": "m-1", "candidates": [candidate], "usageMetadata": usage})
+        }
     }
 }
 
@@ -78,7 +81,10 @@ fn parts(api: &str, thoughts: &[&str], texts: &[&str], end: &str) -> [Vec<Value>
             [[role, thoughts, saying(&|text| piece(json!({"content": text})))].concat(), end]
         }
         "openai-responses" => {
-            let delta = |kind: &str, index: u8, text: &str| json!({"type": format!("response.{kind}.delta"), "output_index": index, "delta": text});
+            let delta = |kind: &str, index: u8, text: &str| {
+                let kind = format!("response.{kind}.delta");
+                json!({"type": kind, "output_index": index, "delta": text})
+            };
             let mut events = thinking(&|text| delta("reasoning_summary_text", 0, text));
             if !thoughts.is_empty() {
                 let summary = json!([{"type": "summary_text", "text": thoughts.concat()}]);
@@ -93,7 +99,10 @@ fn parts(api: &str, thoughts: &[&str], texts: &[&str], end: &str) -> [Vec<Value>
             [events, vec![json!({"type": "response.completed", "response": end})]]
         }
         _ => {
-            let part = |part: Value| json!({"responseId": "g_1", "modelVersion": "m-1", "candidates": [{"content": {"parts": [part]}}]});
+            let part = |part: Value| {
+                let candidate = json!({"content": {"parts": [part]}});
+                json!({"responseId": "g_1", "modelVersion": "m-1", "candidates": [candidate]})
+            };
             let thoughts = thinking(&|text| part(json!({"text": text, "thought": true})));
             let reason = whole["candidates"][0]["finishReason"].clone();
             let end = json!({"candidates": [{"finishReason": reason}], "usageMetadata": whole["usageMetadata"]});

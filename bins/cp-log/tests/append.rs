@@ -41,17 +41,20 @@ fn each_line_is_an_entry_and_the_closing_line_has_the_first_and_the_last() {
 #[test]
 fn each_kind_of_input_becomes_the_members_of_entries() {
     let rows = &["--rows", "--agent", "b"][..];
+    let message = r#""type":"message","data":{"id":"m1","role":"assistant","content":"hi","event":"x"}}"#;
+    let summary = r#""type":"summary","data":{},"meta":{"duration_ms":1}}"#;
+    let records = [message, summary].map(|rest| format!(r#"{{"ok":true,"schema_version":"1.0",{rest}"#)).join("\n");
+    let lifted = json!({"seq": 7, "hash": "h", "k": 1, "extra": [1]});
     for (words, input, expected) in [
         (
             &[][..],
-            r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"id":"m1","role":"assistant","content":"hi","event":"x"}}
-{"ok":true,"schema_version":"1.0","type":"summary","data":{},"meta":{"duration_ms":1}}"#.as_bytes(),
+            records.as_bytes(),
             json!([{"event": "message", "role": "assistant", "content": "hi", "data": {"id": "m1", "event": "x"}}]),
         ),
         (
             rows,
             br#"{"seq":7,"hash":"h","event":"x","agent":"a","message":"m","data":{"k":1},"extra":[1]}"#,
-            json!([{"event": "x", "agent": "b", "message": "m", "data": {"seq": 7, "hash": "h", "k": 1, "extra": [1]}}]),
+            json!([{"event": "x", "agent": "b", "message": "m", "data": lifted}]),
         ),
         // As Python and PHP write it, and a lone surrogate.
         (rows, br#"{"message": "caf\u00e9 \ud83d\ude00"}"#, json!([{"message": "caf\u{e9} \u{1f600}"}])),

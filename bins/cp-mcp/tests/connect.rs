@@ -201,9 +201,9 @@ fn slow_requests_wait_beside_each_other_and_all_are_answered() {
 #[test]
 fn a_stuck_call_is_let_go_by_its_client_or_its_time_and_the_server_is_told() {
     for is_cancelled in [true, false] {
-        let server = serving(|request, id| match request.json()["params"]["name"] == "stuck" {
-            true => vec![stream_head(), Step::Stall],
-            false => json(200, &text(id, "hi")),
+        let server = serving(|request, id| {
+            let is_stuck = request.json()["params"]["name"] == "stuck";
+            if is_stuck { vec![stream_head(), Step::Stall] } else { json(200, &text(id, "hi")) }
         });
         let place = place();
         place.policy(if is_cancelled { "" } else { "[mcp.s]\ntimeout = 1\n" });
